@@ -41,7 +41,7 @@ use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 use crate::telemetry::outage::OUTAGES;
 
-/// Least time for recording an outcome, even if the request has used up its time.
+/// Minimum time for recording an outcome, even if the request has used up its own time.
 const MIN_OUTCOME_TIME: Duration = Duration::from_secs(1);
 
 /// The audit devices of a server.
@@ -61,14 +61,15 @@ pub struct AuditRecord<'a> {
 /// The state of the request's first entry.
 enum RequestEntryState {
     NotRecorded,
-    /// The part of an entry that describes the request, rendered by each device.
+    /// The rendered part of an entry that describes the request, one for each device.
     Recorded(Vec<Vec<u8>>),
     /// No device accepted the entry: the request must fail, and it has no outcome to record.
     Failed,
 }
 
 impl Audit {
-    /// Records on the configured devices and the `others`. Without devices nothing is recorded.
+    /// Creates an audit that records on the devices of `writers` and on the `others`. Without devices nothing is
+    /// recorded.
     pub fn new(writers: Vec<Arc<AuditWriter>>, others: Vec<Arc<dyn Device>>, clock: Clock) -> Self {
         let configured = writers.iter().map(|writer| Arc::clone(writer) as Arc<dyn Device>);
         Self { devices: configured.chain(others).collect(), writers, clock }
@@ -94,8 +95,8 @@ impl Audit {
         AuditRecord { audit: (!self.devices.is_empty()).then_some(self), request_entry: RequestEntryState::NotRecorded }
     }
 
-    /// Sends an entry to every device, and succeeds if one accepts it. Boxed, so that requests
-    /// without devices stay small.
+    /// Sends an entry to every device, and succeeds if one accepts it. The future is boxed, so that requests stay small
+    /// on servers without devices.
     fn send<'e>(
         &'e self,
         request_parts: &'e [Vec<u8>],
@@ -118,8 +119,8 @@ impl Audit {
         .boxed()
     }
 
-    /// `true` if one of several devices accepted an entry. Untrusted devices also get the entry, but are waited for
-    /// only if no trusted one accepted it.
+    /// `true` if any of several devices accepted the entry. Devices that are not trusted also get the entry, but the
+    /// request waits for them only if no trusted one accepted it.
     async fn record_on_any<'e>(
         &'e self,
         request_parts: &'e [Vec<u8>],
@@ -222,7 +223,7 @@ impl AuditRecord<'_> {
         step: AuditStep<'_>,
         until: Instant,
     ) -> Result<()> {
-        // Applies if this future is dropped before it completes.
+        // This state remains if the future is dropped before it completes.
         self.request_entry = RequestEntryState::Failed;
         let request_parts = audit.devices.iter().map(|device| device.render_request(request)).collect::<Vec<_>>();
         audit.send(&request_parts, request, step, until).await?;
@@ -237,7 +238,7 @@ mod tests {
     use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Never accepts an entry; counts the missed ones.
+    /// A device that never accepts an entry and counts the missed ones.
     #[derive(Default)]
     struct Hung(AtomicUsize);
 

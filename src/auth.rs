@@ -1,8 +1,9 @@
 //! Authentication and authorization: tokens, policies, the mount table.
 //!
 //! Every request passes [`Auth`] in three steps: [`Auth::recognise`] before the body is read, [`Auth::admit`] after
-//! that, and [`Auth::decide`] for the requested path. There is no actor: policies and mounts are published views that
-//! are replaced whole, and tokens are indexed rows behind a bounded cache (`cache`).
+//! that, and [`Auth::decide`] for the requested path. No background task owns this state: policies and mounts are
+//! published views (immutable snapshots, replaced as a whole), and tokens are indexed rows behind a bounded cache
+//! (`cache`).
 //!
 //! Tokens are stored under their SHA-256, so the database contains no usable token; 220 random bits need no salt.
 
@@ -57,15 +58,17 @@ use token::{BatchToken, Network, TokenLogin, TokenRecord, TokenRoleTable, hash_o
 /// The policy that grants everything. It has no policy text.
 pub const ROOT_POLICY: &str = "root";
 
-/// A caller whose policies took at least this long to compile is read again before it is used.
+/// If compiling the policies of a caller takes at least this long, its token is read again before the request
+/// continues.
 const MIN_RECHECKED_COMPILE_TIME: Duration = Duration::from_millis(20);
 
-/// Compiles long unions of policies one at a time, so that callers with the same union wait for one compilation.
+/// Compiles large combinations (unions) of policies one at a time, so that callers with the same policies wait for one
+/// compilation.
 #[derive(Default)]
 struct UnionCompiler(Arc<tokio::sync::Mutex<()>>);
 
 impl UnionCompiler {
-    /// Runs long work in the CPU queue, one job at a time, and other work immediately.
+    /// Runs long work in the queue for CPU-bound work, one job at a time, and other work immediately.
     async fn run<T: Send + 'static>(&self, is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         if !is_long {
             return Ok(work());
@@ -83,9 +86,11 @@ impl UnionCompiler {
 /// The caller of a request: a live token and the rights that its policies grant.
 #[derive(Clone)]
 pub struct Caller {
-    /// Public handle of the token; `""` for a batch token. Never logged or stored, because it can revoke the token.
+    /// The accessor, a handle with which operators look up or revoke the token; `""` for a batch token. Never logged or
+    /// stored, because it can revoke the token.
     pub accessor: String,
-    /// Identity for repeatable requests: the hex hash of the accessor, or of the token itself for a batch token.
+    /// Identity of the caller for idempotency keys: the hex hash of the accessor, or of the token itself for a batch
+    /// token.
     pub recorded_as: String,
     /// The caller as it is written into records of its requests, see [`requester`].
     pub requester: String,
@@ -99,7 +104,7 @@ pub struct Caller {
     pub policies: Vec<String>,
     /// Metadata attached when the token was created.
     pub metadata: BTreeMap<String, String>,
-    /// Time of creation.
+    /// Time at which the token was created.
     pub created_at: Time,
     /// Time of expiry; `None` for never.
     pub expires_at: Option<Time>,
@@ -151,7 +156,7 @@ impl Caller {
         self.entity.as_ref().map(|entity| &**entity as &dyn TemplateValues)
     }
 
-    /// SHA-256 of the token, the key of its row.
+    /// Hash of the token, the key of its row.
     pub fn token_hash(&self) -> TokenHash {
         self.hash
     }
@@ -189,7 +194,7 @@ impl Caller {
     }
 }
 
-/// Token state that is stored outside the record.
+/// The state of a token apart from its record: hashes, expiry, remaining uses, batch token.
 struct TokenState {
     hash: TokenHash,
     recorded_as: TokenHash,
@@ -216,20 +221,22 @@ pub struct Auth {
     quotas: ArcSwap<Quotas>,
     cors: ArcSwap<Cors>,
     tokens: TokenCache,
-    /// Held shared by revocations of several commits; a sweep, which would remove their tokens, takes it exclusively.
+    /// Revocations that need several commits hold it shared. A sweep, which would remove tokens that they still need,
+    /// takes it exclusively.
     ending: tokio::sync::RwLock<()>,
-    /// Held while a requested tidy of tokens runs.
+    /// Held while a tidy (cleanup of tokens) runs that an operator requested.
     tidying: Arc<tokio::sync::Mutex<()>>,
     entities: EntityCache,
     logins: Logins,
     /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
     writing: FairSemaphore,
-    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
+    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only while `writing` is
+    /// held.
     write_outcome_unknown: AtomicBool,
 }
 
 impl Auth {
-    /// Loads the stored state, and writes the `default` policy if missing. Login settings are the defaults.
+    /// Loads the stored state, and writes the `default` policy if it is missing. Uses the default login settings.
     ///
     /// # Errors
     /// Store errors.
@@ -268,7 +275,7 @@ impl Auth {
         }))
     }
 
-    /// The open authentication methods.
+    /// Returns the open mounts of authentication methods.
     pub(crate) fn logins(&self) -> &Logins {
         &self.logins
     }
@@ -311,11 +318,11 @@ impl Auth {
         Ok(one_writer)
     }
 
-    /// Commits a unit. If that fails, the views are reloaded: the unit may have been stored all the same, or another
-    /// node's may have been. If the reload fails too, [`Auth::catch_up`] repeats it.
+    /// Commits a unit. If that fails, reloads the views, because the unit may have been stored nevertheless, or another
+    /// node may have changed the state first. If the reload fails too, [`Auth::catch_up`] repeats it.
     async fn commit_or_recheck(&self, unit: Vec<AuthWrite>) -> Result<()> {
         let stored = self.store.commit(unit).await;
-        // A write that was not admitted is not stored.
+        // `Busy` means that the store did not accept the write, so nothing has changed.
         let may_differ = stored.as_ref().is_err_and(|error| error.kind() != Kind::Busy);
         if may_differ && self.reload_locked().await.is_err() {
             self.write_outcome_unknown.store(true, Ordering::Relaxed);
@@ -336,7 +343,8 @@ impl Auth {
     /// Returns the caller of a token, before the rest of the request has arrived. `address` is the client's.
     ///
     /// # Errors
-    /// `Forbidden`, with one text, for an absent, unknown or ended token or one bound to other addresses; store errors.
+    /// `Forbidden`, always with the same text, if the token is absent, unknown, ended or bound to other addresses;
+    /// store errors.
     pub async fn recognise(&self, token: &str, address: Option<IpAddr>) -> Result<Arc<Caller>> {
         let caller = match is_batch(token) {
             true => self.batch_caller(token).await?,
@@ -345,8 +353,8 @@ impl Auth {
         caller.require_address(address)
     }
 
-    /// Checks a caller again once its request has arrived, which may be later, and takes one use of a token with a
-    /// limit, even if the request fails afterwards.
+    /// Checks a caller again once the whole request has arrived. If the token has a limited number of uses, takes one,
+    /// even if the request fails afterwards.
     ///
     /// # Errors
     /// As [`Auth::recognise`].
@@ -391,7 +399,7 @@ impl Auth {
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         let caller = self.caller(&row).await?;
         if row.uses.is_none() && !caller.is_heavy() {
-            // The entry is as old as the older of its two parts.
+            // The cache entry is as old as the older of its parts, the token and the entity.
             let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
             self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
         }

@@ -17,7 +17,7 @@ const KEY_LIMIT_DIVISOR: usize = 4;
 pub struct Budget<K>(Arc<Mutex<BudgetState<K>>>);
 
 struct BudgetState<K> {
-    /// Negative when reservations that cannot be refused exceeded the budget.
+    /// Negative when reservations that cannot be refused, or a last one ([`Reservation::last`]), exceeded the budget.
     left: isize,
     taken: HashMap<K, usize>,
 }
@@ -69,7 +69,7 @@ impl<K: Clone + Eq + Hash> BudgetState<K> {
         usize::try_from(self.left).unwrap_or_default() / KEY_LIMIT_DIVISOR
     }
 
-    /// Reserves `more` units for a reservation that has `own`, when at least `least` units are left.
+    /// Adds `more` units to a reservation of `own` units, if at least `least` units are left.
     fn take(&mut self, of: &K, own: usize, more: usize, least: usize) -> Result<(), Exhausted> {
         let before = self.of(of);
         let wanted = isize::try_from(more).unwrap_or(isize::MAX);
@@ -133,7 +133,8 @@ impl<K: Clone + Eq + Hash> Reservation<K> {
         Ok(())
     }
 
-    /// Reserves units when any are left. The object exists already, so it may exceed what is left.
+    /// Reserves units for an object that exists already, if any units are left. The reservation may exceed what is
+    /// left.
     ///
     /// # Errors
     /// As [`Reservation::grow_to`].

@@ -175,7 +175,7 @@ fn client<E: Into<CommandFailure>>(work: impl Future<Output = Result<(), E>>) ->
     actix_rt::System::new().block_on(work).map_err(Into::into)
 }
 
-/// Exits because of the command line: with help or version, or with a usage error.
+/// Ends the process after clap has stopped parsing: prints the help or version, or a usage error.
 fn exit_with_usage(error: &clap::Error) -> ! {
     let is_json = std::env::args_os().any(|argument| argument == "--json");
     if !is_json || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -187,7 +187,7 @@ fn exit_with_usage(error: &clap::Error) -> ! {
     std::process::exit(failure::EXIT_USAGE.into());
 }
 
-/// Removes the empty environment variables from the definition, so that clap ignores them.
+/// Removes variables that are empty in the environment from the definition of the arguments, so that clap ignores them.
 fn ignore_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
     let with_environment = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };

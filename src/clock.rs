@@ -44,17 +44,18 @@ impl Default for Reference {
 }
 
 impl Clock {
-    /// The system's clock.
+    /// Creates a clock that shows the system's time.
     pub fn system() -> Self {
         Self::default()
     }
 
-    /// A clock that shows `now` until [`Clock::advance`] or [`Clock::set`] moves it.
+    /// Creates a clock that shows `now` until [`Clock::advance`] or [`Clock::set`] moves it.
     pub fn manual(now: Time) -> Self {
         Self { manual: Some(Arc::new(Mutex::new(now))), ..Self::default() }
     }
 
-    /// Records the difference from the reference at `now`, which must be fresh, and the largest accepted one.
+    /// Records that this clock, which showed `now` a moment ago, is `ahead` of its reference, and sets the largest
+    /// accepted difference.
     pub fn set_reference(&self, now: Time, ahead: time::Duration, limit: Duration) {
         let shown = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.began.elapsed());
         let narrow = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
@@ -62,7 +63,7 @@ impl Clock {
         self.reference.at_begin.store(narrow(shown), Ordering::Relaxed);
     }
 
-    /// `true` if `now`, which must be fresh, is within the limit of the reference, or there is none.
+    /// `true` if `now`, which this clock showed a moment ago, is within the limit of the reference, or there is none.
     fn is_near_reference(&self, now: Time) -> bool {
         let at_begin = self.reference.at_begin.load(Ordering::Relaxed);
         if at_begin == NO_REFERENCE {
@@ -86,7 +87,7 @@ impl Clock {
         self.synchronized_now().map(drop)
     }
 
-    /// The current time.
+    /// Returns the current time.
     #[expect(clippy::disallowed_methods, reason = "here the system is asked what time it is")]
     pub fn now(&self) -> Time {
         match &self.manual {
@@ -95,7 +96,7 @@ impl Clock {
         }
     }
 
-    /// The current time, for dating signed objects and removing expired ones.
+    /// Returns the current time, for dating signed objects and removing expired ones.
     ///
     /// # Errors
     /// As [`Clock::require_agreed`].
@@ -160,12 +161,12 @@ impl DurationText {
         (text.len() <= MAX_DURATION_TEXT_BYTES && parse_duration(&text).is_some()).then_some(Self(text))
     }
 
-    /// The text.
+    /// Returns the text as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The duration.
+    /// Returns the duration that the text describes.
     pub fn duration(&self) -> Duration {
         // `new` accepts only texts that parse.
         parse_duration(&self.0).unwrap_or_default()

@@ -59,15 +59,15 @@ pub struct Config {
     pub seal_key: SealKeySource,
     /// HTTP worker threads; 0 means one per CPU core.
     pub workers: usize,
-    /// Maximum number of connections; 0 means as many as the limit of open files allows.
+    /// Maximum number of connections of the main listener; 0 means as many as the limit of open files allows.
     pub max_connections: usize,
-    /// Maximum number of connections from one address; 0 means half of the total.
+    /// Maximum number of connections of the main listener from one address; 0 means half of the total.
     pub max_connections_per_address: usize,
-    /// Maximum number of connections of the public listener; 0 means a quarter of the total.
+    /// Maximum number of connections of the public listener; 0 means a quarter of all connections.
     pub public_max_connections: usize,
-    /// Maximum number of write units in progress.
+    /// Maximum number of write units in progress. A unit is a set of rows that are stored together or not at all.
     pub commit_queue: usize,
-    /// Numbers of RSA keys that are generated in advance.
+    /// Numbers of RSA keys of each size that are generated in advance.
     pub rsa_key_stock: StockSizes,
     /// Settings of the HTTP APIs.
     pub http: HttpSettings,
@@ -95,13 +95,13 @@ pub struct TlsFiles {
 /// Settings of the automatic renewal of the TLS certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsRenewal {
-    /// Path of the mount that issues it.
+    /// Path of the mount that issues the certificate.
     pub mount: String,
-    /// Role for issuing it.
+    /// Role of the mount with which the certificate is issued.
     pub role: String,
-    /// Host names in it.
+    /// Host names in the certificate.
     pub hosts: Vec<String>,
-    /// IP addresses in it.
+    /// IP addresses in the certificate.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -213,7 +213,8 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
     fail_on_problems(problems).map(|()| config)
 }
 
-/// The message for an unknown name. In TOML, a top-level setting after a table header becomes a member of the table.
+/// Returns the message for an unknown name. In TOML, a top-level setting after a table header becomes a member of the
+/// table.
 fn describe_unknown_name(name: &str) -> String {
     let is_setting = |name: &str| SETTINGS.iter().any(|setting| setting.name == name);
     match name.split_once('.') {
@@ -232,7 +233,7 @@ fn fail_on_problems(problems: Vec<String>) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
-/// Adds the variable to each problem whose value comes from the environment, because the file is not to blame.
+/// Adds the name of the environment variable to each problem whose value comes from there and not from the file.
 fn name_variables(
     problems: Vec<String>,
     env: impl Fn(&str) -> Option<String>,
@@ -293,8 +294,8 @@ fn read_from_environment<T>(
     fail_on_problems(name_variables(problems, env, describe_process_variable).collect()).map(|()| settings)
 }
 
-/// Collects the value of each setting: from the environment, else the file, else the default. A secret, or its file, in
-/// the environment overrides both forms in the file.
+/// Collects the value of each setting: from the environment, else the file, else the default. A secret can be given
+/// directly or by its file; either form in the environment overrides both forms in the configuration file.
 fn collect_values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
     let is_in_env =
         |name: &str| SETTINGS.iter().any(|setting| setting.name == name && environment_value(setting, &env).is_some());
@@ -331,7 +332,8 @@ fn is_table(name: &str) -> bool {
     SETTINGS.iter().any(|s| s.name.split_once('.').is_some_and(|(table, _)| table == name))
 }
 
-/// `true` if two listeners cannot coexist: they have the same port, and the address of one covers that of the other.
+/// `true` if two listeners cannot coexist: they have the same port, and either the same address or one listens on all
+/// addresses, including that of the other.
 pub fn listeners_overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_over = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
     let a = one.ip();
@@ -668,7 +670,7 @@ mod tests {
 
     #[test]
     fn every_example_line_is_accepted_when_uncommented() {
-        // The members of a seal need each other; they have their own test in `seal`.
+        // The members of the seal's table need each other; they have their own test in `seal`.
         let alone = |s: &&Setting| !s.env_only && !s.name.starts_with("tls_") && !s.name.starts_with("seal.");
         for setting in SETTINGS.iter().filter(alone) {
             let line = example_line(setting.name).unwrap().0;

@@ -1,8 +1,8 @@
 //! Configuration stored as versioned documents: mounts, policies, roles, issuers, keys, settings.
 //!
 //! A document is a JSON body under (mount, kind, name) with a version. Writes are compare-and-set on the version, so
-//! concurrent writers never overwrite each other unnoticed. The storage layer seals every body with these four values
-//! as associated data: private keys stay secret, and a row that was altered or moved does not open.
+//! concurrent writers never overwrite each other unnoticed. The storage layer seals (encrypts) every body with these
+//! four values as associated data: private keys stay secret, and a row that was altered or moved cannot be decrypted.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl MountId {
 /// A stored path prefix to search for leases, and the mount that must own them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathScope {
-    /// The mount that must own a lease; `None` for any mount, subject to `left_out`.
+    /// The mount that must own a lease; `None` for any mount except as `left_out` says.
     pub mount: Option<MountId>,
     /// The stored path prefix of the leases, without a trailing `/`.
     pub stored: String,
@@ -40,7 +40,7 @@ pub struct PathScope {
 }
 
 impl PathScope {
-    /// The scope of everything at or below a path.
+    /// Returns the scope of everything at or below a path.
     pub fn of(stored: &str) -> Self {
         Self { mount: None, stored: stored.to_owned(), shown: String::new(), left_out: Vec::new() }
     }
@@ -89,7 +89,7 @@ pub struct DocumentKey {
 /// A stored document with its decrypted body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Document {
-    /// The key under which it is stored.
+    /// The key under which the document is stored.
     pub key: DocumentKey,
     /// The version: 1 for a new document, incremented by every write.
     pub version: u64,
@@ -106,7 +106,8 @@ impl Document {
         serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error))
     }
 
-    /// Error for a document with an unusable body. Its text names the document and quotes nothing of the body.
+    /// Returns the error for a document with an unusable body. Its text names the document and quotes nothing of the
+    /// body.
     pub fn unreadable(&self, problem: impl Into<BodyProblem>) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;
         unreadable_document(*mount, kind, name, &problem.into().0)
@@ -147,7 +148,8 @@ impl BodyProblem {
     }
 }
 
-/// Error for an unusable stored document. Its kind is `Internal`, so the text does not reach callers of requests.
+/// Returns the error for an unusable stored document. Its kind is `Internal`, so the text does not reach callers of
+/// requests.
 pub(crate) fn unreadable_document(mount: MountId, kind: &str, name: &str, problem: &str) -> Error {
     let of = if mount == SYSTEM_MOUNT { String::new() } else { format!(" of the mount with the id {}", mount.0) };
     Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{of} cannot be read: {problem}"))
@@ -156,7 +158,7 @@ pub(crate) fn unreadable_document(mount: MountId, kind: &str, name: &str, proble
 /// A compare-and-set write of one document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DocumentWrite {
-    /// The key under which it is stored.
+    /// The key under which the document is stored.
     pub key: DocumentKey,
     /// The version that must be stored at present; 0 if there must be none.
     pub expected: u64,
@@ -190,7 +192,8 @@ pub async fn retry_on_conflict<T>(what: impl Display, attempt: impl AsyncFn() ->
     Err(contention_error(what))
 }
 
-/// Waits a random part of a delay that doubles with each attempt, so that conflicting callers drift apart.
+/// Waits for a random part of a delay that doubles with each attempt, so that conflicting changes do not repeat in
+/// step.
 pub async fn backoff(times: usize) {
     if times > 0 {
         let part = f64::from(u16::from_be_bytes(crate::random::unique_bytes())) / f64::from(u16::MAX);
@@ -199,7 +202,7 @@ pub async fn backoff(times: usize) {
     }
 }
 
-/// Error after the last attempt that conflicted with concurrent changes.
+/// Returns the error after the last attempt that conflicted with concurrent changes.
 pub fn contention_error(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: concurrent modification; retry"))
 }

@@ -112,7 +112,7 @@ impl Error {
         Self::new(Kind::Invalid, text)
     }
 
-    /// [`Kind::Malformed`].
+    /// [`Kind::Malformed`] with a text that names the problem.
     pub fn malformed(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Malformed, text)
     }

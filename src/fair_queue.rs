@@ -30,7 +30,7 @@ pub fn caller_id(caller: &(impl Hash + ?Sized)) -> CallerId {
     hasher.finish()
 }
 
-/// Class of a caller. It decides the order of service and if the queues are bounded.
+/// Class of a caller. It decides the order of service, and whether the queue of the caller is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallerClass {
     /// The server itself. Requests wait for its work, so its queue has no bound.
@@ -46,7 +46,7 @@ enum CallerClass {
 pub struct QueueCaller {
     class: CallerClass,
     caller_id: CallerId,
-    /// `true` if its jobs must not be refused: a response or a handshake has begun, or the change is stored.
+    /// `true` if its jobs must not be refused: its response or handshake has begun, or its change is stored already.
     must_run: bool,
     /// The trace of the request, which outbound calls continue.
     trace: Option<TraceContext>,
@@ -73,7 +73,7 @@ impl QueueCaller {
         Self { class: CallerClass::WithoutToken, caller_id: caller_id(caller), must_run: false, trace: None }
     }
 
-    /// A client that connects, which has had no chance to send a token. The limits on connections bound its queue.
+    /// A client that is connecting and cannot have sent a token yet. The limits on connections bound its queue.
     pub fn connecting(network: &(impl Hash + ?Sized)) -> Self {
         Self::with_token(network).must_run()
     }
@@ -94,7 +94,7 @@ impl QueueCaller {
         OF_PART.scope(self, work).await
     }
 
-    /// The same caller, whose jobs are not refused any more.
+    /// The same caller; from now on its jobs are not refused.
     pub fn must_run(self) -> Self {
         Self { must_run: true, ..self }
     }
@@ -210,9 +210,9 @@ impl<T> FairQueue<T> {
     }
 
     /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
-    /// `max` of all callers. In a full queue, jobs for which `has_left` is true are removed first. If the queue is still
-    /// full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at least two
-    /// jobs more.
+    /// `max` of all callers. In a full queue, jobs of disconnected callers (`has_left`) are removed first. If the queue
+    /// is still full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at
+    /// least two jobs more than this one.
     ///
     /// # Errors
     /// [`QueueFull`] when no job may be removed.
@@ -226,8 +226,8 @@ impl<T> FairQueue<T> {
         if has_room { Ok(displaced) } else { Err(QueueFull) }
     }
 
-    /// Appends a job to the queue of its caller as [`FairQueue::admit`] allows, with another limit per caller. Without
-    /// capacity, the job itself is the refused one.
+    /// Appends a job to the queue of its caller if [`FairQueue::admit`] would, but with another limit per caller.
+    /// Otherwise, the job itself is the refused one.
     pub fn push_bounded(
         &mut self,
         caller_id: CallerId,
@@ -245,7 +245,8 @@ impl<T> FairQueue<T> {
         displaced
     }
 
-    /// Removes the jobs that one more job of a caller displaces. Returns `false` if it has no capacity all the same.
+    /// Removes the jobs that one more job of a caller displaces. Returns `false` if there is still no capacity for that
+    /// job.
     fn make_room(
         &mut self,
         caller_id: CallerId,
@@ -265,14 +266,14 @@ impl<T> FairQueue<T> {
         (DisplacedJobs { left, refused }, !is_full(self))
     }
 
-    /// `true` if [`FairQueue::push_bounded`] would accept a job, without a limit per caller.
+    /// `true` if [`FairQueue::push_bounded`] would accept a job, apart from the limit per caller.
     pub fn has_room(&self, caller_id: CallerId, max: usize, has_left: impl Fn(&T) -> bool) -> bool {
         self.waiting < max
             || self.has_excess(caller_id)
             || self.waiting_by_caller.iter().any(|(_, waiting)| waiting.iter().any(&has_left))
     }
 
-    /// Number of jobs that start before one more job of a caller.
+    /// Number of waiting jobs that would start before a job that this caller appends now.
     pub fn waiting_before(&self, caller_id: CallerId) -> usize {
         let rounds = self.waiting_of(caller_id) + 1;
         self.waiting_by_caller.iter().map(|(_, waiting)| waiting.len().min(rounds)).sum()
@@ -295,7 +296,7 @@ impl<T> FairQueue<T> {
         waiting.pop_back()
     }
 
-    /// Takes the next job without counting it as running. For queues whose users need only the order.
+    /// Takes the next job without counting it as running, for users that need only the order and not the limits.
     pub fn take_next(&mut self) -> Option<T> {
         let (caller_id, job) = self.take()?;
         self.ended(caller_id);
@@ -307,7 +308,7 @@ impl<T> FairQueue<T> {
         self.next().is_some()
     }
 
-    /// Index of the caller whose job starts next: the first of those with the fewest running jobs.
+    /// Returns the index of the caller whose job starts next: the first of those with the fewest running jobs.
     fn next(&self) -> Option<usize> {
         if self.running.len() >= self.max_running {
             return None;
@@ -331,7 +332,7 @@ impl<T> FairQueue<T> {
         Some((caller_id, job))
     }
 
-    /// Ends a job of a caller.
+    /// Ends a running job of a caller, so that another job can start.
     pub fn ended(&mut self, caller_id: CallerId) {
         if let Some(at) = self.running.iter().position(|running| *running == caller_id) {
             self.running.swap_remove(at);
@@ -345,11 +346,11 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// Jobs that [`FairQueue::admit`] removed from a queue.
+/// Jobs that [`FairQueue::admit`] and [`FairQueue::push_bounded`] removed from a full queue or did not accept.
 pub struct DisplacedJobs<T> {
     /// Jobs of disconnected callers. Drop them outside of locks: a job may own large data.
     pub left: Vec<T>,
-    /// A job to be refused.
+    /// A job to be refused: the newest one of the longest queue, or the new job itself.
     pub refused: Option<T>,
 }
 
@@ -364,7 +365,7 @@ pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 /// A permit. Dropping it wakes the next waiting caller.
 pub struct Permit {
     caller_id: CallerId,
-    /// `None` if the permit was granted to a disconnected caller.
+    /// `None` if the permit reached no caller: dropping it then has no effect.
     semaphore: Option<FairSemaphore>,
 }
 
@@ -415,7 +416,7 @@ impl FairSemaphore {
         given.await.unwrap_or(Permit { caller_id, semaphore: None })
     }
 
-    /// Grants the free permits. A permit that is granted to a disconnected caller is returned immediately.
+    /// Grants the free permits. The permit of a disconnected caller goes to the next one.
     fn grant_permits(&self) {
         while let Some((caller_id, give)) = self.next() {
             if let Err(mut untaken) = give.send(Permit { caller_id, semaphore: Some(self.clone()) }) {
@@ -454,7 +455,7 @@ mod tests {
         queue.ended(1);
         assert_eq!(queue.take(), Some((2, 101)), "the caller with fewer running jobs comes first");
         queue.ended(1);
-        // Each has one running job, so the caller served last comes second.
+        // Each caller has one running job, so the caller that was served last comes second.
         queue.ended(2);
         assert_eq!((queue.take(), queue.take()), (Some((1, 3)), Some((2, 102))));
         assert_eq!(queue.clear().iter().map(VecDeque::len).sum::<usize>(), 6);

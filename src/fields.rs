@@ -141,7 +141,7 @@ impl Fields {
 
     /// Takes a secret text out of the body. Accepts strings only. Dropping the [`Secret`] overwrites the text.
     pub fn take_secret(&mut self, name: &str) -> Result<Option<Secret>> {
-        // A shared body is copied only if the field exists.
+        // Checked first, because removing a field copies a body that is shared with a clone.
         if !self.0.contains_key(name) {
             return Ok(None);
         }
@@ -295,7 +295,7 @@ const DEFAULT_IGNORABLE: [RangeInclusive<char>; 8] = [
     '\u{e0100}'..='\u{e01ef}',
 ];
 
-/// Parses the JSON in a text, with at most `values` values; `None` when it is not such JSON.
+/// Parses the JSON in a text. `None` if the text is not JSON or has more than `values` values.
 pub fn parse_embedded_json(text: &str, values: usize) -> Option<Value> {
     let budget = std::cell::Cell::new(values);
     let mut json = serde_json::Deserializer::from_str(text);
@@ -340,7 +340,7 @@ pub fn parse_bounded(body: &[u8], max_text_bytes: usize) -> Result<Value> {
 /// the list.
 ///
 /// # Errors
-/// As [`parse_bounded`]; `Invalid` if the values run out in a list that is too long.
+/// As [`parse_bounded`]; `Invalid` if [`MAX_VALUES`] is exceeded inside a list with more than `max_elements` elements.
 pub fn parse_with_list_limit(body: &[u8], max_text_bytes: usize, max_elements: usize) -> Result<Value> {
     let budget = std::cell::Cell::new(MAX_VALUES);
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -469,7 +469,8 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 }
 
-/// Adds the member name to an error about a text that is too long. The outermost member is added last.
+/// Adds the member name to an error about a text that is too long. Each enclosing member replaces the name, so the
+/// error names the outermost one.
 fn with_member_name<E: serde::de::Error>(error: E, name: &str) -> E {
     if !error.to_string().starts_with(TEXT_TOO_LONG) {
         return error;

@@ -44,7 +44,7 @@ use secrets::EntryPoint;
 use sender::Sender;
 use state::WorkerState;
 
-/// Routes of paths outside both APIs, for the access log.
+/// Access metrics of the paths outside both APIs.
 static METRICS_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("metrics"));
 static DISCOVERY_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("terraform.json"));
 static UNROUTED_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("none"));

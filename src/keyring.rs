@@ -46,25 +46,25 @@ pub struct RotationSettings {
 }
 
 impl Default for RotationSettings {
-    /// After 2^31 values, at any age.
+    /// Rotates a key after 2^31 values, at any age.
     fn default() -> Self {
         Self { enabled: true, max_operations: 1 << 31, interval: Duration::ZERO }
     }
 }
 
-/// A change of the settings; `None` keeps a value.
+/// A change of the settings; `None` keeps the current value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RotationChange {
-    /// As [`RotationSettings::enabled`].
+    /// New value of [`RotationSettings::enabled`].
     pub enabled: Option<bool>,
-    /// As [`RotationSettings::max_operations`].
+    /// New value of [`RotationSettings::max_operations`].
     pub max_operations: Option<i64>,
-    /// As [`RotationSettings::interval`].
+    /// New value of [`RotationSettings::interval`].
     pub interval: Option<Duration>,
 }
 
 impl RotationSettings {
-    /// Applies a change.
+    /// Returns the settings with a change applied.
     ///
     /// # Errors
     /// `Invalid` with field and rule.
@@ -119,7 +119,8 @@ impl Keyring {
         self.store.status().await
     }
 
-    /// Creates the data key for all new values, on every node, and returns its term. Concurrent calls create one key.
+    /// Creates the data key for all new values, on every node, and returns its term (number). Concurrent calls create
+    /// one key.
     ///
     /// # Errors
     /// Store errors; `Busy` when other nodes keep changing the keys. No key was created then.
@@ -161,7 +162,7 @@ impl Keyring {
         Ok((document.parse()?, document.version))
     }
 
-    /// Runs ticks and re-sealing until it is dropped.
+    /// Runs ticks and re-sealing until the future is dropped.
     pub async fn run(&self) {
         loop {
             let until = Instant::now() + TICK_INTERVAL;

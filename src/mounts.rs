@@ -30,7 +30,7 @@ use crate::x509::public_key::PublicKey;
 
 pub use grants::MountGrants;
 
-/// Maximum number of issuers in a warning.
+/// Maximum number of issuers that a warning names.
 const MAX_NAMED_ISSUERS: usize = 20;
 /// Maximum number of keys that are tested for one managed key.
 const MAX_TESTED_KEYS: usize = 16;
@@ -57,7 +57,8 @@ impl Mounts {
     /// # Errors
     /// `Unavailable` from storage, `Internal` when the stored state of a mount cannot be read.
     pub async fn open(auth: Arc<Auth>, keys: Arc<ManagedKeys>, pki: Arc<Engine>) -> Result<Arc<Self>> {
-        // Loaded before any mount signs, even if there is no mount yet.
+        // The list of compromised keys must be loaded before any mount signs, so it is loaded even if there is no mount
+        // yet.
         pki.compromised().reload().await?;
         let mounts = Self { auth, keys, pki };
         for mount in mounts.auth.mounts().iter() {
@@ -120,7 +121,7 @@ impl Mounts {
         keys
     }
 
-    /// Returns the keys of the certificates of all mounts that may use a managed key.
+    /// Returns the public keys of the issuers of all mounts that may use a managed key.
     pub fn candidate_keys(&self, kind: BackendType, name: &str) -> Vec<PublicKey> {
         let Some(record) = self.keys.read(kind, name) else { return Vec::new() };
         let mounts = self.auth.mounts();
@@ -143,7 +144,7 @@ impl Mounts {
     /// As [`Auth::mount_disable`].
     pub async fn disable(&self, path: &str) -> Result<()> {
         let disabled = self.auth.mount_disable(path).await;
-        // Also after an error, because the mount may be deleted.
+        // Also after an error, because the commit may have deleted the mount nevertheless.
         self.close_unmounted();
         disabled.map(drop)
     }
@@ -212,12 +213,12 @@ impl Mounts {
             (MountKind::AppRole | MountKind::Jwt | MountKind::Cloudb, from) => {
                 self.auth.logins().open(mount, from).await?;
             }
-            // These have no state per mount.
+            // These mounts have no state of their own.
             (MountKind::Token | MountKind::System | MountKind::Identity, _) => {}
             // Nothing to open.
             (MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
         }
-        // The mount may have been disabled while it was read, before there was anything to close.
+        // A concurrent request may have disabled the mount before it was open, and then had nothing to close.
         if !self.is_mounted(mount.id) {
             self.close(mount.id);
         }

@@ -38,9 +38,10 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const LOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// A timer that is later than this means that the process was paused.
 const PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
-/// Time after a failed read for which requests are rejected without another attempt.
+/// Time after a failed read in which requests are rejected without another attempt.
 const FAILURE_BACKOFF: Duration = Duration::from_millis(500);
-/// Time to wait for the CRL of the node that revoked, so that one node signs it and the others copy it.
+/// After another node has revoked, time to wait for its CRL before this node signs one itself. So one node signs the
+/// CRL and the others copy it.
 const CRL_WAIT: Duration = Duration::from_millis(300);
 /// Interval between two requests to a mount to publish CRLs with another node's revocations.
 const CRL_REQUEST_INTERVAL: Duration = Duration::from_secs(5);
@@ -65,7 +66,7 @@ impl Baseline {
     }
 }
 
-/// Follows the other nodes of the database.
+/// Follows the changes by other nodes of a shared database; does nothing for an embedded store.
 pub struct Nodes(Option<Follower>);
 
 struct Follower {
@@ -79,7 +80,7 @@ struct Follower {
     awaits_crls: AtomicBool,
 }
 
-/// Results of the last reads.
+/// Results of the last reads of the change log.
 struct LastReads {
     /// Start of the last successful read.
     succeeded: Instant,
@@ -94,7 +95,7 @@ struct FollowerState {
     missing_revocations: HashMap<MountId, MissingRevocations>,
 }
 
-/// The last known state of a mount; all 0 for a new one.
+/// The last known state of a mount; all 0 for a mount that is not known yet.
 #[derive(Default)]
 struct SeenMount {
     version: u64,
@@ -107,7 +108,8 @@ struct MissingRevocations {
 }
 
 impl Nodes {
-    /// Follows changes after `baseline`, which must be read before the mounts are opened; none without a baseline.
+    /// Follows changes after `baseline`, which must be read before the mounts are opened. Without a baseline there is
+    /// nothing to follow.
     pub fn new(baseline: Option<Baseline>, mounts: Arc<Mounts>) -> Self {
         gauge!(telemetry::CHANGES_FOLLOWED).set(1.0);
         Self(baseline.map(|Baseline { log, changes, skew }| {
@@ -122,7 +124,7 @@ impl Nodes {
         }))
     }
 
-    /// Follows the other nodes until it is dropped.
+    /// Follows the other nodes until the future is dropped.
     pub async fn follow(&self) {
         let Some(follower) = &self.0 else { return };
         let woken = follower.log.listen();
@@ -143,7 +145,8 @@ impl Nodes {
     }
 
     /// Ensures that this node's view is not older than [`MAX_STALENESS`] and its clock near the database's; reads the
-    /// log if necessary. If a suspended machine resumes, only its clock has jumped, so the clock is checked too.
+    /// log if necessary. When a machine resumes from suspension, only its wall clock shows the elapsed time, so the
+    /// clock is checked too.
     ///
     /// # Errors
     /// `Unavailable` when the log cannot be read, or the clocks differ too much.
@@ -161,12 +164,12 @@ impl Nodes {
     }
 }
 
-/// Reads the log, and measures the difference of the clocks by the response.
+/// Reads the log, and measures the difference of the clocks by the database's time in the response.
 async fn read_log(log: &dyn ChangeLog, point: LogPosition, skew: &ClockSkew) -> Result<ChangeLogResponse> {
     let mut started = Instant::now();
     let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(point)).await;
     if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PAUSE_THRESHOLD {
-        // This process was paused, so the log did not have the full time.
+        // This process was paused, so the database did not have the full time to respond.
         started = Instant::now();
         answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(point)).await;
     }
@@ -188,7 +191,7 @@ impl Follower {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `true` if the log must be read before a decision.
+    /// `true` if the log must be read before a request may be authorized.
     fn is_stale(&self) -> bool {
         self.last_reads().succeeded.elapsed() >= MAX_STALENESS || self.skew.has_moved()
     }
@@ -213,7 +216,8 @@ impl Follower {
 
     async fn poll_locked(&self, state: &mut FollowerState) -> Result<()> {
         let started = Instant::now();
-        // The cause does not matter: a node that cannot follow rejects requests for now.
+        // Every error becomes `Unavailable`: whatever the cause, a node that cannot follow changes rejects requests for
+        // now.
         let result = self.apply_changes(state).await.map_err(|error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::unavailable("storage: changes of other nodes cannot be applied", error),
@@ -228,14 +232,14 @@ impl Follower {
         result
     }
 
-    /// Reads changes and has them applied. After an error the next read starts at the same point.
+    /// Reads changes and applies them to the mounts. After an error the next read starts at the same point.
     async fn apply_changes(&self, state: &mut FollowerState) -> Result<()> {
         let changes = read_log(&*self.log, state.point, &self.skew).await?;
         let queried_at = Instant::now();
         if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
             && (changes.is_other_timeline || is_unseen(state, system))
         {
-            // Policies and the mount table.
+            // The change is in the policies or the mount table.
             self.mounts.follow_table().await?;
         }
         self.follow_mounts(state, &changes).await?;
@@ -265,7 +269,7 @@ impl Follower {
         join_all(changed.map(follow)).await.into_iter().collect()
     }
 
-    /// Records mounts whose CRLs are behind.
+    /// Records a mount whose CRLs lack revocations by other nodes.
     fn note_outdated_crls(&self, state: &mut FollowerState, change: &LoggedMountChange) {
         let Some(covered) = self.mounts.covers(change.mount, change.revocations) else { return };
         let published = state.seen.get(&change.mount).map_or(0, |seen| seen.crls) != change.crls;
@@ -294,7 +298,7 @@ impl Follower {
         self.awaits_crls.store(!state.missing_revocations.is_empty(), Ordering::Relaxed);
     }
 
-    /// Measures the age of a change when it is applied, by the database's clock alone.
+    /// Measures how old a change is when it is applied here. Both times are those of the database's clock.
     fn measure_lag(
         &self,
         state: &FollowerState,

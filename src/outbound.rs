@@ -27,9 +27,9 @@ pub(crate) use self::token::{AccessToken, AccessTokenCache};
 use crate::error::{Error, Kind, Result};
 use crate::tls;
 
-/// Time limit for an attempt.
+/// Time limit for one attempt of a call, with connecting and the response.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for the connection of an attempt.
+/// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Idle timeout of connections.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,16 +37,16 @@ const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// An HTTP client with its rules for destinations. Clones share connections.
 #[derive(Clone)]
 pub(crate) struct Outbound {
-    /// Created for the first call if it trusts the system's CAs: loading them would dominate the startup time, and
-    /// the call may never be made.
+    /// The client. If it trusts the system's CAs it is created for the first call: loading them would dominate the
+    /// startup time, and the call may never be made.
     client: Arc<OnceLock<Client>>,
     /// The rules for addresses of API callers; `None` if addresses come from the server's configuration.
     reach: Option<EgressPolicy>,
 }
 
 impl Outbound {
-    /// A client for addresses of the server's configuration, which [`validate_base_url`] must have checked. `ca_pem`
-    /// replaces the system's CAs unless it is empty.
+    /// A client for addresses of the server's configuration, which [`validate_base_url`] must have checked. It trusts
+    /// the CAs in `ca_pem`; for an empty text, those of the system.
     ///
     /// # Errors
     /// `Invalid` with `field` for unusable CA certificates.
@@ -54,7 +54,7 @@ impl Outbound {
         Ok(Self { client: prepare_client(field, ca_pem, None)?.into(), reach: None })
     }
 
-    /// A client for addresses that API callers give. `ca_pem` as in [`Outbound::configured`].
+    /// Creates a client for addresses that API callers give. `ca_pem` is as in [`Outbound::configured`].
     ///
     /// # Errors
     /// As [`Outbound::configured`].
@@ -120,7 +120,8 @@ fn client_builder(reach: Option<EgressPolicy>) -> ClientBuilder {
     }
 }
 
-/// Creates the client for the CAs in `ca_pem`; empty if the system's CAs are to be trusted.
+/// Creates the client that trusts the CAs in `ca_pem`. Without CAs it creates none: the first call creates a client
+/// that trusts the system's CAs.
 fn prepare_client(field: &str, ca_pem: &str, reach: Option<EgressPolicy>) -> Result<OnceLock<Client>> {
     let certificates = tls::parse_certificates(field, ca_pem)?;
     if certificates.is_empty() {

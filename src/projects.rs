@@ -71,7 +71,8 @@ impl Projects {
         Self { admission: StoreAdmission::new(store), token_seal, clock, recent_uses: RecentTokenUses::default() }
     }
 
-    /// Records in the background that a caller's token is in use. The next attempt is a minute later.
+    /// Records in the background that a caller's token was used, at most once a minute per token. If recording fails, a
+    /// use after this minute tries again.
     pub fn note_use(&self, caller: &ProjectsCaller) {
         if !self.recent_uses.should_record(caller, self.clock.now()) {
             return;
@@ -106,12 +107,12 @@ impl Projects {
         }
     }
 
-    /// Seals tokens stored by nodes of the previous version, while that is allowed, and removes the rows of
-    /// deleted organizations. Removal uses short transactions and pauses after each for its duration: other
-    /// writers have at least half of the store's time.
+    /// Seals tokens that nodes of the previous version stored, for a limited time after an upgrade, and removes the
+    /// rows of deleted organizations. The removal uses short transactions. After each, it pauses for as long as the
+    /// transaction took, so that other writers have at least half of the store's time.
     ///
     /// # Errors
-    /// Those of the store. The next sweep continues.
+    /// Those of the store. The next sweep continues the work.
     pub async fn sweep(&self) -> crate::error::Result<()> {
         self.token_seal.seal_unsealed_tokens().await?;
         loop {
@@ -130,8 +131,8 @@ impl Projects {
     /// `work` may run more than once, so it must have no side effects outside its session.
     ///
     /// # Errors
-    /// Refusals of the work; violated constraints, as refusals; `Busy`, `Quota` and `Unavailable` from
-    /// admission and the store.
+    /// Rejections that `work` returns; rejections for violated database constraints; `Busy`, `Quota` and `Unavailable`
+    /// from admission and the store.
     pub async fn run<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -26,7 +26,7 @@ pub fn unique_bytes<const N: usize>() -> [u8; N] {
     const STOCK: usize = 1024;
     const { assert!(N <= STOCK) };
     thread_local! {
-        /// Bytes, and how many of them are unused, at the beginning of the array.
+        /// Random bytes, and the number of unused ones at the beginning of the array.
         static LEFT: RefCell<([u8; STOCK], usize)> = const { RefCell::new(([0; STOCK], 0)) };
     }
     // The thread-local is gone while the thread exits.

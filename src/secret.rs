@@ -14,8 +14,8 @@ use std::path::Path;
 pub const PRIVATE_FILE_RULE: &str =
     "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
 
-/// `true` if a secret file is closed to group and others. Root's files may be readable for their group: libpq accepts
-/// such key files, and Kubernetes mounts a Secret like this for a non-root user.
+/// `true` if a secret file is closed to group and others. A file that root owns may be readable for its group: libpq
+/// accepts such key files, and Kubernetes mounts a Secret like this for a non-root user.
 pub fn is_private(file: &Metadata) -> bool {
     let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };
     file.mode() & forbidden == 0
@@ -179,7 +179,7 @@ impl PartlySecret {
         std::mem::replace(&mut self.bytes, larger)
     }
 
-    /// Returns the bytes as drop leaves them.
+    /// Overwrites the secret bytes as a drop does, and returns all bytes.
     #[cfg(test)]
     pub(crate) fn into_wiped_bytes(mut self) -> Vec<u8> {
         self.overwrite();

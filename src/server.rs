@@ -78,7 +78,7 @@ const MAIN_LISTENER: &str = "main";
 const METRICS_CAPS: ConnectionCaps = ConnectionCaps { total: 32, per_address: 16 };
 /// Time limit for closing the store after the drain. Drain and close together take less than ten seconds.
 const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for stopping the signers of managed keys, and again for closing their modules.
+/// Time limit for stopping the signers of managed keys; closing their PKCS #11 modules then gets the same time again.
 const SIGNER_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between two probes of the store while nothing fails.
 pub const STORE_PROBE_INTERVAL: Duration = Duration::from_secs(5);
@@ -99,9 +99,9 @@ pub struct ServerOptions {
     pub workers: usize,
     /// Limits on the number of connections.
     pub connections: ConnectionLimits,
-    /// The clock.
+    /// The source of the current time.
     pub clock: Clock,
-    /// The store.
+    /// The location of the store and the key that unseals it.
     pub storage: StorageOptions,
     /// The PKCS #11 libraries that managed keys may use.
     pub pkcs11_libraries: Libraries,
@@ -109,7 +109,7 @@ pub struct ServerOptions {
     pub cloud: CloudSettings,
     /// Signers that replace the registered managed keys; usually `None`.
     pub signers: Option<Arc<dyn Signers>>,
-    /// Numbers of RSA keys that are generated in advance.
+    /// Numbers of RSA keys of each size that are generated in advance.
     pub rsa_key_stock: StockSizes,
     /// Settings of authentication methods.
     pub logins: LoginSettings,
@@ -129,11 +129,13 @@ pub struct ServerOptions {
 /// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// In total; 0 means as many as the limit of open files allows, at most 10,000.
+    /// Maximum number on the main listener; 0 means as many as the limit of open files allows, at most 10,000.
     pub max: usize,
-    /// From one address; 0 means half of the total. Loopback addresses and trusted proxies are exempt.
+    /// Maximum number from one address on the main listener; 0 means half of `max`. Loopback addresses and trusted
+    /// proxies are exempt.
     pub max_per_address: usize,
-    /// On the public listener; 0 means a quarter of the total, at most 1000. One address may have half of them.
+    /// Maximum number on the public listener; 0 means a quarter of all connections, at most 1000. One address may have
+    /// half of them.
     pub public: usize,
 }
 
@@ -162,7 +164,7 @@ impl Server {
         Self::open_with_stores(options, |stores| stores).await
     }
 
-    /// As [`Server::open`], with stores that `between` has wrapped.
+    /// As [`Server::open`], but uses the stores that `between` returns, for example wrapped ones.
     ///
     /// # Errors
     /// As [`Server::open`].
@@ -201,7 +203,7 @@ impl Server {
                 })
             }
             Err(error) => {
-                // Releases the data, so that the next attempt can open it.
+                // Releases the lock on the data, so that the store can be opened again.
                 if let Err(second) = storage.shutdown().await {
                     tracing::warn!("the store did not close: {second}");
                 }
@@ -210,7 +212,7 @@ impl Server {
         }
     }
 
-    /// The domains and settings.
+    /// Returns the state that all workers share: the domains and settings.
     pub fn shared(&self) -> &Arc<ServerState> {
         &self.shared
     }
@@ -258,7 +260,8 @@ impl Server {
         Ok(RunningServer { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
     }
 
-    /// Opens the operator's socket, if there is a data folder. Without the socket the server is still useful.
+    /// Opens the operator's socket in the data folder of an embedded store. A failure is logged and does not stop the
+    /// server.
     fn open_operator_socket(&self) -> Option<operator::OperatorSocket> {
         let listening =
             operator::OperatorSocket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
@@ -332,7 +335,7 @@ impl Server {
 
 async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerState> {
     let ServerOptions { clock, logins, settings, cloud, .. } = options;
-    // Read before anything else, so that changes made from now on are noticed.
+    // Read before all other data of the store, so that changes by other nodes from now on are noticed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), options.skew_limit).await?),
         None => None,
@@ -389,7 +392,7 @@ pub async fn read_server_document(store: &dyn AuthStore, name: &str) -> Result<O
     Ok(store.documents("config").await?.into_iter().find(|document| document.key.name == name))
 }
 
-/// Writes a settings document of the server itself, replacing the version that was read.
+/// Writes a settings document of the server itself, if the stored version is still the one that was read.
 ///
 /// # Errors
 /// `Conflict` when the document has changed since; `Unavailable` from the store.
@@ -479,7 +482,7 @@ impl RunningServer {
         self.public.as_ref().map(|listener| listener.address)
     }
 
-    /// The domains and settings.
+    /// Returns the state that all workers share: the domains and settings.
     pub fn shared(&self) -> &Arc<ServerState> {
         &self.server.shared
     }
@@ -502,7 +505,7 @@ impl RunningServer {
             self.reload_libraries(&libraries).await;
             supervisor.ready();
         }
-        // The workers end one by one from here on, which must not count as a hang.
+        // From here on the workers end one by one, which the watchdog must not take for a hang.
         if let Some(alive) = alive {
             alive.abort();
         }
@@ -552,12 +555,12 @@ impl RunningServer {
         {
             telemetry::outage::warn_task_failed("the metrics listener ended before the server stopped", &error);
         }
-        // Before the store closes: a backup must not get the confirmation that its file was held until the end.
+        // Before the store closes: a running backup must not get the confirmation that its file was held until the end.
         if let Some(operator) = self.operator {
             operator.end().await;
         }
         self.tasks.iter().for_each(JoinHandle::abort);
-        // Overwrites the keys in stock.
+        // Discards the RSA keys that were generated in advance, and overwrites them in memory.
         self.server.shared.engine.stock_keys(StockSizes::default());
         self.server.shared.mounts.stop().await;
         self.server.shared.managed_keys.stop(SIGNER_STOP_TIMEOUT).await;

@@ -206,7 +206,7 @@ pub enum SqlError {
     Timeout,
     /// A serialization conflict that persisted after the store's retries.
     SerializationConflict,
-    /// A failed or unreachable engine.
+    /// An engine that failed or cannot be reached.
     Engine(Error),
 }
 
@@ -219,8 +219,8 @@ pub trait SqlSession {
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>>;
 
-    /// Plans the session's later statements for their actual values instead of once for all values. Worth it for lists,
-    /// whose selectivity differs by orders of magnitude.
+    /// Plans the session's later statements for their actual values instead of once for all values. This pays for
+    /// lists, because their values differ in selectivity by orders of magnitude.
     fn use_custom_plans(&mut self);
 
     /// Runs a statement and returns the number of changed rows.
@@ -239,7 +239,7 @@ pub enum SessionEnd<T> {
     RollBack(T),
 }
 
-/// The result of work that a store has run. Stores do not transport results.
+/// Holds the result of work that a store has run, because [`SqlWork`] itself returns none.
 pub struct SessionResult<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> SessionResult<T> {

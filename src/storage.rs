@@ -1,10 +1,11 @@
 //! The store of one server: the implementation of the domains' `store.rs` traits.
 //!
 //! [`open`] returns a [`Storage`] with a handle for each domain ([`Stores`]). The engines behind `backend` are SQLite
-//! (one file in the data folder) and PostgreSQL (any number of nodes). Writes are sealed, pass the commit actor
-//! ([`commit`]) and return when their batch is durable; reads use other connections. A write that failed with
-//! `Unavailable` may still be stored after a crash, so every write must be safe to repeat. Backups are in [`backup`],
-//! checks in [`verify`], and the copy to another engine in [`transfer`].
+//! (one file in the data folder) and PostgreSQL (any number of nodes). Values are sealed (encrypted) before they are
+//! written. The commit actor ([`commit`]) collects concurrent writes into batches, and a write returns when its batch
+//! is durable. Reads use other connections. A write that failed with `Unavailable` may still be stored after a crash,
+//! so every write must be safe to repeat. Backups are in [`backup`], checks in [`verify`], and the copy to another
+//! engine in [`transfer`].
 
 mod api_tokens;
 mod auth;
@@ -71,9 +72,10 @@ pub struct StorageOptions {
     pub database: Database,
     /// The key that unseals the store.
     pub seal_key: SealKey,
-    /// The clock, for the renewal of tokens and the age of data keys.
+    /// The source of the current time, for the renewal of tokens and the age of data keys.
     pub clock: Clock,
-    /// Maximum number of write units in progress; more are rejected as `Busy`.
+    /// Maximum number of write units in progress; more are rejected as `Busy`. A unit is stored completely or not at
+    /// all.
     pub queue: usize,
     /// Handling of a missing store.
     pub absent: IfMissing,
@@ -84,7 +86,7 @@ pub struct StorageOptions {
 pub enum IfMissing {
     /// A new store is created.
     Create,
-    /// An error is returned: for commands that need an existing store.
+    /// An error is returned. Commands that need an existing store use this.
     Fail,
 }
 
@@ -107,7 +109,7 @@ pub struct Stores {
     pub token_seal: Arc<dyn ApiTokenSeal>,
 }
 
-/// An open store. Clones share it.
+/// An open store. Clones use the same store.
 #[derive(Clone)]
 pub struct Storage {
     stores: Stores,
@@ -123,7 +125,7 @@ pub struct Storage {
 /// # Errors
 /// `NotFound` when it is missing and must not be created; `Conflict` when another process uses the folder;
 /// `Unavailable` when it cannot be reached, read or written. `Invalid` for the wrong seal key, a database of a newer
-/// version, or one whose durability cannot be switched on.
+/// version, or a database that cannot make commits durable.
 pub async fn open(options: StorageOptions) -> Result<Storage> {
     let StorageOptions { database, seal_key, clock, queue, absent } = options;
     if absent == IfMissing::Fail {
@@ -146,11 +148,12 @@ pub async fn open(options: StorageOptions) -> Result<Storage> {
     }
 }
 
-/// Checks that the database server is reachable, writable and suitable; an embedded store has no server. For a start at
-/// the same time as the database server.
+/// Checks that the database server is reachable, writable and suitable; an embedded store has no server. Lets a caller
+/// wait for a database server that is still starting.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be reached at present; `Invalid` when it is unsuitable, or its URL names a bad file.
+/// `Unavailable` when it cannot be reached at present; `Invalid` when it is unsuitable, or a file that its URL names
+/// cannot be used.
 pub async fn check_reachable(database: &Database) -> Result<()> {
     match database {
         Database::Embedded(_) => Ok(()),
@@ -184,7 +187,7 @@ impl Storage {
         Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone(), data_keys, api_tokens }
     }
 
-    /// Completes a schema upgrade that needs the data keys. Closes the store when that fails.
+    /// Completes the part of a schema upgrade that needs the data keys. Closes the store when that fails.
     async fn ready(self) -> Result<Self> {
         // A session is bound to its thread, but `open` may run on any.
         let tokens = Arc::clone(&self.api_tokens);
@@ -193,7 +196,7 @@ impl Storage {
         match sealed.map_err(Error::internal).and_then(|sealed| sealed) {
             Ok(()) => Ok(self),
             Err(error) => {
-                // Releases the folder, so that the next attempt finds it free.
+                // Releases the lock on the data folder, so that the store can be opened again.
                 self.reader.close();
                 let _ = self.commits.stop().await;
                 Err(error)
@@ -201,17 +204,17 @@ impl Storage {
         }
     }
 
-    /// The handles of all domains.
+    /// Returns the handles of all domains.
     pub fn stores(&self) -> Stores {
         self.stores.clone()
     }
 
-    /// The handle of the certificate authority engine.
+    /// Returns the handle of the certificate authority engine.
     pub fn pki(&self) -> Arc<dyn PkiStore> {
         self.stores.pki.clone()
     }
 
-    /// The handle of authentication.
+    /// Returns the handle of authentication.
     pub fn auth(&self) -> Arc<dyn AuthStore> {
         self.stores.auth.clone()
     }
@@ -221,17 +224,17 @@ impl Storage {
         self.stores.changes.clone()
     }
 
-    /// The handle of the projects API.
+    /// Returns the handle of the projects API.
     pub fn projects(&self) -> Arc<dyn ProjectStore> {
         self.stores.projects.clone()
     }
 
-    /// The seal of the projects API's tokens.
+    /// Returns the seal of the projects API's tokens.
     pub fn token_seal(&self) -> Arc<dyn ApiTokenSeal> {
         self.stores.token_seal.clone()
     }
 
-    /// The handle of the keyring.
+    /// Returns the handle of the keyring.
     pub fn keyring(&self) -> Arc<dyn KeyringStore> {
         self.stores.keyring.clone()
     }
@@ -244,7 +247,8 @@ impl Storage {
         self.keys.seal_status().await
     }
 
-    /// Creates a challenge for holders of the seal key ([`SealKey::answer`](seal::SealKey::answer)), and its response.
+    /// Creates a challenge that only a holder of the seal key can answer ([`SealKey::answer`](seal::SealKey::answer)),
+    /// and its response.
     ///
     /// # Errors
     /// `Unavailable` from the store.
@@ -265,13 +269,13 @@ impl Storage {
     ///
     /// # Errors
     /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
-    /// the errors of a device that has the key; `Unavailable` from the store. Nothing is changed then, unless the
-    /// connection is lost during the commit: then one of the two keys opens the store.
+    /// the errors of a device that has the key; `Unavailable` from the store. After an error nothing has changed,
+    /// except if the connection was lost during the commit. Then either the previous or the new key opens the store.
     pub async fn change_seal(&self, seal: &SealKey) -> Result<SealInfo> {
         self.keys.change_seal(seal).await
     }
 
-    /// Pauses checkpoints of the embedded database until the result is dropped: for copies of its file.
+    /// Pauses checkpoints of the embedded database until the result is dropped, so that its file can be copied.
     ///
     /// # Errors
     /// `Conflict` when the store is not embedded; `Unavailable` when its disk lacks space for a growing log.
@@ -285,7 +289,7 @@ impl Storage {
     /// Records that the store was restored at `now`, so that new CRL numbers are above all earlier ones.
     ///
     /// # Errors
-    /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable`.
+    /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable` from the store.
     async fn record_restore(&self, now: Time) -> Result<()> {
         let (name, _) = self.restored(now).await?;
         let noted = (name, restore_facts::restore_times(now, None));
@@ -299,7 +303,7 @@ impl Storage {
         restore_facts::restore_fact(now, published, &self.reader.meta().await?)
     }
 
-    /// The number of commits since the store was opened.
+    /// Returns the number of commits since the store was opened.
     pub fn commits(&self) -> u64 {
         self.commits.commits()
     }
@@ -310,14 +314,16 @@ impl Storage {
     /// # Errors
     /// `Unavailable` when closing fails; committed writes are durable nevertheless.
     pub async fn shutdown(&self) -> Result<()> {
-        // A failure only makes the usage count too low, so an unreachable store must not delay the shutdown.
+        // A failure only makes the recorded number of uses too low, so an unreachable store must not delay the
+        // shutdown.
         let _ = tokio::time::timeout(USAGE_RECORD_TIMEOUT, self.data_keys.note_use()).await;
         self.reader.close();
         self.commits.stop().await
     }
 }
 
-/// Returns the database's own message if it causes an error and is not in its text. Not for API callers.
+/// Returns the message of the database that caused an error, unless the error's text already contains it. Not for API
+/// callers.
 pub fn database_message(error: &Error) -> Option<String> {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let said = |cause| postgres::server_message(cause).map(str::to_owned).or_else(|| embedded::sqlite_message(cause));

@@ -112,7 +112,8 @@ impl Exposition {
     }
 }
 
-/// Renders the metrics page, including the `looked_up` series. Empty before [`install_metrics`].
+/// Renders the metrics page; `looked_up` are series whose values the caller determined for this page. Empty before
+/// [`install_metrics`].
 pub fn render_metrics(exposition: Exposition, looked_up: &[Series]) -> String {
     match exposition {
         Exposition::Text => render_text_page(looked_up),

@@ -24,7 +24,7 @@ pub enum IdentitySelector {
     Alias {
         /// Accessor of the mount.
         accessor: String,
-        /// The value.
+        /// The value of the alias.
         of: AliasSelector,
     },
     /// A value of a group. Groups are not supported, so it has no value.
@@ -34,11 +34,11 @@ pub enum IdentitySelector {
 /// A value of an alias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AliasSelector {
-    /// Id.
+    /// Id of the alias.
     Id,
-    /// Name.
+    /// Name of the alias.
     Name,
-    /// A metadata value, by key.
+    /// A metadata value of the alias, by key.
     Metadata(String),
 }
 

@@ -20,7 +20,7 @@ use crate::x509::pem;
 /// Maximum length of a PEM text, in bytes.
 const MAX_PEM_BYTES: usize = 256 * 1024;
 
-/// The algorithms of all TLS connections.
+/// Returns the algorithms of all TLS connections.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
@@ -52,7 +52,7 @@ pub(crate) fn parse_certificates(field: &str, text: &str) -> Result<Vec<Certific
 /// A file that a setting or argument names.
 #[derive(Clone, Copy)]
 pub struct NamedFile<'f> {
-    /// The setting or argument.
+    /// The setting or argument that names the file.
     pub setting: &'f str,
     /// The path of the file.
     pub path: &'f Path,
@@ -69,7 +69,8 @@ impl NamedFile<'_> {
         Ok(found.into_iter().map(CertificateDer::from).collect())
     }
 
-    /// Combines the certificate chain in this file with the private key in another one, whose PEM text `read_key` returns.
+    /// Combines the certificate chain in this file with the private key in another one, whose PEM text `read_key`
+    /// returns.
     ///
     /// # Errors
     /// `Invalid` with setting and file when one of them cannot be used, or if they do not belong together; those of

@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use crate::environment::Facts;
 
-/// RSA keys generated for the mean. Generation times vary several-fold, so a few keys are not enough.
+/// Number of RSA keys whose mean generation time is measured. The times vary several-fold, so a few keys are not
+/// enough.
 const RSA_KEYS: u32 = 400;
 const RSA_TIME: Duration = Duration::from_secs(30);
 /// Fixed part of [`Anchors::p99_allowance_ms`], in milliseconds.
@@ -35,7 +36,7 @@ pub(crate) struct Anchors {
     pub(crate) fdatasync: f64,
     pub(crate) fdatasync_p50: f64,
     pub(crate) fdatasync_p99: f64,
-    /// Mean over many RSA-2048 keys, in milliseconds; `None` unless the run generates such keys.
+    /// Mean time to generate an RSA-2048 key, in milliseconds; `None` unless the run generates such keys.
     pub(crate) rsa_2048_keygen_ms: Option<f64>,
     pub(crate) cores: usize,
 }
@@ -130,7 +131,7 @@ fn rsa_keygen_ms(cores: usize) -> Result<f64, String> {
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(generate)).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
     })?;
-    // Each thread increments the counter once more than it generates keys.
+    // Each thread incremented the counter once more before it stopped.
     let made = made.into_inner() as usize - cores;
     Ok(started.elapsed().as_secs_f64() * 1000.0 * cores as f64 / made as f64)
 }

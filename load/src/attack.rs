@@ -26,11 +26,12 @@ use crate::server::{MOUNT, Server};
 
 /// Default numbers of attacker connections.
 const DEFAULT_CONNECTIONS: [usize; 3] = [64, 256, 900];
-/// Connections of the victim, and its requests per second: for `issue`, and for other requests.
+/// Connections of the victim, and its requests per second: `SLOW_VICTIM_RATE` for writes of roles and policies and for
+/// handshakes, `VICTIM_RATE` for others.
 const VICTIM_CONNECTIONS: usize = 4;
 const VICTIM_RATE: f64 = 100.0;
 const SLOW_VICTIM_RATE: f64 = VICTIM_RATE / 5.0;
-/// Limits: p99 relative to its value without an attack, p99 in milliseconds, memory in MiB.
+/// Limits: ratio of the p99 to its value without an attack, p99 in milliseconds, server memory in MiB.
 const MAX_RATIO: f64 = 3.0;
 const MAX_P99_MS: f64 = 20.0;
 const MAX_RESIDENT_MIB: f64 = 300.0;
@@ -42,7 +43,7 @@ const RSA_SUFFIX: &str = "-rsa";
 /// A PKCS #12 file whose MAC takes 3,000,000 iterations, the most that the server accepts. Created by
 /// `openssl pkcs12 -export -nokeys -in ca.pem -iter 3000000 -passout pass:secret | openssl base64`.
 const SLOW_PKCS12: &str = include_str!("attack.p12.base64");
-/// A request that needs no work beyond HTTP.
+/// Path of a request that needs no work beyond HTTP.
 const HEALTH: &str = "/v1/sys/health";
 /// Source addresses of attacker and victim in the TLS part, where every request has its own connection.
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -97,7 +98,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         drop(server);
         let server = Server::over_tls(launch).await?;
         let [attacker, victim] = [ATTACKER, VICTIM].map(|address| server.peer.anew_from(address));
-        // Dropping the first server removed the tokens; handshakes need none.
+        // The tokens were removed with the first server; handshakes need none.
         let [attacker_token, victim_token] = <[String; 2]>::default();
         let duel = Duel { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
         outcome = duel.measure(vec![handshakes()], &mut parts).await;
@@ -152,7 +153,8 @@ impl Duel<'_> {
                     let verdict = if part.holds() { "held" } else { "missed" };
                     begun(self.plan.quiet, &format!("{}: {verdict}", part.title()));
                     parts.push(part);
-                    // Queued requests must not affect the next part.
+                    // Waits until the server has processed queued requests of this attack, which would affect the next
+                    // part.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
@@ -219,7 +221,7 @@ async fn prepare(server: &Server, quiet: bool) -> Result<[String; 2], String> {
     provisioner.role(&rsa_mount, "stored", &role("ec", 256, false)).await?;
     let leaf = json!({ "common_name": "leaf.example.test" });
     provisioner.must(&format!("/v1/{rsa_mount}/issue/stored"), &leaf).await?;
-    // The requests of the run create these objects.
+    // The requests of the run will create these objects, so their removal is registered here.
     for (kind, path) in [
         ("role", role_path(prefix, "victim-2")),
         ("role", role_path(prefix, "attack")),

@@ -44,10 +44,10 @@ impl RepeatedRequest {
 
 /// Number of responses by status or error.
 pub(crate) type AnswerCounts = BTreeMap<String, u64>;
-/// Responses to each request.
+/// Responses to each kind of request, by its name.
 pub(crate) type Answers = BTreeMap<&'static str, AnswerCounts>;
 
-/// `true` for a success, and for an error that blames the sender.
+/// `true` for a success, and for a status that says that the request was invalid or one too many.
 pub(crate) fn is_fair(answer: &str) -> bool {
     answer.starts_with('2') || matches!(answer, "400" | "413" | "422" | "429")
 }
@@ -59,12 +59,14 @@ pub(crate) struct BackgroundLoad {
     pub(crate) connections: usize,
     /// Requests, sent in rotation.
     pub(crate) requests: Vec<RepeatedRequest>,
-    /// Pause before each request, which then has a connection of its own; `None` to repeat without a pause.
+    /// Pause before each request; each request then opens a connection of its own. `None`: no pause, connections are
+    /// kept.
     pub(crate) pause: Option<Duration>,
 }
 
 impl BackgroundLoad {
-    /// Measures while the connections are at work, and stops them. Returns the result and the responses.
+    /// Runs `measurement` while the connections send their requests, then stops them. Returns its result, and their
+    /// responses.
     pub(crate) async fn during<T>(
         self,
         measurement: impl Future<Output = Result<T, String>>,
@@ -96,7 +98,7 @@ impl BackgroundLoad {
         Ok(std::thread::spawn(move || runtime.block_on(all)))
     }
 
-    /// Repeats the requests on one connection. Each connection begins with another request.
+    /// Repeats the requests on one connection. Each connection starts the rotation at another request.
     async fn repeat(self: Arc<Self>, number: usize, over: Arc<AtomicBool>) -> Answers {
         let mut answers = Answers::new();
         let mut connection = None;

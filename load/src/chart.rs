@@ -34,7 +34,7 @@ pub(crate) struct Chart {
     logarithmic: bool,
 }
 
-/// The ranges of both axes. Charts side by side share them.
+/// The ranges of both axes, which charts of the same title share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Extent {
     /// Smallest value above 0.

@@ -32,7 +32,7 @@ pub(crate) struct Peer {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Header for tokens of `/v1`.
     token_header: HeaderName,
-    /// Source address of connections. If set, every request has its own connection.
+    /// Source address of connections; `None` for any. If it is set, every request opens its own connection.
     anew_from: Option<IpAddr>,
 }
 

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use crate::process::Process;
 use crate::run_context;
 
-/// Settings that override the cluster's own file: durability as by default, and sizes for a database of a few GB.
+/// Settings that override the configuration file of the cluster: default durability, and sizes for a few GB of data.
 const CLUSTER_SETTINGS: &[&str] = &[
     "listen_addresses=",
     "fsync=on",
@@ -84,7 +84,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the id of the process that starts all others of the cluster.
+    /// Returns the id of the postmaster, the parent of all processes of the cluster.
     pub(crate) fn pid(&self) -> u32 {
         self.postmaster.pid()
     }
@@ -98,8 +98,8 @@ impl Cluster {
         self.psql(DATABASE, "SHOW server_version")
     }
 
-    /// Updates statistics and visibility and writes dirty pages, so that runs start in the same state and do not pay
-    /// for the filling before them.
+    /// Vacuums, analyzes and writes dirty pages, so that every run starts in the same state and does not pay for the
+    /// filling of the store before it.
     pub(crate) fn settle(&self) -> Result<(), String> {
         self.psql(DATABASE, "VACUUM (ANALYZE)")?;
         self.psql(DATABASE, "CHECKPOINT").map(drop)

@@ -3,7 +3,7 @@
 const REDACTED: &str = "***";
 /// Words of a name whose value is a secret.
 const SECRET_NAMES: [&str; 6] = ["token", "password", "passwd", "secret", "pin", "credential"];
-/// Endings of a name whose value is a name or a path, despite such a word.
+/// Endings of a name whose value is no secret but a name or a path, even if the name contains such a word.
 const PUBLIC_ENDINGS: [&str; 4] = ["header", "file", "name", "label"];
 
 /// Returns the arguments as a shell command, with secrets redacted.

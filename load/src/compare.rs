@@ -127,7 +127,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Describes a side from its JSON. A durable store and one in memory are not comparable.
+/// Describes a server from its JSON, with its store: a durable store and one in memory are not comparable.
 fn side_text(json: &Value) -> String {
     let store = json["store"].as_str().unwrap_or("store not specified");
     let process = json["process"].as_str().unwrap_or("process unknown");
@@ -256,10 +256,11 @@ fn measures(figures: &Figures) -> Measures {
 struct Ratio {
     what: &'static str,
     unit: &'static str,
-    /// Medians of the first server and of the other one.
+    /// Medians of this figure over all rounds, of the first server and of the other one.
     first: f64,
     other: f64,
-    /// Median and range of the ratios of all rounds: figure of the first server divided by that of the other.
+    /// Median and range of the ratios of all rounds. A ratio is the figure of the first server divided by that of the
+    /// other.
     median: f64,
     min: f64,
     max: f64,

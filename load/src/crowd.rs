@@ -30,7 +30,7 @@ const OTHERS_PER_SECOND: f64 = 160.0;
 const MAX_P99_MS: f64 = 50.0;
 /// Size of a long body in bytes, below the server's limit so that it is read.
 const BODY_BYTES: usize = 3_700_000;
-/// Workspaces in the lists, and tags of each workspace.
+/// Number of workspaces in the lists, and number of tags of each workspace.
 const WORKSPACES: usize = 120;
 const TAGS_PER_WORKSPACE: usize = 9;
 const WORKSPACES_PATH: &str = "/api/v2/organizations/dev/workspaces";
@@ -38,7 +38,7 @@ const WORKSPACES_PATH: &str = "/api/v2/organizations/dev/workspaces";
 struct CrowdPart {
     name: &'static str,
     others: Figures,
-    /// Responses to the crowd.
+    /// Responses to the requests of the crowd.
     answers: AnswerCounts,
 }
 

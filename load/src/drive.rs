@@ -33,12 +33,12 @@ pub(crate) struct Class {
     pub(crate) clients: usize,
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// Request bodies, sent in rotation. One that begins with a slash is a path, and its body, if any, follows after a
-    /// line break.
+    /// Request bodies, sent in rotation. A text that begins with a slash replaces the path; its body, if any, follows
+    /// after a line break.
     pub(crate) bodies: Vec<Bytes>,
-    /// Checks that a response has the expected content. One that is not JSON is passed as the list of its bytes.
+    /// Checks that a response has the expected content. A response that is not JSON is passed as the list of its bytes.
     pub(crate) plausible: fn(&Value) -> bool,
-    /// One response in this many is checked. 1 if the server also returns success when it did nothing.
+    /// One response in this many is checked. Must be 1 if the server can return success without having done anything.
     pub(crate) look_at: u64,
     /// Media type of bodies, if the server requires one.
     pub(crate) media_type: Option<&'static str>,
@@ -103,7 +103,7 @@ pub(crate) struct Bounds {
     pub(crate) quiet: bool,
 }
 
-/// A server, token and mount of the requests, and the provisioner of their objects.
+/// Where requests go: server, token and mount, and the provisioner that creates and removes the objects they need.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) peer: &'a Peer,
@@ -133,7 +133,7 @@ struct RunningClass {
     over: Cell<bool>,
     started: Instant,
     deadline: Instant,
-    /// Time over which the connections start.
+    /// Time over which the start of the connections is spread.
     ramp: Duration,
     /// Schedule of the requests; `None` in a closed loop.
     pacer: Option<Pacer>,
@@ -228,7 +228,8 @@ impl RunningClass {
         }
     }
 
-    /// Waits for the next request. Returns its number and the start of its latency, or `None` at a limit of the run.
+    /// Waits until the client may send a request. Returns the number of the request and the time from which its latency
+    /// counts; `None` when a limit of the run is reached.
     async fn next(&self) -> Option<(u64, Instant)> {
         if let Some(pacer) = &self.pacer
             && !pacer.wait().await
@@ -314,7 +315,8 @@ async fn one_client(mut client: Client, place: usize, class_run: Rc<RunningClass
             Ok(_) => class_run.succeeded(latency),
             Err(cause) => {
                 class_run.failed(cause);
-                // The next request reconnects, but a client stops if the server no longer accepts connections.
+                // The client reconnects with its next request, but it stops if the server no longer accepts
+                // connections.
                 if Client::connect(client.peer(), "").await.is_err() {
                     return;
                 }

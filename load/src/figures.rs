@@ -12,10 +12,10 @@ use crate::proc::Cpu;
 use crate::run_context::INTERRUPTED;
 use crate::timeline::{self, Sample, Timeline};
 
-/// Fraction of the due requests that may remain unsent at a rate that counts as kept; one request always may.
+/// Fraction of the due requests that may remain unsent without missing the rate. One request may always remain unsent.
 const MAX_UNSENT_FRACTION: f64 = 0.001;
 
-/// Results of a run. It ends with the first class; later responses of the others do not count.
+/// Results of a run. A run ends when its first class of clients ends; later responses of other classes do not count.
 #[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) elapsed: Duration,
@@ -91,7 +91,7 @@ impl Figures {
         Ok(class)
     }
 
-    /// Returns the only class. All of its requests must have succeeded; `name` is that of the requests in errors.
+    /// Returns the only class. Fails if any of its requests failed; `name` names the requests in the error.
     pub(crate) fn succeeded(&self, name: &str) -> Result<&ClassFigures, String> {
         let class = self.only()?;
         if class.errors.is_empty() {
@@ -116,8 +116,8 @@ impl Figures {
         class.count() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Returns microseconds per successful request. `None` without such requests, and for several classes, because
-    /// their costs differ.
+    /// Converts `cpu` seconds to microseconds per successful request. `None` without successful requests, and for
+    /// several classes, because their requests differ in cost.
     pub(crate) fn per_request(&self, cpu: Option<f64>) -> Option<f64> {
         let [class] = &self.classes[..] else { return None };
         cpu.filter(|_| class.count() > 0).map(|cpu| cpu * 1e6 / class.count() as f64)

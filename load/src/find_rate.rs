@@ -26,10 +26,10 @@ const MAX_STEPS: usize = 12;
 const MIN_STEP_SECONDS: u64 = 1;
 /// The search ends when its bounds differ by at most this fraction of the upper one.
 const RATE_PRECISION: f64 = 0.05;
-/// First upper bound relative to the throughput of the closed loop, which varies by a few percent.
+/// The first upper bound of the search, relative to the throughput of the closed loop: that varies by a few percent.
 const THROUGHPUT_HEADROOM: f64 = 1.1;
 
-/// Minimum number of requests of a step: the p99 of fewer is their maximum.
+/// Minimum number of requests of a step: with fewer, the p99 would be the maximum.
 const MIN_REQUESTS_PER_STEP: f64 = 100.0;
 
 /// Bounds of the bisection in requests per second.
@@ -37,7 +37,7 @@ const MIN_REQUESTS_PER_STEP: f64 = 100.0;
 struct Search {
     /// Highest rate that met the limit; 0 if none did.
     kept: f64,
-    /// Lowest rate that did not.
+    /// Lowest rate that did not meet the limit.
     missed: f64,
     /// Lowest rate that a step can measure.
     lowest: f64,
@@ -64,7 +64,7 @@ impl Search {
 }
 
 struct Step {
-    /// `None` for the closed loop.
+    /// Requests per second; `None` for the closed loop.
     rate: Option<f64>,
     figures: Figures,
     is_kept: bool,
@@ -161,7 +161,7 @@ async fn steps(
     let mut search = None;
     let mut rate = None;
     while steps.len() < MAX_STEPS && !is_interrupted() && (steps.is_empty() || started.elapsed() < time) {
-        // Connections start at the same time, because each step would also measure a ramp.
+        // Connections start at the same time: a ramp would be part of what each step measures.
         let pace = Pace { rate, ramp: Duration::ZERO };
         let bounds = Plan { pace, ..plan.clone() }.bounds();
         let figures = drive(&place, classes.clone(), &bounds, watched).await?;
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn search_without_a_result_ends_at_lowest_rate_or_step_limit() {
         assert_eq!(found(200_000.0, 0.0), (None, MAX_STEPS));
-        // Starting from 110, the halves down to 20 are tried: 55 and 27.5.
+        // After the closed loop, the search starts at 110 and halves the rate down to 20: it tries 55 and 27.5.
         assert_eq!(found(100.0, 0.0), (None, 3));
     }
 }

@@ -53,7 +53,7 @@ pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet
 struct BareServer {
     addr: String,
     over: Arc<AtomicBool>,
-    /// Returns its CPU time in microseconds.
+    /// The thread returns its own CPU time in microseconds.
     thread: JoinHandle<Result<f64, String>>,
 }
 

@@ -26,7 +26,8 @@ struct Signed {
     verify_us: f64,
 }
 
-/// Creates a method with a role. Returns the clients that log in, and the CPU microseconds of verifying their JWT.
+/// Creates an authentication method with a role. Returns the clients that log in, and the CPU microseconds that the
+/// verification of their JWT alone takes.
 pub(crate) async fn prepare(admin: &Place<'_>, clients: usize) -> Result<(Class, f64), String> {
     let signed = signed()?;
     let provisioner = admin.provisioner;

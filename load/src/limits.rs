@@ -27,7 +27,7 @@ pub(crate) use options::Options;
 use options::Part;
 use row::Row;
 
-/// Default number of revoked certificates: as many as are stored, but at most this.
+/// Maximum of the default number of revoked certificates, which is otherwise the number of stored ones.
 const MAX_DEFAULT_REVOKED: u64 = 1_000_000;
 /// Members of a row that the report shows.
 const ROW_COLUMNS: [Column; 6] = [
@@ -65,7 +65,7 @@ pub(crate) async fn command(args: &Options) -> Result<(), String> {
 async fn fill(args: &Options) -> Result<Stock, String> {
     let revoked = args.revoked.unwrap_or(args.stored.min(MAX_DEFAULT_REVOKED));
     let server = Server::launch(&Launch { rsa_stock: 0, ..args.launch.clone() }).await?;
-    // One of them is the root, which is not revoked.
+    // One of the certificates is the root, which is not revoked.
     let wanted = Stock { certificates: args.stored.max(revoked + 1), revoked };
     let stored = number(wanted.certificates as f64);
     let of_them = number(revoked as f64);

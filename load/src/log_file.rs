@@ -39,7 +39,7 @@ impl LogFile {
 
 fn private(path: &Path) -> std::io::Result<File> {
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
-    // The mode above does not apply to an existing file.
+    // The mode in the options above applies only to a new file.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }

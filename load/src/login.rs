@@ -8,8 +8,8 @@ use crate::order::RunArgs;
 use crate::plan::Plan;
 use crate::report::Report;
 
-/// Default number of logins: enough for the embedded store's log to reach its full size and be reused, which is
-/// cheaper.
+/// Default number of logins. It is large enough that the log of the embedded store reaches its full size and is reused,
+/// which makes writes cheaper.
 const DEFAULT_LOGINS: u64 = 400_000;
 /// CPU microseconds that a login may cost in addition to the verification, including the store.
 const MAX_ADDED_CPU_MICROSECONDS: f64 = 45.0;

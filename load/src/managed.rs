@@ -66,7 +66,7 @@ impl ManagedKey {
     }
 }
 
-/// Must be called first: SoftHSM reads its environment variable in the server and in this process.
+/// Sets the environment variable of SoftHSM, which the server and this process read. Must be called first.
 pub(crate) fn in_its_environment(args: &RunArgs) -> Result<(), String> {
     let own = args.scenario() == Scenario::SignManaged && args.managed_key.is_none();
     if own { module::in_its_environment(&args.target.launch.data_dir) } else { Ok(()) }
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         ("signature µs: software", "/signature_us"),
         ("module", "/bare_call_us"),
     ];
-    // Without `--server` the description of the store is that of the user, which this report never had.
+    // Only a server that was started here knows its store; the user's description is not part of this report.
     let store = if server.is_launched() { server.store()? } else { None };
     let json = json!({ "scenario": "sign-managed", "store": store, "keys": keys });
     Report::new(server.title("sign-managed")?, json).table("keys", "/keys", &columns).publish(&args.outputs)?;
@@ -192,7 +192,7 @@ impl Issuer {
         Self { mount: place.provisioner.fresh_name(), allowed: vec![name.to_owned()], source: "kms", key }
     }
 
-    /// Returns the results of its requests, and the type of its key.
+    /// Returns the results of requests to this issuer, and the type of its key.
     async fn measure(
         &self,
         args: &RunArgs,
@@ -227,7 +227,7 @@ impl Issuer {
     }
 }
 
-/// Returns the results of the only class. All of its requests must have succeeded.
+/// Returns the results of the only class. Fails if any of its requests failed.
 fn sign_figures(figures: &Figures) -> Result<SignFigures, String> {
     let class = figures.succeeded("sign")?;
     Ok(SignFigures {

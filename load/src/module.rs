@@ -53,8 +53,9 @@ impl Kind {
     }
 }
 
-/// Creates the token in `data_dir` if it is missing, and executes this program again with SoftHSM's variable set: the
-/// server inherits it, and the library in this process reads it as well. Returns `Ok` if the variable is already set.
+/// Creates the token in `data_dir` if it is missing, and executes this program again with SoftHSM's environment
+/// variable set. The server inherits the variable, and the library in this process reads it as well. Returns `Ok` if it
+/// is already set.
 pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
     let at = |e: std::io::Error| format!("the token in {}: {e}", data_dir.display());
     let folder = data_dir.join("softhsm");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::drive::Place;
 
-/// Lifetime of a root that is created here, and maximum lifetime of the mount's certificates.
+/// Lifetime of a root certificate that is created here, and maximum lifetime of the mount's certificates.
 pub(crate) const ROOT_TTL: &str = "87600h";
 
 /// Returns `true` if the mount exists.

@@ -1,9 +1,9 @@
 //! The scenario `nodes`: cost of a second node on the same PostgreSQL.
 //!
-//! Alternates between one node, two nodes with as many clients each, and two nodes with half of them each. CPU time
-//! includes the database, and therefore the work that nodes cause for each other. The limit applies to two nodes with
-//! all clients. Two nodes that share the clients are only reported: their commits are smaller, so each certificate
-//! costs more.
+//! Alternates between three kinds of run: one node with all clients, two nodes with as many clients each, and two nodes
+//! with half of the clients each. CPU time includes the database, and therefore the work that nodes cause for each
+//! other. The limit applies to the second kind. The third kind is only reported: its commits are smaller, so each
+//! certificate costs more.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::table::Table;
 use crate::{mount, workload};
 
-/// Runs of each kind, and the minimum duration of a run in seconds.
+/// Number of runs of each of the three kinds, and the minimum duration of a run in seconds.
 const RUNS_PER_KIND: u64 = 3;
 const MIN_RUN_SECONDS: u64 = 3;
 /// Maximum cost of a certificate on two nodes, relative to one node.

@@ -12,7 +12,7 @@ use crate::der::{INTEGER, OCTET_STRING, SEQUENCE, encode};
 use crate::drive::{Class, Place};
 use crate::preload::visit;
 
-/// Maximum number of certificates: their requests are created before the run.
+/// Maximum number of certificates. It limits memory, because their requests are created before the run.
 pub(crate) const MAX_CERTIFICATES: usize = 100_000;
 /// Length of a nonce (RFC 9654).
 const NONCE_BYTES: usize = 32;

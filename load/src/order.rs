@@ -28,7 +28,7 @@ const PLANNED_SCENARIOS: [Scenario; 9] = [
     Scenario::Health,
 ];
 
-/// A run, or several runs on two servers.
+/// What to run: one run on one server, or several alternating runs on two.
 #[derive(Clone)]
 pub(crate) struct Order {
     pub(crate) name: String,
@@ -239,7 +239,8 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     order.check().map(|()| order)
 }
 
-/// Parses a server. No setting comes from the environment: its variables are those of another server.
+/// Parses a server of a plan file. Takes no setting from the environment, because its variables may be meant for
+/// another server.
 fn read_target(table: &str, fields: Value) -> Result<Target, String> {
     let wrong = |cause: String| format!("{table}: {cause}");
     let Value::Object(fields) = fields else { return Err(wrong("must be a table".to_owned())) };

@@ -27,7 +27,7 @@ use crate::workload;
 
 /// Size of a body in bytes, below the server's limit so that it is read.
 const BODY_BYTES: usize = 4_000_000;
-/// Connections that send them, and the pause of each between two requests.
+/// Number of connections that send oversized requests, and the pause of each between two requests.
 const SENDER_CONNECTIONS: usize = 4;
 const SENDER_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum p99 during oversized requests, relative to its value alone.
@@ -169,7 +169,7 @@ fn bundle() -> String {
 
 /// Returns a certificate whose PEM has about [`BODY_BYTES`] bytes, most of them different extensions.
 fn certificate() -> Result<Vec<u8>, rcgen::Error> {
-    // The last arc takes three bytes, the whole extension 19, and 28 as PEM in a JSON string.
+    // The last arc takes three bytes. A whole extension takes 19 bytes, and 28 bytes as PEM in a JSON string.
     let extension =
         |n: usize| CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99_999, 1 << 14 | n as u64], vec![5, 0]);
     let mut params = CertificateParams::default();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-/// Maximum sleep of the thread between checks for the end of the run.
+/// Maximum time that the thread sleeps before it checks for the end of the run.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// The pace of requests. The fields are options of the command line and fields of plan files.
@@ -52,7 +52,8 @@ impl Schedule {
         Self { rate, ramp: ramp.as_secs_f64(), end: time.as_secs_f64(), max }
     }
 
-    /// Returns the due time of a request: the time at which the area below the rate equals its number.
+    /// Returns the due time of a request, relative to the start: the time at which the area below the rate curve equals
+    /// the number of the request.
     pub(crate) fn due(&self, number: u64) -> Duration {
         let number = number as f64;
         let in_ramp = self.rate * self.ramp / 2.0;
@@ -161,7 +162,8 @@ mod tests {
         assert_eq!([0, 1, 250].map(|n| even.due(n).as_millis()), [0, 10, 2500]);
         assert_eq!(even.all(), 1000);
         let ramp = of(100.0, 4, 10, u64::MAX);
-        // The ramp halves the requests during its time to 200; a quarter of them is due in its first half.
+        // During the ramp, half as many requests are due as without it: 200. A quarter of them is due in its first
+        // half.
         assert_eq!([0, 50, 200, 300].map(|n| ramp.due(n).as_millis()), [0, 2000, 4000, 5000]);
         assert_eq!((ramp.due_before(2.0), ramp.due_before(4.0), ramp.all()), (50, 200, 800));
         assert_eq!(of(100.0, 4, 10, 70).all(), 70);
@@ -181,7 +183,7 @@ mod tests {
             assert!(pacer.begun.elapsed() >= schedule.due(gone), "{gone} went too early");
             gone += 1;
         }
-        // What was released at the very end may not have been taken.
+        // Requests that were released at the very end may not have been taken.
         assert!((150..=200).contains(&gone), "{gone}");
     }
 }

@@ -11,9 +11,9 @@ use crate::format::number;
 use crate::pace::Pace;
 use crate::scenario::Scenario;
 
-/// Lifetime of the certificates: a store that is reused later still holds valid ones.
+/// Lifetime of the certificates. It is long, so that a store that is reused months later still holds valid ones.
 pub(crate) const CERTIFICATE_TTL: &str = "8760h";
-/// Lifetime of certificates of an existing root, which may expire soon itself.
+/// Lifetime of certificates of an existing root. It is short, because the root may expire soon.
 const PREPARED_CERTIFICATE_TTL: &str = "24h";
 /// Lifetime of the token beyond the run, in seconds.
 const EXTRA_TOKEN_SECONDS: u64 = 3600;
@@ -72,7 +72,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// `true` if the server generates RSA keys, which then limits the rate.
+    /// `true` if the requests make the server generate RSA keys. That limits the rate.
     pub(crate) fn makes_rsa(&self) -> bool {
         self.scenario == Scenario::Mixed || (self.scenario == Scenario::Issue && self.key_type == "rsa")
     }
@@ -119,7 +119,7 @@ impl Plan {
         self.role.as_deref().unwrap_or(admin.provisioner.name())
     }
 
-    /// Returns the role for certificates missing in the store; `None` to create one.
+    /// Returns the existing role with which missing certificates are issued to fill the store; `None` to create a role.
     pub(crate) fn preload_role(&self) -> Option<&str> {
         self.role.as_deref().filter(|_| self.prepared)
     }

@@ -28,8 +28,8 @@ const MIN_FILL_REQUESTS_PER_SECOND: u64 = 2000;
 const CRL_CONFIG: &str = "config/crl";
 const ROLE_SUFFIX: &str = "-preload";
 
-/// Issues and revokes certificates until the mount holds `wanted`; returns what it then holds. Without a `role` it
-/// creates one for them.
+/// Issues and revokes certificates until the mount holds `wanted`. Returns what the mount then holds. Without `role`,
+/// creates a role for these certificates.
 pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, quiet: bool) -> Result<Stock, String> {
     wanted.check()?;
     let mut client = admin.connect().await?;
@@ -43,7 +43,7 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
     }
     let certificates = leaves(&mut client, admin.mount).await?;
     let stock = Stock { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? };
-    // All requests succeeded, but a server or role may store nothing: only this check detects it.
+    // All requests succeeded, but a server or role that stores no certificates is detected only by this check.
     if stock.certificates < wanted.certificates || stock.revoked < wanted.revoked {
         let Stock { certificates, revoked } = wanted;
         return Err(format!(
@@ -82,8 +82,8 @@ pub(crate) async fn to_revoke(
     Ok((bodies, missing))
 }
 
-/// Revokes `missing` certificates. If `may_configure` is set, the timer builds the CRLs during that time, because no
-/// request needs one.
+/// Revokes `missing` certificates. If `may_configure` is set, the timer builds the CRLs meanwhile and not each request,
+/// because no request needs a CRL.
 async fn revoke(
     admin: &Place<'_>,
     client: &mut Client,
@@ -191,7 +191,7 @@ pub(crate) async fn count(client: &mut Client, mount: &str, path: &str) -> Resul
     Ok(count)
 }
 
-/// Counts the certificates that do not belong to issuers, which cannot be revoked.
+/// Counts the certificates without those of issuers, which cannot be revoked.
 async fn leaves(client: &mut Client, mount: &str) -> Result<u64, String> {
     let issuers = issuers(client, mount).await?;
     let mut count = 0;
@@ -203,8 +203,8 @@ async fn leaves(client: &mut Client, mount: &str) -> Result<u64, String> {
     Ok(count)
 }
 
-/// Passes the serial numbers of a list to `more` until it returns `false`. A server without pages returns the whole
-/// list, and again for the next page.
+/// Passes the serial numbers of a list to `more` until it returns `false`. A server without paging returns the whole
+/// list at once, and again when the next page is requested.
 pub(crate) async fn visit(
     client: &mut Client,
     mount: &str,
@@ -302,7 +302,7 @@ mod tests {
         let refused = fill(&open.place(), Stock { certificates: 30, revoked: 20 }, None, true).await.err().unwrap();
         assert!(refused.starts_with("revoke: 0 of 20 requests succeeded"), "{refused}");
         assert!(!double.auto_rebuild("pki"), "it is put back whatever happens");
-        // In a run, each such response counts as an error.
+        // In a run, each response that confirms no revocation counts as an error.
         let order = format!(
             "scenario = \"revoke\"\nclients = 2\nrequests = 20\nseconds = 20\n[target]\naddr = \"{}\"\n",
             double.addr

@@ -120,8 +120,8 @@ fn tree_seconds(proc: &Path, pid: u32) -> Option<f64> {
     let mut left = vec![pid];
     while let Some(id) = left.pop() {
         let stat = &stats[&id];
-        // The larger one is used, because neither is too large: ticks are truncated, and nanoseconds lack ended
-        // threads.
+        // Both counts may be too low and neither is too high, so the larger one is used: ticks are truncated, and the
+        // count in nanoseconds lacks ended threads.
         sum += stat.own.max(thread_seconds(&proc.join(id.to_string()))) + stat.ended_children;
         left.extend(children.remove(&id).unwrap_or_default());
     }

@@ -10,11 +10,11 @@ use crate::proc;
 /// Time limit for a process to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A child process. Drop signals it to stop and waits for it.
+/// A child process. When it is dropped, it is signalled to stop and waited for.
 pub(crate) struct Process {
     child: Child,
     stop: Signal,
-    /// `true`: it leads a process group, and signals go to the whole group.
+    /// `true` if the process leads a process group; signals then go to the whole group.
     group: bool,
 }
 
@@ -32,7 +32,7 @@ impl Process {
         self.child.id()
     }
 
-    /// `true` if it has ended, and all of its group.
+    /// `true` if the process has ended and, for a group leader, all processes of its group.
     pub(crate) fn ended(&mut self) -> bool {
         let ended = !matches!(self.child.try_wait(), Ok(None));
         ended && !(self.group && proc::group_lives(self.pid()))

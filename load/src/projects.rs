@@ -29,7 +29,7 @@ pub(crate) const DEFAULT_CONNECTIONS: u16 = 16;
 const REQUESTS_PER_PART: u64 = 20_000;
 /// p99 limit in milliseconds.
 const MAX_P99_MS: f64 = 20.0;
-/// Different requests of a part.
+/// Number of different requests that a part sends in rotation.
 const DIFFERENT_REQUESTS: u64 = 2_000;
 
 /// Multiplier that scatters the names (Knuth's multiplicative hash).
@@ -46,7 +46,7 @@ struct ProjectTokens {
 }
 
 impl ProjectTokens {
-    /// Creates the tokens by the API, which also stores them in the server.
+    /// Creates the tokens through the API.
     async fn create(server: &Server) -> Result<Self, String> {
         let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
         let account = client.get_json("/api/v2/account/details").await?;
@@ -67,13 +67,13 @@ struct ProjectsPart {
     by_reader: bool,
     /// The requests. Their paths are in the bodies, and the number of clients is that of the run.
     class: Class,
-    /// `true`: the p99 limit applies. The other parts only report their cost.
+    /// `true` if the p99 limit applies to this part. Other parts only report their cost.
     bounded: bool,
     /// `true`: a 503 is also valid, for lists that would read too many rows.
     may_be_refused: bool,
 }
 
-/// Returns the id and the token.
+/// Creates a token. Returns its id and the token itself.
 async fn create_token(client: &mut Client, path: &str) -> Result<(String, String), String> {
     let made = client.must(path, &json!({ "data": { "type": "authentication-tokens" } })).await?;
     let id = made["data"]["id"].as_str();
@@ -219,18 +219,18 @@ fn statements(many: u64) -> String {
     parameters.iter().fold(file, |sql, (name, value)| sql.replace(&format!(":{name}"), value))
 }
 
-/// Returns the external id of a number, like the SQL statements.
+/// Returns the external id that the SQL statements derive from a number.
 fn external_id(prefix: &str, number: u64) -> String {
     let digits = number.to_string().replace('0', "A");
     format!("{prefix}-{digits:z>16}")
 }
 
-/// Returns the name of a project, like the SQL statements.
+/// Returns the name that the SQL statements give to the project with this number.
 fn project_name(number: u64) -> String {
     format!("svc-{:x}-{number}", number * NAME_MULTIPLIER % (1 << 32))
 }
 
-/// Returns seven letters of a project's name.
+/// Returns seven letters from within a project's name, as a search text.
 fn seven_letters(name: &str) -> &str {
     name.get(4..11).unwrap_or(name)
 }

@@ -25,7 +25,7 @@ struct Created {
     method: Method,
     path: String,
     body: Bytes,
-    /// `true`: `--keep` applies to it.
+    /// `true` if the object stays on the server with `--keep`.
     may_be_kept: bool,
 }
 
@@ -77,12 +77,12 @@ impl Provisioner {
         self.create("authentication method", name, &format!("/v1/sys/auth/{name}"), body).await.map(drop)
     }
 
-    /// Creates a role that does not exist.
+    /// Creates a role. Fails if it exists already.
     pub(crate) async fn role(&self, mount: &str, name: &str, body: &Value) -> Result<(), String> {
         self.create_absent("role", name, &format!("/v1/{mount}/roles/{name}"), body).await
     }
 
-    /// Creates a policy that does not exist.
+    /// Creates a policy. Fails if it exists already.
     pub(crate) async fn policy(&self, name: &str, text: &str) -> Result<(), String> {
         self.create_absent("policy", name, &format!("/v1/sys/policies/acl/{name}"), &json!({ "policy": text })).await
     }
@@ -112,7 +112,7 @@ impl Provisioner {
         Ok(token.to_owned())
     }
 
-    /// Registers an object for removal that the load itself or another request creates.
+    /// Registers an object for removal that the requests of the run create, and not this provisioner.
     pub(crate) fn remove_later(&self, what: String, wire: Wire, path: String) {
         let method = Method::DELETE;
         let body = Bytes::new();
@@ -188,7 +188,7 @@ async fn remove(peer: &Peer, token: &str, created: Vec<Created>) -> Vec<String> 
     let mut left = Vec::new();
     let mut unreachable = None;
     for Created { what, wire, method, path, body, .. } in created.into_iter().rev() {
-        // A server that does not respond gets only one request.
+        // Once the server has failed to respond, nothing more is requested from it.
         if let Some(cause) = &unreachable {
             left.push(format!("{what}: {cause}"));
             continue;

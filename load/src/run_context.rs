@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// Error of work that a signal interrupted.
+/// Error text of work that a signal interrupted.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
 tokio::task_local! {

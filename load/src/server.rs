@@ -22,7 +22,7 @@ use crate::run_context::{self, ServerFacts};
 
 /// The mount that `dev` creates.
 pub(crate) const MOUNT: &str = "pki";
-/// Folder of a server's own data, below that of the run.
+/// Folder of the server's own data, in the data folder of the run.
 const NODE_FOLDER: &str = "signet";
 const TOKEN: &str = "load-generator-root";
 
@@ -61,9 +61,10 @@ impl Launch {
 /// Startup times of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
-    /// Time until it listened.
+    /// Time from the start until the server listened.
     pub(crate) listening: Duration,
-    /// Time until its first CRL was read, which waits until all revocations are loaded.
+    /// Time from the start until its first CRL was read. The server sends the CRL only after it has loaded all
+    /// revocations.
     pub(crate) crl: Duration,
 }
 
@@ -146,7 +147,7 @@ impl Server {
         Self::node(launch, &launch.data_dir, &name, Some(&url)).await
     }
 
-    /// Starts a server on an existing database, or on the embedded store without one.
+    /// Starts a server on an existing `database`. Without a database, the server uses the embedded store.
     async fn node(launch: &Launch, data_dir: &Path, name: &str, database: Option<&str>) -> Result<Self, String> {
         let mut command = Command::new(launch.binary()?);
         command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", TOKEN, "--data-dir"]);
@@ -225,12 +226,12 @@ impl Server {
         Ok(Self { launched, ..Self::at(peer, TOKEN, false, Some(process))? })
     }
 
-    /// Replaces the settings of the connections for the requests of the run.
+    /// Uses `peer`, with other connection settings, for the requests of the run.
     pub(crate) fn with_peer(self, peer: Peer, keep: bool) -> Result<Self, String> {
         Ok(Self { provisioner: Provisioner::new(&peer, &self.token, keep)?, peer, ..self })
     }
 
-    /// `true` if it was started from a binary.
+    /// `true` if this program started the server from a binary.
     pub(crate) fn is_launched(&self) -> bool {
         self.launched.is_some()
     }
@@ -253,12 +254,12 @@ impl Server {
         Place { peer: &self.peer, token: &self.token, mount: &self.mount, provisioner: &self.provisioner }
     }
 
-    /// Runs a statement in its database. Returns the rows without headings.
+    /// Runs an SQL statement in the server's database. Returns the rows without headings.
     pub(crate) fn psql(&self, sql: &str) -> Result<String, String> {
         self.cluster.as_ref().map_or_else(|| Err("the server has no cluster".to_owned()), |cluster| cluster.query(sql))
     }
 
-    /// Returns the name of its store, or the user's description of it.
+    /// Returns the name of the server's store, or the user's description of the store.
     pub(crate) fn store(&self) -> Result<Option<String>, String> {
         match (&self.cluster, &self.launched) {
             (Some(cluster), _) => Ok(Some(format!("PostgreSQL {}", cluster.version()?))),
@@ -301,7 +302,7 @@ mod tests {
     fn program(folder: &Path, text: &str) -> PathBuf {
         let path = folder.join("server");
         let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo fake 1.2.3 && exit\n{text}\n");
-        // Another process writes it: a file that this process has open for writing cannot be executed (ETXTBSY).
+        // Another process writes the file: a file that this process has open for writing cannot be executed (ETXTBSY).
         let write = "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\"";
         assert!(Command::new("sh").arg("-c").arg(write).arg(&path).arg(text).status().unwrap().success());
         path

@@ -249,7 +249,7 @@ async fn fixed_rate_counts_waiting_time_during_a_server_pause() {
     let figures = health(&double, 1, &bounds(Some(100.0), 150, 10_000)).await;
     let class = &figures.classes[0];
     assert_eq!((class.count(), figures.unsent), (150, 0));
-    // Of 150 requests, some 20 wait for more than half of the pause, and 40 wait at all.
+    // Of 150 requests, about 40 wait because of the pause, and 20 of those for more than half of it.
     assert!(class.latencies.percentile_ms(90.0) > 150.0, "{}", class.latencies.percentile_ms(90.0));
     assert!(class.latencies.percentile_ms(50.0) < 50.0, "{}", class.latencies.percentile_ms(50.0));
     assert!(figures.elapsed > Duration::from_millis(1480), "{:?}", figures.elapsed);
@@ -267,7 +267,7 @@ async fn unsent_requests_are_counted() {
     let double = Double::start(Shape { delay: |_| Duration::from_millis(50), ..Shape::default() });
     let figures = health(&double, 2, &bounds(Some(200.0), u64::MAX, 1000)).await;
     let done = figures.classes[0].count();
-    // 200 are due, and two connections can send forty; each may have one in flight at the end.
+    // 200 requests are due, and two connections can send forty; each may have one more in flight at the end.
     assert!((20..=42).contains(&done), "{done}");
     assert_eq!(done + figures.unsent, 200);
     assert!(figures.classes[0].latencies.percentile_ms(100.0) > 500.0, "those that were sent have waited");

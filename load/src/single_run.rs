@@ -18,7 +18,7 @@ pub(crate) struct Ready {
     pub(crate) server: Server,
     plan: Plan,
     start: Option<Start>,
-    /// Contents of the mount before the run, if counted.
+    /// Contents of the mount before the run; `None` if they were not counted.
     stock: Option<Stock>,
     anchors: Anchors,
 }

@@ -74,7 +74,7 @@ impl Table {
     }
 }
 
-/// Renders a member. Booleans are verdicts, and objects are numbers of occurrences.
+/// Renders a member. A boolean says whether a limit was held; an object counts occurrences by name.
 fn cell(member: Option<&Value>) -> String {
     match member {
         None | Some(Value::Null) => "-".to_owned(),

@@ -20,7 +20,7 @@ use crate::run_context::{self, ServerFacts};
 use crate::scenario::Scenario;
 use crate::server::{Launch, Server};
 
-/// Time limit for a command line to start a server.
+/// Maximum time from the start of a server by its command line to its first response.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Address of a server, or how it is started, and how to connect to it. The fields are options of the command line.
@@ -158,8 +158,8 @@ impl Target {
         let data_dir = &self.launch.data_dir;
         std::fs::create_dir_all(data_dir).map_err(|e| format!("{}: {e}", data_dir.display()))?;
         let log = LogFile::create(data_dir.join(log_name(&self.name)))?;
-        // A separate process group: all processes of the shell end with it, and a Ctrl-C at the terminal does not reach
-        // them.
+        // A separate process group: all processes of the shell can be stopped together, and a Ctrl-C at the terminal
+        // does not reach them.
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).stdout(log.stdio()?).stderr(log.stdio()?);
         let child = shell.process_group(0).spawn().map_err(|e| format!("{command}: {e}"))?;
@@ -222,7 +222,7 @@ fn commit(metrics: &str) -> Option<String> {
     Some(commit.to_owned()).filter(|commit| commit != "unknown")
 }
 
-/// Returns the process of a server on this machine's loopback.
+/// Returns the id of the server's process, if the server listens on the loopback of this machine.
 fn found(peer: &Peer) -> Option<u32> {
     let (host, port) = peer.host().rsplit_once(':')?;
     let here = host == "localhost" || host == "[::1]" || host.starts_with("127.");

@@ -1,5 +1,5 @@
-//! The course of a run: responses and errors per second, and CPU time and memory of the server. A long run has longer
-//! slots instead of more, so memory is bounded.
+//! The course of a run: responses and errors per slot of time, and CPU time and memory of the server. A long run has
+//! longer slots instead of more slots, so memory is bounded.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -106,7 +106,8 @@ impl Sampler {
     }
 }
 
-/// At most twice [`MAX_SLOTS`] samples: beyond it, every other sample is removed and the sampling interval doubles.
+/// At most twice [`MAX_SLOTS`] samples. When that is reached, every other sample is removed, and from then on only half
+/// as many samples are kept.
 #[derive(Default)]
 struct Samples {
     kept: Vec<Sample>,

@@ -1,8 +1,8 @@
 //! The scenario `crl`: cost of revocations with a long CRL compared with a short one, and limits for both.
 //!
-//! Two servers run one after the other on the same kind of store. Both revoke while the timer builds the CRLs. The
-//! server with the long CRL is restarted on its data first. At the end it revokes with a CRL build before each
-//! response: every serial number must be listed, and concurrent revocations must share builds.
+//! Two servers run one after the other on the same kind of store. Both revoke while the timer builds the CRLs. Before
+//! that, the server with the long CRL is restarted on its data. At the end, that server revokes with a CRL build before
+//! each response: every serial number must be listed, and concurrent revocations must share builds.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -22,19 +22,21 @@ const MANY_REVOKED: u64 = 1_000_000;
 const DEFAULT_REVOCATIONS: u64 = 10_000;
 /// Maximum cost with many revoked certificates, relative to few.
 const MAX_COST_RATIO: f64 = 1.5;
-/// Maximum seconds from the start to the first CRL: without entries, and in addition for [`MANY_REVOKED`].
+/// Maximum seconds from the start to the first CRL: a base without entries, and an addition for [`MANY_REVOKED`]
+/// entries.
 const MAX_START_SECONDS: (f64, f64) = (0.5, 1.5);
-/// Maximum MB of server memory: without entries, and in addition for [`MANY_REVOKED`].
+/// Maximum MB of server memory: a base without entries, and an addition for [`MANY_REVOKED`] entries.
 const MAX_MEMORY_MB: (f64, f64) = (130.0, 120.0);
 /// Below this length, a CRL is built faster than the next revocations are committed.
 const MIN_LONG_CRL_ENTRIES: u64 = 100_000;
-/// Builds that the revocations of all clients may need in that case, because they arrive in several commits.
+/// Maximum number of CRL builds for the revocations of all clients with a CRL below that length. More than one is
+/// needed, because the revocations arrive in several commits.
 const SHORT_CRL_BUILDS_PER_BATCH: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     p50_ms: f64,
-    /// Microseconds, including PostgreSQL.
+    /// CPU microseconds per revocation, including PostgreSQL.
     cpu_us: f64,
 }
 
@@ -94,28 +96,29 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     if missed == 0 { Ok(()) } else { Err(format!("{missed} of {} limits exceeded", limits.len())) }
 }
 
-/// Measures few revoked certificates, in a temporary store.
+/// Measures the cost of revocations with few revoked certificates, in a temporary store.
 async fn short(args: &RunArgs, plan: &Plan, requests: u64) -> Result<Cost, String> {
     let folder = args.target.launch.data_dir.join(format!("short-{}", std::process::id()));
     let server = Server::launch(&Launch { data_dir: folder.clone(), ..args.target.launch.clone() }).await?;
-    // One of them is the root, which is not revoked.
+    // One of the certificates is the root, which is not revoked.
     let stock = Stock { certificates: FEW_REVOKED + requests + 1, revoked: FEW_REVOKED };
     preload::fill(&server.place(), stock, None, plan.quiet).await?;
     server.settle()?;
     let cost = by_timer(plan, &server, requests).await;
     drop(server);
-    // After a failure the log is needed.
+    // The folder stays after a failure, because it contains the log.
     if cost.is_ok() || is_interrupted() {
         std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     cost
 }
 
-/// Measures many revoked certificates, in the store of the data folder.
+/// Measures the cost of revocations with many revoked certificates, in the store of the data folder.
 async fn long(args: &RunArgs, plan: &Plan, requests: u64) -> Result<Long, String> {
     let launch = &args.target.launch;
     let server = Server::launch(launch).await?;
-    // An earlier run may have revoked more than requested; the two runs below need further certificates.
+    // An earlier run may have revoked more certificates than requested. The two runs below need unrevoked ones in
+    // addition.
     let there = preload::count(&mut server.place().connect().await?, MOUNT, "certs/revoked").await?;
     let revoked = if args.wanted.revoked == 0 { MANY_REVOKED } else { args.wanted.revoked }.max(there);
     let certificates = args.wanted.certificates.max(revoked + 2 * requests + 1);

@@ -16,13 +16,13 @@ pub trait Device: Send + Sync {
     /// The name in the log.
     fn name(&self) -> &str;
 
-    /// Renders the part of an entry that describes the request. It is used in all entries of the request.
+    /// Renders the part that describes the request, which is the same in all entries of the request.
     fn render_request(&self, _: &AuditRequest<'_>) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Accepts an entry; it is durable in the sense of the device when the future completes. `request_part` is the
-    /// result of [`Device::render_request`]. Only the request waits for the future, and drops it at its deadline.
+    /// Accepts an entry. When the future completes, the entry is as durable as this device makes it. `request_part` is
+    /// the result of [`Device::render_request`]. Only the request waits for the future, and drops it at its deadline.
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
     /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.
@@ -30,13 +30,13 @@ pub trait Device: Send + Sync {
         true
     }
 
-    /// `true` if it is known to accept no entries at present.
+    /// `true` if the device is known to accept no entries at present.
     fn is_down(&self) -> bool {
         false
     }
 
-    /// `true` if requests wait for this device even if another one accepted the entry. Not while it
-    /// is down, nor shortly after.
+    /// `true` if requests wait for this device even if another one accepted the entry. `false` while the device is
+    /// down, and for some devices also shortly after.
     fn is_trusted(&self) -> bool {
         !self.is_down()
     }
@@ -55,7 +55,7 @@ pub trait Sink: Send {
         false
     }
 
-    /// Reopens the output. May be retried after an error, which leaves the current output in use.
+    /// Reopens the output. After an error, the current output stays in use, and the call may be retried.
     ///
     /// # Errors
     /// Those of the system.

@@ -2,8 +2,8 @@
 //!
 //! A file is opened for appending, with the configured mode, and reopened on SIGHUP after a log rotation. A deleted
 //! file is created again before an entry counts as written. A partial write is truncated, so that a file contains whole
-//! lines. Disk space is allocated some MiB ahead if the file system supports it: writes then change no metadata, and no
-//! sync on the same disk delays them. A pipe works like a file while it has a reader.
+//! lines. Disk space is allocated some MiB ahead if the file system supports it. Then writes change no metadata, and a
+//! sync of other files on the same disk does not delay them. A pipe works like a file while it has a reader.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -44,7 +44,7 @@ pub fn describe_open_error(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Describes a denied permission, with the owner of the file if that is the cause: a server that root started by hand
+/// Describes a denied permission. Names the owner of the file if that is the cause: a server that root started by hand
 /// leaves such files.
 fn describe_denial(path: &Path) -> String {
     let denied = describe_io_error(io::ErrorKind::PermissionDenied);
@@ -68,7 +68,7 @@ pub(super) struct LogFile {
     file: Option<File>,
     /// `true` if the file does not end with a line feed.
     torn: bool,
-    /// Position up to which disk space was allocated, as far as possible.
+    /// Position in the file up to which allocation of disk space was requested; it may have failed.
     reserved: u64,
     /// `true` for a regular file on a local file system.
     local: bool,
@@ -95,7 +95,7 @@ impl LogFile {
         let mut written = 0;
         let ended = write_all(file, begin, &mut written).and_then(|()| write_all(file, lines, &mut written));
         if let Err(error) = ended {
-            // Assumes that no other process appends to this file: its lines would be cut off.
+            // Assumes that no other process appends to this file: the lines of that process would be cut off.
             self.torn |= truncate_partial_write(file, written).is_err();
             return Err(error);
         }
@@ -119,7 +119,7 @@ impl LogFile {
     }
 }
 
-/// Writes all bytes. `written` also counts bytes written before an error.
+/// Writes all bytes. Adds to `written` also the bytes that were written before an error.
 fn write_all(file: &mut File, mut bytes: &[u8], written: &mut u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {
@@ -135,7 +135,7 @@ fn write_all(file: &mut File, mut bytes: &[u8], written: &mut u64) -> io::Result
     Ok(())
 }
 
-/// Truncates the file by the last write.
+/// Cuts the last `written` bytes off the end of the file.
 fn truncate_partial_write(file: &File, written: u64) -> io::Result<()> {
     if written == 0 {
         return Ok(());
@@ -148,7 +148,7 @@ fn truncate_partial_write(file: &File, written: u64) -> io::Result<()> {
 impl Sink for LogFile {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let mut file = self.append(lines)?;
-        // The file was deleted, and the lines with it.
+        // The file was deleted, and the lines with it: writes them to a new file.
         if file.nlink() == 0 {
             self.file = None;
             file = self.append(lines)?;
@@ -267,7 +267,7 @@ mod tests {
         let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let mut log = LogFile::open(path, 0o600, false).unwrap();
         let read = std::thread::spawn(move || {
-            // More than the capacity of a pipe, slowly.
+            // Reads late, and more than the capacity of a pipe.
             std::thread::sleep(std::time::Duration::from_millis(50));
             let mut all = vec![0; 1 << 20];
             io::Read::read_exact(&mut reader, &mut all).unwrap();

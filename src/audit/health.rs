@@ -1,13 +1,13 @@
 //! The health of an audit output.
 //!
 //! After a failure an output is *down*: entries are rejected, and its thread tries it immediately and then every
-//! second. When it accepts a line it is on *trial*: requests wait for it only if no other device has their entries. A
-//! collector that accepts connections but reads nothing would otherwise delay all requests at each of its failures. A
-//! failure soon after a trial makes the next trial longer.
+//! second. When the output accepts a line it is on *trial*: requests wait for it only if no other device accepted their
+//! entries. Without the trial, a collector that accepts connections but reads nothing would delay all requests at each
+//! of its failures. A failure soon after a trial makes the next trial longer.
 
 use std::time::{Duration, Instant};
 
-/// Delay between two attempts.
+/// Delay between two attempts to write to an output that is down.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Initial duration of a trial.
 const MIN_TRIAL_DURATION: Duration = Duration::from_secs(5);
@@ -30,13 +30,13 @@ enum DeviceHealthState {
     Trial { since: Instant, until: Instant },
 }
 
-/// The next task of the thread.
+/// The next task of the output's thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeviceHealthTask {
-    /// Nothing to do until this time has passed, if any.
+    /// Nothing to do for this time; for `None`, until a failure.
     Nothing(Option<Duration>),
     Attempt,
-    /// Log that it accepts entries again, with the time since it failed.
+    /// Log that the output accepts entries again, with the time since it failed.
     Recovered(Duration),
 }
 
@@ -59,7 +59,7 @@ impl DeviceHealth {
     pub(super) fn record_failure(&mut self, now: Instant) -> bool {
         let longer = (self.trial_duration * 2).min(MAX_TRIAL_DURATION);
         let is_new_outage = self.is_up();
-        // The failure may concern only that write, so the first attempt is immediate.
+        // Perhaps only this write failed, so the first attempt is immediate.
         let next = if is_new_outage { now } else { now + RETRY_INTERVAL };
         let since = match self.state {
             DeviceHealthState::Up => {
@@ -143,13 +143,13 @@ mod tests {
                 DeviceHealthTask::Recovered(_) => logged += 1,
                 DeviceHealthTask::Nothing(_) => {}
             }
-            // It works for three seconds at a time.
+            // The device works for three seconds at a time.
             if second % 4 == 3 {
                 logged += u32::from(health.record_failure(now));
             }
         }
         assert_eq!(logged, 1);
-        // It works for longer than the shortest trial.
+        // The device works for longer than the shortest trial.
         let mut health = DeviceHealth::default();
         let mut fails = 0;
         for second in 0..3600 {

@@ -1,10 +1,10 @@
 //! Renders an entry as one JSON object, in the format of the audit logs of Vault and OpenBao.
 //!
-//! `type` is `request` for an intent or refusal, and `response` for an outcome. `auth` describes the caller,
-//! `request` the request, `response` the outcome; `error` has the messages of a rejected request (`audit/message_mask.rs`).
-//! Bodies that are not JSON, unparsed ones of callers above 16 KiB, and those whose hashes would take too much space
-//! appear as `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`. A streamed body has only the
-//! type and, if known, the size.
+//! `type` is `request` for an intent or refusal, and `response` for an outcome. `auth` describes the caller, `request`
+//! the request, `response` the outcome; `error` has the messages of a rejected request (`audit/message_mask.rs`). Some
+//! bodies appear only as `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`: those that are not
+//! JSON, unparsed request bodies above 16 KiB, and those whose hashes would take too much space. A streamed body has
+//! only the type and, if known, the size.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ pub(super) struct EntryFormat {
     mask: Mask,
     /// `true` to record only the number of names in a LIST response.
     counts_lists: bool,
-    /// Unique in the process.
+    /// Number of this format, unique in the process, under which rendered callers are cached.
     id: usize,
 }
 
@@ -46,12 +46,12 @@ struct CallerJson {
     request: Vec<u8>,
 }
 
-/// The rendered forms of a caller by format id, as a linked list.
+/// The rendered forms of one caller, by `EntryFormat::id`, as a linked list.
 #[derive(Default)]
 struct CallerJsonCache(OnceLock<Box<(usize, CallerJson, CallerJsonCache)>>);
 
 impl CallerJsonCache {
-    /// Returns the rendered form for a device, which is created once.
+    /// Returns the rendered form of the caller for a format, which is rendered only once.
     fn get_or_render(&self, format: usize, render: impl Fn() -> CallerJson) -> &CallerJson {
         let mut node = self;
         loop {
@@ -74,13 +74,13 @@ impl EntryFormat {
         self.mask.hash(text.as_bytes())
     }
 
-    /// Renders what both entries of a request have in common.
+    /// Renders the part that all entries of a request have in common.
     pub(super) fn render_request(&self, request: &AuditRequest<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1536);
         let mut line = JsonObjectWriter { out: &mut out, empty: true };
         let unknown = CallerJsonCache::default();
         let known = request.caller.as_ref().and_then(|caller| caller.derived);
-        // Cached together with the caller.
+        // The rendered caller is cached in `derived`, together with the caller.
         let caller_json = known
             .map_or(&unknown, |derived| derived.get(CallerJsonCache::default))
             .get_or_render(self.id, || self.caller_json(request));
@@ -125,7 +125,8 @@ impl EntryFormat {
         out
     }
 
-    /// Renders a line that states since when no entry was accepted. It tests if a device works again.
+    /// Renders a line that states since when the device has accepted no entry. It is written to test if the device
+    /// works again.
     pub(super) fn test_line(&self, now: Time, since: Time) -> Vec<u8> {
         let (path, id) = TEST_PATH_AND_ID;
         let request = AuditRequest { id, operation: "update", path, ..AuditRequest::default() };
@@ -288,7 +289,8 @@ impl EntryFormat {
     /// Renders the fields of a request, or one hash of them if they would take too much space.
     fn write_fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
         let within = |sent| Exceptions { max_bytes: self.mask.max_bytes(sent), ..exceptions };
-        // The first attempt assumes a length of 0, which is usually enough and saves serializing the fields.
+        // The first attempt assumes a body of 0 bytes. The limit for that is usually enough, and no fields need be
+        // serialized.
         if self.mask.write_fields(data, fields, within(0)).is_ok() {
             return;
         }
@@ -338,7 +340,7 @@ impl EntryFormat {
     }
 }
 
-/// The origin of a body. The media type of a caller's body may be any text, and its values were not counted yet.
+/// The origin of a body. The media type of a caller may be any text, so it is hashed; the size of its body is limited.
 #[derive(Clone, Copy)]
 enum BodyOrigin {
     Caller,

@@ -21,8 +21,8 @@ use crate::fields::Fields;
 
 /// Longest member name that is not hashed, in bytes.
 const MAX_NAME_BYTES: usize = 256;
-/// Limit for a rendered request body: `BASE_OUTPUT_BYTES` bytes plus `MAX_EXPANSION_FACTOR` bytes per byte sent,
-/// because hashes of short texts are long.
+/// Limit for the rendered form of a request body: `BASE_OUTPUT_BYTES` bytes plus `MAX_EXPANSION_FACTOR` bytes per byte
+/// sent. It is needed because the hash of a short text is much longer than the text.
 const BASE_OUTPUT_BYTES: usize = 4 * 1024;
 const MAX_EXPANSION_FACTOR: usize = 4;
 /// Members of a LIST response of which only the number is recorded, if the device is configured so.
@@ -62,12 +62,12 @@ pub(super) struct Mask {
     unmasked_accessors: bool,
 }
 
-/// Values that are treated differently.
+/// Deviations from the rule that every string of a value is hashed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Exceptions<'a> {
-    /// Member names below which strings stay.
+    /// Names of members whose strings, at any depth, are not hashed.
     pub(super) clear: &'a [String],
-    /// `true` to record only the length of lists of names.
+    /// `true` to record only the number of names in a LIST response.
     pub(super) counts_lists: bool,
     /// `true` for a response as text, in which [`CACHED_MEMBERS`] values are cached.
     pub(super) repeats: bool,
@@ -118,7 +118,8 @@ impl Mask {
     }
 
     pub(super) fn write_value(&self, out: &mut Vec<u8>, value: &Value, exceptions: Exceptions<'_>) {
-        // Repeated values can only be compared as text. A parsed value cannot fail to deserialize.
+        // The cache of repeated values compares texts, so it is not used here. A parsed value cannot fail to
+        // deserialize.
         let _ = self.node(out, Exceptions { repeats: false, ..exceptions }).deserialize(value);
     }
 
@@ -235,7 +236,7 @@ fn push_hash(out: &mut Vec<u8>, hash: Hmac<Sha256>) {
     out.extend_from_slice(digits.as_flattened());
 }
 
-/// Members that hold secrets, which a caller may send as numbers: PINs are digits.
+/// Members that hold secrets. Their numbers are hashed, too, because a caller may send a PIN as a number.
 const SECRET_MEMBERS: [&str; 7] =
     ["pin", "password", "secret_key", "secret_id", "client_secret", "access_key", "session_token"];
 
@@ -262,9 +263,9 @@ struct MaskingNode<'n> {
     end: usize,
     /// `true` to keep strings unmasked.
     clear: bool,
-    /// Only the number of items is written.
+    /// `true` to write only the number of items.
     counted: bool,
-    /// Below a member with a secret: numbers and names are hashed, too.
+    /// `true` below a member that holds a secret: numbers and names are hashed, too.
     secret: bool,
 }
 
@@ -276,7 +277,7 @@ impl MaskingNode<'_> {
 
     fn child(&mut self) -> MaskingNode<'_> {
         let Self { mask, ref mut out, exceptions, end, clear, secret, .. } = *self;
-        // These apply to the members of a response only, not to nested ones.
+        // The two settings apply to the members of a response only, not to nested members.
         let exceptions = Exceptions { counts_lists: false, repeats: false, ..exceptions };
         MaskingNode { mask, out, exceptions, end, clear, counted: false, secret }
     }

@@ -1,8 +1,9 @@
 //! Hides request data in the server's own messages: refusals and warnings may repeat names, addresses and serial
 //! numbers, which are hashed in the rest of an entry.
 //!
-//! Text in quotes is always hashed. Of the other words, those are hashed that occur in a text of the request, comparing
-//! letters and digits only and ignoring case. If the request is too long to search, all after the field name is hashed.
+//! Text in quotes is always hashed. Other words are hashed if they occur in a text of the request; the comparison uses
+//! letters and digits only and ignores case. If the request is too long to search, the whole message after the field
+//! name is hashed.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,7 @@ use super::mask::Mask;
 
 /// Maximum length of the texts of a request that are searched, in bytes.
 const MAX_SEARCHED_BYTES: usize = 64 * 1024;
-/// Words with fewer letters and digits occur in too many texts to be meaningful.
+/// Minimum number of letters and digits of a word: shorter ones occur in too many texts to be meaningful.
 const MIN_WORD_CHARS: usize = 3;
 
 /// The texts of a request, prepared for searching; `None` if there is too much text.
@@ -57,14 +58,14 @@ impl RequestTexts {
     }
 }
 
-/// Separators within a word, coarse ones first.
+/// Separators within a word: it is split at the first group, and its parts at the second.
 const WORD_SEPARATORS: [&[char]; 2] = [&[':', '/', '@'], &['.', '-', '_', '+', '*']];
 
 fn is_word_boundary(c: char) -> bool {
     c.is_whitespace() || ",;()[]{}<>=\"'|".contains(c)
 }
 
-/// Appends a word: as its hash if it was sent, otherwise part by part.
+/// Appends a word of a message: as its hash if it occurs in `sent`, the texts of the request, else part by part.
 fn push_masked(out: &mut String, mask: &Mask, sent: &[String], word: &str, level: usize) {
     if word.starts_with(Mask::PREFIX) {
         return out.push_str(word);

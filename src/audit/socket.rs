@@ -77,7 +77,7 @@ impl SocketSink {
             None => self.connect()?,
         };
         check_open(&mut *stream)?;
-        // An incomplete line ends the connection.
+        // After a partial write the connection is closed: the next line must not follow an incomplete one.
         write_until(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| {
             let _ = shutdown(&*stream, Shutdown::Both);
         })?;
@@ -102,7 +102,7 @@ fn write_until(stream: &mut dyn SinkStream, mut lines: &[u8], until: Instant) ->
     Ok(())
 }
 
-/// Fails if the peer has closed the connection. A peer that keeps sending has not.
+/// Fails if the peer has closed the connection. A peer that keeps sending counts as open after a few reads.
 fn check_open(stream: &mut dyn SinkStream) -> io::Result<()> {
     const READS: usize = 16;
     ioctl_fionbio(&*stream, true)?;
@@ -174,7 +174,7 @@ mod tests {
         let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         let drops = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Until the other side gives up.
+            // Reads slowly until the other side gives up.
             while stream.read(&mut [0; 64 * 1024]).is_ok_and(|read| read > 0) {
                 std::thread::sleep(Duration::from_millis(40));
             }

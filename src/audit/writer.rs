@@ -1,11 +1,11 @@
 //! An audit device that writes lines.
 //!
-//! The entries of a worker thread are collected until its other ready tasks have run, and written together. A
-//! worker that is not the only one ([`begin_worker`]) writes them itself if the output is fast ([`Sink::is_brief`])
-//! and idle. Otherwise, and for a while after a slow write, the device's thread does. An entry counts as accepted
-//! once all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung, and entries are rejected until it
-//! ends. The queue is bounded; entries that do not fit wait. After a failed write the device is down until a test
-//! line of its thread succeeds.
+//! The entries of a worker thread are collected until its other ready tasks have run, and written together. The worker
+//! writes them itself if there are other workers ([`begin_worker`]) and the output is fast ([`Sink::is_brief`]) and
+//! idle. Otherwise, and for a while after a slow write, the device's thread does. An entry counts as accepted once all
+//! of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung, and entries are rejected until it ends.
+//! The queue is bounded; entries that do not fit wait. After a failed write the device is down until a test line of its
+//! thread succeeds.
 
 use std::cell::Cell;
 use std::io;
@@ -29,9 +29,9 @@ use crate::telemetry;
 
 /// Maximum number of bytes in the queue, which the last accepted entry may exceed.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
-/// Maximum duration of a write by a worker.
+/// Maximum duration of a write by a worker; a longer one counts as slow.
 const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);
-/// Time without writes by workers after a longer write.
+/// Time after a slow write for which workers do not write themselves.
 const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -40,7 +40,7 @@ thread_local! {
 }
 
 /// Call it on each worker thread, with the number of workers. If there are several, the worker does fast writes itself.
-/// Other threads leave all writes to the threads of the devices.
+/// Threads that do not call it leave all writes to the threads of the devices.
 pub fn begin_worker(workers: usize) {
     MAY_BLOCK.set(workers > 1);
 }
@@ -64,12 +64,12 @@ struct AuditQueue {
 struct AuditQueueState {
     /// Entries that a worker collects in one pass of its event loop, by thread. They are written when it yields.
     collected: Vec<(ThreadId, AuditBatch)>,
-    /// Entries that the device's thread writes.
+    /// Entries that wait for the device's thread.
     queued_batch: AuditBatch,
     /// Empty batches, reused for their capacity.
     spare: Vec<AuditBatch>,
     idle: bool,
-    /// Start of the current write. Its thread has exclusive use of the output.
+    /// Start of the current write. The thread that writes has exclusive use of the output.
     writing: Option<Instant>,
     /// Time from which workers may write themselves; `None` if they never may.
     worker_writes_from: Option<Instant>,
@@ -84,7 +84,7 @@ impl AuditQueueState {
         self.writing.is_some_and(|begun| begun.elapsed() > ENTRY_TIMEOUT)
     }
 
-    /// `true` if the thread has something to do, or a time to wait for.
+    /// `true` if an idle thread must wake: it has something to do, or a time to wait for until the next attempt.
     fn is_due(&self) -> bool {
         !self.queued_batch.lines.is_empty() || self.reopen || self.closed || !self.health.is_up()
     }
@@ -125,7 +125,8 @@ type AuditWriteResult = Result<(), Arc<io::Error>>;
 struct QueuedEntry {
     since: Instant,
     reply: oneshot::Sender<AuditWriteResult>,
-    /// The device was on trial: perhaps the request does not wait, and must not be relied on for counting.
+    /// `true` if the device was on trial. The request may then not wait for this entry, so the device counts it by
+    /// itself.
     trial: bool,
 }
 
@@ -134,7 +135,7 @@ enum AuditWriterTask {
     Write(AuditBatch),
     Reopen,
     Probe,
-    /// Log that it accepts entries again, after this time.
+    /// Log that the device accepts entries again, after this time.
     Recovered(Duration),
     End,
 }
@@ -253,7 +254,7 @@ impl Device for AuditWriter {
 
     fn note_missed(&self) -> bool {
         self.shared.failed.increment(1);
-        // During an outage and the trial after it, the thread does the logging.
+        // During an outage and the trial after it, the device's thread does the logging.
         self.shared.queue.lock().health.is_up()
     }
 
@@ -293,8 +294,8 @@ impl AuditQueue {
         }
     }
 
-    /// Takes a thread's collected entries to be written by it, with exclusive use of the output.
-    /// `None` if it may not write.
+    /// Takes the collected entries of a thread, which then writes them itself and has exclusive use of the output.
+    /// `None` if the thread may not write.
     fn take_for_writing(&self, thread: ThreadId) -> Option<AuditBatch> {
         let mut state = self.lock();
         let now = Instant::now();
@@ -354,7 +355,7 @@ impl AuditQueue {
         }
     }
 
-    /// Ends the exclusive use of the output, after a write of this duration.
+    /// Ends the exclusive use of the output, after a write that `took` this time.
     fn end_write(&self, mut batch: AuditBatch, took: Duration, brief: bool) {
         batch.lines.clear();
         // Frees memory after a burst of large entries.
@@ -389,7 +390,7 @@ impl AuditQueue {
     }
 }
 
-/// The output and what belongs to its exclusive use.
+/// The output, and the state that only its exclusive user changes.
 struct ExclusiveSink {
     sink: Box<dyn Sink>,
     /// Time of the last failed write.
@@ -411,7 +412,8 @@ struct AuditWriterShared {
 }
 
 impl AuditWriterShared {
-    /// Queues a line; `None` if the queue is full. End the returned guard after a yield.
+    /// Queues a line; `None` if the queue is full. The caller yields once and then ends the returned guard, if there is
+    /// one.
     fn enqueue(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<AuditWriteResult>, Option<BatchGuard<'_>>)>> {
         let mut state = self.queue.lock();
         if state.health.is_down() {
@@ -490,7 +492,7 @@ impl AuditWriterShared {
         self.end_write(&output, batch, begun);
     }
 
-    /// Handles a failed write; entries that arrived since then fail, too.
+    /// Handles a failed write. Entries that have arrived since it began fail, too.
     fn fail_pending(&self, why: &io::Error, waiting: &mut Vec<QueuedEntry>) {
         let is_new_outage = self.queue.fail_pending(waiting);
         let what = format!("audit device {}: write failed: {why}", self.name);
@@ -517,8 +519,9 @@ impl AuditWriterShared {
         self.end_write(&output, AuditBatch::default(), begun);
     }
 
-    /// Counts entries before their requests continue. Entries of disconnected clients are not counted, except on trial.
-    /// Failures are counted by [`Device::missed`], except for entries on trial whose requests do not wait.
+    /// Counts the entries of a write before their requests continue. A written entry of a disconnected client counts
+    /// only if the device was on trial. Failed entries are counted by [`Device::note_missed`], except for those on
+    /// trial whose requests do not wait: they are counted here.
     fn count_results(&self, written: bool, waiting: &[QueuedEntry]) {
         let alone = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
         if written {
@@ -553,7 +556,7 @@ mod tests {
         AuditWriter::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
     }
 
-    /// Fails slowly while it is bad.
+    /// An output whose writes fail slowly while `bad` is set.
     struct Moody {
         bad: Arc<AtomicBool>,
         slow: Duration,
@@ -570,7 +573,7 @@ mod tests {
         }
     }
 
-    /// A writer with an output that is bad, and takes this long to fail.
+    /// A writer with an output that fails, each time after the duration `slow`.
     fn bad(slow: Duration) -> (Arc<AuditWriter>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
         let (sender, writes) = mpsc::channel();
         let bad = Arc::new(AtomicBool::new(true));
@@ -583,7 +586,7 @@ mod tests {
     async fn entries_of_one_event_loop_pass_are_one_write() {
         let (writer, writes) = writer();
         let later = async {
-            // Long enough for a thread that was already woken.
+            // Long enough for a thread that was woken before to finish.
             thread::sleep(Duration::from_millis(100));
             writer.write(b"two\n").await
         };

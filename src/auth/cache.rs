@@ -4,7 +4,8 @@
 //! revocation on this node takes effect immediately. Once an entry is half that old, one request reads the row again
 //! while the others use the entry: a busy token costs two reads per second and never a stampede.
 //!
-//! Callers that read the metrics are remembered for a day, unless revoked, in case the store is unavailable.
+//! Callers that read the metrics are remembered for a day, unless revoked, so that they can still read them while the
+//! store is unavailable.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -42,7 +43,7 @@ struct CachedCaller {
 }
 
 impl TokenCache {
-    /// Returns a cached caller, unless the row must be read (again).
+    /// Returns a cached caller; `None` if the token's row must be read first.
     pub(super) fn get(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let mut shard = self.shard(hash);
         let entry = shard.entries.get_mut(hash)?;

@@ -2,7 +2,8 @@
 //!
 //! An origin is the value that a browser sends in `Origin` (RFC 6454, 6.2; the Fetch standard): scheme, host, and a
 //! port other than the default, in lower case and without a path. Origins are compared byte for byte, so a value that
-//! no browser would send is rejected. One document, published as one view ([`Cors`]); disabled until it is written.
+//! no browser would send is rejected. The settings are one document, published as one snapshot ([`Cors`]). CORS is
+//! disabled until they are written.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 const CORS_DOCUMENT: &str = "cors";
 /// The entry that matches every origin.
 const ANY_ORIGIN: &str = "*";
-/// The rule for an origin. It does not quote the value, which may be a secret in the wrong field.
+/// The error text for an invalid origin. It does not quote the value, which may be a secret in the wrong field.
 const ORIGIN_RULE: &str = "must be an origin (scheme://host[:port], lower case, without path and default port), such \
                       as https://console.example:8443";
 
@@ -45,7 +46,7 @@ impl CorsSettings {
 }
 
 impl Cors {
-    /// The settings while CORS is enabled.
+    /// The settings; `None` while CORS is disabled.
     pub fn allowed(&self) -> Option<&CorsSettings> {
         self.stored.as_ref()
     }
@@ -125,7 +126,7 @@ fn is_origin(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     let sent = match url.origin() {
         known @ url::Origin::Tuple(..) => known.ascii_serialization(),
-        // Schemes of browser extensions have origins too, but only browsers know them.
+        // The URL parser gives no origin for the schemes of browser extensions, but browsers send one.
         url::Origin::Opaque(_) => match url.host_str() {
             Some(host) => format!("{}://{}", url.scheme(), host.to_ascii_lowercase()),
             None => return false,

@@ -35,7 +35,8 @@ impl Auth {
         Ok(entry.map(|entry| Secret::new(entry.body)))
     }
 
-    /// `true` if the caller has an entry at a path. A check for a wrapped response does not fetch it.
+    /// `true` if the caller has an entry at a path. A wrapped response is only reported, not fetched, so it stays
+    /// available.
     ///
     /// # Errors
     /// Store errors.

@@ -15,7 +15,7 @@ use crate::templates::TemplateValues;
 /// The token whose rights are explained.
 #[derive(Clone)]
 pub struct ExplainedToken {
-    /// The caller that requests with this token would have.
+    /// The caller that the server would identify in a request with this token.
     pub caller: Arc<Caller>,
     /// State of the token.
     pub state: TokenStatus,
@@ -59,7 +59,7 @@ impl Auth {
         }
     }
 
-    /// As [`Auth::subject_by_accessor`], by the token itself. Takes no use of it.
+    /// As [`Auth::subject_by_accessor`], by the token itself. Does not count as a use of the token.
     ///
     /// # Errors
     /// Store errors.
@@ -108,7 +108,8 @@ impl Auth {
         .await
     }
 
-    /// Passes all rules of a caller, by path, to `shape`; none for a caller with too many rules.
+    /// Passes all rules of a caller, by path, to `shape` and returns its result. The map is empty for a caller with too
+    /// many rules.
     ///
     /// # Errors
     /// `Internal` when `shape` panics.
@@ -123,7 +124,7 @@ impl Auth {
         .await
     }
 
-    /// Runs `look` on the policies of a caller, in the CPU queue if they are long.
+    /// Runs `look` on the policies of a caller, in the queue for CPU-bound work if they are long.
     async fn inspect_policies<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,

@@ -14,7 +14,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D:
 }
 
 pub(super) mod option {
-    //! The same, or null.
+    //! The same format for an optional time; `None` is null.
 
     use super::*;
 

@@ -1,9 +1,9 @@
 //! Authentication methods: a client without a token presents another credential and receives a token.
 //!
 //! An [`AuthMethod`] defines the configuration and roles of its mounts. Each open mount is a [`MethodMount`] with one
-//! published [`View`](method::MethodView) of both: a login loads it by one atomic swap, and a change commits its
-//! documents by compare-and-set and publishes the next view before the response. [`mounts`](crate::mounts) manages
-//! [`Logins`].
+//! published snapshot ([`View`](method::MethodView)) of both. A login loads the snapshot atomically. A change commits
+//! its documents by compare-and-set, and publishes the next snapshot before the response. [`mounts`](crate::mounts)
+//! manages [`Logins`].
 //!
 //! A new method needs a variant of [`MountKind`], a module with its [`AuthMethod`], and an arm in
 //! `Logins::create_mount`.
@@ -69,7 +69,7 @@ impl Logins {
         Ok(Self { store, settings, cloudb, open, opening, sweep })
     }
 
-    /// The client of the provider of the method `cloudb`.
+    /// The client for the cloud provider of the method `cloudb`.
     pub(crate) fn cloudb(&self) -> &Arc<cloudb::CloudbServices> {
         &self.cloudb
     }
@@ -107,7 +107,7 @@ impl Logins {
         Ok(())
     }
 
-    /// Creates the mount, for its kind. A new method is added here.
+    /// Creates the mount according to its kind. A new method needs an arm here.
     async fn create_mount(&self, mount: &Mount, from: InitialMountState) -> Result<Option<Arc<dyn AnyMethodMount>>> {
         Ok(match &mount.kind {
             MountKind::AppRole => Some(self.load::<approle::AppRoleMethod>(mount.id, from).await?),

@@ -1,9 +1,9 @@
 //! The mount table: which engine serves which path.
 //!
 //! A [`Mount`] is one configured engine with its settings; a [`MountTable`] is an immutable snapshot of all of them,
-//! published as a view and replaced by `change`. Secret engines are mounted at their path, authentication methods below
-//! `auth/`. `sys/`, `identity/`, `cubbyhole/` and `auth/token/` always exist and are stored only once they are tuned.
-//! No mount lies inside another. [`MountKind`] lists the types.
+//! which `change` replaces as a whole. Secret engines are mounted at their path, authentication methods below `auth/`.
+//! `sys/`, `identity/`, `cubbyhole/` and `auth/token/` always exist, and are stored only after their settings were
+//! changed. No mount lies inside another. [`MountKind`] lists the types.
 
 mod change;
 mod kind;
@@ -45,7 +45,7 @@ const BUILT_IN_MOUNTS: [(&str, MountKind, &str); 4] = [
 ];
 
 resource! {
-    /// One configured engine. Its fields are the settings that a client can tune.
+    /// One configured engine. All members except the `stored` ones are settings that a client can change.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Mount {
         /// Id in storage; [`SYSTEM_MOUNT`] for the built-in mounts.
@@ -60,7 +60,7 @@ resource! {
         stored known_as: String;
         /// Public handle, such as `pki_1a2b3c4d`.
         stored accessor: String;
-        /// Public id.
+        /// Public id; a UUID.
         stored uuid: String;
         /// Free text.
         value description: String;
@@ -88,7 +88,7 @@ resource! {
         text token_type;
         /// Without effect; stored and returned.
         stored local: bool;
-        /// Without effect, since everything is sealed; stored and returned.
+        /// Without effect, since the storage layer encrypts all secrets; stored and returned.
         stored seal_wrap: bool;
         /// Without effect; stored and returned.
         stored external_entropy_access: bool;
@@ -133,7 +133,7 @@ impl Mount {
         std::iter::once(&self.path).chain(&self.former_paths).map(|path| path.trim_end_matches('/'))
     }
 
-    /// Creates a built-in mount. Accessor and id are derived from the path, so they are the same on all nodes.
+    /// Creates a built-in mount. Accessor and UUID are derived from the path, so they are the same on all nodes.
     fn built_in(path: &str, kind: MountKind, description: &str) -> Self {
         let hash = digest::digest(&digest::SHA256, path.as_bytes());
         let mut seed = [0; 16];
@@ -204,7 +204,7 @@ impl Mount {
         })
     }
 
-    /// The response to reading the tune; effective TTLs in seconds.
+    /// The response to a read of the mount's settings (`tune`), with the effective TTLs in seconds.
     pub fn tune_json(&self) -> Value {
         let mut tune = Map::new();
         tune.insert("default_lease_ttl".into(), self.default_ttl().as_secs().into());
@@ -233,7 +233,7 @@ impl Mount {
 pub struct MountTable {
     /// By path without the trailing `/`.
     by_path: HashMap<Box<str>, Arc<Mount>>,
-    /// Without the built-in mounts, which share an id.
+    /// By id, without the built-in mounts, which share one id.
     by_id: HashMap<MountId, Arc<Mount>>,
     sorted: Vec<Arc<Mount>>,
     /// Maximum number of segments of a mount's path.
@@ -282,9 +282,10 @@ impl MountTable {
         self.by_id.get(&id)
     }
 
-    /// Returns the stored path prefixes of the leases that lie at or below `path` in the current table. A moved mount
-    /// contributes its former paths. Leases that a mount created before it moved away are excluded, unless `path` is at
-    /// or below a former path of that mount that no other mount uses now.
+    /// Returns the stored path prefixes of the leases that are at or below `path` in the current table. A lease is
+    /// stored under the path that its mount had at its creation, so a moved mount contributes its former paths. Leases
+    /// that a mount created before it moved away from `path` are excluded, unless `path` is at or below a former path
+    /// of that mount that no other mount uses now.
     pub fn path_scopes(&self, path: &str) -> Vec<PathScope> {
         let path = path.trim_matches('/');
         if let Some((mount, rest)) = self.route(path).filter(|(mount, _)| !mount.is_built_in()) {

@@ -8,7 +8,7 @@ use crate::fields::has_invisible;
 /// Maximum number of policies of a token, and of names in one list of a role.
 const MAX_POLICIES: usize = 256;
 
-/// Normalizes names: folded, sorted, without duplicates. `field` is the request field for errors.
+/// Normalizes names: canonical spelling, sorted, without duplicates. `field` is the request field for errors.
 ///
 /// # Errors
 /// `Invalid` for too many names, and for names that are too long or contain invisible characters.
@@ -29,7 +29,7 @@ pub(super) fn normalize_names(field: &str, names: Vec<String>) -> Result<Vec<Str
     Ok(names)
 }
 
-/// As [`normalize_names`], for the policies of a token: `root` excludes all others.
+/// As [`normalize_names`], for the policies of a token: if `root` is among them, the others are removed.
 ///
 /// # Errors
 /// As [`normalize_names`], and `Invalid` for a policy that cannot be assigned to tokens.

@@ -1,6 +1,7 @@
-//! Stored policies and the published view that decides requests.
+//! Stored policies, and their published snapshot, which decides requests.
 //!
-//! Each policy is a document. A change is published before it is acknowledged. [`union_cache`] caches unions.
+//! Each policy is a document. A change is published before it is acknowledged. A *union* is the compiled combination of
+//! all policies of a caller; [`union_cache`] keeps unions.
 
 mod union_cache;
 
@@ -34,7 +35,7 @@ static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPI
 pub(crate) use crate::fields::MAX_NAME_LEN;
 /// Maximum length of a policy text in bytes.
 const MAX_POLICY_BYTES: usize = 256 << 10;
-/// Policies whose texts are longer in total, in bytes, are parsed and searched in the CPU queue.
+/// Total length of policy texts in bytes above which they are parsed and searched in the queue for CPU-bound work.
 const MAX_INLINE_PARSE_BYTES: usize = 64 << 10;
 /// Maximum length of all policy texts in bytes. Every node has them in memory.
 const MAX_ALL_POLICIES_BYTES: usize = 64 << 20;
@@ -68,13 +69,14 @@ impl Policies {
         Self { generation, by_name, unions: UnionCache::default() }
     }
 
-    /// A number that differs between views.
+    /// A number that increases with each snapshot.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
     /// Returns the compiled union of the named policies, with templates filled by `filler`. Names without a policy are
-    /// ignored. A long union is compiled in the CPU queue, and callers with short ones do not wait for it.
+    /// ignored. A long union is compiled in the queue for CPU-bound work, so callers with short ones do not wait for
+    /// it.
     ///
     /// # Errors
     /// `Internal` when the compilation panics.
@@ -106,8 +108,8 @@ impl Policies {
         large.run(self.are_long(names, now), compile).await
     }
 
-    /// `true` if a cache table was emptied since the last call. The caller should then drop callers that it no longer
-    /// needs, because they keep the removed unions alive.
+    /// `true` if a cache table was emptied since the last call. Then old callers should be removed from the token cache
+    /// too, because they keep the removed unions in memory.
     pub(super) fn take_emptied_flag(&self) -> bool {
         self.unions.take_emptied_flag()
     }
@@ -128,7 +130,7 @@ impl Policies {
         Acl::compile(self.named(names, now).map(|(_, policy)| policy), identity, now).until(ends)
     }
 
-    /// `true` if the named policies are the same in both views.
+    /// `true` if the named policies are the same in both snapshots.
     pub(super) fn have_same_policies(&self, other: &Self, names: &[String]) -> bool {
         let same = |name: &String| match (self.by_name.get(name), other.by_name.get(name)) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -147,7 +149,7 @@ impl Policies {
         self.by_name.get(name).map(Arc::as_ref)
     }
 
-    /// Checks the limit on the total length if the policy had this text.
+    /// Checks the limit on the total length of all policies, as if the policy `name` had this text.
     fn check_total_size(&self, name: &str, text: &str) -> Result<()> {
         let others = self.by_name.iter().filter(|(other, _)| *other != name);
         if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL_POLICIES_BYTES {
@@ -158,7 +160,8 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns the named policies that exist, with their names. `response-wrapping` is among them.
+    /// Returns those of the named policies that exist, with their names. The built-in `response-wrapping` always
+    /// exists.
     pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
         let policy = move |name: &str| match name {
             WRAPPING_POLICY_NAME => Some(&*WRAPPING_POLICY),
@@ -180,14 +183,15 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
     let text = include_str!("policy/default.hcl").to_owned();
     let stored = StoredPolicy { text, modified: clock.now(), cas_required: false, expiration: None };
     match store.commit(vec![document_write(DEFAULT_POLICY, 0, Some(&stored))?]).await {
-        // Another node was first.
+        // Another node has written it first.
         Err(error) if error.kind() == Kind::Conflict => Ok(()),
         other => other.map(drop),
     }
 }
 
-/// Reads all policies into the view that follows `before`, in the CPU queue because they may be many. Runs as work of
-/// the server, since requests wait for it. Unchanged policies are not parsed again.
+/// Reads all policies into the snapshot that follows `before`. Parses them in the queue for CPU-bound work, because
+/// they may be many, and on behalf of the server rather than a caller, because requests wait for it. Unchanged policies
+/// are not parsed again.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
     let documents = store.documents(POLICY_KIND).await?;
     let read = move || {
@@ -219,7 +223,7 @@ fn document_write(name: &str, expected: u64, stored: Option<&StoredPolicy>) -> R
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
 }
 
-/// Decodes and parses the text that a client sent; a long one in the CPU queue.
+/// Decodes and parses the text that a client sent; a long one in the queue for CPU-bound work.
 async fn parse_text(sent: String) -> Result<(String, Policy)> {
     let read = |sent: String| {
         let text = Policy::text_of(&sent);
@@ -245,7 +249,7 @@ impl Auth {
     }
 
     /// Returns a policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if it has
-    /// one. The name is folded as in a write.
+    /// one. The name is first converted to its canonical spelling, as in a write.
     pub fn policy_read(&self, name: &str) -> Option<Value> {
         let name = fold_policy_name(name);
         match name.as_str() {
@@ -355,7 +359,7 @@ impl Auth {
         Ok(())
     }
 
-    /// Commits a change of one policy and publishes the resulting view. Publishing cannot fail.
+    /// Commits a change of one policy and publishes the resulting snapshot. Publishing cannot fail.
     async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<PolicyEntry>) -> Result<()> {
         self.commit_or_recheck(unit).await?;
         let policies = self.policies.load();
@@ -378,8 +382,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Returns the expiration from the request. Rejects one in the past, which would only remove the current policy,
-    /// and any for `default`, which cannot be deleted.
+    /// Returns the expiration from the request. Rejects a time in the past, which would only remove the current policy.
+    /// Rejects any time for `default`, which cannot be deleted.
     fn expiration_of(&self, name: &str, fields: &Fields) -> Result<Option<Time>> {
         match self.given_expiration(fields)? {
             Some(_) if name == DEFAULT_POLICY => {

@@ -79,7 +79,7 @@ impl Policy {
         self.rules.iter().any(Rule::is_template)
     }
 
-    /// Decodes a text that a client sent, if it is base64.
+    /// Decodes a text that a client sent, if it is base64; else returns it unchanged.
     pub fn text_of(sent: &str) -> String {
         let plain = STANDARD.decode(sent.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         plain.unwrap_or_else(|| sent.to_owned())

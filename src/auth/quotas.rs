@@ -1,9 +1,10 @@
 //! Rate-limit quotas: limits on requests per client, by path or role.
 //!
-//! A quota applies to one role of a mount, one path, one mount or everything (`rule`); a request counts
-//! against the most specific one only. A quota names its mount by accessor, so it follows the mount when that moves.
-//! All quotas are one document, compiled into one published view ([`Quotas`]). Each node counts separately. Parts:
-//! `limiter` (the buckets), `network` (their keys), `bucket_slots` (the bound on their number), `rule` (configuration).
+//! A quota applies to one role of a mount, one path, one mount or everything (`rule`); a request counts against the
+//! most specific one only. A quota names its mount by accessor, so it follows the mount when that moves. All quotas are
+//! one document, compiled into one published snapshot ([`Quotas`]). Each node counts separately. Parts: `limiter` (the
+//! token buckets), `network` (the key of each bucket), `bucket_slots` (the limit on their number), `rule`
+//! (configuration).
 //!
 //! Requests are counted before the token is read. The projects API has a limit of its own.
 
@@ -117,15 +118,15 @@ impl Auth {
         .await
     }
 
-    /// Returns the settings of all quotas.
+    /// Returns the settings that all quotas share.
     pub fn quota_config(&self) -> QuotaConfig {
         self.quotas.load().config().clone()
     }
 
-    /// Changes the settings of all quotas.
+    /// Changes the settings that all quotas share.
     ///
     /// # Errors
-    /// As `change`; store errors.
+    /// The errors of `change`; store errors.
     pub async fn quota_config_write(&self, change: impl Fn(&mut QuotaConfig) -> Result<()>) -> Result<()> {
         self.quotas_change(|stored, _| change(&mut stored.config)).await
     }
@@ -147,7 +148,7 @@ impl Auth {
         Ok(())
     }
 
-    /// Changes and publishes the stored quotas. Removes those of deleted mounts.
+    /// Changes the stored quotas, removes those of deleted mounts, and publishes the result.
     async fn quotas_change(&self, change: impl Fn(&mut StoredQuotas, &MountTable) -> Result<()>) -> Result<()> {
         let _one_writer = self.acquire_write_permit().await?;
         let attempt = async || {
@@ -175,7 +176,7 @@ impl Auth {
     }
 }
 
-/// Returns the mount of the field `path` and the rest of the path; `None` for all requests.
+/// Returns the mount of the field `path` and the rest of the path; `None` for an empty field, which means all requests.
 fn resolve_mount<'t, 'f>(fields: &'f Fields, table: &'t MountTable) -> Result<Option<(&'t Mount, &'f str)>> {
     let path = fields.str("path")?.unwrap_or_default().trim_matches('/');
     if path.is_empty() {
@@ -404,7 +405,7 @@ mod tests {
         let counted =
             page.lines().find_map(|line| line.strip_prefix(telemetry::QUOTA_SHARED)?.trim().parse::<u32>().ok());
         assert!(counted.is_some_and(|counted| counted > 40_000), "{counted:?}");
-        // Each in a different /24. Few share a counter with the network by chance.
+        // Each of these clients is in a different /24. By chance, few share a counter with the network above.
         let others = (0..5_000_u32).map(|n| IpAddr::from((0xc600_0000 + (n << 8)).to_be_bytes()));
         assert_eq!(refused(&auth, "pki/ca", others), 0);
         let others = (0..1_u128 << 10).map(|n| IpAddr::from(((0x2001_0db9 << 96) | (n << 80)).to_be_bytes()));

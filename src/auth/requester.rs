@@ -1,8 +1,8 @@
-//! The identity of a caller in stored records, such as the one with every certificate.
+//! The identity of a caller in stored records, such as the record of each certificate.
 //!
 //! Three words, to keep records short: the stored hash of the token's accessor in base64url, by which the token is
-//! found while it exists; the entity id in base64url, or nothing; the display name. No accessor or token is in it.
-//! Records of earlier versions contain only the hash, in hexadecimal.
+//! found while it exists; the entity id in base64url, or nothing; the display name. The record contains neither the
+//! accessor nor the token. Records of earlier versions contain only the hash, in hexadecimal.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;

@@ -13,10 +13,11 @@ use crate::error::{Error, Result};
 
 pub use self::secret_id::{SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite};
 
-/// Storage key of a token or accessor: SHA-256, after six bytes of creation time if the text contains it.
+/// Storage key of a token or accessor: its SHA-256. If the text contains its creation time, six bytes of that time,
+/// then the start of the hash.
 pub type TokenHash = [u8; 32];
 
-/// A stored token. The storage layer seals the body.
+/// A stored token. The storage layer encrypts the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenRow {
     /// Hash of the token.
@@ -29,15 +30,16 @@ pub struct TokenRow {
     pub expires_at: Option<Time>,
     /// Uses left; `None` without a limit.
     pub uses: Option<u32>,
-    /// The authentication mount of the login that created the token or one of its ancestors. The token ends with it.
+    /// The authentication mount of the login that created the token or one of its ancestors. The token ends when that
+    /// mount is deleted.
     pub mount: Option<MountId>,
-    /// Id of its entity.
+    /// Id of the entity (user or machine) of the token.
     pub entity: Option<String>,
     /// Record (accessor, policies, metadata …) as JSON. Contains the accessor, so this type has no `Debug`.
     pub body: Vec<u8>,
 }
 
-/// An entry in a token's cubbyhole, which ends with the token. The storage layer seals the body.
+/// An entry in a token's cubbyhole, which ends with the token. The storage layer encrypts the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CubbyholeRow {
     /// Hash of the token.
@@ -49,7 +51,7 @@ pub struct CubbyholeRow {
 }
 
 impl CubbyholeRow {
-    /// Maximum number of entries of a token, and of their bytes when sealed.
+    /// Limits for one token: number of entries, and total bytes of their encrypted bodies.
     pub const LIMITS: (i64, i64) = (128, 2 << 20);
 
     /// `true` if the entry exceeds a limit together with `others`: number and bytes of the token's other entries.
@@ -59,7 +61,7 @@ impl CubbyholeRow {
     }
 }
 
-/// A stored entity. The storage layer seals the body and binds it to the other columns except `kept_until`.
+/// A stored entity. The storage layer encrypts the body and authenticates all columns with it, except `kept_until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityRow {
     /// UUID.
@@ -70,11 +72,12 @@ pub struct EntityRow {
     pub version: u64,
     /// Metadata, policies and other settings as JSON.
     pub body: Vec<u8>,
-    /// Earliest time of removal if the entity has no token; `None` for never.
+    /// Time from which a sweep removes the entity if it has no token; `None` for never.
     pub kept_until: Option<Time>,
 }
 
-/// A stored alias: the name of an entity at one mount. The sealed body is bound to the other columns.
+/// A stored alias: the name of an entity at one mount. The storage layer encrypts the body and authenticates all
+/// columns with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasRow {
     /// UUID.
@@ -123,7 +126,7 @@ pub struct IdentityRows {
 pub struct EntityPage {
     /// Sorted by name instead of by id.
     pub by_name: bool,
-    /// Start of the page, exclusive.
+    /// The page begins after this name or id.
     pub after: String,
     /// Maximum number of entities.
     pub limit: u32,
@@ -158,7 +161,7 @@ pub struct AliasEntry {
 pub struct StoreCondition {
     /// The last restore; `None` if there was none, or if an older version of Signet did not record it.
     pub restore: Option<StoreRestore>,
-    /// Number of live tokens that never expire, which only root tokens can; counted up to 1,000.
+    /// Number of live tokens that never expire, counted up to 1,000. Only root tokens can be such tokens.
     pub endless_tokens: u64,
 }
 
@@ -171,7 +174,7 @@ pub struct StoreRestore {
     pub copied_at: Option<Time>,
 }
 
-/// One change. The changes of one unit are committed together or not at all.
+/// One write. A unit is a list of writes, which are committed together or not at all.
 pub enum AuthWrite {
     /// Writes or deletes a document (such as a mount or a policy).
     Document(DocumentWrite),
@@ -190,10 +193,11 @@ pub enum AuthWrite {
         /// New body.
         body: Vec<u8>,
     },
-    /// Takes one use of a token that has a limit.
+    /// Decrements the uses left of a token that has a limit.
     TokenSpend(TokenHash),
-    /// Ends tokens and all their descendants, starting with the last token, within the budget
-    /// [`MAX_TOKENS_PER_REVOCATION`]. The tokens in [`RevokedTokens::left`] must be revoked again, in their order.
+    /// Deletes tokens and all their descendants, starting with the last token of the list, until about
+    /// [`MAX_TOKENS_PER_REVOCATION`] are done. The caller must repeat the write with [`RevokedTokens::left`], in that
+    /// order.
     TokenRevoke(Vec<TokenHash>),
     /// Deletes a token that has a use left, else `Conflict`. Only one of several concurrent requests succeeds.
     TokenTake(TokenHash),
@@ -217,12 +221,13 @@ pub enum AuthWrite {
         /// Maximum number of tokens of either kind, not counting descendants.
         limit: u32,
     },
-    /// Creates (version 1) or replaces an entity; `Conflict` for another stored version, or a name in use.
+    /// Creates (version 1) or replaces an entity; `Conflict` if the stored version is not the previous one, or if
+    /// another entity has the name.
     EntityPut(EntityRow),
     /// Creates or replaces an alias, as [`AuthWrite::EntityPut`]. `Conflict` also when the entity no longer exists, or
     /// already has an alias at the mount.
     AliasPut(AliasRow),
-    /// Postpones the removal of a temporary entity.
+    /// Postpones the removal of an entity that has a time of removal.
     EntityPostpone {
         /// Id of the entity.
         id: String,
@@ -247,7 +252,8 @@ pub enum AuthWrite {
     SecretId(SecretIdWrite),
 }
 
-/// Approximate number of tokens that one revocation deletes or marks. All other commits wait for it.
+/// Approximate maximum number of tokens that one revocation deletes or marks as used up. It is small, because all other
+/// commits wait for the revocation.
 pub const MAX_TOKENS_PER_REVOCATION: usize = 500;
 
 /// Result of a revocation.
@@ -255,11 +261,11 @@ pub const MAX_TOKENS_PER_REVOCATION: usize = 500;
 pub struct RevokedTokens {
     /// Deleted tokens.
     pub gone: Vec<TokenHash>,
-    /// Tokens that must be revoked again, because they have descendants left. They have no use left: requests with them
-    /// are rejected, they create no children, and a sweep removes them if the revocation stops. Tokens that the
-    /// revocation did not reach are unchanged.
+    /// Tokens that are not deleted yet and must be revoked again. Those that the revocation has reached are marked as
+    /// used up: requests with them are rejected, they create no children, and a sweep removes them if the revocation is
+    /// not repeated. The others are unchanged.
     pub left: Vec<TokenHash>,
-    /// `true` if a descendant was already marked, so another revocation may be working on its descendants.
+    /// `true` if a descendant was already marked as used up, so another revocation may be deleting its descendants.
     pub met: bool,
 }
 
@@ -301,7 +307,7 @@ pub trait AuthStore: Send + Sync {
         self.documents_of(SYSTEM_MOUNT, kind)
     }
 
-    /// Finds a token by its hash, even if it has expired; not one of a deleted mount.
+    /// Finds a token by its hash, even if it has expired. A token of a deleted mount is not found.
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
     /// Finds a token by the hash of its accessor, as [`AuthStore::token`].
@@ -314,19 +320,20 @@ pub trait AuthStore: Send + Sync {
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// Returns up to `limit` tokens after `after`, sorted by the hash of the accessor, including ended ones. The body
-    /// is empty if it cannot be opened, so that one damaged row does not hide the others.
+    /// is empty if it cannot be decrypted, so that one damaged row does not hide the others.
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>>;
 
     /// Returns the last restore and the number of tokens that never expire.
     fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>>;
 
-    /// Seals a value that is handed out instead of stored. It can only be unsealed with the same `what`.
+    /// Encrypts a value that is given to a client instead of stored, such as a batch token. It can be decrypted only
+    /// with the same `what`.
     ///
     /// # Errors
-    /// `Internal` when sealing fails.
+    /// `Internal` when the encryption fails.
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>>;
 
-    /// Unseals a value that a node of the same database sealed; `None` for anything else.
+    /// Decrypts a value that a node of the same database encrypted by `seal`; `None` for anything else.
     fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>>;
 
     /// Finds an entity with its aliases.
@@ -342,7 +349,8 @@ pub trait AuthStore: Send + Sync {
     fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
     -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
 
-    /// Returns up to `limit` accessors after `after` of a role's secret ids that are live at `now`, in byte order.
+    /// Returns the accessors of a role's secret ids that are live at `now`, in byte order: up to `limit`, after
+    /// `after`.
     fn secret_id_accessors(
         &self,
         mount: MountId,
@@ -352,7 +360,7 @@ pub trait AuthStore: Send + Sync {
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<String>>>;
 
-    /// `true` if the mount exists and this role of it has not been deleted.
+    /// `true` if the mount exists and its role with the number `role` has not been deleted.
     fn secret_id_role_exists(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>>;
 
     /// Deletes up to `limit` secret ids that expired by `now`, and up to `limit` of deleted roles; returns how many.
@@ -372,7 +380,7 @@ pub trait AuthStore: Send + Sync {
     }
 }
 
-/// The outcome of a unit with a single sweep.
+/// Returns the number of rows that a sweep removed, from the outcome of a unit with only that sweep.
 fn swept_count(outcomes: Vec<AuthOutcome>) -> Result<u32> {
     match outcomes.as_slice() {
         [AuthOutcome::Swept(count)] => Ok(*count),
@@ -380,7 +388,7 @@ fn swept_count(outcomes: Vec<AuthOutcome>) -> Result<u32> {
     }
 }
 
-/// Kind of the system's configuration documents.
+/// Kind of the stored documents that hold system settings.
 pub(super) const CONFIG_KIND: &str = "config";
 
 /// Reads a configuration document of the system, and its version; `None` and 0 if it does not exist.
@@ -398,7 +406,8 @@ pub(super) async fn config_document<T: DeserializeOwned>(
     }
 }
 
-/// Returns the write that replaces the version `expected` of a configuration document or, for `None`, deletes it.
+/// Returns the write that replaces a configuration document or, if `value` is `None`, deletes it. The write fails with
+/// `Conflict` unless `expected` is the stored version.
 ///
 /// # Errors
 /// `Internal` when the value cannot be serialized.

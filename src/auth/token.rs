@@ -2,8 +2,8 @@
 //!
 //! `create` makes tokens from other tokens, `login` from logins, and `root` makes root tokens; `issuance` is the last
 //! step of each. `request`, `grants`, `terms`, `roles` and `ttl` determine policies and lifetime. A `record` describes
-//! a token: most are rows of the store, but a `batch` token is sealed into its own text. A token that has expired or is
-//! used up is treated as absent immediately, even if its row is deleted later.
+//! a token: most are rows of the store, but the record of a `batch` token is encrypted into its own text. A token that
+//! has expired or is used up is treated as absent immediately, even if its row is deleted later.
 
 mod batch;
 mod by_path;
@@ -127,8 +127,8 @@ impl Auth {
         Ok(rendered)
     }
 
-    /// Returns the accessors of live tokens after `after` in byte order; batch tokens have none. `None` if there are
-    /// more than `max`, counting tokens that are not live.
+    /// Returns the accessors of live tokens in byte order, starting after `after`. Batch tokens have none. `None` if
+    /// there are more than `max`, counting tokens that are not live.
     ///
     /// # Errors
     /// Store errors.
@@ -151,8 +151,8 @@ impl Auth {
         Ok(None)
     }
 
-    /// Returns up to `limit` tokens after `after`, sorted by the hash of the accessor, which is the only index: the
-    /// hash, and the accessor if the token is live.
+    /// Returns up to `limit` tokens in the order of their accessor hash, the only index, starting after `after`. Each
+    /// item is the hash, and the accessor if the token is live.
     ///
     /// # Errors
     /// Store errors.

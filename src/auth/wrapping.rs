@@ -3,7 +3,7 @@
 //! [`Auth::wrap`] stores the response and its token in one commit; the client receives the token ([`WrapInfo`]) and
 //! passes it on. Fetching deletes the row of the token in the statement that checks for a use left, so exactly one of
 //! several concurrent requests succeeds, on any node. The others get the error for an invalid token, which reveals that
-//! the response was fetched before. The stored response is sealed, and is deleted when the token expires.
+//! the response was fetched before. The stored response is encrypted, and is deleted when the token expires.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ impl Auth {
         self.wrap_and_consume(None, answer.to_body(), terms).await
     }
 
-    /// Stores a response, and consumes another wrapping token in the same commit, if `taken` is set.
+    /// Stores a response. If `taken` is set, that write ends another wrapping token in the same commit.
     async fn wrap_and_consume(
         &self,
         taken: Option<AuthWrite>,
@@ -183,7 +183,8 @@ impl Auth {
             return Ok(None);
         }
         let Some(entry) = self.store.cubbyhole(caller.hash, RESPONSE_PATH.to_owned()).await? else { return Ok(None) };
-        // The use is taken, so the response cannot be fetched again; a remaining row is swept.
+        // The request has taken the only use, so the response cannot be fetched again. A sweep deletes the row if this
+        // fails.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
             telemetry::warn_task_failed("a used wrapping token was not deleted and stays until the next sweep", &error);
         }

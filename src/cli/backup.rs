@@ -1,7 +1,7 @@
 //! `signet operator backup`, `restore` and `after-restore`.
 //!
-//! The command copies the embedded store itself. If a server is running, the command requests it over the socket in the
-//! data folder to leave its database file unchanged during the copy. PostgreSQL has its own tools.
+//! `backup` copies the embedded store itself. If a server is running, the command asks it, over the socket in the data
+//! folder, to leave its database file unchanged during the copy. PostgreSQL has its own tools.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -25,7 +25,7 @@ use super::target_installation::{TargetInstallation, embedded_only_error};
 use super::verify_backup::{print_findings, verify_with_progress};
 
 const PG_TOOLS_ADVICE: &str = "copy it with pg_dump or pg_basebackup";
-/// Nice value of a copy, so that it does not slow the server down.
+/// Nice value of a process that copies, so that the copy does not slow the server down.
 const NICE: i32 = 15;
 
 #[derive(clap::Args)]
@@ -82,7 +82,7 @@ pub(super) fn backup(arguments: &BackupArguments) -> Result<()> {
     }
 }
 
-/// Adds a copy to a folder and verifies it before it counts as a backup and older ones are removed.
+/// Adds a copy to a folder and verifies it. Only then reports it to the server as a backup and removes older copies.
 fn add_copy(folder: &Path, arguments: &BackupArguments) -> Result<()> {
     let clock = Clock::system();
     let options = arguments.installation.options(clock.clone())?;
@@ -106,7 +106,7 @@ enum CopyMethod {
 
 fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod> {
     owner::require_folder_owner(data)?;
-    // Without the permission to lower its priority, it runs at the usual one.
+    // If the process may not lower its priority, it runs at its usual priority.
     let _ = rustix::process::setpriority_process(None, NICE);
     let display = ProgressDisplay::start("copying", ProgressUnit::Bytes, quiet);
     let (partial, copied) = match OperatorClient::connect(data)? {
@@ -134,8 +134,8 @@ fn notify_server(folder: &Path) -> Result<()> {
     server.ask(&json!({ "command": "backup-made" })).map(drop)
 }
 
-/// Copies while a server runs. The copy is valid only if the server confirms afterwards that it held
-/// the file all the time.
+/// Copies while a server runs. The copy is valid only if the server confirms afterwards that it left the file unchanged
+/// all the time.
 fn copy_through_server(
     mut server: OperatorClient,
     folder: &Path,
@@ -189,7 +189,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<()> {
     Ok(())
 }
 
-/// Requires an intact copy: a server may start on a damaged one and fail only when it reads the damaged part.
+/// Requires an intact copy. A server may start on a damaged copy and fail only later, when it reads the damaged part.
 async fn require_intact(copy: &Path) -> Result<()> {
     let mut findings = Findings::default();
     if check_restorable_file(copy, &mut findings).await? {
@@ -198,7 +198,7 @@ async fn require_intact(copy: &Path) -> Result<()> {
     print_findings(&copy.display().to_string(), &findings)
 }
 
-/// Adds advice to an error that is due to the seal key.
+/// Adds the name of the copy to an error, and advice if the seal key is the cause.
 fn explain_seal_key_error(copy: &Path, error: Error) -> Error {
     let name = copy.display().to_string();
     if error.kind() != Kind::Invalid || !error.text().starts_with("seal") {

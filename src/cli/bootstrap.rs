@@ -14,9 +14,10 @@ use signet::storage::{self, IfMissing, Storage};
 use super::installation::{ConfigFileArgument, load_as_owner, storage_options};
 use super::output::{self, stdout_error};
 
-/// Provides the token of the first user where no screen is available, such as in a container.
+/// Environment variable with a predefined token of the first user, for environments where the output is not read, such
+/// as a container.
 const TOKEN_VARIABLE: &str = "SIGNET_BOOTSTRAP_TOKEN";
-/// Minimum length of such a token, in characters.
+/// Minimum length of the token in [`TOKEN_VARIABLE`], in characters.
 const MIN_TOKEN_LENGTH: usize = 32;
 
 #[derive(clap::Args)]

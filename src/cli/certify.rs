@@ -1,8 +1,8 @@
 //! Requesting a certificate: the common part of `issue` and `renew`.
 //!
 //! The private key is generated here and never sent. The server gets a certification request with an `Idempotency-Key`,
-//! so the request can be repeated after a lost response. A certificate for another key, or without a valid signature of
-//! the returned authority, is rejected.
+//! so the command can repeat the request after a lost response. The command rejects a certificate that is for another
+//! key or not signed by the returned authority.
 
 use std::time::Duration;
 
@@ -24,14 +24,15 @@ use super::client::{self, AuthenticatedClient, ClientRequest, ClientResponse};
 use super::names::TypedNames;
 use super::path;
 
-/// Maximum number of authorities that are searched above the end of a chain.
+/// Maximum number of missing authorities that are looked up to complete a chain.
 const MAX_CHAIN_LENGTH: usize = 8;
-/// Maximum number of mounts, and of issuers per mount, that are searched.
+/// Maximum number of mounts, and of issuers per mount, in which a missing authority is looked up.
 const MAX_SEARCHED_ENTRIES: usize = 64;
-/// Role and mount of `signet dev`, the defaults.
+/// The default role and mount, which `signet dev` creates.
 const DEFAULT_ROLE: &str = "dev";
 const DEFAULT_MOUNT: &str = "pki";
-/// Endings of the warnings of roles that use the names of the request.
+/// Endings of the server's warnings that a role takes the names from the certification request and ignores those in the
+/// body.
 const REQUEST_NAME_WARNING_ENDINGS: [&str; 2] = ["(use_csr_sans)", "(use_csr_common_name)"];
 const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 
@@ -66,7 +67,7 @@ pub(super) enum ClientKeySource<'s> {
     ServerKey,
 }
 
-/// A certification request, parsed back from PEM.
+/// A certification request: the PEM text, with the key and the names parsed from it.
 pub(super) struct ClientCsr {
     text: String,
     key: PublicKey,
@@ -77,7 +78,7 @@ impl ClientCsr {
     /// Parses a PEM text.
     ///
     /// # Errors
-    /// `Invalid` when it cannot be parsed, or was not signed by its own key.
+    /// `Invalid` when the request cannot be parsed, or was not signed with its own key.
     pub(super) fn read(text: &str) -> Result<Self> {
         let csr = Csr::from_pem(text)?;
         csr.verify()?;
@@ -104,7 +105,7 @@ impl ClientCsr {
     }
 }
 
-/// Generates a key and returns it with its PEM text.
+/// Generates a private key and returns it with its PEM text.
 ///
 /// # Errors
 /// `Invalid`, with the field, for an unknown type or size.
@@ -114,7 +115,7 @@ pub(super) fn generate_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Sec
     Ok((key, text))
 }
 
-/// Returns the type of key that a role requires, if the server rejected `kind` for that reason.
+/// Returns the type and size of key that a role requires, if the server rejected a key of type `kind` for that reason.
 pub(super) fn required_key_type(refusal: &Error, kind: KeyKind) -> Option<(&'static str, i64)> {
     let after = |before: &str| refusal.text().split_once(before).map(|(_, rest)| rest);
     if let Some(rest) = after("role requires keys of type ") {
@@ -172,7 +173,7 @@ impl PemCertificate {
     /// Parses a PEM text.
     ///
     /// # Errors
-    /// `Invalid` when it is no certificate.
+    /// `Invalid` when the text is no certificate.
     pub(super) fn read(text: &str) -> Result<Self> {
         match pem::parse_first_block(text)? {
             Some((label, der)) if label == CERTIFICATE_LABEL => {
@@ -204,7 +205,7 @@ pub(super) struct ReceivedCertificate {
     pub(super) leaf: PemCertificate,
     /// The authorities above the leaf, starting with its issuer.
     pub(super) chain: Vec<PemCertificate>,
-    /// Its private key, if the server generated it.
+    /// The private key of the leaf, if the server generated it.
     pub(super) key: Option<Secret>,
     /// Time to request the next certificate, in Unix seconds.
     pub(super) renew_after: Option<i64>,
@@ -239,7 +240,7 @@ impl ReceivedCertificate {
 }
 
 impl AuthorityArguments {
-    /// The role and the mount of the arguments, or the defaults.
+    /// Returns the role and the mount from the arguments, or the defaults.
     pub(super) fn issuing_role(&self) -> IssuingRole {
         IssuingRole {
             mount: self.mount.clone().unwrap_or_else(|| DEFAULT_MOUNT.to_owned()),
@@ -260,10 +261,10 @@ impl AuthorityArguments {
     }
 
     /// Requests a certificate. The names are also sent in the body, for roles that ignore the names in a certification
-    /// request. If both are equal, warnings about that are dropped.
+    /// request. If the names in both are equal, the server's warnings that it ignored one of them are dropped.
     ///
     /// # Errors
-    /// The server's refusal; an unusable response.
+    /// The server's error response; an unusable certificate.
     pub(super) async fn certify_by(
         &self,
         issuing: &IssuingRole,
@@ -286,7 +287,8 @@ impl AuthorityArguments {
             self.caller.ask(ClientRequest { key: key.as_deref(), ..ClientRequest::post(&path, &body) }).await?;
         let mut answer: CertifyResponse = reply.json();
         if reply.status == 400 && key.is_some() && answer.errors.iter().any(|text| text.contains("Idempotency-Key")) {
-            // Without stored certificates the server cannot deduplicate requests: one attempt without the key.
+            // A role that does not store certificates cannot deduplicate requests and rejects the key. Send the request
+            // once without the key.
             reply = self.caller.ask(ClientRequest::post(&path, &body)).await?;
             answer = reply.json();
         }
@@ -361,7 +363,8 @@ fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &Authentica
 /// Validates a response.
 ///
 /// # Errors
-/// `BadGateway` when a part is missing, or the certificate is for another key or not signed by its authority.
+/// `BadGateway` when a part of the response is missing, or the certificate is for another key or not signed by its
+/// authority.
 fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> Result<ReceivedCertificate> {
     let CertifyResponse { data, warnings, .. } = answer;
     let missing = |what: &str| Error::new(Kind::BadGateway, format!("the server's response has no {what}"));
@@ -395,7 +398,8 @@ fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> R
     Ok(ReceivedCertificate { leaf, chain, key, renew_after, warnings: warnings.unwrap_or_default() })
 }
 
-/// Returns a UUID of version 7 (RFC 9562): it begins with the time, which keeps the server's index of keys in order.
+/// Returns a UUID of version 7 (RFC 9562): it begins with the time, so that the server inserts new keys at the end of
+/// its index.
 fn idempotency_key() -> String {
     let millis = Clock::system().now().unix_timestamp_nanos() / 1_000_000;
     let millis = u64::try_from(millis).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! `signet check`: reports whether a server would start and serve with a configuration.
 //!
 //! The configuration file is read first, with the environment. Then everything that it names is checked: files, the
-//! store and its seal, the listeners. Each check prints a line with `ok`, `note` or `wrong`. It changes nothing, and a
-//! server may be running. It must run as the server's user, whose permissions count.
+//! store and its seal, the listeners. Each check prints a line with `ok`, `note` or `wrong`. The command changes
+//! nothing, and a server may be running. It must run as the server's user, because it checks the permissions of that
+//! user.
 
 mod environment;
 mod listeners;
@@ -32,8 +33,8 @@ pub(crate) struct CheckArguments {
     file_only: bool,
 }
 
-/// Reports all checks, and fails if a server would not start or serve. `commands` is the whole command line, which
-/// defines the environment variables.
+/// Reports all checks, and fails if a server would not start or serve. `commands` is the definition of the whole
+/// command line, to know the environment variables of all arguments.
 pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Result<(), CommandFailure> {
     let file = &arguments.config.file;
     let config = config::load(file)?;

@@ -1,8 +1,8 @@
 //! The HTTP client of all commands.
 //!
 //! The token is sent only to the configured server: redirects are not followed, and plain http is allowed only to this
-//! machine. If the server is busy, requests are repeated until the caller's `--patience` ends
-//! ([`AuthenticatedClient::ask`]); if it does not listen, they fail. Each request ends within `--timeout`.
+//! machine. If the server is busy, a request is repeated until `--patience` ends ([`AuthenticatedClient::ask`]). If
+//! nothing listens at the address, the request fails at once. Each request ends within `--timeout`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -27,19 +27,20 @@ const LOCALHOST: &str = "localhost";
 const MAX_QUOTED_CHARACTERS: usize = 200;
 /// Maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
-/// Maximum accepted `Retry-After`: a larger value may be a mistake, and must not delay work that is due.
+/// Maximum pause that is accepted from `Retry-After`. A larger value may be a mistake, and must not delay work that is
+/// due.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
-/// First and maximum pause before a request is repeated.
+/// The first pause before a request is repeated, and the maximum pause before further repetitions.
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 const CACERT_ARGUMENT: &str = "--cacert or SIGNET_CACERT";
 
-/// API path that explains the decision of policies about any token.
+/// API path that explains how policies decide about a request of any token.
 const EXPLAIN_PATH: &str = "sys/internal/explain";
-/// API path that explains the decision for the token of the request.
+/// API path that explains how policies decide about a request of the token that calls it.
 const EXPLAIN_SELF_PATH: &str = "sys/internal/explain-self";
 
-/// Maximum time for a connection, as a part of `--timeout`.
+/// Maximum time to establish a connection. It is a part of `--timeout`.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// The server, and how to connect to it.
@@ -108,14 +109,14 @@ pub(super) struct ClientResponse {
     pub(super) status: u16,
     /// The server's `Retry-After`, at most an hour.
     pub(super) retry_after: Option<Duration>,
-    /// The server's certificate, DER.
+    /// The server's TLS certificate, DER.
     pub(super) peer: Option<Vec<u8>>,
     pub(super) body: PartlySecret,
     /// The server's explanation of a denied request (403), if available.
     denial: Option<String>,
 }
 
-/// The body of a response, with the members of `data` that the caller needs.
+/// The body of a response. `D` has the fields of `data` that the caller needs.
 #[derive(Default, Deserialize)]
 #[serde(default, bound = "D: Default + Deserialize<'de>")]
 pub(super) struct ClientResponseBody<D> {
@@ -126,7 +127,7 @@ pub(super) struct ClientResponseBody<D> {
 
 struct NoResponse {
     error: Error,
-    /// `true` if the server may have received it, so that a retry is useful.
+    /// `true` if the server may have received the request before the connection failed.
     sent: bool,
 }
 
@@ -137,11 +138,11 @@ impl From<Error> for NoResponse {
 }
 
 impl AuthenticatedClient {
-    /// Sends a request, and retries until `--patience` ends: when the server asks to come back later (429, 503), and
-    /// after a lost response if the request may be repeated.
+    /// Sends a request. Retries until `--patience` ends: when the server responds with 429 or 503 and a `Retry-After`,
+    /// and after a lost response if the request may be repeated.
     ///
     /// # Errors
-    /// Those of [`ServerEndpoint::post`]; `Invalid` without a token.
+    /// Those of [`ServerEndpoint::post`]; `Invalid` when no token is given.
     pub(super) async fn ask(&self, question: ClientRequest<'_>) -> Result<ClientResponse> {
         let begun = Instant::now();
         let mut pause = RETRY_PAUSES.0;
@@ -168,7 +169,7 @@ impl AuthenticatedClient {
     /// Sends a request once, even if the server is busy.
     ///
     /// # Errors
-    /// As [`AuthenticatedClient::ask`].
+    /// Those of [`AuthenticatedClient::ask`].
     pub(super) async fn ask_once(&self, question: ClientRequest<'_>) -> Result<ClientResponse> {
         let token = self.token.token()?;
         let answer = self.server.send(question, token.expose_text().unwrap_or_default()).await;
@@ -191,7 +192,7 @@ impl AuthenticatedClient {
         self.token.has_login()
     }
 
-    /// The source of the token, for messages.
+    /// Names the source of the token, for messages.
     pub(super) fn token_source(&self) -> String {
         self.token.source_name()
     }
@@ -203,7 +204,7 @@ impl AuthenticatedClient {
     /// Sends a request and returns the `data` of the response.
     ///
     /// # Errors
-    /// Those of [`AuthenticatedClient::ask`]; any status other than 200.
+    /// Those of [`AuthenticatedClient::ask`]; `BadGateway` for any status other than 200.
     pub(super) async fn data(&self, question: ClientRequest<'_>) -> Result<Value> {
         let reply = self.ask(question).await?;
         if reply.status != 200 {
@@ -213,7 +214,7 @@ impl AuthenticatedClient {
     }
 }
 
-/// The texts in an array; none for another value.
+/// Returns the strings in a JSON array; none if the value is not an array.
 pub(super) fn texts_in(array: &Value) -> impl DoubleEndedIterator<Item = &str> {
     array.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
@@ -257,16 +258,16 @@ impl ServerEndpoint {
         self.timeout
     }
 
-    /// The address without a trailing `/v1`, which the addresses of other clients contain.
+    /// Returns the address without a trailing `/v1`, with which other clients expect it.
     pub(super) fn address(&self) -> &str {
         let address = self.address.trim_end_matches('/');
         let server = address.strip_suffix("/v1").map(|server| server.trim_end_matches('/'));
-        // A host may be named `v1`.
+        // In `https://v1` it is the host name, and stays.
         server.filter(|server| !server.ends_with(':')).unwrap_or(address)
     }
 
-    /// Sends a GET below `/v1` without a token; returns the status and the JSON body. With `accepts_any_certificate` any
-    /// certificate is accepted, because the caller only needs to know if the server responds.
+    /// Sends a GET below `/v1` without a token. Returns the status and the JSON body. With `accepts_any_certificate`
+    /// any TLS certificate is accepted, for callers that only need to know whether the server responds.
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`].
@@ -292,8 +293,8 @@ impl ServerEndpoint {
         Ok(reply)
     }
 
-    /// Asks the server why it denied the request of this token: the token is not valid, or the policy rule that denies it.
-    /// `None` if the server does not say.
+    /// Asks the server why it denied a request of this token. The result says that the token is not valid, or which
+    /// policy rule denies the request. `None` if the server gives no explanation.
     async fn denial(&self, method: &str, path: &str, token: &str) -> Option<String> {
         let body = json!({ "method": method, "path": path });
         let reply = self.send_without_explanation(ClientRequest::post(EXPLAIN_SELF_PATH, &body), token).await.ok()?;
@@ -325,10 +326,10 @@ impl ServerEndpoint {
         self.send_request(request).await
     }
 
-    /// As [`ServerEndpoint::post`], with a binary body of a media type.
+    /// Like [`ServerEndpoint::post`], but posts a binary body with a media type.
     ///
     /// # Errors
-    /// As [`ServerEndpoint::post`].
+    /// Those of [`ServerEndpoint::post`].
     pub(super) async fn post_bytes(
         &self,
         path: &str,
@@ -358,7 +359,7 @@ impl ServerEndpoint {
             .tls_info(true)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            // Independent of the resolver. Port 0 means the port of the URL.
+            // `localhost` must not depend on the resolver. Port 0 means the port of the URL.
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
             let certificates = NamedFile { setting: CACERT_ARGUMENT, path: file }.read_certificates()?;
@@ -394,7 +395,7 @@ impl ServerEndpoint {
     /// Reads the body of a response.
     ///
     /// # Errors
-    /// `Unavailable` when it is cut off, `BadGateway` when it is too large.
+    /// `Unavailable` when the body is cut off, `BadGateway` when it is too large.
     async fn read(&self, mut answer: reqwest::Response) -> Result<PartlySecret> {
         let base = self.address();
         let mut body = PartlySecret::default();
@@ -447,12 +448,12 @@ fn token_header(token: &str) -> Result<HeaderValue> {
 }
 
 impl ClientResponse {
-    /// Parses the body; the default for a body in another format.
+    /// Parses the body as JSON. Returns the default value for a body in another format.
     pub(super) fn json<T: Default + DeserializeOwned>(&self) -> T {
         serde_json::from_slice(self.body.expose()).unwrap_or_default()
     }
 
-    /// The `data` of the body; null without one.
+    /// Returns the `data` of the body; null if the body has none.
     pub(super) fn data(&self) -> Value {
         self.json::<Value>().get_mut("data").map(Value::take).unwrap_or_default()
     }
@@ -464,10 +465,10 @@ impl ClientResponse {
         }
     }
 
-    /// The `data` of the response; null if the path does not exist, or the token may not read it.
+    /// Returns the `data` of the response; null if the path does not exist or the token may not read it (404, 403).
     ///
     /// # Errors
-    /// The server's refusal for another reason.
+    /// The server's error for every other status.
     pub(super) fn visible_data(&self) -> Result<Value> {
         match self.status {
             200 => Ok(self.data()),
@@ -477,7 +478,7 @@ impl ClientResponse {
     }
 
     /// Converts a response with an error status to an error: the server's errors and warnings, a hint, and the time of
-    /// `Retry-After`. For a response in another format, such as a proxy's, it shows the beginning.
+    /// `Retry-After`. For a body in another format, such as that of a proxy, the error shows its beginning.
     pub(super) fn refusal(&self, hint: &str) -> Error {
         let denial = self.denial.as_ref().filter(|_| hint.is_empty()).map(|denial| format!(" ({denial})"));
         let hint = denial.as_deref().unwrap_or(hint);
@@ -497,7 +498,7 @@ impl ClientResponse {
     }
 }
 
-/// The beginning of an untrusted text, quoted and escaped so that it has no effect on a terminal.
+/// Returns the beginning of an untrusted text, quoted and escaped so that it has no effect on a terminal.
 fn quote_beginning(text: &[u8]) -> String {
     // A character has at most four bytes.
     let text = String::from_utf8_lossy(&text[..text.len().min(4 * MAX_QUOTED_CHARACTERS)]);
@@ -532,7 +533,7 @@ fn find_tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
         if let Some(found) = cause.downcast_ref() {
             return Some(found);
         }
-        // `source` of an I/O error skips the error that it wraps.
+        // `source` of an I/O error skips the error inside it; `get_ref` returns that error.
         let within = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         next = within.map(|within| -> &(dyn std::error::Error + 'static) { within }).or_else(|| cause.source());
     }
@@ -614,7 +615,7 @@ mod tests {
         ] {
             assert_eq!(refused(body), said);
         }
-        // Any length, and cuts within a character.
+        // A text of any length, also cut within a character.
         let long = "\u{20ac}".repeat(1 << 20);
         assert_eq!(
             refused(long.as_bytes()).chars().count(),

@@ -1,6 +1,7 @@
-//! A folder of backups with names by time: `signet-20260131T030000Z.db`.
+//! A folder of backups, each named by the time of the copy: `signet-20260131T030000Z.db`.
 //!
-//! Retention runs after a new copy has been verified and never removes that copy, so at least one good copy is left.
+//! Old copies are removed only after a new copy has been verified. The new copy is never removed, so at least one good
+//! copy is left.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,11 @@ use time::{PrimitiveDateTime, UtcOffset};
 
 use super::output::try_print;
 
-/// File name of a copy. Names sort by time.
+/// Format of the file name of a copy. Sorted names are in the order of time.
 const COPY_NAME_FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("signet-[year][month][day]T[hour][minute][second]Z.db");
 
-/// The path of a copy that is made at `now`.
+/// Returns the path of a copy that is made at `now`.
 ///
 /// # Errors
 /// `Internal` for a time beyond the year 9999.
@@ -30,7 +31,7 @@ pub(super) fn copy_path(folder: &Path, now: Time) -> Result<PathBuf> {
 /// Finds the newest copy in a folder.
 ///
 /// # Errors
-/// `NotFound` when there is none; `Unavailable` when the folder cannot be read.
+/// `NotFound` when there is no copy; `Unavailable` when the folder cannot be read.
 pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
     let name = list_names(folder)?.into_iter().filter(|name| is_copy(name)).max();
     name.map(|name| folder.join(name)).ok_or_else(|| {
@@ -39,11 +40,11 @@ pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Removes all but the newest `keep` copies (always keeping `made`), and leftovers of killed commands. The caller holds
-/// the lock of the folder.
+/// Removes all but the newest `keep` copies, and leftovers of killed commands. The new copy `made` is always kept. The
+/// caller holds the lock of the folder.
 ///
 /// # Errors
-/// `Unavailable` naming what cannot be removed.
+/// `Unavailable`, with the file that cannot be removed.
 pub(super) fn prune(folder: &Path, keep: usize, made: &Path) -> Result<()> {
     let names = list_names(folder)?;
     let mut others: Vec<&String> =

@@ -1,8 +1,8 @@
 //! `signet operator copy-store`: copies the embedded store to PostgreSQL.
 //!
-//! The server must be stopped, unless a backup is copied instead: later writes of a server would be lost. The original
-//! store is marked as moved, so that no server starts on it. The mark is written before the first row, and removed only
-//! if the database is known to be empty.
+//! The server must be stopped, because writes that it makes after the copy would be lost. It may run if a backup is
+//! copied instead of the store. The original store is marked as moved, so that no server starts on it. The mark is
+//! written before the first row is copied, and removed only if the database is known to be empty.
 
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,7 @@ async fn copy(
     verify_copy(to, seal_key, clock, quiet).await
 }
 
-/// Copies the store itself. No server can start on it once its data may be in the database.
+/// Copies the store itself, not a backup. No server can start on the store once its data may be in the database.
 async fn move_store(
     options: StorageOptions,
     folder: &Path,
@@ -85,17 +85,18 @@ async fn move_store(
         backup::is_moved(folder)?
     };
     if !is_again {
-        // Updates the schema and merges the log into the file. An interrupted copy has done that
-        // already; its mark remains.
+        // Opening and closing the store updates its schema and merges its log into the database file. An interrupted
+        // earlier run of this command has already done so; the mark that it left shows this.
         storage::open(options).await?.shutdown().await?;
     }
     let locked = backup::lock(folder)?;
     if !is_again {
-        // Before the first row: if the copy fails at any point, no server can start next to a complete database.
+        // The mark comes before the first row: wherever the copy fails, no server can start on this store while the
+        // database may be complete.
         backup::record_move(folder, clock.now())?;
     }
     let copied = copy_rows(backup::database_path(folder), seal_key.clone(), &to, &clock, quiet).await;
-    // After an error the database is empty.
+    // After an error the database is certainly empty, so a server may start on this store again.
     if copied.is_err() && !is_again {
         backup::remove_move_record(folder)?;
     }
@@ -104,7 +105,7 @@ async fn move_store(
     verify_copy(to, seal_key, clock, quiet).await
 }
 
-/// Requires a known outcome of the copy. `more` is added to the error.
+/// Fails if it is unknown whether the copy was committed. `more` is added to the error.
 fn require_known_outcome(outcome: TransferOutcome, more: &str) -> Result<()> {
     let TransferOutcome::Unknown(lost) = outcome else { return Ok(()) };
     let text = format!(
@@ -121,7 +122,7 @@ async fn verify_copy(database: PostgresUrl, seal_key: SealKey, clock: Clock, qui
     let findings = findings.map_err(|e| e.within("the copy is complete, but could not be verified"))?;
     match (findings.count_certain(), findings.count()) {
         (0, 1..) => {
-            // The first start publishes new CRLs; all revocations were copied.
+            // Only CRLs are missing. The first start publishes new ones, because all revocations were copied.
             let lines: Vec<String> = findings.lines().collect();
             let text = "the database: ok except for its CRLs, which the first start publishes again";
             let object = json!({ "subject": "the database", "ok": true, "findings": lines });
@@ -132,7 +133,7 @@ async fn verify_copy(database: PostgresUrl, seal_key: SealKey, clock: Clock, qui
     }
 }
 
-/// Requires an intact copy with the schema of this program, which opening it does not check.
+/// Requires an intact backup with the schema of this program. Opening the backup would check neither.
 async fn require_intact(file: &Path) -> Result<()> {
     let mut findings = Findings::default();
     if verify::check_file(&VerifyTarget::File(file.to_owned()), &mut findings).await? {
@@ -141,7 +142,7 @@ async fn require_intact(file: &Path) -> Result<()> {
     print_findings(&file.display().to_string(), &findings)
 }
 
-/// Copies the rows of a store.
+/// Copies the rows of the store in `file` to the database.
 ///
 /// # Errors
 /// Those of opening the store and of [`transfer::copy`]; then the database is empty.
@@ -165,6 +166,6 @@ async fn copy_rows(
     };
     let copied = transfer::copy(&source, to, clock.now(), &display.progress, report_table).await;
     drop(display);
-    // The source was only read, so an error on closing it does not affect the copy.
+    // The source was only read, so an error while closing it does not affect the copy.
     close_store(&source, copied).await
 }

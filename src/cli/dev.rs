@@ -1,6 +1,6 @@
 //! `signet dev`: a development server with plain HTTP on the loopback and a root token on the screen.
 //!
-//! In the projects API the same token belongs to an owner of the organization `dev`.
+//! In the projects API the same token is that of an owner of the organization `dev`.
 
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ pub(crate) struct DevArguments {
 
 const TOKEN_NAME: &str = "dev";
 const DEV_ORGANIZATION: &str = "dev";
-/// Lifetime of the development root, and maximum lifetime of the mount.
+/// Lifetime of the root certificate, and maximum lifetime of certificates in its mount.
 const ROOT_TTL: Duration = Duration::from_secs(87_600 * 3_600);
 /// Maximum number of pending writes.
 const MAX_PENDING_WRITES: usize = 4096;
@@ -171,7 +171,8 @@ async fn options(
     })
 }
 
-/// The seal key in the folder. Only a new store gets a new key: an existing one cannot be opened without its own.
+/// Reads the seal key from the folder. Only for a new store, creates a key: an existing store can be opened only with
+/// its own key.
 async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
     if file.exists() {
         return SealKey::from_file(file);
@@ -186,7 +187,8 @@ async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
     }
 }
 
-/// Creates the root token (and revokes an older one) and a mount that can issue.
+/// Creates the root token (and revokes an older one), a mount with an authority that can issue, and the organization
+/// `dev`.
 async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
     let shared = server.shared();
     let token = shared.auth.root_token(root_token, TOKEN_NAME).await?;
@@ -202,7 +204,7 @@ async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
     Ok(token)
 }
 
-/// Creates the organization `dev`, with the token for its owner; revokes an older one.
+/// Creates the organization `dev`, whose owner gets `token`. Revokes the owner's older token.
 async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
     let token = token::from_text(token).ok_or_else(|| Error::invalid("--root-token: is too long"))?;
     let prepared = projects.run("dev", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
@@ -277,7 +279,7 @@ impl TemporaryFolder {
             return Ok(Self(None));
         }
         let path = std::env::temp_dir().join(format!("signet-dev-{}", random::base62(16)));
-        // Not recursive: an existing folder would belong to another process.
+        // Not recursive, so that an existing folder, which belongs to another process, is an error.
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -293,7 +295,7 @@ impl TemporaryFolder {
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // A failure loses nothing: the system clears its temporary folders.
+            // A failure is ignored, because the system clears its temporary folders.
             let _ = std::fs::remove_dir_all(path);
         }
     }

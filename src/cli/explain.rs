@@ -1,8 +1,8 @@
 //! `signet explain`: asks the running server whether a token may do something on a path, and which
 //! policy rule decides that.
 //!
-//! The token in question is named by its accessor or read from standard input, but never from the arguments, which are
-//! visible to all users of the machine.
+//! The token in question is identified by its accessor, or read from standard input. The token itself is never an
+//! argument, because arguments are visible to all users of the machine.
 
 use serde_json::{Value, json};
 use signet::error::{Error, Kind, Result};
@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: ExplainArguments) -> Result<()> {
     let mut signals = Signals::watch()?;
     let data = tokio::select! {
         data = request_explanation(&arguments) => data?,
-        // Handled here, because a terminal without echo must be restored.
+        // The signal is handled here, so that the terminal, which may be without echo, is restored.
         () = signals.stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
     };
     output::print_result(&data, render_explanation(&data, &arguments.method.to_uppercase()).trim_end())
@@ -140,7 +140,7 @@ fn render_rule(rule: &Value) -> String {
     format!("{}: {}", render_places(&rule["written"]), join_texts(&rule["capabilities"]))
 }
 
-/// Renders the paths of a rule, each with its policy.
+/// Renders the paths of a policy rule, each with the name of its policy.
 fn render_places(written: &Value) -> String {
     let place = |place: &Value| {
         let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();

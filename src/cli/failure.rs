@@ -17,14 +17,14 @@ pub(crate) enum CommandFailure {
 }
 
 impl CommandFailure {
-    /// The error.
+    /// Returns the error, for the message.
     pub(crate) fn error(&self) -> &Error {
         match self {
             Self::Error(error) | Self::Finding(error) => error,
         }
     }
 
-    /// The exit status of the process.
+    /// Returns the exit status of the process.
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::Error(_) => EXIT_ERROR,

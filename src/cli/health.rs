@@ -1,8 +1,8 @@
 //! `signet health`: checks if a server is ready, for containers and other environments that can only run a program.
 //!
-//! The address is that of a configuration, or SIGNET_ADDR. No token is sent. With a configuration, the request goes
-//! over the loopback, where the server's certificate does not match the address; any certificate is accepted, because
-//! nothing secret is sent.
+//! The address comes from a configuration file or SIGNET_ADDR. No token is sent. With a configuration file, the request
+//! may go to a loopback address that the server's certificate does not contain. Any certificate is accepted then,
+//! because nothing secret is sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(crate) struct HealthArguments {
     server: ServerEndpoint,
 }
 
-/// Sends the request; fails with a finding if the server is not ready.
+/// Sends the request. Fails with a finding (exit status 3) if the server responds that it is not ready or live.
 pub(crate) async fn run(arguments: HealthArguments) -> Result<(), CommandFailure> {
     let probe = match &arguments.config {
         Some(file) => HealthProbe::of(&config::load(file)?, arguments.server.timeout()),
@@ -70,7 +70,7 @@ impl HealthProbe {
         }
     }
 
-    /// The version of the responding server, ready or not.
+    /// Returns the version of the server at this address, if one responds, ready or not.
     pub(super) async fn running_version(&self) -> Option<String> {
         let (_, body) = self.ask(READINESS_PATH).await.ok()?;
         let is_ours = body["product"] == "signet";
@@ -95,7 +95,8 @@ pub(super) fn describe_not_ready(status: u16) -> String {
     }
 }
 
-/// The address at which a server that listens on all addresses is reachable from its own machine.
+/// Returns the address at which a server is reachable from its own machine: the loopback if it listens on all
+/// addresses.
 fn local_address(listen: IpAddr) -> IpAddr {
     match listen {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

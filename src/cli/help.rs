@@ -21,7 +21,7 @@ struct CommandHelp {
     /// The words of the command, without `signet`.
     command: &'static str,
     examples: &'static [&'static str],
-    /// The page of the documentation.
+    /// Path of the documentation page, such as `docs/installation.md`.
     page: &'static str,
 }
 
@@ -130,7 +130,8 @@ pub(super) fn with_help(root: Command) -> Command {
     })
 }
 
-/// Adds the text of an entry to the command that its words name, last word first.
+/// Adds the text of an entry to a command or one of its subcommands. `words` are the names of the subcommands, the last
+/// one first.
 fn add_help(command: Command, mut words: Vec<&'static str>, entry: &'static CommandHelp) -> Command {
     match words.pop() {
         Some(word) => command.mut_subcommand(word, |command| add_help(command, words, entry)),

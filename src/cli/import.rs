@@ -1,10 +1,10 @@
 //! `signet import`: imports an authority from a folder of PEM files: keys and certificates, then its CRLs.
 //!
-//! Everything is read before anything is sent, and CRLs are verified with the certificates in the folder. A mount with
-//! another authority is rejected: serial numbers of two authorities may be equal. If the server still rejects a CRL,
-//! the new issuers and keys are deleted again. The command sends CA certificates, their keys, and the newest CRL of
-//! each issuer, because an older one may list certificates that were released from hold since. It reports all other
-//! contents of the folder.
+//! Everything is read before anything is sent, and CRLs are verified with the certificates in the folder. A mount that
+//! already has another authority is rejected, because two authorities may use the same serial numbers. If the server
+//! still rejects a CRL, the new issuers and keys are deleted again. The command sends CA certificates, their keys, and
+//! the newest CRL of each issuer, because an older CRL may list certificates that were released from hold later. It
+//! reports all other contents of the folder as left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -104,7 +104,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
         warnings.extend(further.unwrap_or_default());
     }
     drop(display);
-    // Warnings about missing CRLs do not apply to issuers whose CRL was imported.
+    // Drops the warnings that the CRL of an issuer is missing, if this command has imported that CRL.
     let from_storage =
         |text: &String| text.contains("issuers/import/crl") && covered.iter().any(|id| text.contains(id.as_str()));
     warnings.iter().filter(|text| !from_storage(text)).for_each(|text| print_notice("warning", text));
@@ -112,8 +112,8 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
 }
 
 impl ImportArguments {
-    /// Rejects a mount with another authority: an issuer whose key is not in the folder, if the folder has a key that
-    /// the mount does not have. So an import can be repeated.
+    /// Rejects a mount that has the key of another authority, which is not in the folder. If the mount already has all
+    /// keys of the folder, it is accepted, so that an import can be repeated.
     async fn require_own_mount(&self, token: &str, imported: &[PublicKey]) -> Result<()> {
         if self.into_existing || imported.is_empty() {
             return Ok(());
@@ -132,9 +132,10 @@ impl ImportArguments {
         Err(Error::new(Kind::Conflict, text))
     }
 
-    /// The issuers of the mount that have their key, by name or id; none if there is no such mount.
+    /// Returns the issuers in the mount whose private key is there too: name or id, and public key. Empty if there is
+    /// no such mount.
     async fn issuers_with_key(&self, token: &str) -> Result<Vec<(String, PublicKey)>> {
-        // The list needs no permission: after a 403 there is no such mount.
+        // Listing issuers needs no permission, so the status 403 means that there is no such mount.
         let path = format!("{}/issuers", self.mount);
         let list = self.server.ask(ClientRequest::list(&path), token).await?.visible_data()?;
         let mut found = Vec::new();
@@ -145,7 +146,7 @@ impl ImportArguments {
             let path = format!("{}/issuer/{id}/json", self.mount);
             let issuer = self.server.ask(ClientRequest::get(&path), token).await?.visible_data()?;
             let name = info["issuer_name"].as_str().filter(|name| !name.is_empty()).unwrap_or(id);
-            // It may be deleted in the meantime.
+            // The issuer may have been deleted in the meantime.
             if let Ok(link) = PemCertificate::read(issuer["certificate"].as_str().unwrap_or_default()) {
                 found.push((name.to_owned(), link.certificate.key().clone()));
             }
@@ -202,7 +203,7 @@ fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Res
     Err(reply.refusal(&hint))
 }
 
-/// Renders an imported CRL as JSON and as text.
+/// Renders the result of an imported CRL as JSON and as text.
 fn render_imported_crl(file: &Path, data: &ImportData) -> (Value, String) {
     let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
     let object = json!({
@@ -313,7 +314,8 @@ impl ImportFolder {
         Ok(())
     }
 
-    /// Selects what to send. A CRL that cannot be imported is skipped if `without_refused` is set.
+    /// Selects the keys, certificates and CRLs to send. If `without_refused` is set, a CRL that cannot be imported is
+    /// skipped.
     fn select(self, without_refused: bool) -> Result<ImportSelection> {
         let (authorities, others): (Vec<_>, Vec<_>) =
             self.certificates.into_iter().partition(|(_, certificate)| certificate.is_ca());
@@ -376,7 +378,7 @@ struct FolderCrl {
     head: ForeignCrl,
 }
 
-/// Parses a CRL completely, and verifies it if a certificate of its issuer is in the folder.
+/// Parses a CRL completely. Verifies its signature if a certificate of its issuer is in the folder.
 fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<FolderCrl> {
     const ENTRIES_AT_ONCE: usize = 1000;
     let head = ForeignCrl::read(der.clone())?;
@@ -391,7 +393,7 @@ fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<Fol
     Ok(FolderCrl { der, head })
 }
 
-/// Returns the newest CRL of each issuer, and all partial CRLs.
+/// Returns the newest complete CRL of each issuer, and all partial CRLs.
 fn select_newest(lists: Vec<(PathBuf, FolderCrl)>) -> Vec<ImportCrlFile> {
     let mut kept = Vec::new();
     let mut last: BTreeMap<_, (PathBuf, FolderCrl)> = BTreeMap::new();
@@ -414,7 +416,8 @@ fn select_newest(lists: Vec<(PathBuf, FolderCrl)>) -> Vec<ImportCrlFile> {
     kept
 }
 
-/// Compares CRL numbers, or times if one of the CRLs has no number.
+/// `true` if `one` is newer than `other`. Compares the CRL numbers, or the issue times if one of the CRLs has no
+/// number.
 fn is_newer(one: &ForeignCrl, other: &ForeignCrl) -> bool {
     match (one.number, other.number) {
         (Some(one), Some(other)) => one > other,

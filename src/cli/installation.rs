@@ -35,14 +35,14 @@ pub(super) fn load_and_initialize(file: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// As [`load_and_initialize`], for a command that root must not run for an installation of another user.
+/// Like [`load_and_initialize`], but fails if root runs the command and the installation belongs to another user.
 pub(super) fn load_as_owner(file: &Path) -> Result<Config> {
     let config = load_and_initialize(file)?;
     owner::require_owner(&config)?;
     Ok(config)
 }
 
-/// The store that the configuration names, without opening it or reading its files.
+/// Returns the location of the store that the configuration names, without opening the store or reading its files.
 pub(super) fn database(config: &Config) -> Result<Database> {
     Ok(match &config.store {
         StoreLocation::Embedded(folder) => Database::Embedded(folder.clone()),
@@ -55,7 +55,7 @@ pub(super) fn storage_options(config: &Config, clock: Clock, absent: IfMissing) 
     Ok(storage::StorageOptions { database, seal_key: seal_key(config)?, clock, queue: config.commit_queue, absent })
 }
 
-/// The seal key that the configuration names. A device is not called yet.
+/// Returns the seal key that the configuration names. A key in a device is not accessed yet.
 pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
     match &config.seal_key {
         SealKeySource::File(file) if !file.exists() => Err(Error::invalid(format!(

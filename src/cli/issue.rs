@@ -1,10 +1,10 @@
 //! `signet issue`: requests a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
 //!
-//! The key is generated here and never sent, except with `--server-key` (the server generates it) or `--csr` (the key
-//! is elsewhere). NAME.pem contains the certificate and the intermediate authorities; ca.pem contains all authorities.
-//! `--existing` decides about existing files. Before the request, the command checks that all files can be written, so
-//! that no certificate is issued in vain. An existing `ca.pem` stays; if it has other contents, the authorities are
-//! written to NAME-ca.pem.
+//! The private key is generated here and never sent. With `--server-key` the server generates the key, and with `--csr`
+//! the key is elsewhere. NAME.pem contains the certificate and the intermediate authorities; ca.pem contains all
+//! authorities. `--existing` decides whether existing files are an error, kept or replaced. Before the request, the
+//! command checks that all files can be written, so that no certificate is issued in vain. An existing `ca.pem` stays.
+//! If its contents differ, the authorities are written to NAME-ca.pem.
 
 use std::path::{Path, PathBuf};
 
@@ -25,11 +25,12 @@ use super::output;
 /// Maximum size of a key, certificate or request file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Arguments that name an earlier certificate and its key, for messages.
+/// Names, in messages, the argument for an existing certificate, and the argument for its key.
 const OUT_ARGUMENT: &str = "--out";
 const KEEP_ARGUMENT: &str = "--existing keep";
 
-/// Maximum number of key types that are tried with a role: the default, its type, its size.
+/// Maximum number of attempts to find the key that a role accepts: the default key, a key of the type that the role
+/// requires, and one of the size that it requires.
 const MAX_KEY_TYPE_ATTEMPTS: usize = 3;
 
 #[derive(clap::Args)]
@@ -105,13 +106,13 @@ pub(crate) async fn run(arguments: IssueArguments) -> Result<()> {
     print_issued(&files, &issued, &ca, order.needs_key())
 }
 
-/// A key that is generated or read here, with its text if it will be written.
+/// A key that was generated or read here. The text is present only if the key was generated, to be written to a file.
 type ClientKey = (PrivateKey, Option<Secret>);
 
-/// The requested certificate.
+/// What the arguments request: names, file names, and the source of the key.
 struct CertificateOrder {
     names: TypedNames,
-    /// The base of the file names.
+    /// NAME, the base of the file names.
     file_stem: String,
     request: Option<ClientCsr>,
     server_key: bool,
@@ -156,7 +157,8 @@ impl CertificateOrder {
         }
     }
 
-    /// Requests the certificate. Unless the type of key was given, retries with the type that the role requires.
+    /// Requests the certificate. If the role rejects the default type or size of key and the arguments give none,
+    /// retries with those that the role requires.
     async fn request_certificate(
         &self,
         arguments: &IssueArguments,
@@ -220,7 +222,7 @@ pub(super) fn read_text(named_by: &str, file: &Path) -> Result<Secret> {
     read_open_file(named_by, std::fs::File::open(file).map_err(|e| Error::of_file(named_by, file, "read", e))?, file)
 }
 
-/// As [`read_text`], for an open file.
+/// Like [`read_text`], but reads a file that is open already.
 pub(super) fn read_open_file(named_by: &str, opened: std::fs::File, file: &Path) -> Result<Secret> {
     let text = Secret::read(opened, MAX_FILE_BYTES + 1).map_err(|e| Error::of_file(named_by, file, "read", e))?;
     if text.expose().len() as u64 > MAX_FILE_BYTES {
@@ -238,9 +240,9 @@ struct IssueFiles {
 
 enum ExistingFiles {
     Nothing,
-    /// A key for which a certificate is requested.
+    /// Only the key exists. A certificate is requested for it.
     Key(PathBuf),
-    /// All files, so nothing is to be done.
+    /// The certificate and its key exist, so nothing has to be done.
     All(Box<PemCertificate>),
 }
 
@@ -301,8 +303,8 @@ impl IssueFiles {
         Ok(())
     }
 
-    /// Writes the files and returns the path of the authorities. The key is placed first, because the rest
-    /// is useless without it.
+    /// Writes the files and returns the path of the file with the authorities. The key gets its final name first,
+    /// because the other files are useless without it.
     async fn write(
         &self,
         issued: &ReceivedCertificate,
@@ -318,7 +320,7 @@ impl IssueFiles {
             let text = format!("{}: another command replaced it concurrently", file.display());
             return Err(Error::new(Kind::Conflict, text));
         }
-        // Everything is written before any file is placed.
+        // All temporary files are written completely before the first gets its final name.
         let mut staged = Vec::new();
         if let Some(key) = key {
             staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?.filled(&[key.expose(), b"\n"])?);
@@ -335,8 +337,8 @@ impl IssueFiles {
         Ok(ca.clone())
     }
 
-    /// Returns the file for the authorities, and how to write it if it does not contain them yet. An existing file with
-    /// other contents stays.
+    /// Returns the file for the authorities: `ca.pem`, or NAME-ca.pem if `ca.pem` has other contents, which stay. The
+    /// second value says how to write the file; `None` if it contains the authorities already.
     fn authority(&self, authorities: &[u8], existing: ExistingPolicy) -> (&PathBuf, Option<OnExisting>) {
         let has = |file: &Path| read_text(OUT_ARGUMENT, file).is_ok_and(|text| text.expose() == authorities);
         match existing {
@@ -351,12 +353,13 @@ impl IssueFiles {
     }
 }
 
-/// `true` if `--existing keep` keeps the file.
+/// `true` if the file exists and is not empty, so that `--existing keep` keeps it.
 fn has_content(file: &Path) -> bool {
     path_exists(file) && !is_empty(file)
 }
 
-/// Warnings about a certificate that is kept: expired, or without some of the requested names.
+/// Returns warnings about an existing certificate that is kept: that it has expired, or lacks some of the requested
+/// names.
 fn kept_file_warnings(files: &IssueFiles, leaf: &PemCertificate, names: &TypedNames) -> Result<Vec<String>> {
     let file = files.certificate.display();
     let leaf = &leaf.certificate;

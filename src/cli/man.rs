@@ -6,7 +6,8 @@ use clap::Command;
 use clap_mangen::Man;
 use signet::error::{Error, Result};
 
-/// An empty date. Without the quotes, the next field of the header would be its date.
+/// An empty date for the header of a page. Without the quotes, roff would take the next field of the header for the
+/// date.
 const NO_DATE: &str = "\"\"";
 
 #[derive(clap::Args)]
@@ -22,7 +23,7 @@ pub(crate) fn run(arguments: &ManArguments, definition: Command) -> Result<()> {
     write_pages(&definition, folder).map_err(|e| Error::of_io(folder.display(), "written to", e))
 }
 
-/// Writes the page of a command and those of its subcommands. The synopsis is the usage of `--help`.
+/// Writes the page of a command and the pages of its subcommands. The synopsis is the usage line of `--help`.
 fn write_pages(command: &Command, folder: &Path) -> std::io::Result<()> {
     for subcommand in command.get_subcommands() {
         write_pages(subcommand, folder)?;

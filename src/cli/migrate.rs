@@ -1,6 +1,6 @@
 //! `signet migrate`: updates the schema of the store.
 //!
-//! `serve` does the same for an embedded store; this command allows doing it before the start. It logs one line per
+//! `serve` also updates an embedded store when it starts; with this command it can be done before. It logs one line per
 //! migration to standard error.
 
 use serde_json::json;

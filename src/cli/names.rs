@@ -1,7 +1,7 @@
 //! The names of a certificate, classified by their form.
 //!
-//! IP addresses are parsed as such; a name with `://` or the prefix `urn:` is a URI, one with `@` a mailbox, and
-//! anything else a DNS name. The server decides if the role allows them.
+//! A text that parses as an IP address is one. A text with `://` or the prefix `urn:` is a URI, a text with `@` is a
+//! mailbox, and any other is a DNS name. The server decides whether the role allows the names.
 
 use std::net::IpAddr;
 
@@ -64,8 +64,8 @@ impl TypedName {
 }
 
 impl TypedNames {
-    /// Parses names, and preserves their order. The common name is the first DNS name or mailbox that is short enough,
-    /// or else the first address.
+    /// Parses names, and preserves their order. The common name is the first DNS name or mailbox that is short enough
+    /// for it, or else the first IP address.
     ///
     /// # Errors
     /// `Invalid` for a text that is not a name.
@@ -90,7 +90,7 @@ impl TypedNames {
         Ok(names)
     }
 
-    /// The names in a certification request.
+    /// Returns the names in a certification request.
     ///
     /// # Errors
     /// `Invalid` for a request that cannot be read.
@@ -118,7 +118,7 @@ impl TypedNames {
         self
     }
 
-    /// The names that are missing in `others`.
+    /// Returns the alternative names that `others` does not have.
     pub(super) fn difference(&self, others: &Self) -> Vec<String> {
         let lacks = |of: fn(&Self) -> &Vec<String>| {
             let has = |name: &str| {
@@ -130,7 +130,8 @@ impl TypedNames {
         [lacks(|names| &names.dns), lacks(|names| &names.emails), lacks(|names| &names.uris), ips].concat()
     }
 
-    /// The names that a certificate with the names `others` would lack. A common name may become an alternative name.
+    /// Returns the names that are lost in a new certificate with the names `others`. The common name is not lost if it
+    /// is an alternative name there.
     pub(super) fn lost_in(&self, others: &Self) -> Vec<String> {
         let mut lost = self.difference(others);
         let name = &self.common_name;

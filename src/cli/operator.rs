@@ -82,7 +82,7 @@ async fn init(config: &Config) -> Result<()> {
     let storage = match storage::open(storage_options(config, Clock::system(), IfMissing::Create)?).await {
         Ok(storage) => storage,
         Err(error) => {
-            // The database has data under another key, so the new key is useless.
+            // The error means that the database has data under another key, so the new key is useless.
             if let (Some(file), StoreLocation::Database(_), Kind::Invalid) = (&new_key, &config.store, error.kind()) {
                 let _ = std::fs::remove_file(file);
             }
@@ -116,8 +116,8 @@ async fn create_first_token(storage: &Storage, config: &Config, show: impl FnOnc
     root_token::issue_and_show(storage, &auth, config, FIRST_ROOT_TOKEN_PATH, show).await
 }
 
-/// Creates the seal key's file if it is missing and the data folder is new or empty. For a database, opening
-/// it shows if it is new.
+/// Creates the file of the seal key if it is missing and the data folder is absent or empty. With a database, always
+/// creates a missing file: whether the database is new shows when it is opened.
 ///
 /// # Errors
 /// `Invalid` when the file is missing and the data folder is in use; `Conflict` and `Unavailable` from the file.

@@ -1,8 +1,8 @@
 //! Standard output and standard error: results, warnings and errors as text, or as JSON objects with `--json`.
 //!
-//! Commands pass each result in both forms ([`print_result`], [`try_print`]). The reader may close the stream early,
-//! and the disk behind it may be full. Control characters from servers, certificates and files are escaped for
-//! terminals.
+//! Commands pass each result in both forms ([`print_result`], [`try_print`]). The reader of the output may close the
+//! stream early, and an output file may be on a full disk; both are handled here. Control characters from servers,
+//! certificates and files are escaped for terminals.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -48,12 +48,13 @@ impl<W: Write> Write for EscapingWriter<W> {
     }
 }
 
-/// Escapes an untrusted text for one line, including line feeds.
+/// Escapes an untrusted text, including its line feeds, so that it stays on one line.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     escape_control_characters(text, |_| false)
 }
 
-/// Replaces control characters, and characters that change the text direction, with `\uXXXX` as in JSON.
+/// Replaces control characters, and characters that change the text direction, with `\uXXXX` as in JSON. Characters for
+/// which `keeps` returns `true` stay.
 fn escape_control_characters(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     let acts = |c: char| is_control_or_bidi(c) && !keeps(c);
     if !text.contains(acts) {
@@ -67,7 +68,7 @@ pub(super) fn stdout_error(e: std::io::Error) -> Error {
     Error::of_io("standard output", "written", e)
 }
 
-/// Ignores a closed stream: the work continues when its output is not read any more.
+/// Turns the error of a closed stream into success, because the work continues when its output is not read any more.
 ///
 /// # Errors
 /// `Unavailable` when the line cannot be written for another reason.
@@ -78,7 +79,8 @@ pub(super) fn ignore_broken_pipe(written: IoResult<()>) -> Result<()> {
     }
 }
 
-/// Writes a result to standard output: one line with the object, or the text. The write is not retried.
+/// Writes a result to standard output: the object on one line with `--json`, or else the text. The write is not
+/// retried.
 pub(super) fn write_result(object: &Value, text: impl Display) -> IoResult<()> {
     let mut out = stdout();
     if is_json() {
@@ -97,10 +99,11 @@ pub(super) fn print_result(object: &Value, text: impl Display) -> Result<()> {
     ignore_broken_pipe(write_result(object, text))
 }
 
-/// As [`print_result`]. The object contains the warnings; as text they are written to standard error.
+/// Like [`print_result`], with warnings, which the object contains already. Without `--json`, they are written to
+/// standard error.
 ///
 /// # Errors
-/// As [`print_result`].
+/// Those of [`print_result`].
 pub(super) fn print_result_with_warnings(object: &Value, text: impl Display, warnings: &[String]) -> Result<()> {
     if !is_json() {
         print_warnings(warnings);
@@ -108,14 +111,14 @@ pub(super) fn print_result_with_warnings(object: &Value, text: impl Display, war
     print_result(object, text)
 }
 
-/// Writes a result of completed work; ignores write errors.
+/// Writes the result of work that is already completed. Ignores write errors.
 pub(super) fn try_print(object: &Value, text: impl Display) {
     let _ = write_result(object, text);
 }
 
 /// Writes a message to standard error: `WORD: TEXT`, or an object with that one member.
 pub(super) fn print_notice(word: &str, text: &str) {
-    // The work does not depend on the reader.
+    // A write error is ignored, because the work does not depend on the reader.
     let _ = match is_json() {
         true => writeln!(stderr(), "{}", json!({ word.replace(' ', "_"): text })),
         false => writeln!(stderr(), "{word}: {}", one_line(text)),

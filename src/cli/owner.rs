@@ -20,15 +20,17 @@ pub(super) fn require_owner(config: &Config) -> Result<()> {
     require_owner_of(&owned_files(config))
 }
 
-/// The prefix that runs a command as the owner of the store; `None` unless root runs for another user.
+/// Returns the beginning of a command line that runs a command as the owner of the store. `None` unless root runs this
+/// process and the store belongs to another user.
 pub(super) fn prefix_for_owner(config: &Config) -> Option<String> {
     find_other_owner(&owned_files(config)).map(|(_, found)| command_prefix(&found))
 }
 
-/// As [`require_owner`], also for a new installation: then the owner of the configuration's folder counts.
+/// Like [`require_owner`], but if there is no data folder yet, or the store is a database, the folder of the
+/// configuration file must not belong to another user either.
 ///
 /// # Errors
-/// As [`require_owner`].
+/// Those of [`require_owner`].
 pub(super) fn require_owner_for_setup(config: &Config, file: &Path) -> Result<()> {
     require_owner(config)?;
     match &config.store {
@@ -40,16 +42,16 @@ pub(super) fn require_owner_for_setup(config: &Config, file: &Path) -> Result<()
 /// Rejects root if a data folder belongs to another user.
 ///
 /// # Errors
-/// As [`require_owner`].
+/// Those of [`require_owner`].
 pub(super) fn require_folder_owner(folder: &Path) -> Result<()> {
     require_owner_of(&data_files(folder))
 }
 
-/// As [`require_folder_owner`]. The owner of a folder that the restore creates is that of the seal key, or else of the
-/// parent folder.
+/// Like [`require_folder_owner`], for a data folder that may not exist yet. Then the seal key and the parent folder
+/// must not belong to another user.
 ///
 /// # Errors
-/// As [`require_owner`].
+/// Those of [`require_owner`].
 pub(super) fn require_owner_for_restore(folder: &Path, seal_key: Option<&Path>) -> Result<()> {
     if folder.exists() {
         return require_folder_owner(folder);
@@ -58,7 +60,7 @@ pub(super) fn require_owner_for_restore(folder: &Path, seal_key: Option<&Path>) 
     require_owner_of(&[folder_of(folder).to_owned()])
 }
 
-/// The files whose owner is that of an installation, the most significant one first.
+/// Returns files that belong to the owner of an installation. The first one that exists determines the owner.
 fn owned_files(config: &Config) -> Vec<PathBuf> {
     match (&config.store, &config.seal_key) {
         (StoreLocation::Embedded(folder), _) => data_files(folder).to_vec(),
@@ -82,7 +84,7 @@ fn require_owner_of(files: &[PathBuf]) -> Result<()> {
     Err(Error::new(Kind::Forbidden, text))
 }
 
-/// The first existing file, if it belongs to another user than root, who runs this.
+/// Returns the first existing file, if root runs this process and the file belongs to another user.
 fn find_other_owner(files: &[PathBuf]) -> Option<(&Path, Metadata)> {
     let (file, found) = files.iter().find_map(|file| Some((file, std::fs::metadata(file).ok()?)))?;
     (rustix::process::geteuid().is_root() && found.uid() != 0).then_some((file.as_path(), found))

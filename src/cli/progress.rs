@@ -1,6 +1,6 @@
 //! The progress of long work: one line on a terminal, rewritten several times a second and erased at the end.
 //!
-//! Nothing is shown when standard error is no terminal, with `--quiet` and with `--json`.
+//! Nothing is shown if standard error is no terminal, and with `--quiet` or `--json`.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -31,9 +31,9 @@ pub(super) enum ProgressUnit {
 /// A progress display. Dropping it erases the line.
 pub(super) struct ProgressDisplay {
     pub(super) progress: Arc<ProgressCounters>,
-    /// Held during any output to the terminal.
+    /// Locked during any output to the terminal, so that the lines of two threads do not mix.
     screen: Arc<Mutex<()>>,
-    /// Dropped to end the thread.
+    /// The drawing thread ends when this is dropped.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

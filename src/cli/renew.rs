@@ -1,11 +1,11 @@
-//! `signet renew`: replaces certificates that end soon, with the same names and a new key of the same type;
-//! once, or as a service.
+//! `signet renew`: replaces certificates that end soon by new ones with the same names and a new key of the same type.
+//! It runs once, or as a service.
 //!
-//! A certificate is due after two thirds of its lifetime (or as `--before` sets), up to a twentieth of its lifetime
-//! earlier depending on its serial number, so that certificates with the same dates are not renewed together. The
-//! server's `renew_after` overrides that for certificates that this process has renewed. A certificate whose key file
-//! does not match, as after a crash, is due immediately. Files are replaced as described in `files`; a note next to the
-//! certificate records that `--exec` must still run.
+//! A certificate is due after two thirds of its lifetime, or when `--before` says. Depending on its serial number, it
+//! is due up to a twentieth of its lifetime earlier, so that certificates with the same dates are not renewed together.
+//! For a certificate that this process has renewed, the server's `renew_after` applies instead. A certificate whose key
+//! file does not match, as after a crash, is due immediately. Files are replaced as described in `files`. A marker file
+//! next to the certificate (the note) records that `--exec` must still run.
 
 mod authority_file;
 mod exec_process;
@@ -43,20 +43,20 @@ use renewal_role::RenewalRole;
 use service_token::{LoginArguments, TokenRenewer, renew_or_log_in, renew_token_once};
 use successor::Successor;
 
-/// Arguments that name a certificate and its key, for messages.
+/// Names, in messages, the argument for a certificate, and the argument for its key.
 const FILE_ARGUMENT: &str = "FILE";
 const KEY_ARGUMENT: &str = "--key";
-/// Divisor of the certificate's lifetime: maximum spread of renewals.
+/// The certificate's lifetime divided by this is the maximum time by which the serial number makes a renewal earlier.
 const SPREAD_DIVISOR: i64 = 20;
-/// First and maximum pause after a failure.
+/// The pause after the first failure, and the maximum pause after further failures.
 const FAILURE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// Divisor of the remaining lifetime: maximum pause before the next attempt. After the end, the maximum pause is
-/// `MAX_PAUSE_AFTER_EXPIRY`.
+/// The remaining lifetime divided by this is the maximum pause after a failure. When the certificate has expired, the
+/// maximum pause is `MAX_PAUSE_AFTER_EXPIRY`.
 const REMAINING_LIFE_DIVISOR: u64 = 10;
 const MAX_PAUSE_AFTER_EXPIRY: Duration = Duration::from_secs(60);
-/// Maximum interval at which a service checks its files.
+/// Maximum time between two checks of the certificates by a service.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
-/// Time that a running command has to end when the service ends.
+/// Time that a running `--exec` command has to end when the service ends.
 const EXEC_GRACE: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
@@ -121,7 +121,7 @@ impl FromStr for RenewBefore {
 }
 
 impl RenewBefore {
-    /// The time at which a certificate is due, in Unix seconds.
+    /// Returns the time at which a certificate is due, in Unix seconds.
     fn due(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
         let lifetime = not_after.saturating_sub(not_before).max(0);
         let ahead = match self {
@@ -149,16 +149,16 @@ struct CertificatePair {
     /// The serial number of the last renewed certificate, and the server's `renew_after` in Unix seconds.
     renew_after: Option<(Vec<u8>, i64)>,
     failures: u32,
-    /// No attempt is made before this time.
+    /// The service does not try to renew before this time.
     retry_at: Option<Instant>,
-    /// `true` once a service has logged it.
+    /// `true` once a service has logged when the certificate is due.
     is_logged: bool,
 }
 
 struct RenewalState {
     leaf: PemCertificate,
     key: PrivateKey,
-    /// The time at which it is due, in Unix seconds.
+    /// The time at which the certificate is due, in Unix seconds. `i64::MIN` if the key does not match.
     due: i64,
 }
 
@@ -182,7 +182,7 @@ impl CertificatePair {
         })
     }
 
-    /// The note that `--exec` must still run.
+    /// Returns the path of the note: a marker file which records that `--exec` must still run.
     fn note(&self) -> PathBuf {
         let name = self.certificate.file_name().unwrap_or_default().to_string_lossy();
         folder_of(&self.certificate).join(format!(".{name}.exec"))
@@ -231,8 +231,8 @@ impl CertificatePair {
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(CertifyError::unusable_certificate)?;
         successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;
-        // The lifetime is not checked if the certificate has no matching key, or if the operator requested a shorter
-        // lifetime.
+        // The new certificate may end before the old one if the old one has no matching key, or if the operator used
+        // `--force` or `--ttl`.
         if state.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
             successor.require_lifetime().map_err(CertifyError::unusable_certificate)?;
         }
@@ -285,7 +285,8 @@ impl CertificatePair {
     }
 }
 
-/// The temporary files of a renewal, in the order in which they are placed.
+/// The temporary files of a renewal. The note gets its final name first, then the authorities, the key and the
+/// certificate.
 struct StagedRenewal {
     ca: Option<AuthorityFile>,
     key: Option<StagedFile>,
@@ -294,7 +295,8 @@ struct StagedRenewal {
 }
 
 impl StagedRenewal {
-    /// Writes key and certificate before any file is placed. The note is placed first.
+    /// Writes the key and the certificate completely before any file gets its final name. The note gets its name first,
+    /// so that `--exec` runs even after a crash.
     fn take(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
         let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
         let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
@@ -306,8 +308,8 @@ impl StagedRenewal {
     }
 }
 
-/// Returns the pause after a number of failures: exponential, at least as long as the server requests, and at most a
-/// fraction of the remaining seconds of the certificate.
+/// Returns the pause after a number of failures. It grows exponentially and is at least `wanted`, the pause that the
+/// server requests. It is at most a fraction of `left`, the remaining seconds of the certificate.
 fn failure_pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
     let max_pause = match u64::try_from(left) {
         Ok(left) if left > 0 => {
@@ -349,7 +351,8 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
         let warning = renew_token_once(&arguments.login, &arguments.authority.caller, &dues).await;
         output::print_warnings(warning.as_slice());
     }
-    // From here on a signal also ends the command, which has its own process group.
+    // From here on a signal also ends the `--exec` command. It has a process group of its own, which the terminal's
+    // signal does not reach.
     let mut signals = Signals::watch()?;
     let mut running = pin!(run_exec_command(arguments, pairs));
     let executed = match until_signal(&mut signals, &mut running).await {
@@ -383,14 +386,15 @@ async fn renew_and_print(
     Ok(())
 }
 
-/// A warning if the role for a later renewal is only the default.
+/// Returns a warning if the next renewal would use the default role, because neither `--role` nor the server's record
+/// names another.
 async fn role_warning(arguments: &RenewArguments, pair: &CertificatePair, state: &RenewalState) -> Option<String> {
     let role = RenewalRole::find(&arguments.authority, &state.leaf.certificate).await;
     let note = role.ok()?.default_note?;
     Some(format!("{}: {note}", pair.certificate.display()))
 }
 
-/// Prints the state of a certificate, or its replacement.
+/// Prints the state of a certificate, or of the new certificate that has replaced it.
 fn print_renewal(
     pair: &CertificatePair,
     leaf: &PemCertificate,
@@ -411,7 +415,7 @@ fn print_renewal(
     output::print_result_with_warnings(&object, text, new.map_or(&[], |issued| &issued.warnings))
 }
 
-/// Runs `--exec` if a certificate was replaced since its last success.
+/// Runs `--exec` if a certificate was replaced since the command last succeeded.
 async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair]) -> Result<()> {
     let Some(command) = &arguments.exec else { return Ok(()) };
     let notes: Vec<PathBuf> = pairs.iter().map(CertificatePair::note).filter(|note| path_exists(note)).collect();
@@ -447,7 +451,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
         let Some(mut wait) = until_signal(&mut signals, tended).await else { return Ok(()) };
         wait = wait.min(MAX_CHECK_INTERVAL);
         for pair in &mut *pairs {
-            // A signal interrupts only the request: nothing is awaited after it.
+            // A signal can only interrupt the request: from the response to the written files, nothing is awaited.
             let Some(next) = until_signal(&mut signals, check_pair(arguments, pair)).await else { return Ok(()) };
             wait = wait.min(next);
         }
@@ -465,17 +469,17 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
     }
 }
 
-/// The result of `work`; `None` if a signal arrives first.
+/// Returns the result of `work`, or `None` if a signal arrives first.
 async fn until_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
-        // Completed work counts, even if a signal has arrived too.
+        // The result of completed work is returned even if a signal has arrived too.
         biased;
         done = work => Some(done),
         () = signals.stop() => None,
     }
 }
 
-/// Checks a certificate for the service; returns the time until the next check.
+/// Checks one certificate of the service and renews it if it is due. Returns the time until the next check.
 async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> Duration {
     if let Some(left) = pair.retry_at.and_then(|until| until.checked_duration_since(Instant::now())) {
         return left;
@@ -486,14 +490,15 @@ async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> D
             wait
         }
         Ok(RenewalOutcome::Renewed { due, ends }) => {
-            // A certificate that is due immediately must not be renewed in a loop.
+            // If the new certificate is due at once again, it must not be renewed in a loop.
             let least = (ends.saturating_sub(unix_now()) / SPREAD_DIVISOR).max(1);
             pair.failures = 0;
             pair.retry_at = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
             Duration::from_secs(due.saturating_sub(unix_now()).max(least).unsigned_abs())
         }
         Err(refusal) => {
-            // Each attempt costs the server a certificate.
+            // Each attempt makes the server issue another certificate, so the pause grows even if the old certificate
+            // ends soon.
             let left = if refusal.is_unusable_certificate { i64::MAX } else { pair.seconds_left() };
             record_failure(pair, &refusal.error, refusal.retry_after, left)
         }
@@ -502,7 +507,7 @@ async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> D
 
 enum RenewalOutcome {
     Early(Duration),
-    /// Renewed. The new certificate is due and ends at these times, in Unix seconds.
+    /// The certificate was renewed. Times at which the new certificate is due and ends, in Unix seconds.
     Renewed {
         due: i64,
         ends: i64,
@@ -527,7 +532,7 @@ async fn renew_if_due(
     Ok(RenewalOutcome::Renewed { due, ends: issued.leaf.certificate.not_after() })
 }
 
-/// Logs a certificate that is not due at the start of a service.
+/// Logs, at the start of a service, when a certificate that is not due yet will be renewed.
 async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, state: &RenewalState) {
     let file = pair.certificate.display();
     let ends = format_time(state.leaf.certificate.not_after());
@@ -538,7 +543,7 @@ async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, sta
     }
 }
 
-/// Logs a failed renewal; returns the pause.
+/// Logs a failed renewal. Returns the pause before the next attempt.
 fn record_failure(
     pair: &mut CertificatePair,
     error: &dyn std::fmt::Display,
@@ -551,7 +556,7 @@ fn record_failure(
     wait
 }
 
-/// Backoff of the command after failures.
+/// Backoff of the `--exec` command after failures.
 #[derive(Default)]
 struct ExecBackoff {
     failures: u32,
@@ -559,7 +564,7 @@ struct ExecBackoff {
 }
 
 impl ExecBackoff {
-    /// Runs the command if necessary; returns the time until the next check.
+    /// Runs `--exec` if necessary. Returns the time until the next check.
     async fn run_if_due(&mut self, arguments: &RenewArguments, pairs: &[CertificatePair]) -> Duration {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             return left;
@@ -602,7 +607,8 @@ mod tests {
         assert_eq!([0, 1, 5, 11, 12, 40].map(|failures| seconds(failures, None, far)), [1, 2, 32, 2048, 3600, 3600]);
         assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
         assert_eq!(seconds(40, Some(3600), i64::MAX), 3600);
-        // A tenth of the remaining lifetime for any request of the server, and a minute after the end.
+        // The maximum pause is a tenth of the remaining lifetime, whatever pause the server requests, and a minute
+        // after the end.
         for (left, max_pause) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
             assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [max_pause, max_pause], "{left}");
         }

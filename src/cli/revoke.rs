@@ -1,7 +1,8 @@
 //! `signet revoke SERIAL`: revokes a certificate, which is named by its file or its serial number.
 //!
-//! From a file the certificate itself is sent (the first PEM block), which also works for a certificate that the server
-//! has not stored. The server answers after the CRL is published, unless a timer builds it.
+//! For a file, the certificate itself (the first PEM block) is sent, which also works for a certificate that the server
+//! has not stored. The server responds after it has published the new CRL, except if the mount builds CRLs only on a
+//! timer.
 
 use std::path::Path;
 

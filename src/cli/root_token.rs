@@ -53,7 +53,7 @@ pub(super) fn print_root_token(object: &Value, text: &str) -> Result<()> {
     token_issue::print_token(object, text, &format!("{COMMAND} --config FILE"))
 }
 
-/// Creates a root token and shows it; revokes it if it cannot be shown. The audit record has this `path`.
+/// Creates a root token and shows it. Revokes it if it cannot be shown. `path` is the request path in the audit record.
 pub(super) async fn issue_and_show(
     storage: &Storage,
     auth: &Auth,

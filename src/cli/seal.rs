@@ -1,7 +1,8 @@
 //! `signet operator seal-status` and `rotate-seal-key`: shows and changes the seal of a store.
 //!
-//! Both commands open the store: an embedded one must not be in use, a PostgreSQL database may be. Running nodes
-//! continue; they need the new seal for their next start, or if they were disconnected during the change.
+//! Both commands open the store. An embedded store must not be in use; a PostgreSQL database may be. Running nodes
+//! continue. They need the new seal for their next start, or if they are disconnected from the database during the
+//! change.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ pub(crate) struct RotateSealKeyArguments {
     to: Option<PathBuf>,
 }
 
-/// Prints the seal, the current data key, and the number of values under earlier data keys.
+/// Prints the seal, the current data key, and the number of values that are still encrypted with earlier data keys.
 pub(crate) fn status(arguments: &ConfigFileArgument) -> Result<()> {
     let config = load_as_owner(&arguments.file)?;
     actix_rt::System::new().block_on(async {
@@ -39,7 +40,7 @@ pub(crate) fn status(arguments: &ConfigFileArgument) -> Result<()> {
 async fn print_status(storage: &Storage) -> Result<()> {
     let seal = storage.seal_status().await?;
     let keyring = storage.keyring();
-    // The counts of other nodes are known after this node has stored its own.
+    // Stores this node's count of encryptions, which also loads the counts of other nodes.
     keyring.note_use().await?;
     let key = keyring.status().await?;
     let older = storage.count_older().await?;
@@ -101,8 +102,8 @@ async fn change_and_print(storage: &Storage, seal: &SealKey) -> Result<()> {
     print_change(&changed, NEXT_STEP)
 }
 
-/// Changes to the seal of another configuration. The store changes in one commit, so a repeated command only has to
-/// detect that it has the new seal.
+/// Changes the store to the seal of another configuration. The store changes in one commit. A repeated command
+/// therefore only has to detect that the store has the new seal already.
 async fn move_to_config(config: &Config, new: &Config) -> Result<()> {
     let seal = seal_key(new)?;
     let error = match open_store(config).await {
@@ -117,8 +118,8 @@ async fn move_to_config(config: &Config, new: &Config) -> Result<()> {
     print_change(&status, NEXT_STEP)
 }
 
-/// Replaces the key in a file. Both keys exist until the store has the new one, so an interrupted
-/// command can be repeated.
+/// Replaces the key in a file. Both keys exist in files until the store has the new key, so an interrupted command can
+/// be repeated.
 async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
     let options = || storage_options(config, Clock::system(), IfMissing::Fail);
     let (replacement, changed) = match storage::open(options()?).await {
@@ -130,7 +131,7 @@ async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
             };
             close_store(&storage, changed.await).await?
         }
-        // An earlier run has changed the store to the new key.
+        // The key in the file does not open the store: an interrupted run may have changed the store to the new key.
         Err(error) if error.kind() == Kind::Invalid => {
             let Some(replacement) = SealKeyReplacement::left(file)? else { return Err(error) };
             let seal_key = replacement.key().clone();

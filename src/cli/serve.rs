@@ -25,11 +25,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause between these attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Shown if an installation that was started by hand has no authority.
+/// Printed at the start if no mount for a certificate authority exists.
 const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates one while the server is stopped, or POST \
                             /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
 
-/// Logged for a new store, or one at an unintended location.
+/// Logged if the store is new, which may also mean that the configuration names a wrong location.
 const NO_ROOT_TOKEN: &str = "this store is new, so sys/health answers 501 until a root token exists: run signet operator \
                              new-root-token --config FILE, or stop the server and run signet operator init or signet \
                              setup. If this installation had a store, check that data_dir or database_url names it, \
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
     actix_rt::System::new().block_on(serve(config, &arguments.config, Arc::new(libraries)))
 }
 
-/// `file` is that of the configuration, for messages.
+/// Runs the server. `file` is the configuration file, for messages.
 async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>) -> Result<()> {
     // From here on a signal ends the server properly, even during its start.
     let mut signals = Signals::watch_with_reload()?;
@@ -100,7 +100,8 @@ async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>
     running.until(signals, libraries).await
 }
 
-/// Adds the command that creates a missing certificate to the error, if the server renews its certificate.
+/// If the listener's certificate is missing and the server would renew it by itself, adds to the error the command that
+/// creates it.
 fn explain_missing_certificate(error: Error, config: &Config, file: &Path) -> Error {
     let is_missing = config.tls.as_ref().is_some_and(|files| !files.certificate.exists());
     if config.tls_renewal.is_none() || !is_missing {
@@ -129,7 +130,8 @@ fn print_startup(scheme: &str, running: &RunningServer) -> Result<()> {
     output::print_result(&object, lines.join("\n"))
 }
 
-/// Waits until the database is reachable: after a boot of all machines it may start last. Other errors end the wait.
+/// Waits until the database is reachable, because after a reboot of all machines it may start later than the server.
+/// Other errors end the wait.
 async fn wait_for_database(database: &Database) -> Result<()> {
     let mut wait = StartupBackoff::default();
     loop {
@@ -187,7 +189,7 @@ impl Default for StartupBackoff {
 }
 
 impl StartupBackoff {
-    /// Logs each new reason once, and waits for the next pause.
+    /// Logs `what` is awaited, once for each new reason, and waits for the next pause.
     async fn wait_for(&mut self, what: &str) {
         if self.last_reason.as_deref() != Some(what) {
             tracing::warn!("waiting for {what}");

@@ -1,10 +1,11 @@
 //! `signet setup`: creates a complete certificate authority: seal key, configuration, store, root, intermediate, roles,
 //! listener certificate, policies and an administrator's token.
 //!
-//! Existing parts are kept, so an interrupted setup can be repeated. Files of an earlier setup with an empty store are
-//! an error, because its volume is probably not mounted and a second authority would result. The steps call a temporary
-//! server on the loopback (`api`), so that all its rules and the configured audit apply to a setup too. `plan` contains
-//! the input from flags (`arguments`) or the terminal (`prompts`).
+//! Existing parts are kept, so an interrupted setup can be repeated. If files of an earlier setup exist but the store
+//! is empty, the setup fails: the volume of the store is probably not mounted, and a second authority would result. The
+//! steps send requests to a temporary server on the loopback (`api`), so that all rules of the server and the
+//! configured audit apply to a setup too. `plan` contains the input from flags (`arguments`) or the terminal
+//! (`prompts`).
 
 mod admin;
 mod api;
@@ -36,9 +37,9 @@ use self::step_output::print_step;
 use super::output::ignore_broken_pipe;
 use super::{installation, operator, output, owner};
 
-/// The configuration file of the systemd unit.
+/// The configuration file that the systemd unit of the package uses.
 const UNIT_CONFIG: &str = "/etc/signet/signet.toml";
-/// Exists if systemd runs this machine.
+/// This folder exists if systemd is the init system of this machine.
 const SYSTEMD_FOLDER: &str = "/run/systemd/system";
 
 pub(crate) fn run(arguments: SetupArguments) -> Result<()> {
@@ -73,7 +74,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     plan.domains()?;
     let environment = Environment::for_file(&arguments.config)?;
     let text = files::render_configuration(&arguments.config, &arguments.installation, &plan, &environment)?;
-    // Everything is checked before anything is created.
+    // All input is checked before anything is created.
     let config = config::parse(&text, |name| environment.get(name))?;
     owner::require_owner_for_setup(&config, &arguments.config)?;
     let given_url = plan.public_url.clone();
@@ -90,14 +91,14 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
             print_step("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
         }
     }
-    // The URL of a database may contain a password.
+    // The configuration counts as secret, because the URL of a database may contain a password.
     files::write_new(&arguments.config, text.as_bytes(), FileContent::Secret)?;
     print_step("made", &format!("{} (the configuration)", arguments.config.display()))?;
     note_unserved_url(&config, given_url.as_deref())?;
     Ok((config, plan))
 }
 
-/// Continues an installation that has a configuration.
+/// Loads the configuration of an existing installation, to complete it.
 fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
     let config = config::load(&arguments.config)?;
     let mut wanted = arguments.wanted;
@@ -120,21 +121,22 @@ fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
     Ok((config, plan))
 }
 
-/// Prints a note if `--public-url` was given and this server has no listener for it. A proxy may serve the URL.
+/// Prints a note if `--public-url` was given and this server has no public listener. It is no error, because a proxy
+/// may serve the URL.
 fn note_unserved_url(config: &Config, given: Option<&str>) -> Result<()> {
     let Some(url) = given.filter(|_| config.public_listen.is_none()) else { return Ok(()) };
     let text = "this server has no public_listen (--public-listen), so another server must serve";
     print_step("note", &format!("--public-url: {text} {url}"))
 }
 
-/// Creates the seal key of a new store, and missing folders. Fails if a setup was completed before: the volume of its
-/// store is not mounted.
+/// Creates the seal key of a new store, and missing folders. Fails if there is no store but files of an earlier setup:
+/// then the volume of the store is probably not mounted.
 async fn prepare(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
     let is_new = !inspection::store_exists(&installation::database(config)?).await?;
     if let Some(file) = files::existing_setup_files(plan).first().filter(|_| is_new && !listener_only) {
         return Err(files::missing_store_error(file, "there is no store", config));
     }
-    // Another node uses the seal key of the first one.
+    // With `--listener-only`, this is another node of an installation, which uses the seal key of the first node.
     if !listener_only && let Some(file) = operator::create_seal_key(config)? {
         print_step("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
     }
@@ -142,7 +144,7 @@ async fn prepare(config: &Config, plan: &SetupPlan, listener_only: bool) -> Resu
 }
 
 async fn run_with_api(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
-    // For another node, the store must exist.
+    // With `--listener-only`, the store must exist already.
     let api = SetupApi::start(config, if listener_only { IfMissing::Fail } else { IfMissing::Create }).await?;
     let done = match listener_only {
         true => ensure_listener_certificate(&api, config, true).await.map(|()| None),
@@ -169,8 +171,9 @@ async fn run_with_api(config: &Config, plan: &SetupPlan, listener_only: bool) ->
     ignore_broken_pipe(print_next_steps(config, plan, name))
 }
 
-/// Runs all steps. Returns a name for which the authority issues, once it does. The listener certificate comes before
-/// the administrator, because the server cannot start without it.
+/// Runs all steps. Returns an example of a name for which the authority issues certificates; `None` while it waits for
+/// an outside authority. The listener certificate comes before the administrator, because the server cannot start
+/// without it.
 async fn run_steps(api: &SetupApi, config: &Config, plan: &SetupPlan) -> Result<Option<String>> {
     authority::check(api, config, plan).await?;
     let issues = authority::ensure_authority(api, plan).await?;
@@ -236,7 +239,7 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
     out.flush()
 }
 
-/// The command that starts the server: the unit of the package for its configuration.
+/// Returns the command that starts the server: that of the systemd unit if `config` is the file that the unit uses.
 fn start_command(config: &Path, has_systemd: bool) -> String {
     match has_systemd && config == Path::new(UNIT_CONFIG) {
         true => "systemctl enable --now signet".to_owned(),

@@ -1,7 +1,8 @@
-//! `signet status`: shows what is set up, what ends next and what is wrong, as far as the token may read it.
+//! `signet status`: shows what is set up, which certificates and tokens end next, and what is wrong, as far as the
+//! token may read it.
 //!
-//! It uses only routes that any client can call. Paths that the token may not read are listed, and
-//! not treated as missing.
+//! It uses only routes that every client can call. Paths that the token may not read are listed as such, and not
+//! treated as missing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,16 +25,16 @@ use super::who::list_authorities;
 const MAX_ISSUERS_PER_MOUNT: usize = 64;
 /// Maximum number of lines under "ends next".
 const MAX_ENDS_SHOWN: usize = 10;
-/// Number of certificates that are requested per mount: the server's maximum, because revoked ones are among them. Then
-/// the maximum numbers for JSON and text output.
+/// Number of leaf certificates that are requested per mount. It is the server's maximum, because some may be revoked
+/// and are dropped. `MAX_LEAVES` and `MAX_LEAVES_SHOWN` limit JSON and text output.
 const LEAVES_REQUESTED: usize = 100;
 const MAX_LEAVES: usize = 20;
 const MAX_LEAVES_SHOWN: usize = 5;
-/// An authority that ends within this time is reported as wrong, in seconds.
+/// A default issuer that ends within this number of seconds is reported as wrong.
 const AUTHORITY_EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
-/// A restore is reported for this time, in seconds.
+/// A restore of the store is reported for this number of seconds afterwards.
 const RESTORE_NOTE_SECONDS: i64 = 30 * 86_400;
-/// Clock difference to the server that is reported, in seconds.
+/// A larger difference between the clocks of the server and this machine is reported, in seconds.
 const MAX_CLOCK_SKEW_SECONDS: i64 = 30;
 
 #[derive(clap::Args)]
@@ -45,7 +46,7 @@ pub(crate) struct StatusArguments {
     caller: AuthenticatedClient,
 }
 
-/// Prints the status; fails with a finding if something is wrong.
+/// Prints the status. Fails with a finding (exit status 3) if something is wrong.
 pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure> {
     let mut status = StatusReport { now: Clock::system().now().unix_timestamp(), ..StatusReport::default() };
     status.check_server(&arguments.caller).await?;
@@ -70,12 +71,12 @@ struct StatusReport {
     now: i64,
     /// `true` if the caller's token is a root token that never expires.
     is_endless_root: bool,
-    /// The parts that are set up: name and description.
+    /// Name and description of each part that is set up.
     facts: Vec<(String, String)>,
-    /// Time in Unix seconds, and what ends.
+    /// What ends, after the time of its end in Unix seconds.
     ends: Vec<(i64, String)>,
     leaves: Vec<ExpiringLeaf>,
-    /// Serial numbers of issuers, which are not leaves of the mount that signed them.
+    /// Serial numbers of issuers, to drop them from the leaves of the mount that signed them.
     issuers: BTreeSet<String>,
     /// Names of the authorities that signed another issuer.
     parents: BTreeSet<String>,
@@ -89,7 +90,7 @@ struct StatusReport {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct ExpiringLeaf {
-    /// In Unix seconds.
+    /// The end of the certificate, in Unix seconds.
     ends: i64,
     mount: String,
     serial: String,
@@ -101,7 +102,7 @@ impl StatusReport {
         self.facts.push((name.to_owned(), text));
     }
 
-    /// Adds something that ends. It is wrong if it ends within `soon` seconds.
+    /// Adds something that ends, and reports it as wrong if it ends within `soon` seconds.
     fn add_end(&mut self, what: String, at: i64, soon: i64) {
         let left = at.saturating_sub(self.now);
         if left < 0 {
@@ -159,7 +160,7 @@ impl StatusReport {
         let seal = caller.ask_once(ClientRequest::get("sys/seal-status")).await?;
         let seal: Value = seal.json();
         let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
-        // The name in the configuration: "static" is the name that clients of Vault expect.
+        // Shows the name that the configuration uses ("file"). The API calls it "static", as clients of Vault expect.
         let sealed_by = Some(text("type")).filter(|kind| kind != "static").unwrap_or_else(|| "file".to_owned());
         self.add_fact("store", format!("{}, sealed by a key of type {sealed_by}", text("storage_type")));
         Ok(())
@@ -199,7 +200,8 @@ impl StatusReport {
         Ok(())
     }
 
-    /// Notes a recent restore, which loses changes, and root tokens that never expire, without the caller's own.
+    /// Notes a recent restore of the store, which loses changes, and the number of root tokens that never expire, not
+    /// counting the caller's token.
     async fn check_store(&mut self, caller: &AuthenticatedClient) -> Result<()> {
         let Some(store) = self.get_if_readable(caller, ClientRequest::get("sys/internal/status")).await? else {
             return Ok(());
@@ -287,7 +289,7 @@ impl StatusReport {
                 continue;
             }
             let text = |name: &str| info[name].as_str().unwrap_or_default().to_owned();
-            // An unreadable time must not hide the other certificates.
+            // A certificate with a malformed time is skipped, so that it does not hide the others.
             let Ok(ends) = parse_rfc3339("not_after", &text("not_after")) else { continue };
             let other = || info["dns_names"][0].as_str().unwrap_or(serial).to_owned();
             let name = Some(text("common_name")).filter(|name| !name.is_empty()).unwrap_or_else(other);
@@ -301,7 +303,7 @@ impl StatusReport {
         }
     }
 
-    /// A mount whose issuer signs other authorities needs no role.
+    /// Notes mounts without a role, except for a mount whose issuer signs other authorities, which needs none.
     fn note_roleless(&mut self) {
         for (mount, name) in &self.roleless {
             if !self.parents.contains(name) {
@@ -317,7 +319,7 @@ impl StatusReport {
         self.leaves.truncate(MAX_LEAVES);
     }
 
-    /// Checks what relying parties read: the CRL, and the addresses in certificates.
+    /// Checks what verifiers of certificates use: the CRL, and the CRL and OCSP URLs in certificates.
     async fn check_published(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         // A CRL that is larger than the client's limit is skipped.
         if let Ok(reply) = caller.ask(ClientRequest::get(&format!("{mount}crl"))).await

@@ -12,7 +12,7 @@ use signet::storage::{self, Database, IfMissing};
 use super::files::require_file;
 use super::installation::{install_logs_from_environment, load_and_initialize, storage_options};
 
-/// Maximum number of pending writes; no other process uses the store.
+/// Maximum number of pending writes. It may be small, because only this command uses the store.
 const MAX_PENDING_WRITES: usize = 1024;
 
 #[derive(clap::Args)]
@@ -27,7 +27,7 @@ pub(super) struct TargetInstallation {
 }
 
 impl TargetInstallation {
-    /// The location of the data, without opening it.
+    /// Returns the location of the store, without opening it.
     pub(super) fn store(&self) -> Result<StoreLocation> {
         match &self.config {
             Some(file) => Ok(load_and_initialize(file)?.store),
@@ -35,7 +35,7 @@ impl TargetInstallation {
         }
     }
 
-    /// The file of the seal key, if it is in one.
+    /// Returns the file of the seal key, or `None` if the key is not in a file.
     pub(super) fn seal_key_file(&self) -> Result<Option<PathBuf>> {
         let Some(file) = &self.config else { return Ok(self.data_dir.as_ref().map(|folder| folder.join("seal.key"))) };
         Ok(match config::load(file)?.seal_key {
@@ -44,7 +44,7 @@ impl TargetInstallation {
         })
     }
 
-    /// The options to open the existing store, with its seal key.
+    /// Returns the options to open the existing store, with its seal key.
     pub(super) fn options(&self, clock: Clock) -> Result<storage::StorageOptions> {
         if let Some(file) = &self.config {
             return storage_options(&load_and_initialize(file)?, clock, IfMissing::Fail);
@@ -73,7 +73,7 @@ impl TargetInstallation {
     }
 }
 
-/// The error of a command for the embedded store, with an alternative.
+/// Returns the error of a command that works only on the embedded store. `instead` says what to do for a database.
 pub(super) fn embedded_only_error(instead: &str) -> Error {
     Error::invalid(format!("the store is a PostgreSQL database: {instead} (docs/backup-postgresql.md)"))
 }

@@ -7,7 +7,7 @@ use signet::error::{Error, Result};
 use signet::secret::Secret;
 use tokio::sync::oneshot;
 
-/// Maximum length of the line, in bytes.
+/// Maximum length of the line with the secret, in bytes.
 const MAX_LINE_BYTES: u64 = 4096;
 
 /// Reads a line; prompts for `what` on a terminal. The terminal is restored even if this future is dropped
@@ -18,11 +18,12 @@ const MAX_LINE_BYTES: u64 = 4096;
 pub(super) async fn read_secret(what: &str) -> Result<Secret> {
     let silent = if stdin().is_terminal() { Some(EchoGuard::input().map_err(read_error)?) } else { None };
     if silent.is_some() {
-        // Works without the prompt if standard error is closed.
+        // The result is ignored: if standard error is closed, the secret is read without the prompt.
         let _ = write!(stderr(), "{what}: ");
     }
     let (sender, receiver) = oneshot::channel();
-    // Not a thread of the runtime, which would delay the exit of the program until the line arrives.
+    // A separate thread reads the line. A thread of the runtime would delay the exit of the program until the line
+    // arrives.
     std::thread::spawn(move || sender.send(read_line()));
     let line = receiver.await.map_err(Error::internal)?;
     drop(silent);
@@ -30,7 +31,7 @@ pub(super) async fn read_secret(what: &str) -> Result<Secret> {
 }
 
 fn read_line() -> Result<Secret> {
-    // Allocated in full: a growing buffer leaves copies of the secret in memory.
+    // Allocated at its full size, because a growing buffer would leave copies of the secret in memory.
     let mut line = Vec::with_capacity(MAX_LINE_BYTES as usize);
     let read = stdin().lock().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
     let line = Secret::new(line);
@@ -57,7 +58,7 @@ impl EchoGuard {
 
 impl Drop for EchoGuard {
     fn drop(&mut self) {
-        // The terminal may be gone.
+        // The result is ignored, because the terminal may be gone.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.0);
     }
 }

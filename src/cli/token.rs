@@ -1,7 +1,7 @@
 //! The token of a command: an argument or environment variable, as text or as the name of a file.
 //!
-//! Arguments take precedence over variables. Of the variables, the file takes precedence, because another process may
-//! renew the token in it.
+//! Arguments take precedence over variables. SIGNET_TOKEN_FILE takes precedence over SIGNET_TOKEN, because another
+//! process may renew the token in the file.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use signet::secret::Secret;
 
 /// Maximum length of a token, in bytes.
 const MAX_TOKEN_BYTES: u64 = 64 << 10;
-/// Environment variables of the token and of its file. Not clap's `env`, which could not be
-/// distinguished from arguments.
+/// Environment variables of the token and of its file. They are not read with clap's `env`, because its values could
+/// not be distinguished from arguments.
 pub(super) const TOKEN_VARIABLES: [&str; 2] = ["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"];
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub(super) struct TokenArguments {
     login_token: Mutex<Option<Secret>>,
 }
 
-/// A source, with the name of its argument or variable.
+/// The source of a token, with the name of the argument or variable, for messages.
 enum ClientTokenSource {
     Here(&'static str, Secret),
     File(&'static str, PathBuf),

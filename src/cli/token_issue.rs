@@ -1,7 +1,7 @@
-//! Hands a token to an operator who has the seal key.
+//! Creates a token for an operator who has the seal key.
 //!
-//! If a server runs on the embedded store, the server creates the token, requested over its socket, and the caller
-//! proves the possession of the seal. Otherwise the store is opened here, which needs the seal as well.
+//! If a server runs on the embedded store, this process asks it for the token over its operator socket, and proves that
+//! it has the seal key. Otherwise this process opens the store, which needs the seal key as well.
 
 use std::path::Path;
 
@@ -17,7 +17,8 @@ use signet::storage::{self, IfMissing, Storage};
 use super::installation::{close_store, load_as_owner, seal_key, storage_options};
 use super::output::{self, stdout_error};
 
-/// Creates and shows a token: through the running server with `command`, or otherwise with `alone` in the store.
+/// Creates and shows a token. Sends `command` to the server if one runs on the embedded store, and otherwise runs
+/// `alone` on the opened store.
 pub(super) fn run(
     file: &Path,
     command: &Value,
@@ -38,8 +39,8 @@ pub(super) fn run(
     })
 }
 
-/// Prints a result with a token in it. When this fails, the token is revoked, and `command` (with its arguments)
-/// creates another.
+/// Prints a result with a token in it. If this fails, the caller revokes the token. The error then names `command`,
+/// which creates another token.
 pub(super) fn print_token(object: &Value, text: &str, command: &str) -> Result<()> {
     output::write_result(object, text).map_err(|e| {
         let error = stdout_error(e);
@@ -57,7 +58,7 @@ async fn issue_through_server(
 ) -> Result<()> {
     let mut reply = server.ask(command)?;
     let question = serde_json::from_value(reply["question"].take()).map_err(Error::internal)?;
-    // A caller without the seal replies anyway, so that the server records the attempt.
+    // Without the seal key, an empty proof is sent, so that the server records the failed attempt.
     let (proof, failed) = match seal_key(config)?.answer(&question).await {
         Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
         Err(error) => (String::new(), Some(error)),
@@ -68,7 +69,7 @@ async fn issue_through_server(
     };
     let token = made["token"].as_str().ok_or_else(|| Error::internal("the server's response is not understood"))?;
     let shown = show(token);
-    // The server revokes the token unless this confirms its receipt.
+    // The server revokes the token unless this message confirms that the token was shown.
     let reply = server.ask(&json!({ "taken": shown.is_ok() }));
     shown?;
     match reply?["taken"] == true {

@@ -1,5 +1,5 @@
 //! `signet operator new-user-token`: creates a token of the projects API, for an operator with the seal key. An invited
-//! user has no token with which to create the first one.
+//! user needs this command, because creating a token through the API needs a token.
 
 use serde_json::json;
 use signet::clock::Clock;

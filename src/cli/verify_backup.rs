@@ -1,5 +1,5 @@
 //! `signet operator verify-backup`: verifies a copy, or a database that was restored elsewhere. It prints a line per
-//! finding, and exits with status 3 if there are any.
+//! finding (a defect), and exits with status 3 if there are findings.
 
 use std::path::{Path, PathBuf};
 

@@ -50,15 +50,15 @@ pub(crate) async fn run(arguments: WhoArguments) -> Result<()> {
     Ok(())
 }
 
-/// The mounts of certificate authorities that the token may read.
+/// Returns the mounts of certificate authorities that the token may read.
 ///
 /// # Errors
-/// The server's refusal.
+/// The server's error response.
 pub(super) async fn list_authorities(caller: &AuthenticatedClient) -> Result<Vec<String>> {
     Ok(authorities_in(&caller.data(ClientRequest::get(MOUNTS_PATH)).await?))
 }
 
-/// The mounts of certificate authorities in the `data` of [`MOUNTS_PATH`].
+/// Returns the mounts of certificate authorities in the `data` of a response to [`MOUNTS_PATH`].
 pub(super) fn authorities_in(mounts: &Value) -> Vec<String> {
     let engines = mounts["secret"].as_object().into_iter().flatten();
     engines.filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path.clone()).collect()
@@ -81,7 +81,7 @@ fn not_found_error(serial: Serial, mounts: &[String], closed: &[&str]) -> Error 
 /// Parses a serial number in any format, or reads it from a certificate file.
 ///
 /// # Errors
-/// `Invalid` for another text, and for a file without a certificate.
+/// `Invalid` when the text is neither a serial number nor the name of a file with a certificate.
 pub(super) fn parse_serial(text: &str) -> Result<Serial> {
     let file = Path::new(text);
     if file.is_file() {
@@ -90,7 +90,7 @@ pub(super) fn parse_serial(text: &str) -> Result<Serial> {
     if text.contains('/') || text.ends_with(".pem") {
         return Err(Error::of_file("SERIAL", file, "read", std::io::ErrorKind::NotFound.into()));
     }
-    // The prefix in the output of `openssl x509 -serial`.
+    // Strips the prefix that `openssl x509 -serial` prints.
     let bare = text.trim().trim_start_matches("serial=");
     Serial::parse(bare).map_err(|_| {
         Error::invalid("SERIAL: must be hexadecimal digits, with or without colons, or a certificate's file")
@@ -122,7 +122,7 @@ fn render_record(mount: &str, record: &Value) -> String {
     lines.iter().map(|(name, text)| format!("{name:<12} {text}\n")).collect()
 }
 
-/// Returns the text of a member, or `other` if it is empty or missing.
+/// Returns a JSON string, or `other` if it is empty or missing.
 fn text_or(value: &Value, other: &str) -> String {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or(other).to_owned()
 }

@@ -174,7 +174,7 @@ mod tests {
             ("type = \"file\"\nfile_path = \"/a\"\naddress = \"a:1\"", "audit: address is for devices of type socket"),
             ("type = \"stdout\"\nfsync = true", "audit: fsync is for devices of type file"),
             ("type = \"stdout\"\ncolour = 1", "audit: unknown setting of a device"),
-            ("type = \"stdout\"\nname = \"a b\"", "audit: name must be"),
+            ("type = \"stdout\"\nname = \"a b\"", "audit: name must consist of"),
             ("type = \"stdout\"\nlog_raw = \"maybe\"", "audit: log_raw must be true or false"),
             ("type = \"socket\"\naddress = \"/run/log\"", "audit: address must be a host and a port"),
             ("type = \"socket\"\naddress = \"h:1\"\nsocket_type = \"udp\"", "audit: socket_type must be tcp or unix"),

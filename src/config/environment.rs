@@ -1,5 +1,5 @@
-//! Environment variables for a configuration file: those of the process and, as commands must see the same settings as
-//! the server, those of the Debian package's systemd unit (`EnvironmentFile=`).
+//! Environment variables for a configuration file: those of the process, and those of the Debian package's systemd unit
+//! (`EnvironmentFile=`), because commands must see the same settings as the server.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
@@ -16,7 +16,7 @@ const UNIT_VARIABLES: &str = "/etc/default/signet";
 /// The variables for a configuration file.
 pub struct Environment {
     unit: BTreeMap<String, String>,
-    /// The reason why the unit's variables cannot be read.
+    /// The reason why the unit's variables cannot be read; `None` if they were read or are not needed.
     unreadable: Option<ErrorKind>,
 }
 
@@ -51,7 +51,7 @@ impl Environment {
         format!("{name} of {}", if is_of_unit { UNIT_VARIABLES } else { "the environment" })
     }
 
-    /// Advice if this user cannot read the unit's variables.
+    /// Returns advice for the user if this process cannot read the unit's variables.
     pub(super) fn hint(&self) -> Option<String> {
         let why = describe_io_error(self.unreadable?);
         Some(format!(

@@ -92,7 +92,8 @@ impl SettingReader<'_> {
         (one, all)
     }
 
-    /// Known clients allow bursts of 33 % of the limit, rounded down: below 4 that is 0, and they send nothing.
+    /// Returns the rate limit. Known clients allow bursts of 33 % of it, rounded down. Below 4 that is 0, and they
+    /// would send nothing.
     fn projects_rate_limit(&mut self) -> u32 {
         match self.number("projects_rate_limit", 0, 1_000_000) {
             1..=3 => {
@@ -191,7 +192,7 @@ impl SettingReader<'_> {
             let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
             !name.is_empty() && name.bytes().all(allowed)
         };
-        // Without this, the last of several pairs with the same name would win.
+        // Without this check, the last of several pairs with the same name would win.
         let pairs = self.fields.str("pkcs11_libraries").ok().flatten().filter(|text| !text.trim().starts_with('{'));
         let are_names_unique =
             pairs.is_none_or(|text| text.split(',').count() == libraries.len() || text.trim().is_empty());

@@ -20,7 +20,7 @@ const CLOUDAKMS_SEAL_SETTINGS: &[&str] =
 const SECRET_AND_FILE_SETTINGS: [[&str; 2]; 3] =
     [["seal_key", "seal_key_file"], ["seal.pin", "seal.pin_file"], ["seal.secret_key", "seal.secret_key_file"]];
 
-/// Returns the setting that gives the same secret in the other form.
+/// Returns the setting that gives the same secret in the other form: its file, or the secret itself.
 pub(super) fn other_form(name: &str) -> Option<&'static str> {
     SECRET_AND_FILE_SETTINGS.into_iter().find_map(|[secret, file]| match name {
         _ if name == secret => Some(file),
@@ -29,7 +29,7 @@ pub(super) fn other_form(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the given source; by default the file `seal.key` in the data folder.
+/// Returns the configured source; by default the file `seal.key` in the data folder.
 pub(super) fn read_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
     let kind = text(read, "seal.type").unwrap_or_default();
     let other_settings: [&[&str]; 2] = match kind.as_str() {
@@ -43,7 +43,7 @@ pub(super) fn read_source(read: &mut SettingReader<'_>, store: &StoreLocation) -
     };
     for name in other_settings.concat() {
         if read.fields.has(name) {
-            // Settings of several types of seal are ambiguous, so none is preferred.
+            // It is unclear which type is meant, so neither is preferred.
             read.report(name, &format!("must not be given with a seal of type {kind}"));
         }
     }
@@ -65,7 +65,7 @@ fn read_file_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> Seal
             SealKeySource::File(PathBuf::new())
         }
         (Some(file), Some(_), _) => {
-            // Sealing with the wrong key cannot be undone, so none is preferred.
+            // Sealing with the wrong key cannot be undone, so neither source is preferred.
             read.report("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
             SealKeySource::File(file)
         }

@@ -66,7 +66,7 @@ pub(super) fn read_renewal(read: &mut SettingReader<'_>, files: Option<&TlsFiles
     Some(TlsRenewal { mount, role, hosts, addresses })
 }
 
-/// `true` for a plausible name; the role decides which names are permitted.
+/// `true` for a plausible host name or IP address; the role decides which names are permitted.
 fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'_');
     name.parse::<IpAddr>().is_ok()

@@ -18,7 +18,7 @@ use crate::telemetry;
 
 /// Jobs of one class that may wait, for all callers together.
 const MAX_WAITING_PER_CLASS: usize = 1024;
-/// Nice value of the threads. They get about a tenth of a core for which an HTTP worker competes.
+/// Nice value of the threads. While an HTTP worker competes for a core, they get about a tenth of it.
 const NICE: i32 = 10;
 
 static CPU_QUEUE: LazyLock<CpuQueue> = LazyLock::new(|| {
@@ -36,7 +36,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
     run_as(QueueCaller::current(), work).await
 }
 
-/// As [`run`] if the work is long; other work runs immediately on the current thread.
+/// Runs work as [`run`] does if it is long, and immediately on the current thread if not.
 ///
 /// # Errors
 /// As [`run`].
@@ -55,7 +55,7 @@ pub async fn run_as<T: Send + 'static>(caller: QueueCaller, work: impl FnOnce() 
 /// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.
 #[cfg(target_os = "linux")]
 pub fn lower_priority(nice: i32) {
-    // A process that was started with a lower priority, such as a backup, may not raise that of its threads.
+    // A process that runs at a lower priority already, such as a backup, must not raise that of its threads here.
     if rustix::process::getpriority_process(None).is_ok_and(|current| current >= nice) {
         return;
     }
@@ -222,7 +222,7 @@ mod tests {
 
     type Pushed = Pin<Box<dyn Future<Output = Result<u32>>>>;
 
-    /// A queued job, or its refusal.
+    /// Queues a job. Returns its future, or the error if the queue refuses it.
     fn pushed(queue: &CpuQueue, caller: QueueCaller, number: u32) -> Result<Pushed> {
         let queue = queue.clone();
         let mut job: Pushed = Box::pin(async move { queue.run(caller, move || number).await });

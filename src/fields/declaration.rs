@@ -1,7 +1,7 @@
 //! Declarations of stored resources.
 //!
 //! `resource!` declares each field of a resource once. The stored struct, its defaults, the list of field names and the
-//! tables by which simple fields are read and rendered come from that declaration.
+//! tables by which fields of common types are read and rendered come from that declaration.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::clock::DurationText;
 use crate::error::Result;
 use crate::secret::Secret;
 
-/// A simple field: its name and its place in the resource `R`.
+/// A field of a common type: its name, and access to its value in the resource `R`.
 pub struct FieldSlot<R, T> {
     /// Name of the field in requests, responses and errors.
     pub name: &'static str,
     /// Returns the value.
     pub get: fn(&R) -> &T,
-    /// Returns the value for a change.
+    /// Returns the value, to change it.
     pub get_mut: fn(&mut R) -> &mut T,
 }
 
@@ -46,31 +46,31 @@ impl<R, T: Serialize> FieldSlot<R, T> {
 
 /// A list field with its limit.
 pub struct ListFieldSlot<R> {
-    /// Name and place of the list.
+    /// Name of the list, and access to it.
     pub slot: FieldSlot<R, Vec<String>>,
     /// Limit of the list.
     pub limit: ListLimit,
 }
 
-/// A resource that is declared by `resource!`. The tables of simple fields have the order of the declaration.
+/// A resource that is declared by `resource!`. The tables of fields have the order of the declaration.
 pub trait Resource: Default + 'static {
     /// Names of all fields.
     const FIELDS: &'static [&'static str];
-    /// The flags.
+    /// The `flag` fields.
     const FLAGS: &'static [FieldSlot<Self, bool>];
-    /// The durations in whole seconds.
+    /// The `seconds` fields: durations in whole seconds.
     const SECONDS: &'static [FieldSlot<Self, u64>];
-    /// The durations that are kept as written.
+    /// The `duration` fields: durations that are stored as the client wrote them.
     const DURATIONS: &'static [FieldSlot<Self, DurationText>];
-    /// The texts.
+    /// The `text` fields.
     const TEXTS: &'static [FieldSlot<Self, String>];
-    /// The durations that are kept without their text.
+    /// The `timespan` fields: durations whose original text is not stored.
     const TIMESPANS: &'static [FieldSlot<Self, Duration>];
-    /// The whole numbers.
+    /// The `integer` fields.
     const INTEGERS: &'static [FieldSlot<Self, i64>];
-    /// The lists of texts.
+    /// The `list` fields.
     const LISTS: &'static [ListFieldSlot<Self>];
-    /// The secret texts.
+    /// The `secret` fields.
     const SECRETS: &'static [FieldSlot<Self, Secret>];
 
     /// Reads the flags; absent ones are unchanged.
@@ -120,7 +120,7 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Renders all simple fields except the secrets. Time spans are whole seconds, rounded down.
+    /// Renders the fields of all these tables except the secrets. Time spans are whole seconds, rounded down.
     fn to_members(&self) -> Map<String, Value> {
         let mut members = Map::new();
         members.extend(Self::FLAGS.iter().map(|slot| slot.to_member(self)));
@@ -134,8 +134,9 @@ pub trait Resource: Default + 'static {
     }
 }
 
-/// Declares a resource. Each row has the documentation and serde attributes of a member of the struct, its kind, its
-/// name and its default; without a default, that of its type. Rows have the order of the stored members.
+/// Declares a resource. Each row declares one member of the struct: its documentation, serde attributes, kind, name and
+/// default (without one, the default of the type). The members have the order of the rows. The last column is the row's
+/// part of `FIELDS`.
 ///
 /// | kind | type | fields |
 /// |---|---|---|

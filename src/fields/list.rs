@@ -26,7 +26,8 @@ pub struct ListLimit {
 impl ListLimit {
     /// The default: 1,000 entries of at most 4 KiB.
     pub const LIST: Self = Self::new(1_000, 4 << 10);
-    /// The entries of a body, of any length: policies must see every value that another reader might accept.
+    /// As many entries as a body may have, of any length. For policies, which must see every value that another reader
+    /// of the field might accept.
     pub const WIDEST: Self = Self::new(MAX_VALUES, usize::MAX);
 
     /// A limit on the number of entries and the bytes of each.
@@ -34,8 +35,8 @@ impl ListLimit {
         Self { entries, bytes, rejects_only_empty: false }
     }
 
-    /// For a list that restricts something and that restricts nothing when it is empty. Such a list of only empty
-    /// entries, as an unset variable produces it, is rejected: dropping the entries would lift the restriction.
+    /// Also rejects a list of only empty entries, which an unset variable in a script produces. For lists that restrict
+    /// nothing when they are empty: dropping the entries would lift the restriction.
     pub const fn rejecting_only_empty(self) -> Self {
         Self { rejects_only_empty: true, ..self }
     }
@@ -110,7 +111,7 @@ fn parse_embedded(text: &str, begin: char, limit: ListLimit) -> Result<Option<Va
     if !text.trim_start().starts_with(begin) {
         return Ok(None);
     }
-    // The outermost value counts as well.
+    // The list or map itself counts as a value too.
     let budget = Cell::new(limit.entries + 1);
     let mut json = serde_json::Deserializer::from_str(text);
     match (BoundedValueSeed { depth: 1, budget: &budget, max_text_bytes: usize::MAX, max_elements: usize::MAX })

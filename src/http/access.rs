@@ -17,7 +17,7 @@ use crate::telemetry::{CompletedResponse, RouteMeter, TraceContext, traffic};
 
 /// The caller of a request.
 pub enum RequestCaller {
-    /// An unauthenticated caller.
+    /// A caller without a token.
     Anonymous,
     /// The holder of a token of the secrets service.
     Token(Arc<Caller>),
@@ -45,26 +45,26 @@ pub fn parse_trace_context(headers: &HeaderMap) -> Option<TraceContext> {
 
 /// The access log entry of one request. Dropping it logs the request if its client has disconnected.
 pub struct AccessLogEntry {
-    /// Start of the request.
+    /// Time at which the request started.
     pub started: Instant,
-    /// Id of the request.
+    /// Id of the request, also sent to the client.
     pub id: RequestId,
-    /// Trace of the request.
+    /// The trace context that the client sent, if any.
     pub trace: Option<TraceContext>,
-    /// Route of the request.
+    /// The access metrics of the route.
     pub route: &'static RouteMeter,
-    /// Mount of the request.
+    /// The mount of the path, once it is known.
     pub mount: Option<Arc<Mount>>,
     /// Caller of the request.
     pub who: RequestCaller,
     /// Address of the caller.
     pub from: Option<IpAddr>,
-    /// `true` if no log line remains to be written.
+    /// `true` once the request needs no further log line.
     is_logged: bool,
 }
 
 impl AccessLogEntry {
-    /// An entry for a request that starts now and whose route is not known yet.
+    /// Begins an entry for a request that starts now and whose route is not known yet.
     pub fn begin(id: RequestId, trace: Option<TraceContext>, route: &'static RouteMeter) -> Self {
         let started = Instant::now();
         let mount = None;
@@ -127,7 +127,7 @@ pub fn log_unrouted(request: &HttpRequest, id: &RequestId, route: &'static Route
     log_scrape(request, id, route, status);
 }
 
-/// Logs a request that does not count as traffic. Metrics are scraped every few seconds, which must not delay work that
+/// Logs a scrape of the metrics. It does not count as traffic: it comes every few seconds, and must not delay work that
 /// waits for an idle server.
 pub fn log_scrape(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     if access::is_enabled() {

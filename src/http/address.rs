@@ -1,8 +1,8 @@
 //! The caller's address, for all limits, permissions and records that use it.
 //!
 //! It is the peer address of the socket. If that is a trusted proxy of the settings, it is the right-most address of
-//! `X-Forwarded-For` that is not a trusted proxy. The header is ignored from other peers. A trusted proxy must send a
-//! valid header: otherwise the request is rejected, because it must not count for the proxy.
+//! `X-Forwarded-For` that is not a trusted proxy. The header is ignored from other peers. If a trusted proxy sends an
+//! invalid header, the request is rejected, because it would otherwise count as one of the proxy.
 
 use std::net::{IpAddr, SocketAddr};
 

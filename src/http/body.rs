@@ -28,7 +28,7 @@ pub const UNAUTHORIZED_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 pub const OPEN_ROUTE_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to read the body of a request that has no use for a body.
 pub const UNUSED_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bodies up to this size do not count, in bytes.
+/// Largest body, in bytes, that does not count against the budget.
 const UNCOUNTED_BODY_BYTES: usize = 16 << 10;
 
 /// The budget for a body, and its sender.

@@ -49,7 +49,7 @@ struct SchedulerPass {
     state: RefCell<SchedulerState>,
 }
 
-/// Hash of a sender.
+/// Hash of a sender, the key of its account.
 type SenderHash = u64;
 
 #[derive(Default)]
@@ -97,7 +97,7 @@ impl FairScheduler {
 }
 
 impl CpuAccount {
-    /// Sets the sender that is charged, whose queues the request's jobs join.
+    /// Sets the sender that is charged. The request's jobs join the queues of this sender.
     pub fn set_sender(&self, sender: &Sender) {
         self.sender.set(Some(self.pass.senders.hash_one(sender)));
         self.caller.set(sender.queue_caller());
@@ -214,7 +214,8 @@ impl SchedulerPass {
         });
     }
 
-    /// Begins a pass; `true` if woken requests exist.
+    /// Begins a pass and wakes waiting requests of all senders. Returns `true` if a woken request has not been polled
+    /// yet.
     fn begin_pass(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.spent = Duration::ZERO;
@@ -270,7 +271,7 @@ mod tests {
 
     use super::*;
 
-    /// A request of a sender that works for `time` without yielding, and logs its end in `done`.
+    /// Runs a request of a sender that works for `time` without yielding, and logs its end in `done`.
     async fn asks(passes: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
         let work = async |times: CpuAccount| {
             times.set_sender(&Sender::User(sender));

@@ -1,10 +1,11 @@
 //! The projects API (`/api/v2`): one pipeline for all requests.
 //!
-//! Route → token (401) → rate (429) → media type (415) → parsing of body and query → session → rendering. In the
-//! session the handler checks permissions first and the request's content second: an unauthorized caller learns nothing
-//! from validation errors, so errors in a body are stored until a handler uses it ([`body::RequestDocument`]). A
-//! session returns values of the domain ([`reply::HandlerResult`]), and rendering begins when it is over. Documents and
-//! errors follow JSON:API 1.1. Each resource has a route table in `resources`; [`table`] joins them.
+//! Route → token (401) → rate (429) → media type (415) → parsing of body and query → session → rendering. A session is
+//! one unit of work on a store connection, and one transaction if it writes. In it the handler checks permissions first
+//! and the request's content second: an unauthorized caller learns nothing from validation errors, so errors in a body
+//! are stored until a handler uses it ([`body::RequestDocument`]). A session returns values of the domain
+//! ([`reply::HandlerResult`]), and rendering begins when it is over. Documents and errors follow JSON:API 1.1. Each
+//! resource has a route table in `resources`; [`table`] joins them.
 
 mod audit;
 pub mod body;

@@ -1,10 +1,10 @@
 //! Limits on long lists, which are streamed while they are read page by page from the store.
 //!
-//! At most [`MAX_LONG_LISTS`] long lists run concurrently, [`MAX_LONG_LISTS_PER_TOKEN`] per token and
-//! [`MAX_LONG_LISTS_PER_SENDER`] per sender; others are refused before a status is sent. Only one of them reads at a
-//! time, in fair order of their senders, so that other store connections stay free. The first page of a detailed list
-//! needs a permit too, because its rows are in memory until the response is made. After [`MAX_LIST_AGE`] a list may not
-//! read any more, and its slot is free. Lists of one page need no slot.
+//! A list of more than one page takes one of [`MAX_LONG_LISTS`] slots. A token may have [`MAX_LONG_LISTS_PER_TOKEN`] of
+//! them, a sender [`MAX_LONG_LISTS_PER_SENDER`]. A list without a slot is refused before a status is sent. Only one
+//! list reads at a time, in fair order of the senders, so that other store connections stay free. The first page of a
+//! detailed list needs a permit too, because its rows are in memory until the response is made. After [`MAX_LIST_AGE`]
+//! a list may not read any more, and its slot is free.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ struct ListSlots {
     taken: Vec<ListSlotInUse>,
 }
 
-/// A slot in use, until the list ends or `end` has passed.
+/// A slot that is in use until the list ends or `end` has passed.
 struct ListSlotInUse {
     id: u64,
     token: TokenHash,
@@ -117,7 +117,7 @@ pub struct ListSlot {
 }
 
 impl ListSlot {
-    /// Waits until this list may read, which lasts until the result is dropped.
+    /// Waits until this list may read its next page. It may read until the returned permit is dropped.
     ///
     /// # Errors
     /// `Busy` when the list has run for longer than [`MAX_LIST_AGE`].

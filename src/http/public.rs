@@ -1,7 +1,7 @@
 //! The public listener for relying parties: CRLs, OCSP and CA certificates over plain HTTP.
 //!
 //! RFC 5280 (section 8) recommends plain HTTP for these, because HTTPS would need the validation of another certificate
-//! first. So this listener may be off the loopback without TLS, and serves nothing else. Its routes are those marked
+//! first. So this listener may use public addresses without TLS, and serves nothing else. Its routes are those marked
 //! [`Route::public`](super::secrets::route::Route::public), with the usual pipeline, quotas and audit. All other paths
 //! get the same 404; no token is checked and nothing is recorded. Requests with a body longer than [`MAX_BODY_BYTES`]
 //! or slower than [`body::OPEN_ROUTE_BODY_TIMEOUT`] are rejected.

@@ -19,7 +19,7 @@ pub struct ProjectsRateLimits {
 /// The remaining rate of a subject, for the response headers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RemainingRate {
-    /// Requests per second.
+    /// Allowed requests per second.
     pub limit: u32,
     /// Requests that may follow immediately.
     pub remaining: u32,
@@ -42,7 +42,7 @@ impl ProjectsRateLimits {
         })
     }
 
-    /// Takes one request out of the bucket of the caller, or of the network without a caller.
+    /// Takes one request out of the bucket of the caller. Without a caller, takes it out of the bucket of the network.
     ///
     /// # Errors
     /// `Quota` when the bucket is empty.

@@ -54,7 +54,7 @@ fn pending_refusals() -> MutexGuard<'static, HashMap<CallerId, u32>> {
     PENDING_REFUSALS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits before the [current caller](QueueCaller::current) is sent a refusal of this kind.
+/// Waits as long as a refusal of this kind to the [current caller](QueueCaller::current) is delayed.
 pub(super) async fn wait(refusal: Kind) {
     let least = match refusal {
         Kind::Busy => {

@@ -20,9 +20,9 @@ use super::fair_scheduler::{COST_PER_BYTE, CpuAccount, SliceWait};
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
-/// Responses up to this size do not count, in bytes.
+/// Largest response, in bytes, that does not count against the budget.
 const UNCOUNTED_RESPONSE_BYTES: usize = 8 << 10;
-/// Responses up to this size are sent without scheduling, in bytes.
+/// Largest response, in bytes, that is sent without scheduling.
 const UNSCHEDULED_RESPONSE_BYTES: u64 = 16 << 10;
 /// Largest piece that is passed to the HTTP library, in bytes: it copies each piece.
 const MAX_PIECE_BYTES: usize = 32 << 10;
@@ -145,7 +145,7 @@ impl MessageBody for ScheduledBody {
     }
 }
 
-/// Estimated time to send `many` bytes.
+/// Returns the estimated time to send `many` bytes.
 fn sending_cost(many: usize) -> Duration {
     COST_PER_BYTE * u32::try_from(many).unwrap_or(u32::MAX)
 }

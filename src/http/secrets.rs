@@ -80,7 +80,7 @@ pub const PUBLIC_NOT_FOUND: &str = "not found: this address serves CRLs, OCSP an
 /// The requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryPoint {
-    /// All requests.
+    /// Requests on the main listener, to all routes.
     Main,
     /// The metrics page: a read of `sys/metrics` in the Prometheus format, unless the query selects another.
     Metrics,
@@ -93,7 +93,7 @@ pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, p
     handle_at(EntryPoint::Main, state, request, raw_path, payload).await
 }
 
-/// As [`handle`], for a request of another listener.
+/// As [`handle`], for a request that arrived through `entrance`.
 pub async fn handle_at(
     entrance: EntryPoint,
     state: WorkerState,
@@ -263,7 +263,8 @@ async fn run_pipeline(
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
     };
-    // A HEAD response has no body to wrap, and the health of the server is no secret.
+    // A HEAD response has no body to wrap. Open routes without audit, such as the health of the server, have no
+    // secrets.
     let is_open = !route.audited && route.access == RouteAccess::Open;
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
     let wanted =
@@ -326,7 +327,7 @@ fn resolve_route(state: &WorkerState, request: &HttpRequest, raw_path: &str) -> 
     Ok((parsed, target))
 }
 
-/// Parses a request. The tail of a route with a raw tail is exempt from the rules for paths.
+/// Parses a request. The rules for paths do not apply to the part that matches `**tail` in a route.
 fn parse_request(
     table: &MountTable,
     request: &HttpRequest,
@@ -365,7 +366,7 @@ fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'stati
 /// Calls `ask` with the canonical form of a path, which policies apply to.
 fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(RequestPath<'_>) -> T) -> T {
     let table = shared.auth.mounts();
-    // Requests with longer paths are rejected.
+    // Requests with longer paths are rejected, so such a path needs no canonical form.
     let routable = Some(path).filter(|path| path.len() <= path::MAX_PATH_BYTES);
     let canonical = routable.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index_of(&mount.kind)?.canonical(rest)?;
@@ -381,7 +382,7 @@ fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(Req
 /// The caller of a request, according to its head.
 struct IdentifiedCaller {
     caller: Option<(Arc<Caller>, RequestToken)>,
-    /// `true` if some request for this operation on this path would be authorized.
+    /// `true` if the caller may perform this operation on this path, at least with suitable fields.
     may: bool,
     /// `true` if the caller comes from the cache because the store is unavailable.
     from_cache: bool,
@@ -421,7 +422,7 @@ async fn identify_caller(
     let needs = if from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
     let decision = state.auth.decide(&caller, needs, target.request_path(parsed), None);
     let may = target.allows(decision, parsed);
-    // `may` is also true for help, which needs no permission to read the metrics.
+    // `may` is also true for a request for help, which needs no permission to read the metrics.
     if decision.allowed && may && !from_cache && target.is_metrics() {
         state.auth.remember_for_outage(&caller);
     }

@@ -87,7 +87,7 @@ impl SenderCache {
             None => drop(known.remove(&key)),
             Some(_) if known.contains_key(&key) => {}
             Some(caller) => {
-                // Clearing is cheap: each token costs one request that counts for its network.
+                // Clearing is cheap: each token then needs one request that counts for its network.
                 if known.len() >= MAX_CACHED_TOKENS {
                     known.clear();
                 }

@@ -9,7 +9,7 @@ use crate::pki::serials::SerialPrefix;
 /// Settings of both APIs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// `true` to accept the header names and methods of known clients in addition to those of the contract.
+    /// `true` to accept the header names and methods of known clients in addition to those of this server's own API.
     pub compat: bool,
     /// Maximum size of a request body, in bytes.
     pub max_body: usize,

@@ -31,7 +31,7 @@ use crate::projects::Projects;
 
 /// The state of a server, shared by its workers.
 pub struct ServerState {
-    /// Tokens, policies, mounts.
+    /// Authentication and authorization: tokens, policies and the mount table.
     pub auth: Arc<Auth>,
     /// The certificate authority engine; its mounts are opened and closed by `mounts`.
     pub engine: Arc<Engine>,
@@ -53,7 +53,7 @@ pub struct ServerState {
     pub public_address: OnceLock<String>,
     /// The cluster's other nodes.
     pub nodes: Nodes,
-    /// The clock.
+    /// The source of the current time.
     pub clock: Clock,
     /// Settings of both APIs.
     pub settings: HttpSettings,
@@ -61,15 +61,15 @@ pub struct ServerState {
     pub bodies: SenderBudget,
     /// Memory budget for responses that are being sent.
     pub answers: ResponseBudget,
-    /// Limits on wrapped responses.
+    /// Per-sender limit on the size of wrapped responses.
     pub wrap_quota: WrapQuota,
-    /// Limits on long lists.
+    /// Limits on lists that are longer than one page.
     pub lists: LongLists,
     /// Name and id of the installation.
     pub identity: InstallationIdentity,
-    /// Request audit.
+    /// The audit of requests.
     pub audit: Audit,
-    /// Probe of the store's availability.
+    /// Checks if the store is available, and caches the result briefly.
     pub reach: StoreProbe,
     /// Set when the server begins to drain.
     pub stopping: Stopping,
@@ -96,13 +96,13 @@ pub struct InstallationIdentity {
     pub cluster_id: String,
     /// A readable name derived from the id.
     pub cluster_name: String,
-    /// The store's engine.
+    /// The store's database engine.
     pub storage_type: &'static str,
-    /// Type of its seal: `file`, `pkcs11` or `cloudakms`.
+    /// Type of the seal, which protects the data keys of the store: `file`, `pkcs11` or `cloudakms`.
     pub seal_type: &'static str,
 }
 
-/// Shutdown flag of the server.
+/// A flag that is set once the server is stopping.
 #[derive(Default)]
 pub struct Stopping(AtomicBool);
 
@@ -124,7 +124,7 @@ pub struct WorkerState(Rc<Worker>);
 
 struct Worker {
     shared: Arc<ServerState>,
-    /// This worker's replicas of the mounts' actors, started at first use.
+    /// This worker's replica actors, which issue from the published state of a mount. Started at first use.
     replicas: RefCell<HashMap<MountId, ReplicaLink>>,
     passes: FairScheduler,
 }
@@ -135,7 +135,7 @@ impl WorkerState {
         Self(Rc::new(Worker { shared, replicas: RefCell::default(), passes: FairScheduler::default() }))
     }
 
-    /// Returns this worker's replica of a mount's actor.
+    /// Returns this worker's replica actor of a mount.
     ///
     /// # Errors
     /// `NotFound` when the mount is not open.

@@ -2,8 +2,8 @@
 //!
 //! A probe is an empty write, which takes the usual path of writes, and a read. Its verdict is valid for a second, and
 //! only one probe runs at a time, so that frequent health checks do not load the store. A full disk does not fail an
-//! empty write: after a failed write, each probe also starts a trial write in the background, until one succeeds. The
-//! store counts as available then, because reads work. The probe also checks if a root token was ever created.
+//! empty write: after a failed write, each probe also starts a trial write in the background, until one succeeds. Until
+//! then the store counts as available, because reads work. The probe also checks if a root token was ever created.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +45,7 @@ impl StoreProbe {
         Self { store, initialized, trying: Arc::default(), last: Mutex::default() }
     }
 
-    /// `true` if the store responds. Waits for the running probe, until that is at most two seconds old.
+    /// `true` if the store responds. Waits for the running probe, until it has run for two seconds.
     pub async fn is_available(&self) -> bool {
         let ProbeRun { started, verdict } = self.probe();
         let deadline = started + PROBE_TIMEOUT;

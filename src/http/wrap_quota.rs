@@ -16,7 +16,7 @@ const WRAP_QUOTA_BYTES: u64 = 256 << 20;
 const WRAP_QUOTA_REFILL_TIME: Duration = Duration::from_secs(3600);
 /// Estimated overhead of a wrapped response in the store, in bytes.
 const WRAP_OVERHEAD_BYTES: u64 = 512;
-/// The buckets of a node.
+/// The buckets of this node, one per sender.
 pub struct WrapQuota(SenderBuckets);
 
 impl Default for WrapQuota {

@@ -30,7 +30,7 @@ impl<'t> CompactJws<'t> {
         is_complete.then_some(Self { signing_input, header, payload, signature })
     }
 
-    /// Returns the members of the header; `None` if it is not an object without duplicate members.
+    /// Returns the members of the header; `None` if it is not a JSON object, or has duplicate members.
     pub(crate) fn header(&self) -> Option<Map<String, Value>> {
         decode_object(self.header)
     }

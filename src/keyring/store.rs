@@ -9,12 +9,13 @@ use crate::error::Result;
 /// Maximum number of values that one key seals: nine tenths of the limit for random nonces.
 pub const MAX_KEY_OPERATIONS: u64 = 3_865_470_566;
 
-/// The current data key, and the use of older ones.
+/// The current data key, and the number of values that still use older keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataKey {
     /// Number of the key; the first is 1.
     pub term: u32,
-    /// Time of creation, or of its first use by a version that records it.
+    /// Time of creation. For a key from a version that did not record it, the time at which a later version first used
+    /// the key.
     pub made_at: Time,
     /// Recorded number of sealed values, plus those that this process has sealed since.
     pub sealed: u64,
@@ -29,7 +30,7 @@ pub enum ResealOutcome {
     More,
     /// Not now: another node is re-sealing, or may not know the newest key yet.
     Later,
-    /// Nothing to do, or nothing that can be done.
+    /// Nothing is left to do, or the remaining values cannot be re-sealed.
     Done,
 }
 

@@ -55,16 +55,16 @@ impl SignerActor {
     }
 
     /// Applies a changed configuration. Later jobs use the new backend; calls in progress end on the old one.
-    /// `max_parallel` limits both together.
+    /// `max_parallel` limits the calls on both backends together.
     ///
     /// # Errors
-    /// `Internal` when the backend is of the other kind, which needs a new actor.
+    /// `Internal` when a blocking backend would replace an asynchronous one or vice versa: that needs a new actor.
     pub fn configure(&self, backend: KeyBackend, max_parallel: usize) -> Result<()> {
         self.0.queue().configure(backend, max_parallel)
     }
 
-    /// Stores public keys of certificates as candidates for the key of a device that does not return its public key. A
-    /// candidate is used only if a signature verifies under it.
+    /// Stores public keys from certificates as candidates, for a device that does not return the public key of its key.
+    /// A candidate is used only if a signature of the key verifies under it.
     pub fn offer(&self, candidates: &[PublicKey]) {
         self.0.queue().backend().offer(candidates);
     }
@@ -95,8 +95,8 @@ impl SignerActor {
         }
     }
 
-    /// Signs random bytes with `key` and verifies the signature. `key` is in use by a mount; the configuration may
-    /// name another key by now.
+    /// Signs random bytes with `key` and verifies the signature. For a key that a mount still uses, although the
+    /// configuration may name another key by now.
     ///
     /// # Errors
     /// As [`SignerActor::test_sign`].

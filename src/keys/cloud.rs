@@ -15,7 +15,7 @@ pub use self::rules::MAX_CLOUD_PARAMETER_BYTES;
 pub use self::services::{AzureSettings, CloudServices, CloudSettings, GoogleSettings};
 use crate::fields::Resource;
 
-/// The configuration of a key: texts, `""` for an absent one, and secrets.
+/// The configuration of a key: text parameters, where `""` means absent, and secrets.
 pub trait CloudKeyConfig: Resource + Clone {
     /// Returns the stored spelling of a parameter that is written.
     fn normalize(name: &str, text: String) -> String;

@@ -1,6 +1,6 @@
 //! Keys in AWS KMS.
 //!
-//! The endpoint is that of the region or the key's `endpoint`, which is validated like all addresses from callers.
+//! The endpoint is that of the region, or the key's `endpoint`, which is validated like all addresses from callers.
 //! Environment variables and profiles that set an endpoint or a proxy are ignored. The AWS libraries for credentials
 //! and signatures come with the cargo feature `keys-aws`; a build without it has only the configuration and no backend.
 
@@ -22,8 +22,8 @@ use super::actor::AsyncBackend;
 use crate::error::Result;
 use crate::outbound::EgressPolicy;
 
-/// Creates the backend of a key, after every write of its configuration. `reach` restricts its endpoint; `generate`
-/// allows generating a missing key. Makes no request.
+/// Creates the backend of a key; called after every write of its configuration. `reach` restricts its endpoint;
+/// `generate` allows generating a missing key. Makes no request.
 ///
 /// # Errors
 /// Those of [`CloudAkmsConfig::check`]; `Invalid` in a build without the feature `keys-aws`.

@@ -1,7 +1,7 @@
 //! Keys in Azure Key Vault, through its REST interface.
 //!
-//! A vault that rejects a token names an authority for another one. That is ignored: credentials are sent only to the
-//! directory of the key's environment or of the server's configuration, and tokens only to the vault.
+//! A vault that rejects a token names a directory from which to get another token. That is ignored: credentials are
+//! sent only to the directory of the key's environment or of the server's configuration, and tokens only to the vault.
 
 mod config;
 mod credential;
@@ -15,7 +15,7 @@ use super::actor::AsyncBackend;
 use super::cloud::{CloudKey, CloudServices};
 use crate::error::Result;
 
-/// Creates the backend of a key, after every write of its configuration. `generate` allows generating a missing
+/// Creates the backend of a key; called after every write of its configuration. `generate` allows generating a missing
 /// key. Makes no request.
 ///
 /// # Errors

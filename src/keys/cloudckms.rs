@@ -1,7 +1,7 @@
 //! Keys in Google Cloud KMS, through its REST interface.
 //!
-//! It needs only five calls, which the HTTP client of the other REST service makes. Google's library for them would
-//! more than double the number of packages that both services add.
+//! It needs only five calls, for which the HTTP client of [`cloudbkeyvault`](super::cloudbkeyvault) suffices. With
+//! Google's library, the two services together would add more than twice as many packages.
 
 mod algorithm;
 mod checksum;
@@ -17,7 +17,7 @@ use super::actor::AsyncBackend;
 use super::cloud::{CloudKey, CloudServices};
 use crate::error::Result;
 
-/// Creates the backend of a key, after every write of its configuration. `generate` allows generating a missing
+/// Creates the backend of a key; called after every write of its configuration. `generate` allows generating a missing
 /// key. Makes no request.
 ///
 /// # Errors

@@ -65,7 +65,7 @@ impl KeySpec {
     }
 
     /// A placeholder public key with which a certificate is validated before its key is generated. `None` for key types
-    /// that are generated faster than such a trial takes.
+    /// whose generation takes less time than this validation.
     pub(crate) fn stand_in(self) -> Option<PublicKey> {
         matches!(self.kind, KeyKind::Rsa { .. }).then(|| PublicKey::stand_in(self.kind))
     }
@@ -85,7 +85,8 @@ enum LocalKeyMaterial {
 }
 
 impl PrivateKey {
-    /// Generates a key. RSA blocks for up to seconds: see [`super::KeyPool`].
+    /// Generates a key. An RSA key blocks the thread for up to seconds; [`super::KeyPool`] generates it in the
+    /// background.
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.

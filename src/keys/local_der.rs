@@ -27,7 +27,7 @@ impl<'a> PrivateKeyInfo<'a> {
         }
         let algorithm = fields.sequence()?;
         let key = fields.octet_string()?;
-        // Attributes and the public key may follow. The crypto library compares the public key.
+        // Attributes and the public key may follow; both are skipped. The crypto library compares the public key.
         while !fields.is_empty() {
             fields.any()?;
         }

@@ -28,9 +28,9 @@ use crate::telemetry::{outage, traffic};
 
 /// Minimum time without requests before a key is generated for the stock.
 const MIN_QUIET_TIME: Duration = Duration::from_millis(50);
-/// Pause of the stock after a failed generation.
+/// Time without generating keys for the stock after a failed generation.
 const FAILURE_PAUSE: Duration = Duration::from_secs(3);
-/// Repeated failures count as one outage, which is logged once.
+/// With this pause, repeated failures count as one outage, which is logged once.
 const _: () = assert!(FAILURE_PAUSE.as_secs() < outage::MIN_QUIET_TIME.as_secs());
 
 const NICE: i32 = 19;
@@ -39,7 +39,7 @@ const NICE: i32 = 19;
 #[derive(Clone)]
 pub struct KeyPool(Arc<KeyPoolHandle>);
 
-/// Closes the queues when the last handle is dropped. The threads refer to the queues, not to this.
+/// Closes the queues when the last handle is dropped. The threads hold only the queues, so they do not keep them open.
 struct KeyPoolHandle(Arc<KeyPoolQueue>);
 
 struct KeyPoolQueue {
@@ -53,7 +53,7 @@ struct KeyPoolState {
     /// One queue per lane, in the order of [`PoolLane::ALL`].
     queues: [FairQueue<KeyGenerationJob>; PoolLane::ALL.len()],
     stock: Stock,
-    /// After a failed generation for the stock: earliest start of the next one.
+    /// Earliest start of the next generation for the stock, after a failed one.
     stock_resumes_at: Option<Instant>,
     closed: bool,
 }
@@ -74,7 +74,8 @@ impl KeyPool {
 
     /// Creates a pool without threads: jobs stay queued.
     fn without_threads(quiet_for: fn() -> Duration) -> Self {
-        // Only the order of these queues is used; a lane has one thread.
+        // Only the order of these queues is used; their limits on running jobs do not matter, because a lane has one
+        // thread.
         let queues = PoolLane::ALL.map(|_| FairQueue::new(1, 1));
         let state = KeyPoolState { queues, stock: Stock::default(), stock_resumes_at: None, closed: false };
         PoolLane::ALL.into_iter().for_each(|lane| update_queue_gauge(&state, lane));
@@ -104,7 +105,7 @@ impl KeyPool {
     }
 
     /// Generates a key. RSA keys come from the stock or from a thread of the pool; other keys are generated in place.
-    /// The job is dropped unstarted when this future is dropped, or when `caller` leaves before that.
+    /// If this future is dropped, or `caller` leaves, before the generation starts, the job is dropped.
     ///
     /// # Errors
     /// `Busy` immediately when the queue of the lane or of the caller is full, or later when a job of another caller
@@ -150,7 +151,7 @@ impl KeyPoolQueue {
         drop(state);
         left.into_iter().for_each(KeyGenerationJob::cancel);
         refused.into_iter().for_each(KeyGenerationJob::reject_busy);
-        // All threads, because the other one serves another lane.
+        // Wakes all threads: a single notification could reach the thread of the other lane.
         self.changed.notify_all();
     }
 
@@ -159,7 +160,7 @@ impl KeyPoolQueue {
         let was_full = state.stock.missing(lane).is_none();
         let key = state.stock.take(spec);
         drop(state);
-        // A thread that has nothing to fill sleeps until it is notified.
+        // A thread sleeps while the stock is full. Wake it to replace the key.
         if was_full && key.is_some() {
             self.changed.notify_all();
         }
@@ -224,7 +225,7 @@ impl KeyPoolQueue {
 }
 
 impl KeyPoolState {
-    /// Returns the next job of a lane. Serves jobs from the stock if it has a key by now.
+    /// Returns the next job of a lane that needs a generation. Jobs for which the stock has a key by now get that key.
     fn next_job(&mut self, lane: PoolLane) -> Option<KeyGenerationJob> {
         let job = loop {
             let Some(job) = self.queues[lane as usize].take_next() else { break None };
@@ -252,7 +253,7 @@ fn run_job(lane: PoolLane, job: KeyGenerationJob, make: &impl Fn(KeySpec) -> Res
     let _ = job.answer.send(key);
 }
 
-/// Records the wait of a caller until its key was started or came from the stock.
+/// Records how long a caller waited until the generation of its key started, or its key came from the stock.
 fn record_wait(lane: PoolLane, waited: Duration) {
     metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS, "lane" => lane.name()).record(waited);
 }

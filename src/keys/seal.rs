@@ -1,7 +1,7 @@
 //! Seal keys in a device or service. They wrap the root key of a store and never leave the device.
 //!
-//! They are configured only in the server's configuration, because the store cannot contain what opens it. PKCS #11
-//! tokens ([`pkcs11`](super::pkcs11)) wrap with AES-GCM or RSA-OAEP ([`SealMechanism`]), AWS KMS
+//! They are configured only in the server's configuration, because the store cannot contain the key that opens it.
+//! PKCS #11 tokens ([`pkcs11`](super::pkcs11)) wrap with AES-GCM or RSA-OAEP ([`SealMechanism`]), AWS KMS
 //! ([`cloudakms`](super::cloudakms)) with a symmetric key. The seal key is used when a store is opened, when its seal
 //! changes, and by a node that was offline during such a change.
 

@@ -85,8 +85,8 @@ pub trait RemoteSigner: Send + Sync {
     /// `Invalid`, with the reason, when the key does not sign with the algorithm.
     fn wants(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
-    /// Checks that the queue has capacity for one more signature, so that a request can fail before its work and not
-    /// after. Like [`RemoteSigner::wants`] it does not call the device.
+    /// Checks that the queue has capacity for one more signature, so that a request can fail before it does any work.
+    /// Like [`RemoteSigner::wants`] it does not call the device.
     ///
     /// # Errors
     /// `Busy` when the queue is full.

@@ -41,11 +41,11 @@ pub trait Signers: Send + Sync {
     /// `Invalid` when the backend has no usable key; `Busy`, `Unavailable` and `BadGateway` as [`RemoteSigner::sign`].
     fn start_use(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup>;
 
-    /// As [`Signers::take`]. `candidates` are the public keys of the mount's certificates, for a device that does not
-    /// return the public key itself.
+    /// As [`Signers::start_use`]. `candidates` are the public keys of the mount's certificates, for a device that does
+    /// not return the public key of its key.
     ///
     /// # Errors
-    /// As [`Signers::take`].
+    /// As [`Signers::start_use`].
     fn find_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
         self.start_use(mount, key)
     }
@@ -130,8 +130,8 @@ pub struct ManagedKey {
     pub name: String,
     /// Its public key when the mount started to use it.
     pub public: PublicKey,
-    /// The permanent identifier at its backend (see [`KeyIdentity`]), so that another key that later gets the same name
-    /// is not used instead.
+    /// The permanent identifier at its backend (see [`KeyIdentity`]). With it, another key that later gets the same
+    /// name is not used instead.
     pub locator: String,
 }
 
@@ -212,7 +212,7 @@ mod tests {
     use crate::keys::local::KeySpec;
     use crate::x509::algorithm::{Curve, Hash};
 
-    /// Signs with a local key; `answer` produces the signature.
+    /// A signer whose response comes from `answer`, usually signed with a local key.
     struct Double {
         key: Arc<PrivateKey>,
         wants: SigningInputKind,

@@ -10,17 +10,19 @@ use crate::secret::Secret;
 /// Document kind of managed keys.
 pub const MANAGED_KEYS: &str = "managed-key";
 
-/// The store of the registry. All errors are `Unavailable`, `Busy`, or `Conflict` (the version of a document changed).
+/// The store of the managed-key registry. All errors are `Unavailable`, `Busy`, or `Conflict` (the version of a
+/// document changed).
 pub trait KeyStore: Send + Sync {
-    /// Commits one unit of writes atomically and durably.
+    /// Commits a unit durably: all of its writes or none.
     fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>>;
 
     /// All system documents of one kind.
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 }
 
-/// Keys that were generated at a cloud service but that it does not list yet. All nodes and all versions of a
-/// configuration share them: a name is not unique there, so a repeated request would generate a second key.
+/// The record of keys that a cloud service has generated but does not list yet. All nodes and all versions of a
+/// configuration share it: the service accepts several keys of one name, so a repeated request would generate a second
+/// key.
 pub trait PendingKeys: Send + Sync {
     /// Records that a key is being generated at `location`. Returns `false` if a recently generated key of this
     /// location has not appeared yet; then the caller must not generate another.

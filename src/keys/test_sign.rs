@@ -22,16 +22,16 @@ pub enum TestHash {
     Sha3_512,
 }
 
-/// A test signature of random bytes, which is then verified. For `None` the key determines the value.
+/// Parameters of a test signature: the key signs random bytes, and the signature is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TestSign {
-    /// `hash_algorithm`; default: the hash that the key requires, or SHA-256.
+    /// The request field `hash_algorithm`. `None`: the hash that the key requires, or SHA-256.
     pub hash: Option<TestHash>,
-    /// `use_pss`; default: the scheme that the key requires, or PKCS #1.
+    /// The request field `use_pss`. `None`: the scheme that the key requires, or PKCS #1.
     pub use_pss: Option<bool>,
 }
 
-/// Name in requests, digest length in bytes, and the encoded object identifier without tag and length.
+/// The hashes: name in requests, digest length in bytes, and encoded object identifier without tag and length.
 const TEST_HASHES: [(TestHash, &str, usize, &[u8]); 9] = [
     (TestHash::Sha1, "sha1", 20, oid::SHA1),
     (TestHash::Sha224, "sha2-224", 28, &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 4]),
@@ -102,7 +102,7 @@ impl TestHash {
         }
     }
 
-    /// The corresponding certificate hash, if there is one.
+    /// The corresponding hash of certificate signatures, if there is one.
     pub fn usual(self) -> Option<Hash> {
         match self {
             Self::Sha256 => Some(Hash::Sha256),

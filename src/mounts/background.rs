@@ -11,7 +11,7 @@ use crate::telemetry;
 
 /// Interval of checks for writes with an unknown outcome.
 const CATCH_UP_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum interval between two sweeps of leases, secret ids and results of repeatable requests.
+/// Maximum interval between two sweeps of leases, secret ids, and recorded responses to idempotency keys.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval of checks for due tidy runs.
 const TIDY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     }
 }
 
-/// Deletes expired results of repeatable requests.
+/// Deletes expired responses that were recorded for idempotency keys.
 async fn sweep_recorded_responses(mounts: Arc<Mounts>) {
     loop {
         tokio::time::sleep(MAX_SWEEP_INTERVAL).await;

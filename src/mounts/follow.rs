@@ -80,8 +80,8 @@ impl Mounts {
         reload.or_else(|error| tolerate("another node's change of a mount cannot be read", error))
     }
 
-    /// Reloads all state of a mount that is open here, after the database has lost some of what was stored. Revocations
-    /// and CRLs are reloaded in the background.
+    /// Reloads all state of a mount that is open here, after the database has lost committed writes, as in a failover.
+    /// Revocations and CRLs are reloaded in the background.
     ///
     /// # Errors
     /// As [`Mounts::follow`].
@@ -112,7 +112,8 @@ impl Mounts {
     }
 }
 
-/// Logs an unreadable document (of a newer version), so that this node can follow other changes.
+/// Logs an error about an unreadable document, such as one of a newer version, so that this node can follow other
+/// changes. Returns all other errors.
 fn tolerate(what: &'static str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
         telemetry::warn_task_failed(what, &error);

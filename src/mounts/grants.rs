@@ -10,11 +10,11 @@ use crate::documents::MountId;
 use crate::error::Result;
 use crate::keys::managed::{ListingMounts, ManagedKeyGrants};
 
-/// The lists of all mounts.
+/// Looks up the `allowed_managed_keys` of mounts.
 pub struct MountGrants(Arc<Auth>);
 
 impl MountGrants {
-    /// Creates the lookup for a mount table.
+    /// Creates the lookup for the mount table of `auth`.
     pub fn new(auth: Arc<Auth>) -> Self {
         Self(auth)
     }

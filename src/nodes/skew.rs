@@ -29,7 +29,8 @@ impl ClockSkew {
     }
 
     /// Records a comparison: a request that ends now and took `took` (by a monotonic clock) returned the database's
-    /// time `database_time`. A time between start and end of the request counts as no difference.
+    /// time `database_time`. If `database_time` lies between this machine's times at the start and the end of the
+    /// request, the difference is 0.
     pub(super) fn measure(&self, took: Duration, database_time: Time) {
         let after = self.clock.now();
         let before = after - took;

@@ -10,14 +10,14 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::Result;
 
-/// A position in the log, before which everything was seen. The default is its start.
+/// A position in the log, up to which this node has read all changes. The default is the start of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Position in the log's own counting.
+    /// Number of the position: for PostgreSQL, a transaction id.
     pub sequence: u64,
-    /// Time of the read. If the log was interrupted since then, it may count from the start.
+    /// Time of the read. If the connection was replaced since then, the next read starts from the beginning.
     pub read_at: Option<Instant>,
-    /// The history that the position belongs to; `None` if the database does not report one.
+    /// The timeline that the position belongs to; `None` if the database does not report one.
     pub course: Option<Timeline>,
 }
 
@@ -37,7 +37,7 @@ pub struct LoggedMountChange {
     pub mount: MountId,
     /// Number of commits that changed its documents.
     pub version: u64,
-    /// Version from which on all commits are this node's own; `None` when the last one is another node's.
+    /// All commits from this version on are this node's own; `None` if another node made the last commit.
     pub own_from: Option<u64>,
     /// Last number of its revocation sequence.
     pub revocations: u64,
@@ -61,7 +61,7 @@ pub struct ChangeLogResponse {
     pub point: LogPosition,
     /// Time of the response, by the database's clock.
     pub at: Time,
-    /// Every mount that changed since; may include unchanged ones.
+    /// Every mount that changed since the position of the read; may include unchanged ones.
     pub mounts: Vec<LoggedMountChange>,
     /// `true` if the database is on another timeline than the last read position, after a failover or in a restored
     /// copy. Changes that this node has applied may be lost, and their numbers reused. `mounts` then has all mounts, and
@@ -103,10 +103,10 @@ mod tests {
             (9, Some(6), 5, false),
             (9, Some(3), 5, false),
             (6, None, 5, true),
-            // Another node's version 6, then own ones.
+            // Version 6 is another node's, and later ones are this node's.
             (9, Some(7), 5, true),
             (7, Some(7), 5, true),
-            // Known versions were lost, whichever node wrote them.
+            // Versions that this node has seen were lost, whichever node wrote them.
             (4, None, 5, true),
             (4, Some(2), 5, true),
         ] {

@@ -1,8 +1,9 @@
 //! The rules for destinations that API callers give.
 //!
 //! A host name is resolved here, and the connection uses only the addresses that passed, because a second lookup may
-//! return others (DNS rebinding). Addresses of this machine and link-local ones are rejected, among them the cloud
-//! metadata services with their credentials. Private networks are permitted, because clusters publish their keys there.
+//! return others (DNS rebinding). Addresses of this machine and link-local ones are rejected. The latter include the
+//! metadata services of clouds, which give out credentials. Private networks are permitted, because clusters publish
+//! their keys there.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -91,8 +92,8 @@ impl EgressPolicy {
             IpAddr::V6(address) => {
                 let is_link_local = address.is_unicast_link_local();
                 let is_own = address.is_unspecified() || address.is_multicast();
-                // The position of the IPv4 address in a local translation prefix is unknown (RFC 8215). The other
-                // one is a metadata service.
+                // In the first prefix, the position of the embedded IPv4 address is unknown (RFC 8215). The second one
+                // belongs to a metadata service.
                 let is_elsewhere = matches!(address.segments(), [0x64, 0xff9b, 1, ..] | [0xfd00, 0xec2, ..]);
                 !(is_own || is_link_local || is_elsewhere || METADATA_V6.contains(&address))
             }

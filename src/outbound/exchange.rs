@@ -1,4 +1,4 @@
-//! An HTTP exchange with retries.
+//! An HTTP request and its response, with retries.
 //!
 //! Attempts are limited in time, responses in size. Connection failures and temporary errors are retried if that is
 //! safe. The body of an error response is not passed on, because it may repeat secrets of the request; only its short
@@ -32,8 +32,8 @@ pub(crate) struct RetryPolicy {
     /// Delay before the second attempt; doubled for each further one.
     pub(crate) first: Duration,
     pub(crate) max_wait: Duration,
-    /// Maximum `Retry-After` that is waited for. With a longer one the request fails immediately, and the error carries
-    /// it.
+    /// Longest `Retry-After` of a response that is waited for. With a longer one the request fails immediately, and the
+    /// error carries the value.
     pub(crate) max_retry_after: Duration,
 }
 
@@ -193,7 +193,7 @@ impl OutboundResponse {
     }
 }
 
-/// `true` for temporary errors.
+/// `true` for statuses after which a retry may succeed.
 fn is_temporary(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }

@@ -10,9 +10,9 @@ use super::exchange::{OutboundRequest, OutboundResponse, RetryPolicy};
 use crate::error::{Error, Kind, Result};
 use crate::secret::{Secret, sealed};
 
-/// Time before its expiry at which a token is replaced; at most half its lifetime.
+/// A token is replaced this long before it expires, or after half of its lifetime if that is later.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(300);
-/// Time without further fetches after the service rejected a new token, because it would reject the next one, too.
+/// After the service rejected a new token, no other token is fetched for this time: it would probably be rejected, too.
 const REJECTED_TOKEN_PAUSE: Duration = Duration::from_secs(5);
 /// Limit on the lifetime of a token, in seconds; longer ones are capped.
 const MAX_LIFETIME_SECONDS: u64 = 24 * 3600;
@@ -23,7 +23,7 @@ pub(crate) struct AccessToken {
     until: Instant,
 }
 
-/// The response of an authorization server (RFC 6749, 5.1). Some servers send the number as a string.
+/// The response of an authorization server (RFC 6749, 5.1). Some servers send `expires_in` as a string.
 #[derive(Deserialize)]
 struct AccessTokenResponse {
     #[serde(with = "sealed")]
@@ -42,7 +42,7 @@ impl AccessToken {
     /// Parses the response of an authorization server; the error begins with `service`.
     ///
     /// # Errors
-    /// `BadGateway` when it is an error, or has no token that is valid in a header.
+    /// `BadGateway` when the response is an error, or has no token that is valid in a header.
     pub(crate) fn read(reply: &OutboundResponse, service: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
@@ -65,8 +65,8 @@ impl AccessToken {
     }
 }
 
-/// A credential that the first caller fetches and all callers use until it is replaced. Concurrent
-/// callers share a failed fetch.
+/// A credential that the first caller fetches and all callers use until it is replaced. Concurrent callers also share
+/// the error of a failed fetch.
 pub(crate) struct SharedCredential<T>(tokio::sync::Mutex<SharedCredentialState<T>>);
 
 struct SharedCredentialState<T> {
@@ -122,8 +122,8 @@ pub(crate) struct AccessTokenCache {
 }
 
 impl AccessTokenCache {
-    /// Sends a call with a token. A rejected token is replaced once, but not for [`REJECTED_TOKEN_PAUSE`] after a
-    /// replacement was rejected, too.
+    /// Sends a call with a token. If the service rejects the token, the call is sent once more with a new one. If the
+    /// new one is rejected, too, tokens are not replaced for [`REJECTED_TOKEN_PAUSE`].
     ///
     /// # Errors
     /// Those of [`OutboundRequest::send`] and of `fetch`.
@@ -227,7 +227,7 @@ mod tests {
         assert!(all.iter().all(|token| token.as_ref().is_ok_and(|token| token.secret.expose() == b"t1")));
         let refused = tokens.get(None, fetch(3600)).await.unwrap();
         assert!(tokens.get(Some(&refused), fetch(0)).await.unwrap().secret.expose() == b"t2");
-        // That token has expired.
+        // The token `t2` has a lifetime of 0 and has expired.
         assert!(tokens.get(Some(&refused), fetch(3600)).await.unwrap().secret.expose() == b"t3");
         assert_eq!(fetched.get(), 3);
     }

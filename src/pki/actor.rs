@@ -1,6 +1,6 @@
 //! The two actors of a mount, reached through [`ControlLink`] and [`ReplicaLink`].
 //!
-//! `ControlActor`, one per mount, owns and publishes the mount's state. It runs one change at a time (plan off its
+//! `ControlActor`, one per mount, owns and publishes the mount's state. It runs one change at a time (plan on another
 //! thread, commit, publish, reply), so that callers read their own writes. A failed CRL build after a stored change is
 //! only a warning. CRL requests that arrive during a build share the next build.
 //!
@@ -42,7 +42,7 @@ use crate::telemetry::{self, MountMeter};
 
 /// Interval at which the control actor checks for revocations of other nodes and for CRLs that expire soon.
 const CRL_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Shortest delay before an extra check between two ticks.
+/// Minimum delay of an extra check, which runs before the next [`CRL_CHECK_INTERVAL`] has passed.
 const MIN_CHECK_DELAY: Duration = Duration::from_millis(250);
 /// Delay before storage is read again after a change with an unknown outcome.
 const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub type ChangePlan = Box<dyn Fn(&MountView) -> Result<PlannedChange> + Send>;
 /// Limit on concurrent CRL builds of a server: each occupies a blocking thread while it reads from storage.
 const MAX_CONCURRENT_BUILDS: usize = 2;
 
-/// The thread that the control actors of a server share, and their permits for builds.
+/// The thread that the control actors of a server share, and the permits for their CRL builds.
 pub struct ControlThread {
     arbiter: ArbiterHandle,
     shared: ControlShared,
@@ -85,7 +85,7 @@ impl ControlThread {
         Self { arbiter: Arbiter::new().handle(), shared: ControlShared { builds, summaries: Arc::default(), clock } }
     }
 
-    /// Returns figures about the published CRLs of every mount.
+    /// Returns metrics of the published CRLs of every mount.
     pub fn summaries(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.shared.summaries.all()
     }
@@ -147,7 +147,7 @@ impl ControlLink {
         self.request(ControlActor::reload).await.map(drop)
     }
 
-    /// Announces a revocation that is being stored; a build waits a short time for it.
+    /// Announces a revocation that is being stored; the next build waits a short time for it.
     pub fn announce(&self) -> PendingRevocation {
         self.arrivals.announce()
     }
@@ -166,8 +166,9 @@ impl ControlLink {
         self.send(move |actor, ctx| actor.build(wanted, BuildRequester::NoReply, ctx));
     }
 
-    /// Builds the CRLs that are due by the settings or `wanted`, with everything stored before this call. `coming` is
-    /// dropped when the request arrives. Returns warnings about issuers that cannot have a CRL.
+    /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
+    /// stored before this call. `coming` is the announcement of the caller's revocation; the actor drops it when it has
+    /// the request. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
@@ -198,10 +199,12 @@ fn mount_stopping_error(cause: impl Into<Box<dyn std::error::Error + Send + Sync
     Error::unavailable("the mount is stopping", cause)
 }
 
-/// Work for the control actor, which runs it between its other work.
+/// A closure that the control actor runs on its thread.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct ControlWork(Box<dyn FnOnce(&mut ControlActor, &mut Context<ControlActor>) + Send>);
+struct ControlWork(BoxedWork);
+
+type BoxedWork = Box<dyn FnOnce(&mut ControlActor, &mut Context<ControlActor>) + Send>;
 
 /// A queued change; `reply` receives the result once it is stored and published, or the error.
 struct MountChange {
@@ -212,11 +215,11 @@ struct MountChange {
 type ChangeReply = oneshot::Sender<Result<Warnings>>;
 
 enum BuildRequester {
-    /// No reply: a timer or the server itself.
+    /// A timer or the server itself, which expects no reply.
     NoReply,
-    /// Requires the CRLs: receives the error of a failed build.
+    /// A caller that needs the CRLs. It receives the error of a failed build.
     Caller(ChangeReply),
-    /// Its change is already stored: receives a failed build as a warning.
+    /// A caller whose change is already stored. It receives the error of a failed build as a warning.
     StoredChange(ChangeReply),
 }
 
@@ -243,21 +246,21 @@ struct ControlActor {
     crls: Arc<ArcSwapOption<MountCrls>>,
     store: Arc<dyn PkiStore>,
     shared: ControlShared,
-    /// The server's own changes, which bring the view up to date.
+    /// Changes by the server itself, which only reload the view from storage. They run before those of callers.
     own_changes: VecDeque<MountChange>,
     /// Changes of callers, in fair order.
     changes: FairQueue<MountChange>,
     changing: bool,
-    /// `true` if the outcome of a change is unknown and the stored state could not be read since.
+    /// `true` if the outcome of a change is unknown and the stored state has not been read since.
     behind: bool,
-    /// `true` if another node changed documents since the last read.
+    /// `true` if another node changed the stored state since the last read.
     reload_needed: bool,
     /// `None` while a build runs.
     builder: Option<CrlBuilder>,
-    /// Work requested from the next build in addition to what is due.
+    /// Lists that callers requested from the next build, in addition to those that are due.
     wanted: CrlBuildRequest,
     waiting: Vec<BuildRequester>,
-    /// Timer of the extra check before the next tick.
+    /// Timer of an extra check before the next periodic one.
     early_check: Option<SpawnHandle>,
     throttle: BuildThrottle,
     /// Timer of the pause before the next build.
@@ -338,7 +341,7 @@ impl ControlActor {
         ctx.spawn(done);
     }
 
-    /// Runs an empty change until the stored state has been read.
+    /// Queues an empty change after a delay, and again until one has read the stored state.
     fn schedule_reload(ctx: &mut Context<Self>) {
         ctx.run_later(RELOAD_RETRY_DELAY, |actor, ctx| {
             if !actor.behind || !ctx.connected() {
@@ -366,7 +369,7 @@ impl ControlActor {
             return;
         }
         if let Some(pause) = self.pause.take() {
-            // The request that arrived now may be the last one the pause was for.
+            // Computed again below: the request that just arrived may be the last one that the pause waited for.
             ctx.cancel_future(pause);
         }
         if let Some(pause) = self.throttle.remaining_pause(Instant::now()) {
@@ -382,7 +385,7 @@ impl ControlActor {
             actor.builder = Some(builder);
             actor.throttle.record_end(Instant::now(), took);
             if result.is_err() {
-                // The next build, at the latest at the next tick, retries what this one was asked for.
+                // The next build retries the requests of this one. It starts after `CRL_CHECK_INTERVAL` at the latest.
                 actor.wanted = actor.wanted.and(wanted);
             }
             let outcome = result.and_then(|built| {
@@ -397,7 +400,7 @@ impl ControlActor {
         ctx.spawn(done);
     }
 
-    /// Schedules a build for `at` (epoch seconds) if that is before the next tick.
+    /// Schedules a build for `at` (epoch seconds) if that is before the next periodic check.
     fn schedule_check(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
         if let Some(earlier) = self.early_check.take() {
             ctx.cancel_future(earlier);
@@ -446,12 +449,12 @@ fn panic_error() -> Error {
     Error::internal("a panic was caught in a mount's actor")
 }
 
-/// Handle to a mount's replica on one HTTP worker. Cloning is cheap.
+/// Handle to a mount's replica actor on one HTTP worker. Cloning is cheap.
 #[derive(Clone)]
 pub struct ReplicaLink(Addr<ReplicaActor>);
 
 impl ReplicaLink {
-    /// Starts a replica on the current thread's arbiter; it reads `view`.
+    /// Starts a replica actor on the current thread's arbiter; it reads the mount's state from `view`.
     pub fn start(view: Arc<ArcSwap<MountView>>, tools: EngineDeps) -> Self {
         Self(ReplicaActor::new(view, tools).start())
     }
@@ -461,7 +464,7 @@ impl ReplicaLink {
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
     pub async fn run(&self, mut origin: IssueContext, request: CertificateRequest) -> Result<IssuedCertificate> {
-        // The message outlives a sender that disconnects; the key it waits for must not.
+        // The actor handles the message even if the caller disconnects. This guard then ends its wait for a key.
         let presence = CallerGuard::default();
         origin.requester.watch = presence.watch();
         self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
@@ -490,7 +493,7 @@ impl Actor for ReplicaActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        // The connection limit of the worker bounds the senders.
+        // Never reached in practice: the connection limit of the worker bounds the number of senders.
         ctx.set_mailbox_capacity(1 << 16);
     }
 }

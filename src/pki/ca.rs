@@ -1,4 +1,5 @@
-//! Creates certificate authorities and changes the configuration of a mount; each operation is one change of its state.
+//! Creates certificate authorities and changes the configuration of a mount; each operation is one change of the
+//! mount's state.
 
 pub(crate) mod bundle;
 pub mod ca_profile;

@@ -1,8 +1,8 @@
-//! List of compromised keys, which no mount of the store certifies.
+//! List of compromised keys. No mount in the same storage signs a certificate for a listed key.
 //!
 //! A key is identified by the SHA-256 of its SubjectPublicKeyInfo. Revocations for keyCompromise or by proof of
-//! possession add the key in their own commit; operators can add keys as well. Entries outlive the certificates. The
-//! whole list is in memory and is reloaded when another node changes it.
+//! possession add the key in the commit that stores the revocation; operators can add keys as well. Entries outlive the
+//! certificates. The whole list is in memory and is reloaded when another node changes it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -27,7 +27,7 @@ use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 
-/// Kind of the documents, one per key; the hexadecimal hash is the name.
+/// Kind of the documents in storage. There is one per key, named by the hexadecimal hash.
 const COMPROMISED_KEY_KIND: &str = "compromised-key";
 /// Maximum number of keys: the whole list is read when a node starts and when another node changed it.
 pub const MAX_COMPROMISED_KEYS: usize = 50_000;
@@ -72,7 +72,7 @@ pub struct CompromisedKeyEntry {
     pub note: String,
 }
 
-/// An entry for the list of compromised keys, written in the commit of the revocation.
+/// A key to add to the list, in the commit of its revocation or in a separate one.
 pub(crate) struct NewCompromisedKey {
     hash: KeyHash,
     source: &'static str,
@@ -80,7 +80,7 @@ pub(crate) struct NewCompromisedKey {
 }
 
 impl NewCompromisedKey {
-    /// Returns the key of a revoked certificate; `None` if `der` does not parse.
+    /// Returns the entry to add for a revoked certificate's key; `None` if `der` does not parse.
     pub(crate) fn of_revoked(serial: Serial, der: &[u8]) -> Option<Self> {
         let certificate = Certificate::parse(der).ok()?;
         Some(Self { hash: KeyHash::of(certificate.key()), source: "revocation", note: serial.to_string() })
@@ -115,7 +115,7 @@ type CompromisedKeyMap = BTreeMap<KeyHash, VersionedEntry>;
 pub struct CompromisedKeys {
     store: Arc<dyn PkiStore>,
     clock: Clock,
-    /// Held for a look-up, an insertion or a replacement of the whole map.
+    /// Locked only briefly: for a look-up, an insertion or a replacement of the whole map.
     entries: RwLock<CompromisedKeyMap>,
     progress: Mutex<CompromisedListProgress>,
     reloading: tokio::sync::Mutex<()>,
@@ -123,14 +123,15 @@ pub struct CompromisedKeys {
     is_outdated: AtomicBool,
 }
 
-/// State shared by overlapping additions, removals and reloads.
+/// Lets additions, removals and reloads detect that they overlapped.
 #[derive(Default)]
 struct CompromisedListProgress {
-    /// Additions (with entries) and removals since the active reload began; its read may predate them.
+    /// Additions (with their entries) and removals (`None`) since the active reload began. They are applied to its
+    /// result, because it may have read storage before them.
     since_reload: Option<Vec<(KeyHash, Option<VersionedEntry>)>>,
-    /// Additions on this node: a removed key may have been added again immediately.
+    /// Number of additions on this node. If it changes during a removal, the removed key may have been added again.
     additions: u64,
-    /// Removals on this node: an addition that was committed before a removal may be gone again.
+    /// Number of removals on this node. If it changes during an addition, the added key may have been removed again.
     removals: u64,
 }
 
@@ -213,7 +214,7 @@ impl CompromisedKeys {
     /// `Unavailable` from storage; `Internal` when an entry cannot be read. The list then remains unchanged.
     pub async fn reload(&self) -> Result<()> {
         let _one_at_a_time = self.reloading.lock().await;
-        // A commit that fails during the reload sets it again.
+        // A commit with unknown outcome during the reload sets the flag again.
         self.is_outdated.store(false, Ordering::Relaxed);
         let unfinished = MarkOutdatedOnDrop(Some(&self.is_outdated));
         self.progress().since_reload = Some(Vec::new());
@@ -263,11 +264,11 @@ impl CompromisedKeys {
         self.add_with(&[key], commit).await
     }
 
-    /// Adds keys in the caller's commit. `commit` stores the given writes in one unit with its own; it returns `None`
-    /// if it stored nothing, and runs again if another node lists one of the keys first.
+    /// Adds keys in the caller's commit. `commit` stores the given writes atomically with those of the caller. It
+    /// returns `None` if it stored nothing, and runs again if another node lists one of the keys first.
     ///
     /// # Errors
-    /// Those of `commit`; `Busy` when other nodes always commit first.
+    /// Those of `commit`; `Busy` when every attempt conflicts with another node.
     pub(crate) async fn add_with<'a, T>(
         &self,
         keys: &[NewCompromisedKey],
@@ -276,7 +277,7 @@ impl CompromisedKeys {
         for tried in 0..MAX_CHANGE_ATTEMPTS {
             backoff(tried).await;
             if !keys.is_empty() {
-                // A stored entry that is missing in memory would fail the whole unit.
+                // If an entry is stored but missing in memory, the whole commit would fail.
                 self.catch_up().await?;
             }
             let additions = self.additions(keys);
@@ -293,18 +294,19 @@ impl CompromisedKeys {
                     }
                     return Ok(AdditionOutcome { stored, is_full });
                 }
-                // A rejected unit was not stored.
+                // Storage was too busy and stored nothing.
                 Err(error) if error.kind() == Kind::Busy => {
                     unfinished.finish();
                     return Err(error);
                 }
-                // Another node's entry, or a commit with unknown outcome: the stored state decides.
+                // Another node added one of the keys, or the outcome is unknown: continue with the list that storage
+                // holds.
                 Err(error) => {
                     let reloaded = self.reload().await.is_ok();
                     if reloaded {
                         unfinished.finish();
                     }
-                    // The other entry may have been removed again, so every conflict is retried.
+                    // The other node's entry may have been removed again, so every conflict is retried.
                     if error.kind() != Kind::Conflict || !reloaded {
                         return Err(error);
                     }
@@ -323,7 +325,7 @@ impl CompromisedKeys {
             let version = || self.with_entries(|entries| entries.get(&hash).map(|(version, _)| *version));
             let mut expected = version();
             if expected.is_none() {
-                // Another node may have just added it.
+                // Another node may have just added the key.
                 self.reload().await?;
                 expected = version();
             }
@@ -359,7 +361,7 @@ impl CompromisedKeys {
 
     /// Returns the entries to add. Concurrent requests may exceed the limit by one entry each.
     fn additions(&self, keys: &[NewCompromisedKey]) -> PendingAdditions {
-        // Read first, so that a removal in between is noticed.
+        // Read before the entries, so that a removal in between is noticed.
         let removals = self.progress().removals;
         let added_at = self.clock.now().unix_timestamp();
         let mut entries = CompromisedKeyMap::new();

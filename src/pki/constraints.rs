@@ -156,8 +156,8 @@ pub struct ConstrainedChainLink {
     pub description: String,
 }
 
-/// Checks all names of a TBSCertificate against the constraints above it. At least one chain whose validity overlaps
-/// the certificate's must allow all names. If no validity overlaps, all chains are considered.
+/// Checks all names of a TBSCertificate against the constraints of the chains above it. At least one chain whose
+/// validity overlaps the certificate's must allow all names. If no validity overlaps, all chains are considered.
 ///
 /// # Errors
 /// `Invalid` naming the first name rejected by the first chain and the rejecting certificate, or when there are more

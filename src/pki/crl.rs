@@ -1,10 +1,11 @@
-//! Certificate revocation lists (RFC 5280 5): issuer groups, entries, numbers and builds.
+//! Certificate revocation lists (RFC 5280 5): groups of issuers that share a list, entries, numbers and builds.
 //!
 //! CRLs are derived from the revocations in storage. A [`CrlBuilder`] keeps each group's entries encoded and sorted
 //! ([`entries`]), reads new revocations and signs lists. The control actor lends it to one build at a time. A group has
 //! a complete and a delta CRL with one series of numbers; each complete CRL is published with an empty delta CRL of the
 //! same number (RFC 5280 5.2.3). Storage holds only a list's metadata and signature: after a restart the same bytes are
-//! rebuilt and checked against that signature. A guard checks every complete CRL before it is published.
+//! rebuilt and checked against that signature. `guard` checks that a new complete CRL lost no entries before it is
+//! published.
 
 pub mod batch;
 mod builder;
@@ -49,11 +50,11 @@ pub struct GroupCrls {
 pub struct MountCrls {
     /// Lists by issuer id; the issuers of a group share them.
     pub by_issuer: HashMap<String, GroupCrls>,
-    /// Every revocation up to this sequence is on the lists.
+    /// Every revocation up to this sequence number is on the published lists. Does not advance while any group fails.
     pub covers: u64,
-    /// Revocations that may be removed from the lists.
+    /// Revocations that may be removed from the lists, because their certificates have expired.
     pub listed: RemovableRevocations,
-    /// Every revocation up to this sequence is on the lists that could be made.
+    /// Like `covers`, but ignores the groups in `lacking`.
     loaded_sequence: u64,
     lacking: Option<FailedGroups>,
 }

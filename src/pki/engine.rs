@@ -30,14 +30,14 @@ use crate::keys::signing::{ManagedKey, Signers};
 use crate::outbound::EgressPolicy;
 use crate::x509::public_key::PublicKey;
 
-/// Maximum number of recorded responses removed in one commit.
+/// Maximum number of recorded responses (results of requests with idempotency keys) removed in one commit.
 const SWEPT_RESPONSES_PER_COMMIT: u32 = 500;
 
 /// Expiry of an issuer.
 pub struct IssuerExpiry {
     /// Mount of the issuer.
     pub mount: MountId,
-    /// Id of the issuer; its name could be arbitrary text.
+    /// Id of the issuer. Not its name, which could be arbitrary text.
     pub issuer: String,
     /// notAfter, epoch seconds.
     pub not_after: i64,
@@ -85,7 +85,7 @@ impl Engine {
         &self.tools.compromised
     }
 
-    /// Sets the numbers of RSA keys kept in stock, initially zero.
+    /// Sets how many RSA keys of each size are generated in advance; initially none.
     pub fn stock_keys(&self, sizes: StockSizes) {
         self.tools.pool.stock(sizes);
     }
@@ -171,7 +171,7 @@ impl Engine {
         expiries
     }
 
-    /// Returns figures about the published CRLs of every mount.
+    /// Returns metrics of the published CRLs of every mount.
     pub fn crl_summaries(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.control.summaries()
     }
@@ -213,12 +213,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Wakes the lease sweep after a token ended or leases were marked.
+    /// Wakes the sweep that revokes leases. Called after tokens ended or leases were marked for revocation.
     pub fn wake_leases(&self) {
         self.leases.notify_one();
     }
 
-    /// Waits until there are leases to sweep.
+    /// Waits until there are leases to revoke.
     pub async fn wait_for_leases(&self) {
         self.leases.notified().await;
     }
@@ -295,7 +295,7 @@ impl Authority {
         self.view.load_full()
     }
 
-    /// Returns the dependencies of issuing other than the view.
+    /// Returns the dependencies that all mounts share.
     pub fn tools(&self) -> &EngineDeps {
         &self.tools
     }
@@ -305,7 +305,7 @@ impl Authority {
         &self.answers
     }
 
-    /// Returns this node's tidy state of the mount.
+    /// Returns this node's state of the mount's tidy runs, which remove expired data.
     pub(crate) fn tidying(&self) -> &TidyController {
         &self.tidying
     }
@@ -337,8 +337,8 @@ impl Authority {
         self.control.announce()
     }
 
-    /// Publishes one revocation as [`Authority::publish_revocations`] does. A failure of a list that does not contain
-    /// it is only a warning.
+    /// Like [`Authority::publish_revocations`] for one revocation, but the failure of a list that it does not belong on
+    /// is only a warning.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -377,7 +377,8 @@ impl Authority {
         by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
     }
 
-    /// Returns the revocations that complete CRLs have listed since their certificates ended (RFC 5280 3.3).
+    /// Returns the revocations that complete CRLs have listed after their certificates expired (RFC 5280 3.3). They may
+    /// be removed.
     pub fn listed(&self) -> RemovableRevocations {
         self.crls.load().as_ref().map_or(RemovableRevocations::NONE, |crls| crls.listed)
     }
@@ -391,7 +392,7 @@ impl Authority {
     }
 
     /// Reads the revocations again after some were removed, and publishes complete CRLs. A CRL that would lose an entry
-    /// of a valid certificate is rejected, unless `moved` says that entries were reassigned.
+    /// of a valid certificate is rejected, unless `moved` says that revocations were reassigned to other issuers.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -417,7 +418,7 @@ impl Authority {
         self.control.rebuild_crls_from_storage();
     }
 
-    /// Starts a replica on the arbiter of the current worker.
+    /// Starts a replica actor, which issues certificates, on the arbiter of the current worker.
     pub fn replica(&self) -> ReplicaLink {
         ReplicaLink::start(Arc::clone(&self.view), self.tools.clone())
     }
@@ -454,8 +455,8 @@ impl Authority {
         Ok((last.ok_or_else(|| Error::internal("a change without a result"))?, warnings))
     }
 
-    /// Builds the CRLs that are due by the settings or `wanted`, with everything stored before the call. Returns
-    /// warnings about issuers that cannot have a CRL.
+    /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
+    /// stored before the call. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.

@@ -1,7 +1,8 @@
 //! The state of a mount, published for issuing: roles, issuers, keys, settings, and values derived from them once per
 //! change.
 //!
-//! Nothing here reads storage or signs: a [view] is built from documents, and a change returns the documents to store.
+//! Nothing here reads storage or signs: a [view] is built from stored documents, and a change returns the documents to
+//! store.
 
 pub mod chains;
 pub mod cluster;

@@ -3,7 +3,8 @@
 //! At most `MAX_CALLS_IN_FLIGHT` calls of a mount run at once; further calls fail with `Busy`, and calls fail
 //! immediately while the circuit breaker is open. One timeout covers connecting, sending and reading. Redirects, proxy
 //! variables and retries are disabled. Only the expected members of a response reach callers or logs. A
-//! [`PolicyEngine`] is created when the settings change and is part of the mount's view; it carries opaque bytes.
+//! [`PolicyEngine`] is created when the settings change and is part of the mount's view. It does not interpret
+//! requests.
 
 mod breaker;
 pub(crate) mod tls;
@@ -42,7 +43,7 @@ pub struct PolicyEngine {
     timeout: Duration,
     permits: Semaphore,
     breaker: CircuitBreaker,
-    /// Epoch seconds; 0 for never.
+    /// Time of the last successful call, epoch seconds; 0 for never.
     last_success: AtomicI64,
 }
 
@@ -60,10 +61,10 @@ impl EngineCallFailure {
 }
 
 impl PolicyEngine {
-    /// Creates a client for `url` with this trust configuration; `timeout` limits one exchange. Calls nothing yet.
+    /// Creates a client for `url` with this trust configuration; `timeout` limits one exchange. Does not connect yet.
     ///
     /// # Errors
-    /// `Invalid` naming the member; `Internal` when TLS cannot be configured.
+    /// `Invalid` naming the field; `Internal` when TLS cannot be configured.
     pub(crate) fn new(url: &str, timeout: Duration, trust: EngineTlsMaterial) -> Result<Self> {
         Ok(Self {
             client: OnceLock::new(),
@@ -115,7 +116,8 @@ impl PolicyEngine {
         Ok(self.client.get_or_init(|| made))
     }
 
-    /// Posts a request body and returns what `read` parses from the response. `reach` is the same for every call.
+    /// Posts a request body and returns what `read` parses from the response. `reach` must be the same for every call,
+    /// because the first call creates the client.
     ///
     /// # Errors
     /// `Unavailable` when the address is not permitted or the call times out; `Busy` when too many calls are in flight;

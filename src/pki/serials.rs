@@ -41,7 +41,7 @@ impl SerialPrefix {
     }
 }
 
-/// Milliseconds of `now`, or the last value while the clock is behind it.
+/// Milliseconds of `now`, or the last returned value while the clock is behind that value.
 fn monotonic_millis(last: &AtomicU64, now: Time) -> u64 {
     let millis = u64::try_from(now.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
     last.fetch_max(millis, Ordering::Relaxed).max(millis)
@@ -77,7 +77,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any forward or backward jumps of the clock.
+        /// The clock may jump forward and backward.
         #[test]
         fn serials_of_one_process_never_decrease(times in prop::collection::vec(times(), 1..40)) {
             let clock = Clock::manual(at(0));
@@ -96,7 +96,7 @@ mod tests {
             }
         }
 
-        /// Several nodes and restarts, with clocks at the same time.
+        /// Each run stands for a node or a restart; all clocks show the same time.
         #[test]
         fn serials_of_several_nodes_and_restarts_differ(time in times(), runs in 2..6_usize) {
             let clock = Clock::manual(at(time));

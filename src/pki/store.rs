@@ -42,7 +42,7 @@ pub struct RevocationRow {
     pub mount: MountId,
     /// The revoked serial.
     pub serial: Serial,
-    /// The issuer whose CRL lists it; empty when no issuer of the mount signed it.
+    /// Id of the issuer whose CRL lists the certificate; empty when no issuer of the mount signed it.
     pub issuer: String,
     /// Time of the revocation.
     pub revoked_at: Time,
@@ -137,7 +137,7 @@ pub struct CrlRow {
 /// A range of lease ids, compared as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRange {
-    /// Restricts to this mount; `None` for all.
+    /// The only mount to search; `None` for all mounts.
     pub mount: Option<MountId>,
     /// Excluded mounts.
     pub without: Vec<MountId>,
@@ -163,11 +163,11 @@ pub struct LeaseRow {
     pub mount: MountId,
     /// Serial number of the certificate.
     pub serial: Serial,
-    /// Hash of the token that requested it.
+    /// Hash of the token that requested the lease.
     pub token: [u8; 32],
     /// Creation, epoch seconds.
     pub issued_at: i64,
-    /// End, epoch seconds: that of the certificate.
+    /// End of the lease, epoch seconds: the end of validity of the certificate.
     pub expires_at: i64,
 }
 
@@ -191,16 +191,16 @@ pub struct RecordedResponseRow {
     pub key: [u8; 32],
     /// Hash of the request.
     pub request: [u8; 32],
-    /// Serial number of the certificate, which is stored in the same unit.
+    /// Serial number of the certificate, which is stored in the same transaction.
     pub serial: Serial,
-    /// Id of its lease, if any.
+    /// Id of the certificate's lease, if any.
     pub lease: Option<String>,
     /// Expiry of the key, epoch seconds: [`RecordedResponseRow::LIFETIME_SECONDS`] after the request.
     pub expires_at: i64,
 }
 
 impl RecordedResponseRow {
-    /// Seconds for which a request is remembered.
+    /// Seconds for which an idempotency key is remembered.
     pub const LIFETIME_SECONDS: i64 = 24 * 3600;
 
     /// Returns the time of the response, epoch seconds.
@@ -216,28 +216,28 @@ pub struct TidyRow {
     pub mount: MountId,
     /// Number of the run; never 0.
     pub run: i64,
-    /// Lease of the run, epoch seconds, extended by the node that runs it; 0 once it has ended.
+    /// End of the run's lease, epoch seconds. The node with the run extends the lease; 0 once the run has ended.
     pub valid_until: i64,
     /// `true` if cancellation was requested.
     pub cancelled: bool,
-    /// Its options and progress, JSON.
+    /// Options and progress of the run, JSON.
     pub report: Vec<u8>,
 }
 
 /// Rows that one step of tidy removes. Ends of validity are epoch seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// Certificates that ended before `before`; revoked ones only if they also ended before `revoked_before`. Their
-    /// revocations remain. Visits them in order of their end, starting after `after`.
+    /// Certificates that ended before `before`; revoked ones only if they also ended before `revoked_before`.
+    /// Revocations remain. The certificates are visited in order of their end, starting after `after`.
     Certificates {
         /// Bound of the end of validity.
         before: i64,
-        /// Bound for revoked certificates.
+        /// Bound of the end of validity, for revoked certificates.
         revoked_before: i64,
-        /// Last certificate visited: end and serial.
+        /// The last certificate that the previous step visited: end of validity and serial number.
         after: Option<(i64, Serial)>,
     },
-    /// Revocations within this bound, with their certificates.
+    /// Revocations within these limits, with their certificates.
     Revocations(RemovableRevocations),
     /// Metadata of certificates that ended before `before`.
     Metadata {
@@ -248,17 +248,18 @@ pub enum Removal {
     Named {
         /// Serial numbers.
         serials: Vec<Serial>,
-        /// Bound for revoked certificates.
+        /// Bound of the end of validity, for revoked certificates.
         revoked_before: i64,
     },
 }
 
-/// Limits of the revocations that were on a complete CRL issued after their certificates expired (RFC 5280 3.3).
+/// Limits for removable revocations, which were on a complete CRL issued after their certificates expired (RFC 5280
+/// 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemovableRevocations {
-    /// Their certificates ended before this, epoch seconds.
+    /// The certificates expired before this, epoch seconds.
     pub before: i64,
-    /// Highest sequence.
+    /// Highest number in the mount's revocation sequence.
     pub up_to: u64,
 }
 
@@ -269,18 +270,18 @@ impl Default for RemovableRevocations {
 }
 
 impl RemovableRevocations {
-    /// For a mount that publishes no CRLs: every revocation.
+    /// Every revocation, for a mount that publishes no CRLs.
     pub const ALL: Self = Self { before: i64::MAX, up_to: u64::MAX };
-    /// For a missing CRL: no revocation.
+    /// No revocation, for a missing CRL.
     pub const NONE: Self = Self { before: i64::MIN, up_to: 0 };
 
-    /// Returns the intersection of both bounds.
+    /// Returns the stricter of both limits, field by field.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { before: self.before.min(other.before), up_to: self.up_to.min(other.up_to) }
     }
 
-    /// Returns `up_to` as the stores' integer type.
+    /// Returns `up_to` as a signed number for the databases.
     pub(crate) fn last(self) -> i64 {
         i64::try_from(self.up_to).unwrap_or(i64::MAX)
     }
@@ -314,7 +315,7 @@ pub enum PkiWrite {
     Crl(CrlRow),
     /// A new lease. The whole unit fails with `Conflict` when its token has ended.
     Lease(LeaseRow),
-    /// Marks leases as ending; they are no longer listed.
+    /// Marks leases as ending. They are no longer listed, and their certificates are revoked later.
     LeasesMark(Vec<String>),
     /// Removes leases.
     LeasesEnd(Vec<String>),
@@ -350,7 +351,7 @@ pub enum PkiWrite {
         /// Id of the issuer.
         issuer: String,
     },
-    /// Starts a tidy run, unless another is active at `now` or the last one is not `seen`.
+    /// Starts a tidy run. Changes nothing if another run is active at `now`, or if the last run is not `seen`.
     TidyBegin {
         /// The new run.
         row: TidyRow,
@@ -393,7 +394,8 @@ pub enum PkiWrite {
 pub enum PkiOutcome {
     /// Stored.
     Done,
-    /// Duplicate serial of a certificate, lease or metadata, or idempotency key in use; the unit was not stored.
+    /// The unit was not stored: a serial number of a certificate, lease or metadata exists already, or the idempotency
+    /// key is in use.
     SerialTaken,
     /// The revocation that is now stored: the new one, or an earlier one, possibly amended.
     Revoked {
@@ -499,7 +501,7 @@ pub trait PkiStore: Send + Sync {
     /// Returns the exact numbers of stored certificates and of revocations, from counters.
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>>;
 
-    /// Returns a lease that is not ending.
+    /// Returns a lease by its id, unless it is marked as ending.
     fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>>;
 
     /// Returns up to `limit` ids of leases in a range that are not ending, in ascending byte order.
@@ -529,7 +531,8 @@ pub trait PkiStore: Send + Sync {
     /// Returns serials and DER of up to `limit` certificates that end from `from` (epoch seconds) on, soonest first.
     fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
 
-    /// Returns `true` if a revocation of a certificate that ended before `before` is outside `listed`.
+    /// Returns `true` if a certificate that ended before `before` has a revocation outside `listed`, which must stay
+    /// for now.
     fn unlisted(&self, mount: MountId, before: i64, listed: RemovableRevocations) -> BoxFuture<'static, Result<bool>>;
 
     /// Returns the current or last tidy run.

@@ -1,10 +1,11 @@
 //! Removes expired data in small steps that do not delay other requests.
 //!
 //! A run is requested ([`Authority::tidy`]) or starts automatically ([`Engine::tidy_due`]). Each mount has one run at a
-//! time across all nodes, through a lease row that every step renews. Rows are removed when their end of validity (in
-//! the row, not in the DER) is past by a safety buffer; revoked certificates and their revocations never earlier. A
-//! revocation remains until a complete CRL issued after its certificate's end has listed it (RFC 5280 3.3); if
-//! necessary the run makes one first. CRLs are rebuilt at the end of a run that removed revocations, even if it failed.
+//! time across all nodes, through a lease row that every step renews. Rows are removed when a safety buffer has passed
+//! since their end of validity, as recorded in the row, not in the DER; revoked certificates have a buffer of their
+//! own. A revocation remains until a complete CRL issued after its certificate's end has listed it (RFC 5280 3.3); if
+//! necessary the run makes such a CRL first. CRLs are rebuilt at the end of a run that removed revocations, even if it
+//! failed.
 
 pub mod report;
 mod run;
@@ -23,12 +24,13 @@ use crate::pki::mount::settings::tidy::{AutoTidyConfig, TidyConfig};
 use crate::pki::store::{PkiOutcome, PkiWrite, TidyRow};
 use crate::telemetry;
 
-/// Attempts to start a run while other runs start and end.
+/// Maximum number of attempts to start a run while runs on other nodes start and end.
 const MAX_BEGIN_ATTEMPTS: usize = 5;
-/// Pause after a due run could not be started.
+/// Pause before another attempt, after a due run could not be started.
 const TIDY_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Returns a random positive id (0 means no run), so that a run whose lease expired does not renew the next one's.
+/// Returns a random positive id (0 means no run). It keeps a run whose lease expired from renewing the lease of the
+/// next run.
 fn run_id() -> i64 {
     (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)
 }
@@ -37,7 +39,7 @@ fn run_id() -> i64 {
 pub struct TidyStatus {
     /// The current or last run.
     pub report: Option<TidyReport>,
-    /// Numbers of stored certificates and revocations, if the settings enable counting.
+    /// Numbers of stored certificates and revocations, if the settings enable `maintain_stored_certificate_counts`.
     pub stored: Option<(u64, u64)>,
 }
 
@@ -54,7 +56,7 @@ impl Authority {
     /// `Invalid` naming the rule that the configuration breaks; `Unavailable` or `Busy` from storage.
     pub async fn tidy(self: &Arc<Self>, config: TidyConfig) -> Result<bool> {
         let config = config.checked()?;
-        // A task of its own, so that a client disconnect does not leave a lease without its run.
+        // Runs as a task of its own, so that a client disconnect does not leave a lease without its run.
         let authority = Arc::clone(self);
         let begin = async move { authority.begin_tidy(config, TidyRunCause::Requested).await };
         self.tidying().spawn(begin).await.map_err(Error::internal)?
@@ -86,7 +88,7 @@ impl Authority {
                 self.start_tidy(id, report);
                 return Ok(true);
             }
-            // Another run was first.
+            // Another run started first: read its state and try again.
         }
         Err(Error::new(Kind::Busy, "tidy: other runs are starting and ending; retry"))
     }
@@ -183,7 +185,7 @@ impl Engine {
                     certificates += counts.0;
                     revocations += counts.1;
                 }
-                // The metrics keep their last values.
+                // After an error the metrics keep their last values.
                 Err(error) => return telemetry::warn_task_failed("the stored certificates cannot be counted", &error),
             }
         }

@@ -23,7 +23,7 @@ pub(crate) fn escape_for_message(name: &str) -> String {
     name.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
-/// Converts a duration to seconds. Rejects fractions below one second, because they would read as unset.
+/// Converts a duration to seconds. Rejects durations below one second except zero, because 0 seconds mean "not set".
 pub(crate) fn whole_seconds(field: &str, duration: Duration) -> Result<u64> {
     if duration.as_secs() == 0 && !duration.is_zero() {
         return Err(Error::invalid(format!("{field}: must be zero, or at least one second")));

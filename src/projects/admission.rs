@@ -1,11 +1,11 @@
 //! Admission of requests to the store: limits of concurrent requests, and the task that runs their work.
 //!
-//! One caller gets at most a quarter of the capacity that is left to the others ([`crate::budget`]), so a busy
-//! caller is rejected before others are.
+//! A caller that already has a request at the store gets at most a quarter of the permits that are left
+//! ([`crate::budget`]), so a busy caller is rejected before other callers are.
 //!
-//! Work runs on the HTTP worker that received the request. The embedded store runs it elsewhere because its
-//! connections block. A read ends with its request: when the client disconnects, it leaves the queue or the session. A
-//! write runs in a task of its own to completion, so that a disconnected client does not roll it back.
+//! Work runs on the HTTP worker that received the request. The embedded store runs it on other threads because its
+//! connections block. A read ends with its request: when the client disconnects, the read leaves the queue or its
+//! session ends. A write runs in a task of its own to completion, so that a disconnected client does not roll it back.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::telemetry;
 /// Maximum number of concurrent requests at the store, including waiting ones.
 const MAX_CONCURRENT_REQUESTS: usize = 512;
 
-/// Access to the store. Clones share the limit.
+/// Access to the store for a limited number of requests. Clones share the limit.
 #[derive(Clone)]
 pub struct StoreAdmission {
     store: Arc<dyn ProjectStore>,
     permits: Budget<CallerId>,
 }
 
-/// The slot of one request, returned on drop.
+/// The permit of one request, one of [`MAX_CONCURRENT_REQUESTS`]. It is returned on drop.
 struct StorePermit {
     _reservation: Reservation<CallerId>,
     queue: metrics::Gauge,

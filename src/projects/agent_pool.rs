@@ -1,7 +1,7 @@
-//! Agent pools, which workspaces with the execution mode `agent` name. They are data only: no agents connect.
+//! Agent pools. A workspace with the execution mode `agent` refers to a pool. Pools are data only: no agents connect.
 //!
-//! A pool is usable within its scope only ([`agent_scope`](super::agent_scope)). The scope cannot be narrowed to
-//! exclude present users of the pool.
+//! A pool is usable within its scope only ([`agent_scope`](super::agent_scope)). Its scope cannot be changed to exclude
+//! a project or workspace that uses the pool.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,11 +23,12 @@ use crate::sql::{SqlRow, SqlValue};
 
 /// Maximum length of a name, in characters.
 const MAX_POOL_NAME_CHARS: usize = 90;
-/// Maximum number of workspaces that the document of one pool lists, and that one response includes.
+/// Maximum number of workspaces that the JSON of one pool lists, and that one response includes in full.
 const MAX_LISTED_WORKSPACES: i64 = 100;
 /// Maximum number of elements of an `allowed-` or `excluded-` list, including those that the caller cannot see.
 pub const MAX_SCOPE_LIST_ELEMENTS: usize = 1000;
-/// Maximum number of resources in the lists of all pools of one response. Each is looked up with the caller's rights.
+/// Maximum number of projects and workspaces in the scopes of all pools of one response. Each is looked up with the
+/// caller's rights.
 const MAX_NAMED_RESOURCES: usize = 20_000;
 
 /// An agent pool as stored.
@@ -42,11 +43,12 @@ pub struct AgentPool {
     /// `true` if the pool serves the whole organization.
     pub organization_scoped: bool,
     scope: AgentPoolScope,
-    /// The part of the scope that the caller sees.
+    /// The scope without the projects and workspaces that are hidden from the caller.
     pub seen: AgentPoolScope,
     /// Creation time.
     pub created_at: Time,
-    /// External ids of the workspaces that name the pool and that the caller sees, at most 100.
+    /// External ids of the workspaces whose own pool this is, at most 100, without those that are hidden from the
+    /// caller.
     pub workspaces: Vec<String>,
 }
 
@@ -57,18 +59,19 @@ pub struct AgentPoolFields {
     scope: AgentPoolScope,
 }
 
-/// The lists of a request, unparsed; their lengths are already checked. `None` for an absent list.
+/// The scope lists of a request, not yet parsed. The caller has checked their lengths. `None` for an absent list.
 pub struct ScopeLists<'a> {
-    /// `excluded-workspaces`
+    /// The relationship `excluded-workspaces`.
     pub excluded_workspaces: Option<&'a [Json]>,
-    /// `allowed-projects`
+    /// The relationship `allowed-projects`.
     pub allowed_projects: Option<&'a [Json]>,
-    /// `allowed-workspaces`
+    /// The relationship `allowed-workspaces`.
     pub allowed_workspaces: Option<&'a [Json]>,
 }
 
 impl AgentPoolFields {
-    /// Validates a request over `stored`, or over the defaults for a create. Faults are added to `attributes`.
+    /// Validates the attributes of a request. An absent attribute keeps its value in `stored`, or gets its default on a
+    /// create. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.
@@ -101,7 +104,7 @@ impl AgentPoolFields {
             if let Some(elements) = given {
                 let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
                 let max = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
-                // Elements that are hidden from the member stay in the list.
+                // Stored elements that are hidden from the member stay in the list.
                 named.extend(kind.find_hidden(tx, member, std::mem::take(list)).await?);
                 if named.len() > max {
                     let rule =
@@ -158,13 +161,13 @@ impl ScopedResourceKind {
         }
     }
 
-    /// Returns the `ids` that are in the organization and that the member sees. It looks up only these ids, not all
+    /// Returns the `ids` that are in the organization and that the member sees. Looks up only these ids, not all
     /// resources of the organization.
     async fn find_visible(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> WorkResult<HashSet<String>> {
         if ids.is_empty() {
             return Ok(HashSet::new());
         }
-        // Pools of one organization often name the same resources.
+        // Scopes of one organization often contain the same resources.
         ids.sort_unstable();
         ids.dedup();
         self.select_visible_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
@@ -183,8 +186,8 @@ impl ScopedResourceKind {
         Ok(ids)
     }
 
-    /// Returns the external ids of the resources that match `condition` and that the member sees. The parameter `$1`
-    /// is the organization, `$2` is `value`.
+    /// Returns the external ids of the resources that match `condition` and that the member sees. In `condition`, `$1`
+    /// is the organization and `$2` is `value`.
     async fn select_visible_where(
         self,
         tx: &mut Tx<'_>,
@@ -226,7 +229,7 @@ impl ScopedResourceKind {
 /// Checks that the member may create, change and delete pools.
 ///
 /// # Errors
-/// `NotFound`.
+/// `NotFound` when the member may not.
 pub fn may_manage(member: &Member) -> WorkResult<()> {
     ApiRejection::not_found_unless(member.rights.has(Flag::ManageAgentPools))
 }
@@ -253,7 +256,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: AgentPoolFields) ->
 /// Changes a pool.
 ///
 /// # Errors
-/// `Invalid` when the name is taken; `Conflict` when the new scope excludes a present user of the pool.
+/// `Invalid` when the name is taken; `Conflict` when the new scope excludes a resource that uses the pool.
 pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, given: AgentPoolFields) -> WorkResult<()> {
     if given.organization_scoped != pool.organization_scoped || given.scope != pool.scope {
         reject_scope_excluding_users(tx, member, pool, &given).await?;
@@ -270,7 +273,8 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, given: A
     Ok(())
 }
 
-/// Rejects a scope that excludes a present user of the pool. The pool is locked, so no new use can start.
+/// Rejects a new scope that excludes a resource which uses the pool. The caller has locked the pool, so no other
+/// resource starts to use it meanwhile.
 async fn reject_scope_excluding_users(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -315,14 +319,14 @@ async fn reject_scope_excluding_users(
 /// Deletes a pool that is not in use.
 ///
 /// # Errors
-/// `Conflict`, by the foreign keys of organizations, projects and workspaces that name it.
+/// `Conflict` when an organization, project or workspace uses the pool. Their foreign keys prevent the deletion.
 pub async fn delete(tx: &mut Tx<'_>, row: i64) -> WorkResult<()> {
     tx.execute("DELETE FROM agent_pools WHERE id = $1", &[row.into()]).await?;
     Ok(())
 }
 
 /// Returns a pool and the caller's membership in its organization. Every member sees the pools. The pool is locked
-/// until the end of the session after [`Tx::lock_lookups`].
+/// until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member.
@@ -360,11 +364,11 @@ fn read(row: &mut SqlRow) -> WorkResult<AgentPool> {
     })
 }
 
-/// Returns pools in the order of `rows`. Their `seen` and `workspaces` contain only existing resources that the member
-/// sees.
+/// Returns pools in the order of `rows`. Their fields `seen` and `workspaces` contain only existing resources that the
+/// member sees.
 ///
 /// # Errors
-/// `Malformed` when several pools name more than `MAX_NAMED_RESOURCES` resources in total.
+/// `Malformed` when the scopes of several pools contain more than `MAX_NAMED_RESOURCES` resources in total.
 async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkResult<Vec<AgentPool>> {
     if rows.is_empty() {
         return Ok(Vec::new());
@@ -394,7 +398,8 @@ async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkR
     Ok(found)
 }
 
-/// Counts the resources that pools name. The store counts quotes: ids and the names of the three lists have them.
+/// Counts the resources in the scopes of pools. The SQL counts the quotation marks of the stored JSON: each id has two
+/// of them, and so has the name of each of the three lists.
 async fn count_named_resources(tx: &mut Tx<'_>, rows: &[i64]) -> WorkResult<usize> {
     let sql = r#"SELECT CAST(sum(length(scope) - length(replace(scope, '"', ''))) AS bigint) FROM agent_pools
         WHERE id = ANY($1)"#;
@@ -410,7 +415,7 @@ async fn list_workspaces_using(
 ) -> WorkResult<HashMap<i64, Vec<String>>> {
     let mut naming: HashMap<i64, Vec<String>> = HashMap::new();
     let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(naming) };
-    // One query per pool: each ends its index scan at the limit.
+    // One query per pool, because each query then stops its index scan at the limit.
     for pool in pools {
         let mut filter = seen.filter.clone();
         filter.and("w.agent_pool_id = {}", pool);
@@ -433,14 +438,14 @@ pub async fn load_workspaces(tx: &mut Tx<'_>, member: &Member, pools: &[AgentPoo
     workspace::load_by_rows(tx, member, &rows).await
 }
 
-/// The filters and the order of a list.
+/// The filters and the order of a list of pools.
 #[derive(Clone, Debug, Default)]
 pub struct PoolFilter {
     /// Part of the name, case-insensitive.
     pub q: Option<String>,
-    /// Name of a workspace: selects pools that allow it and organization-scoped ones.
+    /// Name of a workspace: selects organization-scoped pools, and pools that allow the workspace itself.
     pub for_workspace: Option<String>,
-    /// Name of a project, likewise.
+    /// Name of a project: selects organization-scoped pools, and pools that allow the project.
     pub for_project: Option<String>,
     /// The order.
     pub order: AgentPoolOrder,
@@ -451,12 +456,12 @@ pub struct PoolFilter {
 pub enum AgentPoolOrder {
     /// By creation time.
     Age {
-        /// Newest first.
+        /// `true` for newest first.
         backwards: bool,
     },
     /// By name.
     Name {
-        /// Descending.
+        /// `true` for descending.
         backwards: bool,
     },
 }
@@ -470,7 +475,8 @@ impl Default for AgentPoolOrder {
 /// Returns a page of the organization's pools.
 ///
 /// # Errors
-/// `Malformed` when the pools of the page list more than [`MAX_NAMED_RESOURCES`] workspaces and projects.
+/// `Malformed` when the scopes of several pools of the page contain more than [`MAX_NAMED_RESOURCES`] resources in
+/// total.
 pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -486,7 +492,7 @@ pub async fn list(
         (ScopedResourceKind::Projects, "allowed-projects", &wanted.for_project),
     ] {
         let Some(name) = name else { continue };
-        // Names are unique in an organization.
+        // Names are unique in an organization, so at most one resource matches.
         match kind
             .select_visible_where(tx, member, "org_id = $1 AND name_lc = $2", name.to_lowercase().into())
             .await?

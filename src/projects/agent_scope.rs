@@ -23,18 +23,18 @@ pub struct AgentPoolScope {
     pub allowed_workspaces: Vec<String>,
 }
 
-/// A resource that uses a pool, by external id.
+/// A resource that uses or wants to use a pool, by external id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolUser<'u> {
-    /// An organization, as the default of everything in it.
+    /// An organization, whose projects and workspaces inherit the pool.
     Organization,
-    /// A project, as the default of its workspaces. `None` while it is being created.
+    /// A project, whose workspaces inherit the pool. `None` while the project is being created.
     Project(Option<&'u str>),
-    /// A workspace (`None` while it is being created) and its project.
+    /// A workspace and its project. The workspace is `None` while it is being created.
     Workspace(Option<&'u str>, &'u str),
 }
 
-/// A pool with its scope.
+/// A pool with its scope, to check who may use it.
 pub struct UsablePool {
     /// Row id.
     pub id: i64,
@@ -56,8 +56,8 @@ impl AgentPoolScope {
         }
     }
 
-    /// Returns the stored form. The excluded list comes first, so that every id after the name of an allowed
-    /// list is in an allowed list ([`pattern_of_scope_with`] depends on it).
+    /// Returns the JSON text to store. The excluded list comes first: [`pattern_of_scope_with`] takes every id that
+    /// follows the name of an allowed list for an allowed id.
     pub(super) fn text(&self) -> String {
         let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
         let excluded = json!(excluded_workspaces);
@@ -78,7 +78,7 @@ impl AgentPoolScope {
     }
 }
 
-/// Returns the LIKE pattern of stored scopes that contain a resource in an allowed list.
+/// Returns a LIKE pattern for the stored scopes that allow a resource. `list` is the name of the allowed list.
 pub(super) fn pattern_of_scope_with(list: &str, ext_id: &str) -> String {
     format!(r#"%"{list}":[%"{ext_id}"%"#)
 }
@@ -87,14 +87,14 @@ impl UsablePool {
     /// Reads the columns `id, organization_scoped, scope`.
     ///
     /// # Errors
-    /// `Internal` when a column is not what the schema says.
+    /// `Internal` when a column has an unexpected type.
     pub(super) fn read(row: &mut SqlRow) -> WorkResult<Self> {
         let id = row.get()?;
         let organization_scoped = row.get()?;
         Ok(Self { id, organization_scoped, scope: AgentPoolScope::parse(&row.get::<String>()?) })
     }
 
-    /// `true` if a resource may use the pool.
+    /// `true` if `user` may use the pool.
     pub fn admits(&self, user: PoolUser<'_>) -> bool {
         let names = |list: &[String], id: Option<&str>| id.is_some_and(|id| list.iter().any(|one| one == id));
         match user {
@@ -109,10 +109,11 @@ impl UsablePool {
         }
     }
 
-    /// `true` if setting the pool on `user` would make a workspace inherit a pool that excludes it.
+    /// `true` if setting the pool on `user` would make a workspace inherit the pool although the pool excludes the
+    /// workspace.
     ///
-    /// Heirs are excluded workspaces without an execution mode of their own; for an organization, their project
-    /// has none either.
+    /// A workspace inherits from its project if it has no execution mode of its own, and from the organization if its
+    /// project has none either.
     ///
     /// # Errors
     /// Those of the store.
@@ -137,7 +138,7 @@ impl UsablePool {
         Ok(tx.row(&format!("{SELECT_EXCLUDED_HEIR} AND {of_user} LIMIT 1"), &values).await?.is_some())
     }
 
-    /// `true` if a workspace is excluded. An excluded workspace may not inherit the pool either.
+    /// `true` if the pool excludes a workspace, which then may not inherit the pool either.
     pub fn excludes(&self, workspace: Option<&str>) -> bool {
         workspace.is_some_and(|id| self.scope.excluded_workspaces.iter().any(|one| one == id))
     }

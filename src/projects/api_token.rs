@@ -1,7 +1,7 @@
 //! API tokens of users, teams and organizations: creation, lookup, revocation.
 //!
-//! The secret is returned by [`create`] only. Tokens are not cached: a revoked token is rejected by the next
-//! request on any node.
+//! Only [`create`] returns the secret. Tokens are not cached: a revoked token is rejected by the next request on any
+//! node.
 
 use super::attributes::{AttributeReader, AttributeValue};
 use super::caller::{ProjectsCaller, TokenSubject};
@@ -26,21 +26,21 @@ pub enum TokenOwner {
     User(i64),
     /// A team.
     Team(i64),
-    /// An organization, with one token of each kind.
+    /// An organization, which has at most one token of each kind.
     Organization(i64, OrganizationTokenKind),
 }
 
 /// The kinds of organization tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrganizationTokenKind {
-    /// Acts as an owner.
+    /// The token acts as an owner of the organization.
     Standard,
-    /// Has no rights in this API.
+    /// The token has no rights in this API.
     AuditTrails,
 }
 
 impl OrganizationTokenKind {
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -62,18 +62,18 @@ pub struct ApiToken {
     pub team: Option<String>,
     /// The description.
     pub description: Option<String>,
-    /// Type and id of the creator, as documents show them. `None` for a team that is hidden from the caller.
+    /// JSON:API type and id of the creator. `None` if the creator is a team that is hidden from the caller.
     pub created_by: Option<(String, String)>,
     /// Creation time.
     pub created_at: Time,
-    /// Time of the last use, at a resolution of one minute.
+    /// Time of the last recorded use. Uses are recorded at most once a minute.
     pub last_used_at: Option<Time>,
     /// The expiry; `None` for never.
     pub expired_at: Option<Time>,
 }
 
-/// The columns that [`ApiToken::read`] takes. For a creator that is an organization, `o.name` is its present name,
-/// which is its id in documents. `substr` skips the prefix `organizations/`.
+/// The columns that [`ApiToken::read`] takes. If the creator is an organization, `o.name` is its current name, which
+/// the API uses as its id. `substr` skips the prefix `organizations/`.
 pub const COLUMNS: &str =
     "t.id, t.ext_id, t.user_id, t.team_id, t.org_id, t.kind, m.ext_id, t.description, t.created_by,
     o.name, t.created_at, t.last_used_at, t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
@@ -133,7 +133,7 @@ impl ApiTokenRequest {
     }
 }
 
-/// Removes creators that are teams hidden from the member.
+/// Sets `created_by` to `None` for creators that are teams hidden from the member.
 ///
 /// # Errors
 /// Those of the store.
@@ -149,10 +149,10 @@ pub async fn hide_creators(tx: &mut Tx<'_>, member: &Member, tokens: &mut [ApiTo
     Ok(())
 }
 
-/// Creates a token. Returns the row and the secret.
+/// Creates a token. Returns the stored token and its secret text.
 ///
 /// # Errors
-/// `Invalid` when another token of the team has the description.
+/// `Invalid` when another token of the team has the same description.
 pub async fn create(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
@@ -179,8 +179,9 @@ pub async fn create(
     Ok((stored.ok_or_else(ApiRejection::not_found)?, text))
 }
 
-/// Replaces the token of a slot: a team's token without a description, or an organization's token of a kind.
-/// The previous token is deleted. Concurrent replacements are serialized.
+/// Replaces the token in a slot, which holds at most one token. A team has a slot for its token without a description,
+/// an organization has a slot for each kind of token. The previous token is deleted. Concurrent replacements are
+/// serialized.
 ///
 /// # Errors
 /// Those of the store.
@@ -197,7 +198,8 @@ pub async fn replace(
     create(tx, caller, holder, wanted).await
 }
 
-/// Locks the row of the owner until the end of the transaction. Every change of a slot starts with this.
+/// Locks the row of the owner until the end of the transaction. Every change of a slot ([`replace`]) starts with this
+/// lock.
 async fn lock_owner(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
     let (lock, row) = match holder {
         TokenOwner::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
@@ -209,7 +211,7 @@ async fn lock_owner(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
     tx.row(lock, &[row.into()]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Returns the token of a slot, locked until the end of the session after [`Tx::lock_lookups`].
+/// Returns the token in a slot ([`replace`]), locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when there is none.
@@ -218,7 +220,7 @@ pub async fn find_in_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<Api
     lock_and_reload(tx, token).await
 }
 
-/// Revokes the token of a slot.
+/// Revokes the token in a slot ([`replace`]).
 ///
 /// # Errors
 /// `NotFound` when there is none.
@@ -228,7 +230,8 @@ pub async fn delete_in_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<(
     delete(tx, &token).await
 }
 
-/// Locks the token and reads it again, after [`Tx::lock_lookups`]. The owner's row is locked before.
+/// If [`Tx::lock_lookups`] was called, locks the token and reads it again. The owner's row must be locked before the
+/// token.
 async fn lock_and_reload(tx: &mut Tx<'_>, token: ApiToken) -> WorkResult<ApiToken> {
     if !tx.locks_lookups() {
         return Ok(token);
@@ -255,7 +258,7 @@ async fn find_where(tx: &mut Tx<'_>, condition: &str, values: &[SqlValue]) -> Wo
     }
 }
 
-/// Returns a token that the caller may manage, locked until the end of the session after [`Tx::lock_lookups`].
+/// Returns a token that the caller may manage, locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller may not manage it.
@@ -303,11 +306,11 @@ pub async fn list(tx: &mut Tx<'_>, holder: TokenOwner, page: PageRequest) -> Wor
 pub struct TeamTokenFilter {
     /// Part of the team's name, case-insensitive.
     pub q: Option<String>,
-    /// Expiry classes to match, any of them; empty for all.
+    /// A token must match any of these; empty for all tokens.
     pub ends: Vec<ApiTokenExpiry>,
 }
 
-/// The expiry of a token, relative to now.
+/// A filter by the expiry of a token, relative to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiTokenExpiry {
     /// Not expired.
@@ -321,7 +324,7 @@ pub enum ApiTokenExpiry {
 }
 
 impl ApiTokenExpiry {
-    /// Parses the value of the query parameter.
+    /// Parses one value of the query parameter. `None` if it is invalid.
     pub fn of(word: &str) -> Option<Self> {
         Some(match word {
             "active" => Self::Active,
@@ -348,7 +351,7 @@ impl ApiTokenExpiry {
     }
 }
 
-/// Returns a page of the tokens of the teams that the member may manage, newest first.
+/// Returns a page of the tokens of all teams that the member may manage, newest first.
 ///
 /// # Errors
 /// `NotFound` when the member may not manage teams.
@@ -388,7 +391,7 @@ pub async fn delete(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<()> {
     ApiRejection::not_found_unless(remove(tx, token).await?)
 }
 
-/// Revokes all of these tokens of teams of the member's organization, or none.
+/// Revokes these team tokens of the member's organization, all of them or none.
 ///
 /// # Errors
 /// `NotFound` when a token is absent, belongs to no team of the organization, or is not manageable by the caller.

@@ -8,10 +8,10 @@ use super::rejection::{Fault, Faults, WorkResult};
 use crate::clock::Time;
 use crate::error::Kind;
 
-/// The value of a member of a JSON object.
+/// The value of a field of a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeValue<T> {
-    /// Absent: unchanged by an update, the default of a create.
+    /// Absent: an update keeps the stored value, a create uses the default.
     Absent,
     /// Null.
     Null,
@@ -30,12 +30,12 @@ impl<T> AttributeValue<T> {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
 
-    /// `true` if the member is present, even if null.
+    /// `true` if the field is present, even if null.
     pub fn is_given(&self) -> bool {
         !matches!(self, Self::Absent)
     }
 
-    /// Returns the value after an update of `stored`.
+    /// Returns the value to store after an update: `stored` if the field is absent, `None` if it is null.
     pub fn or_stored(self, stored: Option<T>) -> Option<T> {
         match self {
             Self::Absent => stored,
@@ -52,7 +52,7 @@ pub struct AttributeReader<'a> {
 }
 
 impl<'a> AttributeReader<'a> {
-    /// Creates a reader of `members`.
+    /// Creates a reader of the fields of `attributes` of a request.
     pub fn new(members: &'a Map<String, Value>) -> Self {
         Self { members, faults: Faults::default() }
     }
@@ -91,7 +91,7 @@ impl<'a> AttributeReader<'a> {
         }
     }
 
-    /// Reads the name of a resource, which must not be blank, and not be absent if `required`. A rejected name is
+    /// Reads the name of a resource. The name must not be blank, and must be present if `required`. A rejected name is
     /// returned as absent.
     pub fn name(&mut self, required: bool) -> AttributeValue<String> {
         let name = self.text("name");
@@ -152,7 +152,7 @@ impl<'a> AttributeReader<'a> {
         }
     }
 
-    /// Reads an RFC 3339 time that is stored without loss of precision (microseconds).
+    /// Reads an RFC 3339 time. Times more precise than microseconds, the precision of the store, are rejected.
     pub fn time(&mut self, name: &str) -> AttributeValue<Time> {
         let time = self.read(name, "a time of the form 2030-01-02T03:04:05Z", |value| {
             crate::clock::parse_rfc3339("", value.as_str()?).ok()
@@ -166,7 +166,7 @@ impl<'a> AttributeReader<'a> {
         time
     }
 
-    /// Adds a fault of an attribute.
+    /// Adds a fault at the attribute `name`.
     pub fn fault(&mut self, name: &str, detail: impl Into<std::borrow::Cow<'static, str>>) {
         self.faults.push(Fault::attribute(name, detail));
     }

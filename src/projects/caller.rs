@@ -35,7 +35,7 @@ pub enum TokenSubject {
         id: i64,
         /// External id.
         ext_id: String,
-        /// `true` for the kind `audit-trails`, which has no access to this API.
+        /// `true` for a token of the kind `audit-trails`, which has no access to this API.
         audit: bool,
     },
 }
@@ -57,13 +57,14 @@ const SELECT_TOKEN_BY_LOOKUP: &str =
     LEFT JOIN users u ON u.id = t.user_id LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.lookup = $1 AND o.ended_at IS NULL";
 
-/// Finds a token that is still valid, by the row id that [`SELECT_TOKEN_BY_LOOKUP`] returned.
+/// Selects the expiry of a token by the row id that [`SELECT_TOKEN_BY_LOOKUP`] returned. Finds no row if the token, its
+/// team or its organization was deleted.
 const SELECT_VALID_TOKEN: &str = "SELECT t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.id = $1 AND o.ended_at IS NULL";
 
 impl ProjectsCaller {
-    /// Returns the reference that rows store for their creator: `users/user-…`, `teams/team-…` or
-    /// `organizations/org-…`. Rows keep it after the subject is deleted.
+    /// Returns the reference to this caller that rows store as their creator: `users/user-…`, `teams/team-…` or
+    /// `organizations/org-…`. Rows keep the reference after the user, team or organization is deleted.
     pub fn reference(&self) -> String {
         match &self.subject {
             TokenSubject::User { ext_id, .. } => format!("users/{ext_id}"),
@@ -83,8 +84,8 @@ impl ProjectsCaller {
     /// Returns the caller of a presented token.
     ///
     /// # Errors
-    /// `Unauthenticated`, always with the same text, when the token is malformed, unknown or expired, or its
-    /// seal is invalid.
+    /// `Unauthenticated`, always with the same text, when the token is malformed, unknown or expired, or its seal (a
+    /// MAC over the stored row) is invalid.
     pub async fn identify(tx: &mut Tx<'_>, presented: &str) -> WorkResult<Self> {
         let (lookup, hash) = token::split(presented).ok_or_else(unauthenticated)?;
         let mut row = tx.row(SELECT_TOKEN_BY_LOOKUP, &[lookup[..].into()]).await?.ok_or_else(unauthenticated)?;

@@ -1,7 +1,7 @@
 //! Prevents privilege escalation through teams.
 //!
-//! A member who creates a team's tokens, changes its members or grants it access could act as the team. These actions
-//! are therefore limited to teams and access within the member's own rights, in the organization
+//! A member who creates a team's tokens, changes its members or grants it access could act as the team. A member may
+//! therefore do so only if the member has all rights that the team has or gets: in the organization
 //! ([`team::access`](super::team::access)), on projects and on workspaces. Owners have all rights. Revoking access
 //! needs no such rights.
 
@@ -16,11 +16,12 @@ use super::team::Team;
 use super::tx::Tx;
 use super::workspace;
 
-/// Maximum number of grants on projects and workspaces that one request compares. It bounds the time that other
-/// changes wait. Owners, members who manage all projects, and members of the team need no comparison.
+/// Maximum number of grants on projects and workspaces that one request compares. The limit bounds the time that
+/// concurrent changes wait for the request. Owners, members who manage all projects, and members of the team need no
+/// comparison.
 const MAX_COMPARED_GRANTS: i64 = 1000;
 
-/// Rejects actions on behalf of a team that has rights which the member lacks.
+/// Rejects an action of the member on a team that has a right which the member lacks.
 ///
 /// # Errors
 /// `Forbidden`.
@@ -31,7 +32,7 @@ pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team)
     Err(ApiRejection::forbidden("the team has rights that you lack; managing it requires all of its rights").into())
 }
 
-/// Returns the row ids of the teams that have no right which the member lacks.
+/// Returns the row ids of the teams that have no right beyond the member's own rights.
 ///
 /// # Errors
 /// Those of the store.
@@ -82,7 +83,7 @@ pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]
     Ok(covered)
 }
 
-/// Returns the access of the member's teams to projects, united by project row id.
+/// Returns the access of the member's teams to projects: the union for each project, by project row id.
 async fn load_member_extents(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -109,7 +110,8 @@ fn parse_extent(level: &str, custom: Option<String>) -> ProjectAccessExtent {
     ProjectAccessExtent::stored(level, custom.as_deref())
 }
 
-/// Rejects access to a project beyond the member's own. Access that the team has `before` may stay.
+/// Rejects granting a team access to a project (`given`) that neither the member has nor the team has already
+/// (`before`).
 ///
 /// # Errors
 /// `Forbidden`.

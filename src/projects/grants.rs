@@ -1,7 +1,7 @@
 //! Rights on single projects that the member's teams were granted. The rights of all teams are united.
 //!
-//! Lists load all grants ([`load_all`]) unless there are too many. Other requests load those on known projects
-//! ([`load_for_projects`]).
+//! Lists load all grants ([`load_all`]) unless there are too many. Other requests load the grants on the projects that
+//! they need ([`load_for_projects`]).
 
 use super::member::Member;
 use super::rejection::{WorkError, WorkResult};
@@ -13,12 +13,12 @@ use crate::sql::{SqlError, SqlValue};
 /// Maximum number of grants that [`load_all`] loads.
 const MAX_LOADED_GRANTS: usize = 10_000;
 
-/// Rights by project row id, sorted, without duplicates.
+/// Pairs of a project's row id and the rights on the project, sorted by row id, without duplicates.
 #[derive(Debug, Default)]
 pub struct ProjectGrants(Vec<(i64, ProjectRights)>);
 
 impl ProjectGrants {
-    /// Unites the rights on each project.
+    /// Creates the sorted form. The rights of several grants on one project are united.
     fn union(mut grants: Vec<(i64, ProjectRights)>) -> Self {
         // The stable sort detects presorted runs; the grants of one team are sorted already.
         grants.sort_by_key(|(project, _)| *project);
@@ -32,7 +32,7 @@ impl ProjectGrants {
         Self(grants)
     }
 
-    /// Adds one grant.
+    /// Adds one grant. Rights on a project that is already present are united.
     #[must_use]
     pub fn and(mut self, project: i64, rights: ProjectRights) -> Self {
         self.0.push((project, rights));
@@ -51,9 +51,10 @@ impl ProjectGrants {
     }
 }
 
-/// Returns the condition that grant `a` is on a project of the organization in parameter `org`. A deleted project is
-/// moved to another organization until its rows are removed. The per-grant lookup runs only while an ended
-/// organization exists, because a join with the projects costs many times as much as reading the grants.
+/// Returns an SQL condition on `team_project_access a`: its project exists in the organization whose row id is
+/// parameter `org`. A deleted project belongs to an ended (deleted) organization until its rows are removed. The
+/// project of each grant is looked up only while an ended organization exists, because the lookups cost many times as
+/// much as reading the grants.
 pub(super) fn on_existing_project(org: &str) -> String {
     format!(
         "(NOT EXISTS (SELECT 1 FROM organizations WHERE ended_at IS NOT NULL)
@@ -61,7 +62,7 @@ pub(super) fn on_existing_project(org: &str) -> String {
     )
 }
 
-/// Returns the grants of the member's teams, or `None` for more than `MAX_LOADED_GRANTS`.
+/// Returns the grants of the member's teams, or `None` if there are more than `MAX_LOADED_GRANTS`.
 ///
 /// # Errors
 /// Those of the store.
@@ -69,8 +70,8 @@ pub async fn load_all(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Option<Pro
     if member.teams.is_empty() {
         return Ok(Some(ProjectGrants::default()));
     }
-    // One aggregated text, because transferring a row per grant takes longer than finding it. The order is that of
-    // the index, so that the planner uses it.
+    // The grants are aggregated into one text, because transferring a row per grant takes longer than finding the rows.
+    // They are ordered like the index, so that the planner uses the index.
     let sql = format!(
         "SELECT string_agg(project_id || ' ' || perm_bits, ',') FROM
         (SELECT a.project_id, a.perm_bits FROM team_project_access a WHERE a.team_id = ANY($1) AND {}
@@ -95,7 +96,7 @@ fn malformed_grants() -> WorkError {
     SqlError::Engine(Error::internal("malformed aggregate of grants")).into()
 }
 
-/// Returns the grants of the member's teams on these projects. Owners need no grants.
+/// Returns the grants of the member's teams on these projects. For owners, who need no grants, the result is empty.
 ///
 /// # Errors
 /// Those of the store.

@@ -1,7 +1,7 @@
 //! The last use of tokens, and the activation of invited users.
 //!
-//! Uses are recorded in a session of their own, at most once a minute per token and node. The first request of
-//! an invited user activates its memberships.
+//! A use is recorded in a separate store session, at most once a minute per token and node. The first request of an
+//! invited user activates the user's memberships.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,12 +13,13 @@ use crate::clock::Time;
 use crate::projects::rejection::WorkResult;
 use crate::sql::SqlValue;
 
-/// Minimum interval between two records of one token.
+/// Minimum interval between two recorded uses of one token.
 const MIN_RECORD_INTERVAL: Duration = Duration::from_secs(60);
-/// Number of entries at which outdated ones are removed.
+/// Number of tokens in memory at which those without a use in the last minute are removed.
 const PRUNE_THRESHOLD: usize = 10_000;
 
-/// The times at which this node last recorded uses of tokens. Of several concurrent requests, only one records a use.
+/// The time of the last recorded use of each token on this node. Of several concurrent requests with a token, only one
+/// records the use.
 #[derive(Clone, Default)]
 pub struct RecentTokenUses(Arc<Mutex<HashMap<i64, Time>>>);
 
@@ -46,7 +47,7 @@ impl RecentTokenUses {
     }
 }
 
-/// Stores that a caller's token is in use.
+/// Stores the time of the last use of a caller's token. Activates the user's memberships on the first use.
 ///
 /// # Errors
 /// Those of the store.

@@ -1,4 +1,4 @@
-//! Membership: the rights of a caller in an organization, united over the caller's teams.
+//! Membership: the rights of a caller in an organization, which are the union of the rights of the caller's teams.
 //!
 //! To callers who are not members, an organization looks as if it did not exist.
 
@@ -16,7 +16,7 @@ use crate::sql::SqlValue;
 pub struct Member {
     /// `true` if the caller is an owner, who has all rights.
     pub owner: bool,
-    /// The united organization-wide rights of the caller's teams.
+    /// The union of the organization-wide rights of the caller's teams.
     pub rights: OrganizationRights,
     /// Row ids of the caller's teams.
     pub teams: Vec<i64>,
@@ -35,7 +35,8 @@ impl Member {
         self.rights |= if is_owners { OrganizationRights::ALL } else { OrganizationRights::from_bits(access) };
     }
 
-    /// Returns the rights on a project. `of_teams` are the grants of the caller's teams on that project.
+    /// Returns the caller's rights on a project. `of_teams` are the rights on it that were granted to the caller's
+    /// teams.
     pub fn rights_on_project(&self, is_default: bool, of_teams: ProjectRights) -> ProjectRights {
         let on_default = if is_default { self.rights.on_default_project() } else { ProjectRights::NONE };
         of_teams | self.rights.on_projects() | on_default
@@ -53,8 +54,8 @@ impl Member {
 /// Returns the caller's membership in an organization, found by its name in any case.
 ///
 /// # Errors
-/// `NotFound` when the organization is absent or the caller is not a member. `Unauthenticated` for a user token if
-/// the organization has disabled those.
+/// `NotFound` when the organization is absent or the caller is not a member. `Unauthenticated` for a user token if the
+/// organization has disabled user tokens.
 pub async fn find_by_organization_name(tx: &mut Tx<'_>, caller: &ProjectsCaller, name: &str) -> WorkResult<Member> {
     find_by_column(tx, caller, "o.name_lc", name.to_lowercase().into()).await
 }
@@ -86,7 +87,8 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
         }
         TokenSubject::Team { .. } => return Err(ApiRejection::not_found().into()),
         TokenSubject::User { id, .. } => {
-            // One row per team, or one without a team. A deleted team also yields a row without a team.
+            // Yields one row per team, or one row with a null team for a member without teams. A deleted team also
+            // yields a null.
             let teams = "SELECT t.id, t.is_owners, t.org_access FROM organization_memberships m
                 LEFT JOIN team_memberships x ON x.user_id = m.user_id AND x.org_id = m.org_id
                 LEFT JOIN teams t ON t.id = x.team_id AND t.org_id = m.org_id
@@ -153,8 +155,8 @@ pub struct OrganizationFilter {
     pub email: Option<String>,
 }
 
-/// Returns a page of the caller's organizations, newest first. With a user token, organizations that have disabled
-/// those are omitted.
+/// Returns a page of the caller's organizations, newest first. For a user token, organizations that have disabled user
+/// tokens are omitted.
 ///
 /// # Errors
 /// Those of the store.

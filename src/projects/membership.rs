@@ -29,7 +29,7 @@ pub enum MembershipStatus {
 }
 
 impl MembershipStatus {
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -38,7 +38,7 @@ impl MembershipStatus {
     }
 }
 
-/// A membership as stored, with the teams that the caller sees.
+/// A membership as stored, with those teams of the user that the caller sees.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Row id.
@@ -72,11 +72,12 @@ impl Membership {
     }
 }
 
-/// Maximum number of team memberships in one response for several members. Each costs as much as a small document.
+/// Maximum number of team memberships in one response for several members. Each takes as much memory and time as a
+/// small resource.
 const MAX_TEAM_MEMBERSHIPS: usize = 20_000;
 
-/// Returns the memberships in the order of `ids`. The users' teams are included if `by` is the query parameter that
-/// limits the number of memberships, to name it in a fault.
+/// Returns the memberships in the order of `ids`. With `Some(by)`, the users' teams are included; `by` is the query
+/// parameter that a fault about too many teams names.
 ///
 /// # Errors
 /// `Malformed` when several members are in more than `MAX_TEAM_MEMBERSHIPS` teams in total.
@@ -109,7 +110,7 @@ async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> WorkResult<M
     load_by_rows(tx, member, &[row], Some("page[size]")).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Returns the teams of users in the member's organization that the member sees, by user row id.
+/// Returns the teams of users by user row id: only teams of the member's organization that the member sees.
 async fn load_visible_teams(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -121,7 +122,7 @@ async fn load_visible_teams(
     filter.and("x.user_id = ANY({})", users);
     filter.and("x.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
-    // The limit applies before sorting.
+    // The inner query applies the limit before the outer one sorts, so that an excessive number of rows is not sorted.
     let condition = filter.text().to_owned();
     let limit = filter.parameter(max as i64 + 1);
     let sql = format!(
@@ -170,7 +171,7 @@ pub struct MembershipFilter {
     pub q: Option<String>,
     /// Row id of a team that the user is in.
     pub team: Option<i64>,
-    /// Sort by status instead of age: `false` puts active memberships first, `true` invited ones.
+    /// Sort by status instead of age: `Some(false)` puts active memberships first, `Some(true)` invited ones.
     pub by_status: Option<bool>,
 }
 
@@ -263,8 +264,8 @@ pub async fn list_own(
     Ok(ResultPage { items, matching })
 }
 
-/// Returns a membership and the caller's own membership in the organization. It is locked until the end of the
-/// session after [`Tx::lock_lookups`].
+/// Returns the membership with this id and the caller's own membership in the organization. The former is locked until
+/// the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member.
@@ -360,7 +361,8 @@ pub async fn delete(
         return Err(ApiRejection::not_found().into());
     }
     let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
-    // The user may have become a member again, with another row.
+    // If the row is gone, the user must not be removed from teams: the user may have become a member again, with a new
+    // row.
     ApiRejection::not_found_unless(gone > 0)?;
     members::remove_everywhere(tx, member.organization.id, user).await
 }

@@ -1,10 +1,10 @@
 //! Execution modes: attributes, inheritance, and validation, for organizations, projects and workspaces.
 //!
-//! All levels use the same rules ([`read`]) and differ in attribute names ([`ModeLevel`]). A mode and its agent pool
-//! are always inherited as a pair.
+//! The levels organization, project and workspace use the same rules ([`read`]) and differ in attribute names
+//! ([`ModeLevel`]). A mode and its agent pool are always inherited as a pair.
 //!
-//! Clients write documents back as they read them. Inherited values next to `setting-overwrites` of `false` are
-//! ignored, and a value that repeats the present one changes nothing.
+//! Clients send back the attributes that they have read. A mode and pool next to `setting-overwrites` of `false` are
+//! therefore ignored as inherited values, and a value that equals the current one changes nothing.
 
 use super::agent_scope::{self, PoolUser};
 use super::attributes::{AttributeReader, AttributeValue, display_name};
@@ -22,10 +22,11 @@ pub struct ExecutionMode {
 
 const MODE_NAMES: [&str; 3] = ["remote", "local", "agent"];
 
-/// The attribute names and features of one level.
+/// The attribute names and features of one level: organization, project or workspace.
 pub struct ModeLevel {
     mode: &'static str,
-    /// The name of the pool, in `setting-overwrites` and in messages.
+    /// The name of the attribute or relationship for the pool, without the suffix `-id`. Also used in
+    /// `setting-overwrites`.
     pool: &'static str,
     /// `true` if an attribute names the pool, `false` if a relationship does.
     by_attribute: bool,
@@ -86,22 +87,23 @@ impl ModeLevel {
     }
 }
 
-/// The present modes of a level; both are `None` on a create.
+/// The modes before the request; both are `None` on a create.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CurrentModes<'m> {
-    /// The level's own mode.
+    /// The own mode of the resource; `None` if it inherits.
     pub own: Option<&'m ExecutionMode>,
-    /// The effective mode, own or inherited, which documents show.
+    /// The effective mode, own or inherited, which responses show.
     pub shown: Option<&'m ExecutionMode>,
 }
 
 struct RequestedPool {
     given: AttributeValue<String>,
-    /// Named by the relationship at a level that uses an attribute. It counts only for a mode that needs a pool.
+    /// The pool in the relationship, at a level that has a pool attribute. It is used only if the mode needs a pool and
+    /// the attribute is absent.
     related: Option<String>,
 }
 
-/// Reads the mode of a request. `related` is the relationship to the pool.
+/// Reads the mode of a request. `related` is the id of the pool in the relationship.
 pub fn read(
     attributes: &mut AttributeReader<'_>,
     level: &ModeLevel,
@@ -123,8 +125,8 @@ pub fn read(
     })
 }
 
-/// Reads the mode from either attribute; null means absent. If the two contradict each other, the one that differs
-/// from the shown mode counts.
+/// Reads the mode from its attribute or from the older attribute `operations`; null means absent. If the two contradict
+/// each other, the one that differs from the shown mode counts.
 fn read_mode(
     attributes: &mut AttributeReader<'_>,
     level: &ModeLevel,
@@ -209,8 +211,8 @@ fn decide(
 }
 
 impl ModeChange {
-    /// Returns the columns to store, or `None` for no change. Adds a fault if the pool is not of the organization, or
-    /// not usable by `user` and not the `stored` one.
+    /// Returns the columns to store, or `None` for no change. Adds a fault if the pool is not in the organization. A
+    /// pool other than the `stored` one must also be usable by `user`.
     ///
     /// # Errors
     /// Those of the store.
@@ -244,10 +246,10 @@ impl ModeChange {
     }
 }
 
-/// The fault for a pool that excludes a workspace which would inherit it.
+/// The text of the fault for a pool that excludes a workspace which would inherit the pool.
 pub(super) const EXCLUDES_INHERITING_WORKSPACE: &str = "must not exclude a workspace that would inherit it";
 
-/// Returns the fault for a pool whose scope does not include its user.
+/// Returns the text of the fault for a pool whose scope does not include `user`.
 pub(super) fn out_of_scope(user: PoolUser<'_>) -> &'static str {
     match user {
         PoolUser::Organization => "must be scoped to the organization",

@@ -1,7 +1,7 @@
 //! Organizations, which own all other resources.
 //!
-//! [`change`] validates their attributes, [`settings`] has the attributes without effect, and [`removal`] removes
-//! deleted ones. [`member`](super::member) has the rights of a caller.
+//! [`change`] validates their attributes, [`settings`] has the attributes that have no effect, and [`removal`] removes
+//! deleted organizations. [`member`](super::member) has the rights of a caller.
 
 pub mod change;
 pub mod removal;
@@ -23,7 +23,7 @@ use crate::sql::{SqlRow, SqlValue};
 pub struct Organization {
     /// Row id.
     pub id: i64,
-    /// External id. Documents use the name as their id.
+    /// External id. The API uses the name as the id instead.
     pub ext_id: String,
     /// The name, in its original case.
     pub name: String,
@@ -33,9 +33,9 @@ pub struct Organization {
     pub mode: ExecutionMode,
     /// `true` if user tokens are accepted in this organization.
     pub user_tokens_enabled: bool,
-    /// `true` if administrators of a workspace may delete it even if it holds state.
+    /// `true` if administrators of a workspace may delete the workspace even if it holds state.
     pub allow_force_delete: bool,
-    /// The attributes without effect, as a JSON object.
+    /// The attributes that are stored but have no effect ([`settings`]), as a JSON object.
     pub settings: String,
     /// Number of projects.
     pub projects: i64,
@@ -45,7 +45,7 @@ pub struct Organization {
     pub created_at: Time,
 }
 
-/// The columns that [`Organization::read`] takes, from `organizations o` with its pool `a`.
+/// The columns that [`Organization::read`] takes, from `organizations o` and its default agent pool `a`.
 const COLUMNS: &str = "o.id, o.ext_id, o.name, o.email, o.execution_mode, a.ext_id, o.user_tokens_enabled,
     o.allow_force_delete, o.settings, o.project_count, o.workspace_count, o.created_at
     FROM organizations o LEFT JOIN agent_pools a ON a.id = o.agent_pool_id";
@@ -70,7 +70,7 @@ impl Organization {
     }
 
     /// Returns the organization with this column value, without checking the caller's rights. It is locked until the
-    /// end of the session after [`Tx::lock_lookups_and_organization`].
+    /// end of the session if [`Tx::lock_lookups_and_organization`] was called.
     ///
     /// # Errors
     /// `NotFound` when it is absent.
@@ -166,15 +166,15 @@ pub async fn find_default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> 
     Ok(projects)
 }
 
-/// Deletes an organization. It and its resources are invisible from now on and its name is free. Users remain.
-/// [`removal`] removes the rows.
+/// Deletes an organization: marks it as ended. From then on it and its resources are invisible and its name is free.
+/// Users remain. [`removal`] removes the rows later.
 ///
 /// # Errors
 /// `NotFound` when it is already deleted.
 pub async fn delete(tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
     lock(tx, id).await?;
-    // Names contain no slash, so this key is never that of another organization. Agent pools are deleted before the
-    // organization, so the reference must be cleared.
+    // The new `name_lc` frees the name. Names contain no slash, so no other organization has it. The removal deletes
+    // agent pools before the organization, so the reference to the default pool must be cleared.
     let end = "UPDATE organizations SET ended_at = $1, name_lc = '/' || ext_id, execution_mode = 'remote',
         agent_pool_id = NULL WHERE id = $2";
     tx.execute(end, &[tx.now.into(), id.into()]).await?;

@@ -11,7 +11,7 @@ use super::workspace;
 pub struct OrganizationTag {
     /// The name.
     pub name: String,
-    /// Number of workspaces with the tag that the member sees.
+    /// Number of workspaces with the tag, counting only workspaces that the member sees.
     pub workspaces: i64,
 }
 
@@ -20,7 +20,7 @@ pub struct OrganizationTag {
 pub struct OrganizationTagFilter {
     /// Part of the name, case-insensitive.
     pub q: Option<String>,
-    /// External id of a workspace whose tags are excluded.
+    /// External id of a workspace. The tags of this workspace are excluded from the list.
     pub not_of: Option<String>,
 }
 

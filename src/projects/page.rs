@@ -1,7 +1,7 @@
 //! Pagination and filters of lists.
 //!
-//! A page closer to the end is read from the end in reverse order, so that the cost of a page grows with its distance
-//! from the nearer end.
+//! A page in the second half of a list is read from the end in reverse order, so that the cost of a page grows with its
+//! distance from the nearer end.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use super::rejection::WorkResult;
 use super::tx::Tx;
 use crate::sql::{SqlRow, SqlValue};
 
-/// Rows up to this offset are skipped from the beginning without comparing both ends. Skipping few rows is cheap, and
-/// pages near the beginning are the usual case.
+/// A page up to this offset is always read from the beginning, even if it is nearer to the end. Skipping few rows is
+/// cheap, and pages near the beginning are the usual case.
 const FORWARD_SCAN_ROWS: i64 = 1000;
 
 /// The page that a request selects.
@@ -29,7 +29,7 @@ impl PageRequest {
     }
 }
 
-/// The rows of a list.
+/// The SQL source of the rows of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct ListSource {
     /// The id column, such as `t.id`.
@@ -38,12 +38,12 @@ pub struct ListSource {
     pub from: &'static str,
 }
 
-/// The order of a list.
+/// The SQL order of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct ListOrder {
     /// The column, with its table alias. Its values must be unique within the list, so that the order is stable.
     pub column: &'static str,
-    /// Largest value first.
+    /// `true` for the largest value first.
     pub descending: bool,
 }
 
@@ -63,7 +63,7 @@ impl PageRequest {
         all[from..].iter().take(size).cloned().collect()
     }
 
-    /// Returns the range of the page in a list of `matching` rows, or `None` if it is empty.
+    /// Returns the rows of the page in a list of `matching` rows, or `None` if the page is empty.
     fn span(self, matching: i64) -> Option<RowRange> {
         let offset = self.offset();
         let left = matching.saturating_sub(self.offset());
@@ -78,7 +78,8 @@ impl PageRequest {
     }
 }
 
-/// Returns the ids of a page and the number of matching rows. An incomplete first page needs no count query.
+/// Returns the ids of a page and the number of matching rows. If the first page is not full, it contains all rows, so
+/// no query counts them.
 ///
 /// # Errors
 /// Those of the store.
@@ -109,8 +110,7 @@ pub async fn count(tx: &mut Tx<'_>, source: ListSource, filter: &Filter) -> Work
     Ok(tx.one(&sql, &filter.values).await?.get()?)
 }
 
-/// Returns the rows of `sql`, whose only parameter is `find_ids`, in the order of `find_ids`. Without ids, runs no
-/// query.
+/// Returns the rows of `sql`, whose only parameter is `ids`, in the order of `ids`. Runs no query if `ids` is empty.
 ///
 /// # Errors
 /// Those of the store.
@@ -127,7 +127,7 @@ pub async fn load_in_order<T>(
     query_in_order(tx, sql, ids, &[ids.to_vec().into()], read, id).await
 }
 
-/// As [`load_in_order`], with the row id of an organization as the second parameter of `sql`.
+/// Like [`load_in_order`], but `sql` has a second parameter: the row id of an organization.
 ///
 /// # Errors
 /// Those of the store.
@@ -215,14 +215,14 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Creates a filter with one condition. `{}` is replaced by its parameter.
+    /// Creates a filter with one condition, in which `{}` stands for `value`.
     pub fn new(condition: &str, value: impl Into<SqlValue>) -> Self {
         let mut filter = Self { text: String::new(), values: Vec::new() };
         filter.and(condition, value);
         filter
     }
 
-    /// Adds a condition. `{}` is replaced by its parameter.
+    /// Adds a condition, in which `{}` stands for `value`.
     pub fn and(&mut self, condition: &str, value: impl Into<SqlValue>) {
         let placeholder = self.parameter(value);
         self.and_sql(&condition.replace("{}", &placeholder));
@@ -236,8 +236,8 @@ impl Filter {
         self.text.push_str(condition);
     }
 
-    /// Prevents the use of an index on `column`, for queries that also select few rows by id. The embedded engine
-    /// would otherwise scan all rows with the column's value.
+    /// Prevents the use of an index on `column` in a query that also selects a few rows by id. The embedded engine
+    /// would otherwise prefer that index and scan all rows with the column's value.
     pub fn avoid_index(&mut self, column: &str) {
         self.text = self.text.replace(&format!("{column} = "), &format!("+{column} = "));
     }
@@ -254,8 +254,8 @@ impl Filter {
     }
 }
 
-/// Maximum length of a LIKE pattern, in characters, which engines limit. Stored texts are shorter, so cutting the
-/// pattern does not change the result.
+/// Maximum length of a LIKE pattern, in characters. Longer texts are cut, because database engines limit the length.
+/// Stored texts are shorter, so neither the full nor the cut pattern matches any.
 const MAX_PATTERN_CHARS: usize = 1000;
 
 /// Returns a pattern for LIKE … ESCAPE '\' that finds `text` anywhere, case-insensitive.

@@ -1,6 +1,6 @@
 //! Projects: creation, lookup, change and deletion.
 //!
-//! `fields` validates attributes, `list` has the lists, `moves` moves workspaces between projects.
+//! Module `fields` validates attributes, `list` has the lists, `moves` moves workspaces between projects.
 
 mod fields;
 mod list;
@@ -34,7 +34,7 @@ pub struct Project {
     pub name: String,
     /// The description.
     pub description: Option<String>,
-    /// The inactivity after which its workspaces destroy their resources, such as `14d` or `24h`.
+    /// The time of inactivity after which resources of the project's workspaces are destroyed, such as `14d` or `24h`.
     pub auto_destroy: Option<String>,
     /// Its own execution mode; `None` to inherit that of the organization.
     pub own_mode: Option<ExecutionMode>,
@@ -147,7 +147,8 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: P
 /// Checks that the member may create projects.
 ///
 /// # Errors
-/// `Forbidden`, because known clients react to 404 by placing the contents of the project elsewhere.
+/// `Forbidden` when the member may not. It is not `NotFound`, because known clients react to 404 by placing the
+/// contents of the project elsewhere.
 pub fn require_may_create(member: &Member) -> WorkResult<()> {
     if member.owner || member.rights.has(Flag::ManageProjects) {
         return Ok(());
@@ -156,7 +157,7 @@ pub fn require_may_create(member: &Member) -> WorkResult<()> {
 }
 
 /// Returns a project on which the caller has `needed`, and the caller's membership in its organization. The project's
-/// row is locked until the end of the session after [`Tx::lock_lookups`], including its counters.
+/// row, with its counters, is locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted.
@@ -217,7 +218,8 @@ async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> WorkResult<P
     Ok(found.ok_or_else(ApiRejection::not_found)?)
 }
 
-/// Returns the projects in the order of `rows`, with the member's rights on each, which may be none.
+/// Returns the projects in the order of `rows`, with the member's rights on each. Projects without any rights are
+/// included.
 ///
 /// # Errors
 /// Those of the store.
@@ -232,7 +234,8 @@ async fn load_with_grants(
     rows: &[i64],
     granted: &ProjectGrants,
 ) -> WorkResult<Vec<Project>> {
-    // Excludes projects deleted since, which are in an ended organization.
+    // The condition on the organization excludes projects that were deleted meanwhile: they belong to an ended
+    // (deleted) organization.
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1) AND +p.org_id = $2");
     let read = |row: &mut SqlRow| {
         let mut project = Project::read(row)?;
@@ -242,14 +245,14 @@ async fn load_with_grants(
     page::load_in_order_with_organization(tx, &sql, rows, member.organization.id, read, |project| project.id).await
 }
 
-/// Deletes an empty project that is not the default one, with its tags and team access. With many access rows it
-/// becomes invisible immediately and [`removal`] removes the rows later.
+/// Deletes an empty project that is not the default one, with its tags and team access. A project with many access rows
+/// becomes invisible immediately, and [`removal`] removes the rows later.
 ///
 /// `may_empty` is `true` if the member may delete the project's workspaces.
 ///
 /// # Errors
-/// `Invalid` when it contains workspaces, `Forbidden` when the member may not delete those either; `Conflict` for the
-/// default project; `NotFound` when it was deleted concurrently.
+/// `Invalid` when it contains workspaces, or `Forbidden` if the member may not delete them; `Conflict` for the default
+/// project; `NotFound` when it was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_empty: bool) -> WorkResult<()> {
     let (row, org_id): (SqlValue, SqlValue) = (project.id.into(), member.organization.id.into());
     // Locks the organization before the project, as all sessions do.

@@ -1,6 +1,7 @@
-//! The access of a team to a project: a level or single keys ([`keys`]), and comparison of access ([`extent`]).
+//! The access of a team to a project: a level such as `read`, or individual values of access keys ([`keys`]) such as
+//! `runs`. Module [`extent`] compares access.
 //!
-//! [`team_access`](super::team_access) stores it and checks changes.
+//! [`team_access`](super::team_access) stores the access and checks changes.
 
 pub mod extent;
 pub mod keys;
@@ -10,7 +11,7 @@ pub mod keys;
 pub enum ProjectAccessLevel {
     /// See the project and read its workspaces.
     Read,
-    /// Execute runs in its workspaces.
+    /// Execute runs in the project's workspaces.
     Write,
     /// Create and administer workspaces.
     Maintain,
@@ -20,7 +21,7 @@ pub enum ProjectAccessLevel {
     Custom,
 }
 
-/// The levels, in the order of the columns in the table of keys.
+/// The levels, in the order of the values in each row of `keys::PROJECT_KEYS`.
 const LEVELS: [(&str, ProjectAccessLevel); 5] = [
     ("read", ProjectAccessLevel::Read),
     ("write", ProjectAccessLevel::Write),
@@ -35,7 +36,7 @@ impl ProjectAccessLevel {
         LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
     }
 
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         LEVELS[self.column()].0
     }

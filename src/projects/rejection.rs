@@ -18,16 +18,16 @@ pub enum FaultSource {
 /// One problem of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The title, if it differs from that of the kind.
+    /// The title, if it differs from the default title of the kind.
     pub title: Option<&'static str>,
-    /// The text: field, problem, rule.
+    /// The text, which names the field, the problem and the rule.
     pub detail: Cow<'static, str>,
     /// The position, if the fault has one.
     pub source: Option<FaultSource>,
 }
 
 impl Fault {
-    /// Creates a fault of an attribute, named in its hyphenated form.
+    /// Creates a fault at an attribute. `name` has the hyphenated form of the request.
     pub fn attribute(name: &str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::at(format!("/data/attributes/{name}"), detail)
     }
@@ -71,7 +71,7 @@ impl Faults {
     /// Rejects with all faults.
     ///
     /// # Errors
-    /// A refusal of this kind, if there is any fault.
+    /// A rejection of this kind, if there is any fault.
     pub fn finish(self, kind: Kind) -> WorkResult<()> {
         if self.0.is_empty() { Ok(()) } else { Err(ApiRejection::of(kind, self.0).into()) }
     }
@@ -91,7 +91,7 @@ pub fn truncate_for_message(text: &str) -> String {
 pub struct ApiRejection {
     /// The kind, which determines the status.
     pub kind: Kind,
-    /// The faults, in the order of the rules.
+    /// The faults, in the order in which the rules are checked.
     pub faults: Vec<Fault>,
     /// Seconds to wait before a retry.
     pub retry_after: Option<f64>,
@@ -100,12 +100,12 @@ pub struct ApiRejection {
 }
 
 impl ApiRejection {
-    /// Creates a refusal with one fault.
+    /// Creates a rejection with one fault.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(kind, vec![Fault::whole(detail)])
     }
 
-    /// Creates a refusal with these faults.
+    /// Creates a rejection with these faults.
     pub fn of(kind: Kind, faults: Vec<Fault>) -> Self {
         Self { kind, faults, retry_after: None, cause: None }
     }
@@ -121,7 +121,7 @@ impl ApiRejection {
         }
     }
 
-    /// The refusal for resources that are absent or hidden from the caller, which must look the same.
+    /// The rejection for a resource that is absent or hidden from the caller. Both must look the same.
     pub fn not_found() -> Self {
         Self::new(Kind::NotFound, "the resource does not exist, or you may not act on it")
     }
@@ -134,32 +134,33 @@ impl ApiRejection {
         if granted { Ok(()) } else { Err(Self::not_found().into()) }
     }
 
-    /// The refusal for an action that the caller may not take on a resource that it may see.
+    /// The rejection of an action on a resource that the caller may see but not use in this way.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Forbidden, detail)
     }
 
-    /// The refusal for a request that conflicts with the state of a resource.
+    /// The rejection of a request that conflicts with the state of a resource.
     pub fn conflict(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Conflict, detail)
     }
 
-    /// A conflict with the state of a resource, in the form that known clients print: without a position.
+    /// The rejection of a request that conflicts with the state of a resource, without a position: known clients print
+    /// this form.
     pub fn state(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault { title: Some("invalid attribute"), ..Fault::whole(detail) }])
     }
 
-    /// The refusal for one invalid attribute, named in its hyphenated form.
+    /// The rejection of one invalid attribute. `name` has the hyphenated form of the request.
     pub fn attribute(name: &str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault::attribute(name, detail)])
     }
 
-    /// The refusal for one invalid position of the body.
+    /// The rejection of an invalid value at a JSON pointer of the body.
     pub fn at(pointer: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault::at(pointer, detail)])
     }
 
-    /// The refusal for a query parameter that cannot be parsed.
+    /// The rejection of a query parameter that cannot be parsed.
     pub fn parameter(name: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Malformed, vec![Fault::parameter(name, detail)])
     }
@@ -173,7 +174,7 @@ impl From<Error> for ApiRejection {
 }
 
 impl From<ApiRejection> for Error {
-    /// The first fault, for callers outside this API.
+    /// Keeps only the first fault, for callers outside this API.
     fn from(refusal: ApiRejection) -> Self {
         let text = refusal.faults.into_iter().next().map(|fault| fault.detail);
         refusal.cause.unwrap_or_else(|| Self::new(refusal.kind, text.unwrap_or_default()))
@@ -187,12 +188,12 @@ impl ApiRejection {
     }
 }
 
-/// The reason why work stopped.
+/// The reason why work in a session stopped.
 #[derive(Debug)]
 pub enum WorkError {
-    /// Rejected by a rule.
+    /// A rule rejected the request.
     Refused(ApiRejection),
-    /// Failed in the store.
+    /// The store failed.
     Store(SqlError),
 }
 
@@ -225,8 +226,8 @@ impl From<SqlError> for ApiRejection {
     }
 }
 
-/// Translates a violated constraint. Uniqueness and references are enforced by the write alone, so concurrent
-/// changes of other nodes cannot invalidate an earlier check.
+/// Translates a violated database constraint. Only constraints enforce unique names and references. A separate check
+/// before the write could be outdated by concurrent changes of other nodes.
 fn reject_constraint(name: &str) -> ApiRejection {
     match name {
         "organizations_name_lc_key"

@@ -1,6 +1,7 @@
 //! Rights on a project and in an organization.
 //!
-//! Rights are only added: a caller has the union of the rights of all its teams at all levels.
+//! No setting takes a right away: a caller has the union of the rights that any of its teams has, on the resource or in
+//! the organization.
 
 use std::ops::{BitOr, BitOrAssign};
 
@@ -44,12 +45,12 @@ impl ProjectRights {
         self.0 & needed.0 == needed.0
     }
 
-    /// Iterates over the single rights.
+    /// Returns each contained right on its own.
     pub fn each(self) -> impl Iterator<Item = Self> {
         (0..6).map(move |bit| Self(self.0 & 1 << bit)).filter(|right| *right != Self::NONE)
     }
 
-    /// Union, usable in constants.
+    /// Returns the union. Unlike the operator `|`, usable in constants.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -69,7 +70,7 @@ impl BitOrAssign for ProjectRights {
     }
 }
 
-/// A flag of `organization-access`. Its discriminant is the number of the stored bit.
+/// A flag of `organization-access`. Its discriminant is the number of its bit in the stored integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
     /// Manage policies.
@@ -127,7 +128,7 @@ impl Flag {
         Self::ManageAgentPools,
     ];
 
-    /// Returns the name of the flag in documents.
+    /// Returns the name of the flag in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ManagePolicies => "manage-policies",
@@ -201,7 +202,7 @@ impl OrganizationRights {
         self.missing(Self::NONE, other).next().is_none()
     }
 
-    /// Returns the flags of `given` that are implied neither by these rights nor by `before`.
+    /// Returns the flags in `given` that neither these rights nor the rights `before` include or imply.
     pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = Flag> {
         let own = self.with_implied_flags();
         let before = before.with_implied_flags();
@@ -251,7 +252,7 @@ mod tests {
 
     #[test]
     fn flags_keep_their_bits() {
-        // Bits are stored: new flags may be appended, existing ones must keep their position.
+        // The bits are stored, so new flags may only be appended, and existing flags must keep their bit.
         for (bit, flag) in Flag::ALL.into_iter().enumerate() {
             assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << bit, "{}", flag.name());
         }

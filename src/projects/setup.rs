@@ -8,8 +8,8 @@ use super::token::NewToken;
 use super::tx::Tx;
 use super::{id, organization, user};
 
-/// Creates the organization and an owner of the same name, if they do not exist. `token`, which never expires,
-/// replaces the owner's tokens with that name as description.
+/// Creates the organization and an owner with the same name, if they do not exist. Stores `token`, which never expires,
+/// for the owner, with the same name as its description. Deletes the owner's earlier tokens with this description.
 ///
 /// # Errors
 /// `Conflict` when the text of the token equals that of another token.

@@ -4,7 +4,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Time;
 use crate::error::Result;
-/// The caller that a session belongs to. Stores with limited concurrency queue sessions fairly by caller.
+/// The caller on whose behalf a session runs. A store with limited concurrency queues sessions fairly by caller.
 pub use crate::fair_queue::CallerId;
 use crate::sql::{SqlError, SqlWork};
 
@@ -37,7 +37,7 @@ pub trait ProjectStore: Send + Sync {
     fn run(&self, name: &'static str, access: SessionAccess, work: SqlWork) -> RunningSession;
 }
 
-/// The columns of a token that its seal authenticates.
+/// The columns of a token that its seal (a MAC) authenticates.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundToken<'t> {
     /// The public part, by which the token is found.
@@ -56,22 +56,23 @@ pub struct BoundToken<'t> {
     pub expired_at: Option<Time>,
 }
 
-/// Seals of tokens. A token is valid only with the seal that a node of this installation stored with it.
+/// Seals of tokens: MACs over a token's columns. A token is valid only with a seal by a node of this installation, so
+/// that write access to the database is not enough to add a token.
 pub trait ApiTokenSeal: Send + Sync {
     /// Returns the seal to store with a token.
     ///
     /// # Errors
-    /// `Internal` when there is no key.
+    /// `Internal` when there is no key for sealing.
     fn seal(&self, token: &BoundToken<'_>) -> Result<Vec<u8>>;
 
     /// `true` if `body` is a valid seal of the token.
     ///
     /// # Errors
-    /// Those of the store, which is read for keys that other nodes created.
+    /// Those of the store, from which keys are loaded that other nodes created.
     fn is_sealed<'s>(&'s self, token: BoundToken<'s>, body: &'s [u8]) -> LocalBoxFuture<'s, Result<bool>>;
 
-    /// Seals the tokens that nodes of the previous version stored without a seal. After a limited time since the upgrade
-    /// it does nothing.
+    /// Seals the tokens that nodes of the previous version stored without a seal. Does nothing when a limited time has
+    /// passed since the upgrade.
     ///
     /// # Errors
     /// Those of the store.

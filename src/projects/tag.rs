@@ -17,12 +17,13 @@ use super::tx::Tx;
 use crate::error::Kind;
 use crate::sql::SqlValue;
 
-/// Maximum number of bindings of a resource when bindings are set.
+/// Maximum number of bindings of a resource after a request that sets bindings with values ([`merge`]).
 pub const MAX_TAGS: usize = 10;
-/// Maximum number of bindings of a resource, including added flat tags. All of them are loaded with the resource.
+/// Maximum number of bindings of a resource after a request that adds flat tags. It is limited because all bindings are
+/// loaded with the resource.
 const MAX_BINDINGS: usize = 1000;
-/// Maximum number of elements of a list of tags in a request. It exceeds [`MAX_TAGS`] because flat tags are added in
-/// bulk, and a repeated key counts once.
+/// Maximum number of elements of a list of tags in a request. It exceeds [`MAX_TAGS`], because flat tags are added in
+/// bulk and a repeated key counts as one tag.
 pub const MAX_TAGS_PER_REQUEST: usize = 100;
 /// Maximum length of a key, in characters.
 const MAX_KEY_CHARS: usize = 128;
@@ -70,7 +71,7 @@ pub struct Tag {
     pub value: String,
 }
 
-/// A tag that a list is filtered by. An absent key or value matches any; at least one is present.
+/// A tag by which a list is filtered. An absent key or value matches any; at least one is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagFilter {
     /// The key, case-sensitive.
@@ -118,7 +119,8 @@ pub fn parse_bindings(attributes: &mut AttributeReader<'_>, elements: &[Json], p
     tags.list
 }
 
-/// Reads the elements of a relationship or list `tags`, at most [`MAX_TAGS_PER_REQUEST`]: names of flat tags.
+/// Reads the elements of a relationship or list `tags`, at most [`MAX_TAGS_PER_REQUEST`]. Each is the name of a flat
+/// tag.
 pub fn read_flat(attributes: &mut AttributeReader<'_>, elements: &[Json], pointer: &str) -> Vec<Tag> {
     let mut tags = TagCollector::default();
     for (n, element) in elements.iter().enumerate() {
@@ -148,7 +150,7 @@ pub fn flat_id(name: &str) -> String {
     format!("{FLAT_TAG_ID_PREFIX}{name}")
 }
 
-/// Returns a name as sent, and as a flat tag is stored.
+/// Returns a name as it was sent, and in lower case, as the names of flat tags are stored.
 fn spellings(name: &str) -> Vec<String> {
     let mut spellings = vec![name.to_owned(), name.to_ascii_lowercase()];
     spellings.dedup();
@@ -294,7 +296,7 @@ async fn insert_all(
     Ok(())
 }
 
-/// Returns the bindings of several resources of one kind, by row id, each list in order.
+/// Returns the bindings of several resources of one kind by the resource's row id. Each list is ordered by creation.
 ///
 /// # Errors
 /// Those of the store.
@@ -314,7 +316,7 @@ pub async fn load_bindings(
     Ok(bindings)
 }
 
-/// Returns the bindings of one resource, in order.
+/// Returns the bindings of one resource, ordered by creation.
 ///
 /// # Errors
 /// Those of the store.
@@ -337,25 +339,26 @@ pub fn narrow_projects(filter: &mut Filter, tagged: &[TagFilter]) {
     }
 }
 
-/// Numbers of terms that a condition may have.
+/// The numbers to which the terms of a condition are padded ([`pad_terms`]).
 const TERM_COUNTS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
 
 /// Pads the terms of a condition to the next number in [`TERM_COUNTS`] by repeating the last one. Stores cache prepared
-/// statements by text, so few distinct texts should occur.
+/// statements by their SQL text, so padding keeps the number of distinct texts small.
 fn pad_terms<T>(terms: &[T]) -> impl Iterator<Item = &T> {
     let max = TERM_COUNTS.into_iter().find(|max| *max >= terms.len()).unwrap_or(terms.len());
     terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(max)
 }
 
-/// One tag in a condition: any of these keys (any key if empty), and the value.
+/// One term of a condition on a binding: its key is one of `keys` (any key if empty), and its value is `value` (any
+/// value if `None`).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct TagTerm {
     keys: Vec<String>,
     value: Option<String>,
 }
 
-/// Returns the distinct terms for flat tags and for pairs: first the terms with a key, then the others, each group
-/// padded ([`pad_terms`]).
+/// Returns the distinct terms for the names in `flat` and the filters in `tagged`: first the terms with a key, then
+/// those without, each group padded ([`pad_terms`]).
 fn build_terms(flat: &[String], tagged: &[TagFilter]) -> Vec<TagTerm> {
     let flat = flat.iter().map(|name| TagTerm { keys: spellings(name), value: None });
     let pair = |pair: &TagFilter| TagTerm { keys: pair.key.iter().cloned().collect(), value: pair.value.clone() };
@@ -389,11 +392,12 @@ pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilt
     }
 }
 
-/// Maximum number of resources with a rare tag. Scanning the list finds matches of more common tags quickly.
+/// A tag is rare if at most this many resources have it. For a more common tag, scanning the list finds matches
+/// quickly.
 const MAX_RARE_TAG_ROWS: usize = 500;
 
-/// Returns the row ids of the resources with one of these tags, if a tag has at most [`MAX_RARE_TAG_ROWS`] rows. They
-/// include all resources with all of the tags, so the list is searched among them only. `None` if every tag has more.
+/// Looks for one of these tags that at most [`MAX_RARE_TAG_ROWS`] resources have, and returns their row ids. A resource
+/// with all of the tags is among them, so the list needs to consider no others. `None` if more resources have each tag.
 ///
 /// # Errors
 /// Those of the store.
@@ -405,7 +409,7 @@ pub async fn find_rows_with_rare_tag(
     tagged: &[TagFilter],
 ) -> WorkResult<Option<Vec<i64>>> {
     let all: BTreeSet<TagTerm> = build_terms(flat, tagged).into_iter().collect();
-    // Starts with terms that have a key, which the index finds.
+    // In reverse order, terms with a key come first. The index finds their keys.
     for term in all.into_iter().rev() {
         let mut filter = Filter::new("b.org_id = {}", org_id);
         let matches = term.matches(&mut filter);
@@ -431,12 +435,13 @@ pub async fn find_rows_with_rare_tag(
     Ok(None)
 }
 
-/// Restricts a list of `workspaces w` to those that have none of these keys.
+/// Restricts a list of `workspaces w` to those that have no tag with one of these keys.
 pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
     if keys.is_empty() {
         return;
     }
-    // Own and inherited bindings are both checked: a key counts either way.
+    // Bindings of the workspace and of its project are both checked, even if the workspace's own binding hides an
+    // inherited one.
     let keys = filter.parameter(keys.iter().flat_map(|key| spellings(key)).collect::<Vec<_>>());
     for condition in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
         filter.and_sql(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {condition} AND b.key = ANY({keys}))"));

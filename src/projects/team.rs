@@ -1,5 +1,5 @@
-//! Teams: visibility, permissions to change them, and rows. [`access`] has the flags of `organization-access`,
-//! [`members`] the members.
+//! Teams: creation, lookup, change and deletion. Module [`access`] has the flags of `organization-access`, [`members`]
+//! the members.
 //!
 //! A secret team is visible to its members, to owners, and to holders of `access-secret-teams`. Only owners may
 //! change the owners team.
@@ -21,14 +21,14 @@ use super::tx::{MAX_ROWS_PER_SESSION, Tx};
 use crate::sql::{SqlRow, SqlValue};
 use access::OrganizationFlagChanges;
 
-/// Prefix of stored references to a team. Its external id follows.
+/// Prefix of stored references to a team. The external id of the team follows.
 const TEAM_REFERENCE_PREFIX: &str = "teams/";
 /// Maximum length of a description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 256;
 /// Maximum length of an id at an identity provider, in characters.
 const MAX_SSO_ID_CHARS: usize = 256;
 
-/// The members of the organization that see a team.
+/// The members of the organization to whom a team is visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Visibility {
     /// The team's members, owners, and holders of `access-secret-teams`.
@@ -43,7 +43,7 @@ impl Visibility {
         [Self::Secret, Self::Organization].into_iter().find(|one| one.name() == word)
     }
 
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Secret => "secret",
@@ -73,7 +73,7 @@ pub struct Team {
     pub description: Option<String>,
     /// The id at an identity provider, which has no effect.
     pub sso_team_id: Option<String>,
-    /// `true` if its members may manage its tokens.
+    /// `true` if every member of the team may manage the team's tokens.
     pub member_tokens: bool,
     /// Number of members.
     pub users: i64,
@@ -119,7 +119,7 @@ pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> Work
     Ok(found.iter().any(|team| team.org_id == member.organization.id && sees(member, team)))
 }
 
-/// Returns those `references` of the form `teams/team-…` whose team is deleted or hidden from the member.
+/// Of `references`, returns those of the form `teams/team-…` whose team is deleted or hidden from the member.
 ///
 /// # Errors
 /// Those of the store.
@@ -158,15 +158,15 @@ pub fn may_change_members(member: &Member, team: &Team) -> bool {
     member.owner || (member.rights.has(Flag::ManageMembership) && !team.is_owners)
 }
 
-/// `true` if the caller may manage the tokens of a visible team: members who manage the team, and users in the team
-/// if the team allows it. A team token may create others only if the team has the right to manage teams.
+/// `true` if the caller may manage the tokens of a visible team: the caller may manage the team, or is a user in the
+/// team and the team allows it. A team token may thus manage tokens only if its team may manage teams.
 pub fn may_manage_tokens(caller: &ProjectsCaller, member: &Member, team: &Team) -> bool {
     let of_it = matches!(caller.subject, TokenSubject::User { .. }) && member.teams.contains(&team.id);
     may_manage(member, team) || (of_it && team.member_tokens)
 }
 
-/// Returns a team and the caller's membership in its organization. The team is locked until the end of the session
-/// after [`Tx::lock_lookups`].
+/// Returns a team and the caller's membership in its organization. The team is locked until the end of the session if
+/// [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the caller.
@@ -176,7 +176,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
     find_visible_by_row(tx, caller, row).await
 }
 
-/// As [`find_visible`], by row id.
+/// Like [`find_visible`], but finds the team by its row id.
 ///
 /// # Errors
 /// As [`find_visible`].
@@ -200,7 +200,7 @@ async fn load_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, row: i64) -> Wor
 /// Returns a visible team for which `may` returns `true`.
 ///
 /// # Errors
-/// `NotFound` otherwise: a forbidden action looks like an absent team.
+/// `NotFound` when the team is absent, hidden or `may` returns `false`: a forbidden action looks like an absent team.
 pub async fn find_permitted(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
@@ -220,7 +220,7 @@ pub async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Team>>
     page::load_in_order(tx, &format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), ids, Team::read, |team| team.id).await
 }
 
-/// The filters of a list.
+/// The filters of a list of teams.
 #[derive(Clone, Debug, Default)]
 pub struct TeamFilter {
     /// Names to match, any of them, case-insensitive; empty for all.
@@ -272,7 +272,7 @@ pub struct TeamChange {
 }
 
 impl TeamChange {
-    /// Reads and validates the attributes. The flags are checked later against those of the team.
+    /// Reads and validates the attributes. The flags are checked later, together with the stored flags of the team.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let name = attributes.text("name");
         match &name {
@@ -295,7 +295,7 @@ impl TeamChange {
         }
     }
 
-    /// As [`TeamChange::read`], and requires a name.
+    /// Reads the attributes of a create. Unlike [`TeamChange::read`], requires a name.
     pub fn read_new(attributes: &mut AttributeReader<'_>) -> Self {
         if !attributes.has("name") {
             attributes.fault("name", "Name can't be blank");
@@ -303,7 +303,7 @@ impl TeamChange {
         Self::read(attributes)
     }
 
-    /// Returns the flags of the team after this change of `before`.
+    /// Returns the organization-wide rights of the team after this change, for rights `before` the change.
     ///
     /// # Errors
     /// `Forbidden` when the member may not change the flags, or lacks a right that the team would get; `Invalid` when
@@ -322,7 +322,7 @@ impl TeamChange {
     }
 }
 
-/// 1 to 90 letters, digits, `-`, `_` and inner spaces.
+/// A name has 1 to 90 letters, digits, `-`, `_` and spaces, but no space at either end.
 fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
     if name.is_empty() {
         return attributes.fault("name", "Name can't be blank");
@@ -372,9 +372,10 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> WorkRe
 /// Changes a team.
 ///
 /// # Errors
-/// As [`create`]; `Conflict` for a change of the name or the rights of the owners team.
+/// As [`create`]; `Conflict` when the request changes the name or the rights of the owners team.
 pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamChange) -> WorkResult<Team> {
-    // Concurrent changes of flags are serialized, because each keeps the flags that it does not set.
+    // The row lock serializes concurrent changes of flags, because each change keeps the stored flags that it does not
+    // set.
     let sql = format!("SELECT {COLUMNS} WHERE t.id = $1 FOR UPDATE");
     let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let before = Team::read(&mut row)?;
@@ -402,8 +403,8 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     load_by_rows(tx, &[team.id]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Deletes a team with its tokens, memberships and access. With many dependent rows it becomes invisible immediately
-/// and [`removal`] removes the rows later.
+/// Deletes a team with its tokens, memberships and access. A team with many dependent rows becomes invisible
+/// immediately, and [`removal`] removes the rows later.
 ///
 /// # Errors
 /// `Conflict` for the owners team; `NotFound` when it was deleted concurrently.
@@ -411,7 +412,7 @@ pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> WorkResult<()> {
     if team.is_owners {
         return Err(ApiRejection::conflict("the owners team of an organization cannot be deleted").into());
     }
-    // Granting the team access locks the organization's row too, so no access can be added after this.
+    // A session that grants the team access locks the organization's row too, so no access can be added from here on.
     organization::lock(tx, team.org_id).await?;
     let row: SqlValue = team.id.into();
     let lock = "SELECT user_count FROM teams WHERE id = $1 AND org_id = $2 FOR UPDATE";

@@ -1,7 +1,7 @@
 //! The access of teams to projects: a level, or custom access by key ([`project_access`](super::project_access)).
 //!
-//! Every key has a value at every level. The resulting project rights are stored with the level, so that lists can
-//! filter by them in SQL.
+//! Every level implies a value for every key. The rights that result from the values are stored with the level, so that
+//! lists can filter projects by right in SQL.
 
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
@@ -37,7 +37,8 @@ pub struct ProjectAccess {
     pub settings: ProjectKeyRanks,
 }
 
-/// Deleted teams and projects whose rows remain are in another organization, so the join excludes them.
+/// The rows of a deleted team or project remain for some time in another, ended organization. The join on the
+/// organization excludes them.
 const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id
     JOIN projects p ON p.id = a.project_id AND p.org_id = t.org_id";
 
@@ -61,8 +62,8 @@ async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<ProjectAcc
     page::load_in_order(tx, &sql, ids, ProjectAccess::read, |access| access.id).await
 }
 
-/// Returns access that the caller may see, with its project. Both are locked until the end of the session after
-/// [`Tx::lock_lookups`], the project first.
+/// Returns a team's access that the caller may see, with its project. Both are locked until the end of the session if
+/// [`Tx::lock_lookups`] was called, the project first.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted on the project.
@@ -87,9 +88,9 @@ pub async fn find_visible(
     Ok((member, project, access))
 }
 
-/// `true` if the member sees the access of all teams to a project: members who manage the access, and teams whose
-/// custom access lets them read it. Other members see that of their own teams. The access of a secret team is visible
-/// only to members who see the team ([`team::sees`]).
+/// `true` if the member sees the access of all teams to a project: the member may manage the access, or a team of the
+/// member has custom access that includes reading it. Other members see only the access of their own teams. In both
+/// cases, the access of a secret team is visible only to members who see the team ([`team::sees`]).
 async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkResult<bool> {
     if project.rights.has(ProjectRights::MANAGE_TEAMS) {
         return Ok(true);
@@ -106,7 +107,7 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkRe
     Ok(false)
 }
 
-/// Returns a page of the access to a project that the member sees, newest first.
+/// Returns a page of the teams' access to a project, newest first, as far as the member sees it.
 ///
 /// # Errors
 /// Those of the store.
@@ -135,7 +136,7 @@ pub struct TeamAccessChange {
 }
 
 impl TeamAccessChange {
-    /// Reads the attributes. The level determines later if keys may be set.
+    /// Reads the attributes. Whether keys may be set depends on the level, which is checked later.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let word = attributes.text("access").value();
         let level = word.as_deref().and_then(ProjectAccessLevel::of);
@@ -145,7 +146,7 @@ impl TeamAccessChange {
         Self { level, named: RequestedProjectKeys::read(attributes) }
     }
 
-    /// As [`TeamAccessChange::read`], and requires a level.
+    /// Reads the attributes of a create. Unlike [`TeamAccessChange::read`], requires a level.
     pub fn read_new(attributes: &mut AttributeReader<'_>) -> Self {
         let change = Self::read(attributes);
         if change.level.is_none() && attributes.has_no_faults() {
@@ -177,7 +178,7 @@ pub async fn create(
         ProjectAccessExtent::of(level, &settings),
     )
     .await?;
-    // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
+    // A session that deletes a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id: SqlValue = member.organization.id.into();
     organization::lock(tx, member.organization.id).await?;
     let select_team = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
@@ -199,11 +200,12 @@ pub async fn create(
     load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Changes a team's access. A new level starts with its default values, an unchanged one with the stored values.
+/// Changes a team's access. Keys that the request does not set get the default values of a new level, or keep the
+/// stored values if the level stays the same.
 ///
 /// # Errors
-/// `Invalid` when keys are set with a predefined level; `Forbidden` for access beyond both the previous access and
-/// the member's own.
+/// `Invalid` when keys are set with a predefined level; `Forbidden` for access that neither the team had before nor the
+/// member has.
 pub async fn update(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -242,7 +244,7 @@ pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &ProjectAccess) 
     Ok(())
 }
 
-/// Returns the team of a new access, which must be in the member's organization.
+/// Returns the team that a request grants access. It must be in the member's organization.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the member.

@@ -1,8 +1,9 @@
 //! The format and storage of API tokens. [`api_token`](super::api_token) manages the rows.
 //!
-//! A token is `<14 characters of base 58>.pjv1.<43 characters of base64url>`. The public first part is the lookup
-//! key. The last part is 256 random bits, of which only the SHA-256 is stored: full entropy needs no slow hash. A
-//! token with a predefined text, such as one from a container's environment, is looked up by a hash of the text.
+//! A token is `<14 characters of base 58>.pjv1.<43 characters of base64url>`. The public first part is the lookup key.
+//! The last part is 256 random bits, of which only the SHA-256 is stored: full entropy needs no slow hash. A token can
+//! also have a predefined text, such as one from a container's environment. Its lookup key is derived from a hash of
+//! the text.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -24,12 +25,12 @@ const SECRET_CHARS: usize = 43;
 /// Maximum length of a presented token, in bytes.
 const MAX_TOKEN_BYTES: usize = 512;
 
-/// A new token: its text, which is shown once, and the values to store.
+/// A new token: its text, which is shown only once, and the values to store.
 #[derive(Clone)]
 pub struct NewToken {
     /// The text of the token.
     pub text: Secret,
-    /// The public part.
+    /// The lookup key: the public first part of the text.
     pub lookup: String,
     /// SHA-256 of the secret part.
     pub hash: Vec<u8>,
@@ -44,13 +45,14 @@ pub fn generate() -> NewToken {
     NewToken { text: Secret::new(text), hash: hash(secret.expose()), lookup }
 }
 
-/// Creates a token with a predefined text. Its strength is that of the text, so callers must require a long one.
+/// Creates a token with a predefined text. The token is only as hard to guess as the text, so callers must require a
+/// long text.
 pub fn from_text(text: &str) -> Option<NewToken> {
     let (lookup, hash) = split(text)?;
     Some(NewToken { text: Secret::new(text), lookup, hash })
 }
 
-/// Stores a token with its seal and returns its row id. `maker` is the reference to the creator, such as `users/user-…`.
+/// Stores a token with its seal and returns its row id. `maker` refers to the creator, such as `users/user-…`.
 ///
 /// # Errors
 /// Those of the store.
@@ -91,7 +93,8 @@ pub fn split(presented: &str) -> Option<(String, Vec<u8>)> {
     if !(1..=MAX_TOKEN_BYTES).contains(&presented.len()) {
         return None;
     }
-    // Contains a `-`, which base 58 does not, so it differs from the lookup key of every generated token.
+    // The prefix `given-` contains a `-`, which base 58 does not. The key thus differs from the lookup key of every
+    // generated token.
     let lookup = URL_SAFE_NO_PAD.encode(hash(format!("lookup {presented}").as_bytes()));
     Some((format!("given-{lookup}"), hash(presented.as_bytes())))
 }
@@ -101,7 +104,7 @@ fn hash(secret: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the default expiry: the same calendar time two years later, 1 March for 29 February, truncated to
-/// milliseconds like the creation time in documents.
+/// milliseconds like the creation time in responses.
 pub fn two_years_after(now: Time) -> Time {
     let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
     let year = now.year() + 2;

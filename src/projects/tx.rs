@@ -15,7 +15,7 @@ pub(super) const MAX_ROWS_PER_SESSION: i64 = 500;
 pub struct Tx<'s> {
     session: &'s mut dyn SqlSession,
     seal: Arc<dyn ApiTokenSeal>,
-    /// The time of every event in this session.
+    /// The time at which the session began, used for every time that it stores or compares.
     pub now: Time,
     locks_lookups: bool,
     locks_org: bool,
@@ -30,14 +30,15 @@ impl<'s> Tx<'s> {
 }
 
 impl Tx<'_> {
-    /// Makes later lookups lock the resources that they return, so that the values read still apply when they
-    /// are changed. Only for sessions that write.
+    /// Makes later lookups lock the resources that they return, so that the values read are still current when the
+    /// session changes the resources. Only for sessions that write.
     pub fn lock_lookups(&mut self) {
         self.locks_lookups = true;
     }
 
-    /// As [`Tx::lock_lookups`], and locks the organization's row before that of the resource. All sessions that lock
-    /// both use this order. Conditional changes within one organization are serialized this way.
+    /// Like [`Tx::lock_lookups`], but lookups lock the organization's row too, before the row of the resource. All
+    /// sessions that lock both use this order. The lock serializes changes whose conditions concern several rows of the
+    /// organization.
     pub fn lock_lookups_and_organization(&mut self) {
         self.locks_lookups = true;
         self.locks_org = true;
@@ -53,7 +54,7 @@ impl Tx<'_> {
         self.locks_org
     }
 
-    /// Locks a row until the end of the session. Values of it that were read before must be read again.
+    /// Locks a row until the end of the session. The caller must read again the values of the row that it read before.
     ///
     /// # Errors
     /// `NotFound` when the row was deleted concurrently.
@@ -62,7 +63,8 @@ impl Tx<'_> {
         self.row(&lock, &[row.into()]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
     }
 
-    /// Has later statements planned for their parameter values, as lists need ([`SqlSession::use_custom_plans`]).
+    /// Makes the database plan later statements for their actual parameter values, as lists need
+    /// ([`SqlSession::use_custom_plans`]).
     pub fn use_custom_plans(&mut self) {
         self.session.use_custom_plans();
     }
@@ -76,7 +78,7 @@ impl Tx<'_> {
         self.rows_read
     }
 
-    /// Records that this session moved deleted rows into an ended organization with this row id.
+    /// Records that this session moved a deleted resource into the ended organization with this row id.
     pub(super) fn set_pending_removal(&mut self, organization: i64) {
         self.pending_removal = Some(organization);
     }
@@ -86,8 +88,8 @@ impl Tx<'_> {
         self.pending_removal
     }
 
-    /// Removes up to [`MAX_ROWS_PER_SESSION`] matching rows of a table by their key. Returns the count, and `true` if
-    /// more rows match.
+    /// Removes up to [`MAX_ROWS_PER_SESSION`] rows of a table that match `condition`; `key` are the key columns.
+    /// Returns the number of removed rows, and `true` if more rows match.
     ///
     /// # Errors
     /// Those of the store.
@@ -102,7 +104,7 @@ impl Tx<'_> {
         );
         let gone = self.execute(&delete, values).await? as i64;
         let more = format!("SELECT 1 FROM {table} WHERE {condition} LIMIT 1");
-        // A concurrent session may have removed some of the same rows.
+        // If no row was removed, none matched or a concurrent session has removed the same rows.
         Ok((gone, gone > 0 && self.row(&more, values).await?.is_some()))
     }
 
@@ -133,10 +135,10 @@ impl Tx<'_> {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
 
-    /// Returns the row of a query that always yields one.
+    /// Returns the row of a query that always yields a row.
     ///
     /// # Errors
-    /// Those of the store; `Internal` when there is none.
+    /// Those of the store; `Internal` when there is no row.
     pub async fn one(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<SqlRow> {
         let row = self.row(sql, values).await?;
         row.ok_or_else(|| SqlError::Engine(Error::internal("a required row is missing")).into())

@@ -44,7 +44,7 @@ pub async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<User>>
     page::load_in_order(tx, sql, ids, User::read, |user| user.id).await
 }
 
-/// Returns a user that the caller may see: the caller's own, or members of its organizations.
+/// Returns a user that the caller may see: the caller itself, or a member of one of the caller's organizations.
 ///
 /// # Errors
 /// `NotFound` when the user is absent or hidden from the caller.
@@ -67,7 +67,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
     Ok(load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
-/// Returns the account of a user caller, locked until the end of the session after [`Tx::lock_lookups`].
+/// Returns the user that the caller is, locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` for callers that are not users.
@@ -79,8 +79,8 @@ pub async fn find_account(tx: &mut Tx<'_>, caller: &ProjectsCaller) -> WorkResul
     Ok(load_by_rows(tx, &[*id]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
-/// Reads the attributes of an account update and returns the new username. The email address cannot change:
-/// invitations use it, and no mechanism verifies a new one.
+/// Reads the attributes of an account update and returns the new username. The email address cannot change: invitations
+/// use it, and nothing verifies that a new address belongs to the user.
 pub fn read_change(attributes: &mut AttributeReader<'_>, stored: &User) -> String {
     let email = attributes.text("email");
     if email.as_value().is_some_and(|email| !email.eq_ignore_ascii_case(&stored.email)) {
@@ -123,7 +123,8 @@ fn is_username(name: &str) -> bool {
     (1..=60).contains(&name.len()) && name.chars().all(legal)
 }
 
-/// Returns the user with an email address, and `true` if it was created now, with the address as username.
+/// Returns the row id of the user with an email address. Creates the user, with the address as username, if there is
+/// none, and then returns `true`.
 ///
 /// # Errors
 /// `Invalid` when another user has the address as username.
@@ -187,7 +188,7 @@ pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &New
     store_token(tx, user, None, token, None).await
 }
 
-/// Stores a token for the user with this username or email address. It has the default expiry.
+/// Stores a token with the default expiry for the user with this username or email address.
 ///
 /// # Errors
 /// `NotFound` when there is no such user.
@@ -202,7 +203,7 @@ pub async fn issue_token(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> WorkR
     store_token(tx, row.get()?, None, token, Some(ends)).await
 }
 
-/// Deletes a user token that was never handed out. `lookup` is its public part.
+/// Deletes a user token that was created but not delivered. `lookup` is its public part.
 ///
 /// # Errors
 /// Those of the store.
@@ -236,7 +237,7 @@ pub async fn store_token(
     Ok(())
 }
 
-/// `true` for `local@domain`: no white space, at most 254 bytes, no dot at either end of the domain.
+/// `true` for an email address `local@domain`: no white space, at most 254 bytes, no dot at either end of the domain.
 pub fn is_address(text: &str) -> bool {
     let Some((name, domain)) = text.rsplit_once('@') else { return false };
     let plain = |part: &str| !part.is_empty() && !part.contains(|c: char| c.is_whitespace() || c.is_control());

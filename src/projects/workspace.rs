@@ -1,8 +1,8 @@
 //! Workspaces: lookup, creation, change, move and deletion.
 //!
-//! `rights` computes the caller's rights; `fields` and `settings` validate attributes; `list` has the lists and
-//! `lock` the locks. Values inherited from project and organization are joined on reading, so that a change at a
-//! higher level updates one row.
+//! Module `rights` computes the caller's rights, `fields` and `settings` validate attributes, `list` has the lists and
+//! `lock` the locks. Values that a workspace inherits from its project and organization are not stored with it, but
+//! joined on reading. A change of such a value thus updates only one row.
 
 mod fields;
 mod list;
@@ -47,18 +47,18 @@ pub struct Workspace {
     pub project_ext_id: String,
     /// `true` if the auto-destroy duration is inherited from the project.
     pub inherits_auto_destroy: bool,
-    /// The effective auto-destroy duration.
+    /// The effective auto-destroy duration: the time of inactivity after which the workspace's resources are destroyed.
     pub auto_destroy: Option<String>,
     /// The project's auto-destroy duration.
     project_auto_destroy: Option<String>,
-    /// The time at which its resources are to be destroyed, if it was set explicitly.
+    /// The time at which the workspace's resources are to be destroyed, if a client has set it.
     pub auto_destroy_at: Option<Time>,
-    /// Its own execution mode.
+    /// Its own execution mode; `None` if it inherits the mode.
     pub own_mode: Option<ExecutionMode>,
     project_mode: Option<ExecutionMode>,
-    /// The Terraform version, as it was set.
+    /// The Terraform version, as a client has set it; it may be a constraint.
     pub terraform_version: String,
-    /// The attributes without effect.
+    /// The attributes that are stored but have no effect.
     pub settings: WorkspaceSettingValues,
     /// The holder of the lock: `users/user-…` or `teams/team-…`.
     pub locked_by: Option<String>,
@@ -133,8 +133,8 @@ pub enum WorkspaceLocator<'k> {
     },
 }
 
-/// Returns a workspace on which the caller has `needed`, and the caller's membership in its organization. The
-/// workspace is locked until the end of the session after [`Tx::lock_lookups`].
+/// Returns a workspace on which the caller has `needed`, and the caller's membership in its organization. The workspace
+/// is locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted.
@@ -232,7 +232,8 @@ pub async fn find_destination(tx: &mut Tx<'_>, member: &Member, named: Option<St
 /// `NotFound` when the project was deleted concurrently; `Invalid` when the name is taken.
 pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: WorkspaceFields) -> WorkResult<i64> {
     let org_id = member.organization.id;
-    // The counters are updated first: all sessions lock the row of the organization before that of the project.
+    // The counters are updated first, which locks the row of the organization and then that of the project, as all
+    // sessions do.
     let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1 AND ended_at IS NULL";
     ApiRejection::not_found_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1 AND org_id = $2";
@@ -311,14 +312,15 @@ pub async fn may_move_out(tx: &mut Tx<'_>, member: &Member, workspace: &Workspac
 /// Moves a workspace into another project of its organization.
 ///
 /// # Errors
-/// `NotFound` when the destination is absent or the member may not move workspaces into it; `Forbidden` when the
-/// member may not move them out of their present project.
+/// `NotFound` when the destination is absent or the member may not move workspaces into it; `Forbidden` when the member
+/// may not move workspaces out of their current project.
 pub async fn move_to_project(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, project: &str) -> WorkResult<()> {
     let destination = project::find_in_organization(tx, member, project, ProjectRights::MOVE_WORKSPACE).await?;
     project::move_workspaces(tx, member, &destination, std::slice::from_ref(&workspace.ext_id)).await
 }
 
-/// Deletes a workspace. With `safely`, a locked one is not deleted. Workspaces hold no state to check for.
+/// Deletes a workspace. With `safely`, a locked workspace is not deleted. There is no check for stored state, because
+/// workspaces hold none.
 ///
 /// # Errors
 /// `Forbidden` when the member may delete it safely only; `Conflict` when it is locked.

@@ -1,7 +1,7 @@
 //! The access of teams to single workspaces: a level, or custom access by key ([`super::workspace_keys`]).
 //!
-//! It adds to the rights on the workspace's project and in the organization. Administrators of a workspace manage the
-//! access to it. A member can grant at most the member's own rights.
+//! This access adds to the rights on the workspace's project and in the organization. Administrators of a workspace
+//! manage the access of teams to it. A member can grant at most the member's own rights.
 
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
@@ -35,7 +35,8 @@ pub struct WorkspaceAccess {
     pub settings: WorkspaceKeyRanks,
 }
 
-/// Deleted teams and workspaces whose rows remain are in another organization, so the join excludes them.
+/// The rows of a deleted team or workspace remain for some time in another, ended organization. The join on the
+/// organization excludes them.
 const FROM: &str = "team_workspace_access a JOIN teams t ON t.id = a.team_id
     JOIN workspaces w ON w.id = a.workspace_id AND w.org_id = t.org_id";
 
@@ -63,8 +64,8 @@ async fn load_by_row(tx: &mut Tx<'_>, row: i64) -> WorkResult<WorkspaceAccess> {
     load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Returns access that the caller may see, with its workspace. Both are locked until the end of the session after
-/// [`Tx::lock_lookups`], the workspace first.
+/// Returns a team's access that the caller may see, with its workspace. Both are locked until the end of the session if
+/// [`Tx::lock_lookups`] was called, the workspace first.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted on the workspace.
@@ -90,12 +91,14 @@ pub async fn find_visible(
     Ok((member, workspace, access))
 }
 
-/// `true` if the caller sees the access of all teams that it sees ([`team::sees`]).
+/// `true` if the caller sees the access of all teams that are visible to it ([`team::sees`]), and not only of its own
+/// teams.
 fn sees_all(workspace: &Workspace) -> bool {
     workspace.rights.has(WorkspaceRights::ADMIN)
 }
 
-/// Returns a page of the access to a workspace that the member sees, newest first; `team` selects one by external id.
+/// Returns a page of the teams' access to a workspace, newest first, as far as the member sees it. `team` selects one
+/// team by external id.
 ///
 /// # Errors
 /// Those of the store.
@@ -128,7 +131,7 @@ pub struct WorkspaceAccessChange {
 }
 
 impl WorkspaceAccessChange {
-    /// Reads the attributes. The level determines later if keys may be set.
+    /// Reads the attributes. Whether keys may be set depends on the level, which is checked later.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let word = attributes.text("access").value();
         let level = word.as_deref().and_then(WorkspaceAccessLevel::of);
@@ -138,7 +141,7 @@ impl WorkspaceAccessChange {
         Self { level, named: RequestedWorkspaceKeys::read(attributes) }
     }
 
-    /// As [`WorkspaceAccessChange::read`], and requires a level.
+    /// Reads the attributes of a create. Unlike [`WorkspaceAccessChange::read`], requires a level.
     pub fn read_new(attributes: &mut AttributeReader<'_>) -> Self {
         let change = Self::read(attributes);
         if change.level.is_none() && attributes.has_no_faults() {
@@ -148,7 +151,7 @@ impl WorkspaceAccessChange {
     }
 }
 
-/// Rejects access beyond both the member's own and the team's access `before`.
+/// Rejects access that neither the member has nor the team had `before`.
 fn reject_excess_access(
     member: &Member,
     workspace: &Workspace,
@@ -174,7 +177,7 @@ pub async fn create(
     let level = new.level.unwrap_or(WorkspaceAccessLevel::Custom);
     let settings = new.named.apply_to(level, WorkspaceKeyRanks::of(level), None)?;
     reject_excess_access(member, workspace, WorkspaceRights::NONE, WorkspaceRights::of_access(level, &settings))?;
-    // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
+    // A session that deletes a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id = member.organization.id;
     organization::lock(tx, org_id).await?;
     let select_team = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
@@ -193,11 +196,12 @@ pub async fn create(
     load_by_row(tx, row).await
 }
 
-/// Changes a team's access. A new level starts with its default values, an unchanged one with the stored values.
+/// Changes a team's access. Keys that the request does not set get the default values of a new level, or keep the
+/// stored values if the level stays the same.
 ///
 /// # Errors
-/// `Invalid` when keys are set with a predefined level; `Forbidden` for access beyond both the previous access and
-/// the member's own.
+/// `Invalid` when keys are set with a predefined level; `Forbidden` for access that neither the team had before nor the
+/// member has.
 pub async fn update(
     tx: &mut Tx<'_>,
     member: &Member,

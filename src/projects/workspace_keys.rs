@@ -1,4 +1,5 @@
-//! A level or single keys of access to a workspace; stored by [`workspace_access`](super::workspace_access).
+//! The access of a team to a workspace: a level such as `read`, or individual values of access keys such as `runs`.
+//! [`workspace_access`](super::workspace_access) stores it.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +15,7 @@ pub enum WorkspaceAccessLevel {
     Read,
     /// Queue plans.
     Plan,
-    /// Queue applies, lock it, change its variables.
+    /// Queue applies, lock the workspace, change its variables.
     Write,
     /// All rights.
     Admin,
@@ -22,7 +23,7 @@ pub enum WorkspaceAccessLevel {
     Custom,
 }
 
-/// The levels, in the order of the columns in the table of keys.
+/// The levels, in the order of the values in each row of `WORKSPACE_KEYS`.
 const LEVELS: [(&str, WorkspaceAccessLevel); 5] = [
     ("read", WorkspaceAccessLevel::Read),
     ("plan", WorkspaceAccessLevel::Plan),
@@ -37,7 +38,7 @@ impl WorkspaceAccessLevel {
         LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
     }
 
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         LEVELS[self.column()].0
     }
@@ -47,7 +48,7 @@ impl WorkspaceAccessLevel {
     }
 }
 
-/// A row of the table of keys: attribute, values in ascending order, and the value at each level.
+/// A row of the table of keys: attribute, values in ascending order of access, and the value that each level implies.
 struct WorkspaceKeyDefinition(&'static str, ValueScale, [&'static str; 5]);
 
 const WORKSPACE_KEY_COUNT: usize = 7;
@@ -81,7 +82,7 @@ const WORKSPACE_KEYS: [WorkspaceKeyDefinition; WORKSPACE_KEY_COUNT] = {
     ]
 };
 
-/// A minimum rank of a key: the index of the key, and the rank of the value.
+/// A permission: the index of the access key that grants it, and the minimum rank of the key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkspacePermission(usize, u8);
 
@@ -115,7 +116,7 @@ impl WorkspacePermission {
 pub struct WorkspaceKeyRanks([u8; WORKSPACE_KEY_COUNT]);
 
 impl WorkspaceKeyRanks {
-    /// Returns the values of a level; for the custom level, the initial values.
+    /// Returns the values that a level implies; for the custom level, the initial values.
     pub fn of(level: WorkspaceAccessLevel) -> Self {
         let rank = |form: &WorkspaceKeyDefinition| form.1.rank(form.2[level.column()]).unwrap_or_default();
         Self(std::array::from_fn(|index| rank(&WORKSPACE_KEYS[index])))
@@ -136,12 +137,12 @@ impl WorkspaceKeyRanks {
         (level == WorkspaceAccessLevel::Custom).then(|| Value::Object(self.attributes()).to_string())
     }
 
-    /// Returns the attributes of documents, with all keys.
+    /// Returns the attributes of a response, with all keys.
     pub fn attributes(&self) -> Map<String, Value> {
         WORKSPACE_KEYS.iter().zip(self.0).map(|(form, rank)| (form.0.to_owned(), form.1.value(rank))).collect()
     }
 
-    /// `true` if a key has at least this rank.
+    /// `true` if the key has at least the rank that the permission needs.
     pub fn allows(&self, reach: WorkspacePermission) -> bool {
         self.0[reach.0] >= reach.1
     }
@@ -165,11 +166,12 @@ impl RequestedWorkspaceKeys {
         Self(named)
     }
 
-    /// Applies these keys to `base`: the values of the level, or the stored values of a custom one. `before` are the
-    /// values that documents have shown so far; repeating one of them changes nothing.
+    /// Applies these keys to `base`: the values of a predefined level, or the stored values of the custom level. At a
+    /// predefined level, a key is ignored if it repeats its value in `before`, the values that the last response
+    /// showed.
     ///
     /// # Errors
-    /// `Invalid` for each key that differs from its value at a predefined level.
+    /// `Invalid` for each other key that differs from its value at a predefined level.
     pub fn apply_to(
         &self,
         level: WorkspaceAccessLevel,

@@ -1,8 +1,8 @@
 //! Limits on open files and connections.
 //!
 //! Without a free file descriptor the process cannot accept connections, read its store or open a database session. So
-//! connections get only what remains after a reserve ([`compute_caps`]). Concurrent requests on one HTTP/2 connection beyond
-//! its first take permits from [`RequestPermits`].
+//! a reserve of descriptors is kept, and connections get the rest ([`compute_caps`]). Each connection may always run
+//! one request; further concurrent requests on an HTTP/2 connection take permits from [`RequestPermits`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +11,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::ConnectionLimits;
 
-/// File descriptors reserved for the store, database sessions, policy engines, the logs and the metrics listener. An
-/// eighth of the file limit if that is more; [`FILES_PER_WORKER`] is added.
+/// File descriptors reserved for the store, database sessions, policy engines, the logs and the metrics listener. The
+/// reserve is an eighth of the file limit if that is more, plus [`FILES_PER_WORKER`] for each worker.
 const MIN_RESERVED_FILES: usize = 128;
 /// File descriptors of a worker's event queue and wake-ups.
 const FILES_PER_WORKER: usize = 4;
@@ -23,19 +23,20 @@ const MIN_CONNECTIONS: usize = 16;
 
 /// Default limit on connections of the public listener.
 const DEFAULT_MAX_PUBLIC_CONNECTIONS: usize = 1000;
-/// The public listener gets at most one out of this many connections.
+/// The public listener gets at most a quarter of all connections.
 const PUBLIC_CONNECTIONS_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionCaps {
-    /// In total.
+    /// Maximum number of connections.
     pub(super) total: usize,
-    /// From one address.
+    /// Maximum number of connections from one address.
     pub(super) per_address: usize,
 }
 
 impl ConnectionCaps {
-    /// Number of connections that may briefly exceed the limit: newly accepted ones, and ones that are still closing.
+    /// Returns the number of connections that may briefly exceed the limit: newly accepted ones, and ones that are
+    /// still closing.
     pub(super) fn spare(self) -> usize {
         (self.total / 16).max(16)
     }
@@ -49,7 +50,7 @@ const MIN_EXTRA_REQUESTS: usize = 1000;
 pub(super) struct RequestPermits(Arc<AtomicUsize>);
 
 impl RequestPermits {
-    /// As many permits as connections, and at least [`MIN_EXTRA_REQUESTS`].
+    /// Creates as many permits as the listener may have connections, and at least [`MIN_EXTRA_REQUESTS`].
     pub(super) fn new(caps: ConnectionCaps) -> Self {
         Self(Arc::new(AtomicUsize::new(caps.total.max(MIN_EXTRA_REQUESTS))))
     }
@@ -120,7 +121,8 @@ pub(super) fn compute_caps(wanted: ConnectionLimits, files: usize, workers: usiz
     ConnectionCaps { total, per_address }
 }
 
-/// Returns the largest limit that fits, together with its [`ConnectionCaps::spare`], next to the reserve.
+/// Returns the largest connection limit for which the connections, their [`ConnectionCaps::spare`] and the reserve fit
+/// into `files`.
 fn largest_limit(files: usize, workers: usize) -> usize {
     let reserved = MIN_RESERVED_FILES.max(files / 8) + FILES_PER_WORKER * workers;
     let available = files.saturating_sub(reserved);

@@ -19,8 +19,8 @@ use crate::http::body::CallerIdentified;
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time, in milliseconds, after which a closing connection with blocked writes is aborted.
 pub(super) const STUCK_TIMEOUT_MILLIS: u64 = 2000;
-/// Time, in milliseconds, after which a closing connection is aborted despite progress: its
-/// slot belongs to another one.
+/// Time, in milliseconds, after which a closing connection is aborted despite progress: a new connection already counts
+/// for its slot.
 pub(super) const CLOSE_TIMEOUT_MILLIS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +39,24 @@ pub(super) enum ConnectionPhase {
 pub(super) struct Connection {
     /// Ascending in the order of acceptance.
     pub(super) id: u64,
-    /// The network that per-address limits count it under.
+    /// The client's network, by which per-address limits count the connection.
     pub(super) source: CallerNetwork,
     began: Instant,
-    /// The phase in the two lowest bits, the time of its start in the others.
+    /// The phase in the two lowest bits, the time at which it began in the others.
     state: AtomicU64,
-    /// Time at which it was asked to close, or completed a response since; 0 if it was not asked.
+    /// Time at which the connection was asked to close, or of its last completed response after that; 0 if it was not
+    /// asked.
     close_requested_at: AtomicU64,
-    /// `true` if it closes without waiting for request bodies.
+    /// `true` if the connection closes without waiting for request bodies.
     given_up: AtomicBool,
-    /// `true` if a caller was identified on it.
+    /// `true` if a caller was identified on this connection.
     known: Arc<AtomicBool>,
-    /// `true` while HTTP/1.1 has not fetched the whole response body.
+    /// `true` while the HTTP/1.1 implementation still has to fetch a part of the response body.
     sending: AtomicBool,
     /// Bytes that may be read for the body of the current request.
     body: AtomicU64,
-    /// `true` if its task must be woken when the current request completes, to check for unprocessed input.
+    /// `true` if the connection's task must be woken when the current request completes, to check for unprocessed
+    /// input.
     again: AtomicBool,
     waker: AtomicWaker,
 }
@@ -94,13 +96,14 @@ impl Connection {
         (phase, state >> 2)
     }
 
-    /// Returns phase and start while the connection waits for its client; `None` while the server processes a request.
+    /// Returns the phase and its start while the connection waits for its client; `None` while the server processes a
+    /// request.
     pub(super) fn client_wait(&self) -> Option<(ConnectionPhase, u64)> {
         Some(self.state()).filter(|(phase, _)| *phase != ConnectionPhase::Busy)
     }
 
-    /// Returns the time since which the connection may close. A handler that waits for a body prevents that, unless the
-    /// body was [given up](Self::give_up).
+    /// Returns the start of the phase if the connection may close in it. A handler that waits for a body prevents that,
+    /// unless the body was [given up](Self::give_up).
     fn closable_since(&self) -> Option<u64> {
         let (phase, since) = self.client_wait()?;
         (phase != ConnectionPhase::Receiving || self.is_given_up()).then_some(since)
@@ -120,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Gives up request bodies that handlers wait for: others need the slot.
+    /// Gives up the request bodies that handlers wait for, because a new connection needs the slot.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
@@ -134,13 +137,14 @@ impl Connection {
         CallerIdentified(Arc::clone(&self.known))
     }
 
-    /// Sort key for closing waiting connections: longest wait first, and identified callers that send a body last.
+    /// Returns the sort key for closing waiting connections: longest wait first, and identified callers that send a
+    /// body last.
     pub(super) fn rank(&self, phase: ConnectionPhase, since: u64) -> (bool, u64, u64) {
         (phase == ConnectionPhase::Receiving && self.known.load(Ordering::Relaxed), since, self.id)
     }
 
-    /// `true` if the client exceeded [`HEAD_TIMEOUT`]. The timer of HTTP/1.1 is coarse and may
-    /// start half a second earlier.
+    /// `true` if the client exceeded [`HEAD_TIMEOUT`]. The timer of the HTTP/1.1 implementation is coarse and may start
+    /// half a second earlier, so this allows 700 ms less.
     pub(super) fn is_late_head(&self) -> bool {
         let (phase, since) = self.state();
         let max_head_millis = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
@@ -181,8 +185,9 @@ impl Connection {
         bytes.saturating_sub(body)
     }
 
-    /// Wakes the task when the current request completes. HTTP/1.1 does not resume by itself with later requests that
-    /// it has already read, and does not read again what it was refused.
+    /// Wakes the connection's task when the current request completes. The HTTP/1.1 implementation does not resume by
+    /// itself: it neither continues with pipelined requests that it has already read, nor retries a read that the
+    /// stream left pending.
     pub(super) fn request_wake(&self) {
         self.again.store(true, Ordering::Relaxed);
     }
@@ -222,12 +227,13 @@ impl Connection {
         self.waker.register(cx.waker());
     }
 
-    /// The time at which it was asked to close, or at which it completed its last response after that.
+    /// Returns the time at which the connection was asked to close, or at which it completed its last response after
+    /// that.
     pub(super) fn close_requested_at(&self) -> Option<u64> {
         Some(self.close_requested_at.load(Ordering::Acquire)).filter(|at| *at != 0)
     }
 
-    /// Waits until it is asked to close.
+    /// Waits until the connection is asked to close.
     pub(super) async fn close_requested(&self) {
         std::future::poll_fn(|cx| {
             self.register_task(cx);
@@ -236,20 +242,20 @@ impl Connection {
         .await;
     }
 
-    /// `true` if its stream ends now. A response that is still being sent delays this, because HTTP/1.1 fetches no more
-    /// of the body once the stream has ended.
+    /// `true` if the stream must report end of file now. A response that is still being sent delays this, because
+    /// HTTP/1.1 fetches no more of the body once the stream has ended.
     pub(super) fn is_ending(&self) -> bool {
         let sends = self.sending.load(Ordering::Relaxed);
         self.close_requested_at().is_some() && self.closable_since().is_some() && (!sends || self.is_late())
     }
 
-    /// `true` if it was asked to close more than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
+    /// `true` if the connection was asked to close more than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
     pub(super) fn is_late(&self) -> bool {
         self.close_requested_at().is_some_and(|at| at + CLOSE_TIMEOUT_MILLIS <= self.now())
             && self.closable_since().is_some()
     }
 
-    /// `true` if it was asked to close and its client has accepted no bytes for [`STUCK_TIMEOUT_MILLIS`].
+    /// `true` if the connection was asked to close and its client has accepted no bytes for [`STUCK_TIMEOUT_MILLIS`].
     pub(super) fn is_stuck(&self) -> bool {
         let now = self.now();
         let long = |since: u64| since + STUCK_TIMEOUT_MILLIS <= now;

@@ -21,7 +21,7 @@ use crate::telemetry::{
     CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS, NO_MOUNT,
 };
 
-/// Time limit for a request head, in milliseconds. HTTP's own limit is shorter, so that the client gets a response.
+/// Time limit for a request head, in milliseconds. The HTTP layer has a shorter limit, so that it can respond first.
 const HEAD_TIMEOUT_MILLIS: u64 = 11_000;
 /// Idle timeout while slots are free, in milliseconds.
 const MAX_IDLE_TIMEOUT_MILLIS: u64 = 300_000;
@@ -35,7 +35,7 @@ const EVICTION_DIVISOR: usize = 64;
 /// Least interval between two log entries about missing slots, in milliseconds.
 const LOG_INTERVAL_MILLIS: u64 = 10_000;
 
-/// Loopback networks, which are exempt from the limit per address, as are trusted proxies.
+/// Returns the loopback networks, which are exempt from the limit per address, as are trusted proxies.
 pub(super) fn loopback_networks() -> [IpNet; 2] {
     [
         IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
@@ -78,7 +78,7 @@ struct ConnectionSource {
 struct ConnectionLimitEvents {
     closed: usize,
     refused: usize,
-    /// State at the first of these events: the number of open connections, and the address with most of them.
+    /// Number of open connections at the first of these events; `busiest` is the address with most of them.
     open: usize,
     busiest: Option<(CallerNetwork, usize)>,
     logged_at: Option<u64>,
@@ -123,7 +123,7 @@ impl Connections {
         let connection = has_capacity.then(|| table.enter(source, self.began, now));
         self.publish(&table);
         drop(table);
-        // Outside the lock, because a woken task may need it.
+        // Outside the lock, because a woken task may take it.
         closing.iter().for_each(|connection| connection.wake());
         connection.map(|connection| ConnectionSlot { connection, connections: Arc::clone(self) })
     }
@@ -153,7 +153,7 @@ impl Connections {
         let mut woken = table.overdue(now);
         let patience_of = |count: ConnectionCount| idle_timeout(count.open - count.closing, self.caps.total);
         let mut due = table.waiting(None);
-        // The body readers have their own timeouts.
+        // Reads of request bodies have their own timeouts.
         due.retain(|(phase, since, _)| {
             *phase != ConnectionPhase::Receiving && since + phase_timeout(*phase, patience_of(table.count)) <= now
         });
@@ -161,7 +161,7 @@ impl Connections {
         let due: Vec<_> =
             due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
         for (phase, since, connection) in due {
-            // Each connection that closes frees a slot, so that the next one may stay longer.
+            // Computed again for each connection: one that closes frees a slot, so that the next one may stay longer.
             if since + phase_timeout(phase, patience_of(table.count)) <= now {
                 table.mark(&connection, now);
                 count_closed(if phase == ConnectionPhase::Idle { "idle" } else { "head" }, 1);
@@ -215,7 +215,7 @@ impl ConnectionTable {
         self.sources.values().flat_map(|source| source.connections.values())
     }
 
-    /// The connections, of an address or of all, that wait for their clients and were not asked to close.
+    /// Returns the connections, of one address or of all, that wait for their clients and were not asked to close.
     fn waiting(&self, of: Option<CallerNetwork>) -> Vec<(ConnectionPhase, u64, &Arc<Connection>)> {
         let one = of.and_then(|source| self.sources.get(&source));
         let all = of.is_none().then(|| self.sources.values());
@@ -225,8 +225,8 @@ impl ConnectionTable {
         staying.filter_map(|c| c.client_wait().map(|(phase, since)| (phase, since, c))).collect()
     }
 
-    /// `true` if there is a slot within the limit `cap`, or one was made by asking waiting
-    /// connections (`closing`) to close.
+    /// `true` if a slot is free within the limit `cap`, or becomes free because waiting connections were asked to
+    /// close. Those are added to `closing`.
     fn make_room(
         &mut self,
         of: Option<CallerNetwork>,
@@ -293,7 +293,7 @@ impl ConnectionTable {
         }
     }
 
-    /// The connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
+    /// Returns the connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
     fn overdue(&self, now: u64) -> Vec<Arc<Connection>> {
         if self.count.closing == 0 {
             return Vec::new();
@@ -313,7 +313,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the events since the last log entry, if another one is due.
+    /// Returns the events since the last log entry, if it is time for another entry.
     fn take_events_to_log(&mut self, now: u64) -> Option<ConnectionLimitEvents> {
         let ConnectionLimitEvents { closed, refused, logged_at, .. } = self.events;
         if closed + refused == 0 || logged_at.is_some_and(|logged_at| logged_at + LOG_INTERVAL_MILLIS > now) {
@@ -355,7 +355,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Longest wait of a connection in this phase, in milliseconds.
+/// Returns the longest time that a connection may wait in this phase, in milliseconds; `patience` is the idle timeout.
 fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
     match phase {
         ConnectionPhase::Opening => HEAD_TIMEOUT_MILLIS.min(patience),
@@ -363,8 +363,8 @@ fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
     }
 }
 
-/// Idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less for each slot
-/// taken.
+/// Returns the idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less
+/// for each slot taken.
 fn idle_timeout(open: usize, slots: usize) -> u64 {
     let half = slots.div_ceil(2);
     let free = slots.saturating_sub(open).min(half);

@@ -1,9 +1,9 @@
 //! `Expect: 100-continue` (RFC 9110, 10.1.1): the server sends `100 Continue` only when a handler reads the body.
 //!
-//! The HTTP/1.1 implementation of actix calls an expect service, sends `100 Continue`, then calls the app. Here
-//! the expect service already runs the app. If the app responds without reading the body, that response is sent
-//! instead of a 100. When it starts to read the body, its pending call is handed through the dispatcher, which
-//! sends the 100, and resumes.
+//! The HTTP/1.1 implementation of actix calls an expect service, sends `100 Continue`, then calls the app. Here the
+//! expect service already calls the app. If the app responds without reading the body, that response is sent instead of
+//! a 100. If the app starts to read the body, the expect service returns the pending call. The dispatcher then sends
+//! the 100 and passes the call to the app service, which resumes it.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;

@@ -37,7 +37,7 @@ impl Heartbeats {
         });
     }
 
-    /// `true` if every worker has started and had a heartbeat `within` this time.
+    /// `true` if every worker has started and had its last heartbeat less than `within` ago.
     pub(super) fn all_alive(&self, within: Duration) -> bool {
         let last = self.lock_beats();
         last.len() >= self.0.workers && last.values().all(|at| at.elapsed() < within)
@@ -48,7 +48,7 @@ impl Heartbeats {
     }
 }
 
-/// Removes a worker that ends; another one replaces it.
+/// Removes the entry of a worker that ends. The worker that replaces it adds its own.
 struct HeartbeatGuard<'p>(&'p Heartbeats);
 
 impl Drop for HeartbeatGuard<'_> {

@@ -94,7 +94,8 @@ where
             _ => {
                 let connection = Arc::clone(stream.connection());
                 let mut served = Box::pin(self.http1.call((stream, protocol, peer)));
-                // Owns the socket, so it is dropped only after the end was counted.
+                // The call owns the socket. It lives in this future, so that the socket closes only after the end was
+                // counted.
                 Box::pin(async move {
                     let ended = served.as_mut().await;
                     count_rejected(&connection, &ended);
@@ -470,7 +471,7 @@ mod tests {
     async fn http2_connection_with_a_slow_handler_stays_open() {
         let connections = table(1);
         actix_rt::spawn(Arc::clone(&connections).sweep());
-        // Longer than waiting clients and blocked writes are tolerated.
+        // The app takes longer than waiting clients and blocked writes are tolerated.
         let late = async |_: HttpRequest, _: web::Payload| {
             let pieces = stream::iter([Bytes::from_static(b"12"), Bytes::from_static(b"345")]).then(async |piece| {
                 tokio::time::sleep(Duration::from_millis(4500)).await;
@@ -526,7 +527,7 @@ mod tests {
         for pair in &pairs {
             begun.extend(join_all((0..MAX_STREAMS_PER_CONNECTION).map(|_| pair.begin(""))).await);
         }
-        // A thousand permits beyond the first request of each connection.
+        // There are a thousand permits for requests beyond the first one of each connection.
         let refused = Rc::new(Cell::new(0));
         for (answer, _body) in begun {
             let refused = Rc::clone(&refused);

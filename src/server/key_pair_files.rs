@@ -128,12 +128,12 @@ mod tests {
         assert_eq!((mode(&files.key), mode(&files.certificate)), (0o600, 0o644));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
         assert!(!finish_interrupted(&files).unwrap());
-        // Interrupted before the first rename: the old pair stays, and the next replacement succeeds.
+        // A crash before the first rename: the old pair stays, and the next replacement succeeds.
         std::fs::write(sibling_path(&files.key), "k3").unwrap();
         std::fs::write(sibling_path(&files.certificate), "c3").unwrap();
         assert!(!finish_interrupted(&files).unwrap());
         assert_eq!(read(), ["c2", "k2"]);
-        // Interrupted between the two renames.
+        // A crash between the two renames.
         publish(KEY_SETTING, &files.key).unwrap();
         assert!(finish_interrupted(&files).unwrap());
         assert_eq!(read(), ["c3", "k3"]);

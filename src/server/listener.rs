@@ -44,16 +44,16 @@ use request_body::{CHUNKED_READ_AHEAD_BYTES, track_body_reads};
 
 /// Time limit for running requests once the listener stops, in seconds.
 const DRAIN_TIMEOUT_SECONDS: u64 = 7;
-/// Time in which a client may still send after a response that did not wait for the whole request.
+/// Time for which a client may go on sending a request after the response to it.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest body, in bytes, that HTTP/1.1 always fetches whole: it reads on while it buffers less than twice that.
+/// Longest response body, in bytes, that HTTP/1.1 always fetches in one go: it fetches on until it buffers twice that.
 const MAX_UNTRACKED_BODY_BYTES: u64 = 16 << 10;
 /// Maximum number of connections that the kernel queues until they are accepted.
 const ACCEPT_BACKLOG_CONNECTIONS: u32 = 1024;
 
 pub(super) struct ListenerSetup {
     pub(super) address: SocketAddr,
-    /// The name of the setting and flag for the address, for error messages.
+    /// The name of the setting and the flag for the address, for error messages.
     pub(super) setting: &'static str,
     pub(super) tls: Option<ServerConfig>,
     pub(super) workers: usize,
@@ -125,7 +125,8 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(ACCEPT_BACKLOG_CONNECTIONS)?.into_std()
 }
 
-/// The HTTP service for the streams of one worker. Idle connections are up to the connection table, not to HTTP.
+/// Creates the HTTP service for the streams of one worker. Idle connections are up to the connection table, not to
+/// HTTP.
 fn http_service<I, S, B>(
     app: I,
 ) -> impl ServiceFactory<
@@ -178,9 +179,9 @@ async fn admit(
     Ok((ConnectionStream::new(transport, slot), protocol, Some(peer)))
 }
 
-/// Middleware for every request. Rejects malformed `Host` fields, and WebSocket upgrades: for them actix would take all
-/// that follows as the body, regardless of its declared length (RFC 9110, 7.8, says to ignore them). Marks an HTTP/1.1
-/// connection as busy, and sends `Connection: close` if it is to close; HTTP/2 does this itself.
+/// Middleware for every request. Rejects malformed `Host` fields and WebSocket upgrades: for an upgrade, actix would
+/// take all that follows as the body, regardless of the declared length (RFC 9110, 7.8, says to ignore it). Marks an
+/// HTTP/1.1 connection as busy, and sends `Connection: close` if it is to close; HTTP/2 does this itself.
 pub(super) fn track_request<S, B>(
     mut request: ServiceRequest,
     app: &S,
@@ -218,7 +219,7 @@ where
     }
 }
 
-/// Declared length of a body that is not chunked.
+/// Returns the declared length of a body that is not chunked.
 fn declared_body_bytes(headers: &HeaderMap) -> u64 {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
@@ -228,15 +229,15 @@ fn is_websocket_upgrade(request: &ServiceRequest) -> bool {
     named.any(|name| name.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// The response to a request that does not reach the app; the connection closes after it.
+/// Creates the response to a request that does not reach the app; the connection closes after it.
 fn rejection(text: &'static str) -> actix_web::Error {
     let response = HttpResponse::BadRequest().force_close().json(serde_json::json!({ "errors": [text] }));
     InternalError::from_response(text, response).into()
 }
 
 /// A response body that keeps the state of its connection current. A closing connection stays open until the body is
-/// sent or dropped. While the handler of a streamed body has no data ready, the connection counts as busy, not as waiting
-/// for its client.
+/// sent or dropped. While the handler of a streamed body has no data ready, the connection counts as busy, not as
+/// waiting for its client.
 pub(super) struct TrackedResponseBody<B> {
     body: B,
     /// `None` for a short body, which HTTP/1.1 fetches in one go.
@@ -363,7 +364,7 @@ mod tests {
             let mut stream = connected("127.0.0.1", serving.address).await;
             assert_eq!(response_status(&mut stream).await, 200);
             own.push(stream);
-            // Connections are ordered by milliseconds.
+            // The table orders connections by milliseconds, so the next one must be accepted later.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         for (n, status) in [(0, 0), (1, 0), (2, 200), (3, 200), (4, 200)] {

@@ -29,7 +29,7 @@ pub(super) fn reject_tls(stream: &TcpStream) {
         "a client speaks TLS to a plain HTTP port: use http:// in the client, or configure a certificate \
          (tls_certificate_file, tls_key_file)",
     );
-    // A single attempt; the text is not worth waiting for.
+    // Written without waiting: the text only helps the client to find the mistake.
     let _ = stream.try_write(render_response("this port speaks plain HTTP: use http://\n").as_bytes());
 }
 

@@ -1,8 +1,8 @@
 //! Notifications to the service manager, by the protocol of systemd's `sd_notify(3)`.
 //!
 //! Sends datagrams to the socket that `NOTIFY_SOCKET` names, a path or an abstract name (`@…`). Without the variable
-//! nothing is sent. The watchdog is notified only while every worker's event loop runs ([`Heartbeats`]). This is own
-//! code because the available libraries do not support abstract names.
+//! nothing is sent. The watchdog is notified only while every worker's event loop runs ([`Heartbeats`]). It is
+//! implemented here because the available libraries do not support abstract names.
 
 use std::ffi::OsStr;
 use std::io;

@@ -30,7 +30,7 @@ use crate::x509::pem;
 
 /// The requester, in certificate records and in the audit.
 const REQUESTER: &str = "tls_renew";
-/// Longest interval between two checks, because clocks are set and files are replaced by hand.
+/// Longest interval between two checks, because the clock may be set or the files replaced by hand in between.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Delay after the first failure; doubled after each further one.
@@ -78,8 +78,8 @@ struct RenewalSchedule {
 }
 
 impl RenewalSchedule {
-    /// Returns the renewal time. For a certificate that was not issued here the backdating of its dates is unknown, so
-    /// they are used as they are. One that cannot be parsed is due immediately.
+    /// Returns the renewal time. The issuance time of a certificate from elsewhere is unknown, so the certificate
+    /// counts as issued at its `notBefore`. One that cannot be parsed is due immediately.
     fn due(&mut self, leaf: &[u8], now: i64) -> i64 {
         if self.leaf != leaf {
             self.leaf = leaf.to_vec();
@@ -108,11 +108,11 @@ async fn renew(shared: &ServerState, certificate: &ServerCertificate, settings: 
 
 struct IssuedKeyPair {
     leaf: Vec<u8>,
-    /// PEM, the leaf first.
+    /// The certificate chain as PEM, the leaf first.
     chain: String,
-    /// PEM.
+    /// The private key as PEM.
     key: Secret,
-    /// Epoch seconds.
+    /// Time of the next renewal, in epoch seconds.
     renew_after: i64,
 }
 

@@ -16,11 +16,11 @@ pub struct Signals {
 struct TerminationSignals {
     terminate: Signal,
     interrupt: Signal,
-    /// The terminal was closed.
+    /// SIGHUP of a closed terminal; `None` if SIGHUP is ignored or requests a reload.
     hangup: Option<Signal>,
 }
 
-/// The request of a signal.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalAction {
     /// SIGTERM, SIGINT, or SIGHUP if it does not request a reload: finish running requests and exit.

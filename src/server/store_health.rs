@@ -10,9 +10,9 @@ use crate::telemetry::outage::STORE_OUTAGE;
 /// Factor by which probes are more frequent during an outage.
 const OUTAGE_PROBE_FACTOR: u32 = 5;
 
-/// Probes the store until dropped, every `interval` interval while nothing fails.
+/// Probes the store until dropped, every `interval` while nothing fails.
 pub(super) async fn watch_store(shared: Arc<ServerState>, interval: Duration) {
-    // The store was just opened, but writes were not tried yet.
+    // The store responded when it was opened, but no write was tried yet.
     let mut responds = true;
     shared.reach.try_writing();
     loop {

@@ -1,10 +1,11 @@
 //! The stream of a connection, as HTTP/1.1 reads and writes it.
 //!
-//! A closing connection's stream reports end of file once no request is in progress and HTTP has processed the input
-//! and fetched the response, so that HTTP finishes writing and closes. It fails when the client stops reading or is too
-//! slow. A client that closes its side during a request has left: the stream fails, and the request is dropped. HTTP
-//! processes all that it has read before other connections run, so it gets little input at a time. It reads ahead only
-//! a few pipelined requests, and none while the client does not read responses, because they would pile up in memory.
+//! “HTTP” is the HTTP/1.1 implementation of actix here. The stream of a closing connection reports end of file once no
+//! request is in progress and HTTP has processed the input and fetched the response. HTTP then finishes writing and
+//! closes. The stream fails when the client stops reading, is too slow, or closes its side during a request; the
+//! request is dropped then. HTTP processes all that it has read before other connections run, so it gets little input
+//! at a time. It gets only a few pipelined requests ahead, and none while the client does not read responses, because
+//! they would pile up in memory.
 
 mod head_scanner;
 
@@ -24,7 +25,7 @@ use super::mismatch;
 
 /// Bytes that HTTP gets before other connections run: enough for most requests, or for a hundred of the shortest.
 const INPUT_BYTES_PER_SLICE: usize = 4 << 10;
-/// As above, for a request body. HTTP's read buffer keeps this size.
+/// Bytes of a request body that HTTP gets before other connections run. HTTP's read buffer keeps this size.
 const BODY_BYTES_PER_SLICE: usize = 16 << 10;
 /// Bytes that HTTP gets beyond a request that has no response yet.
 const MAX_PIPELINED_BYTES: usize = 8 << 10;
@@ -97,15 +98,15 @@ pub(super) struct ConnectionStream {
     blocked: bool,
     /// Bytes written since a write last had to wait.
     written: u64,
-    /// `true` once anything was read.
+    /// `true` once anything was read from the client.
     begun: bool,
     /// `true` if HTTP has input that it has not processed.
     has_unprocessed_input: bool,
-    /// Bytes that HTTP got since other connections ran.
+    /// Bytes that HTTP got since other connections last ran.
     given: usize,
-    /// Bytes that HTTP got beyond requests that have no response yet.
+    /// Bytes that HTTP got in addition to a request that has no response yet.
     ahead: usize,
-    /// `true` if HTTP got bytes while a handler ran: it may have left them unprocessed.
+    /// `true` if HTTP got bytes while a handler ran. HTTP may have left them unprocessed.
     behind: bool,
     /// `true` if HTTP gets no input because the client does not read.
     held: bool,
@@ -225,7 +226,7 @@ impl AsyncRead for ConnectionStream {
                 return Poll::Pending;
             }
             if connection.readable_body_bytes().is_some() {
-                // The client has left, and work on its request must not go on.
+                // The client has left, so work on its request must end.
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
         }
@@ -242,7 +243,7 @@ impl AsyncRead for ConnectionStream {
                 && mismatch::is_tls(first)
             {
                 mismatch::reject_tls(stream);
-                // What came is not a request, and none follows: discard it, which ends the stream.
+                // The input is TLS and not a request. Discarding it ends the stream.
                 buffer.set_filled(before);
             }
             if this.heads.scan(&mut buffer.filled_mut()[before..]).is_err() {

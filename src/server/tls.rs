@@ -64,7 +64,8 @@ impl ServerCertificate {
         Self::load_renewed(files, None, clock)
     }
 
-    /// As [`ServerCertificate::load`], for a certificate that the server renews. Completes an interrupted renewal.
+    /// As [`ServerCertificate::load`], for a certificate that the server renews if `renewal` is set. First completes an
+    /// interrupted renewal.
     ///
     /// # Errors
     /// As [`ServerCertificate::load`]; `Invalid` when the server is to renew a key and certificate in one file.

@@ -17,7 +17,8 @@ const ROTATION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of metrics upkeep and of outage checks.
 const METRICS_UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Removes expired tokens periodically. Requests with them are rejected anyway; their descendants end with the removal.
+/// Removes expired tokens periodically. Expired tokens are rejected in any case, but tokens created with them end only
+/// with the removal.
 pub(super) async fn sweep_tokens(shared: Arc<ServerState>) {
     let mut pause = SWEEP_INTERVAL;
     loop {

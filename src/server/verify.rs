@@ -125,7 +125,8 @@ impl AuthorityVerifier<'_> {
         self.findings.add(format!("{}: {text}", self.mount.path));
     }
 
-    /// Checks its documents, certificates and CRLs. `named` are the issuers that its certificates reference.
+    /// Checks the documents, certificates and CRLs of the mount. `named` are the issuers that its certificates
+    /// reference.
     async fn verify(&mut self, named: &BTreeSet<String>, clock: Clock) -> Result<()> {
         let mount = self.mount.id;
         let store = self.storage.pki();
@@ -176,8 +177,8 @@ impl AuthorityVerifier<'_> {
         }
     }
 
-    /// Checks that each certificate was signed by the issuer of its row or, if that is deleted, by the issuer here
-    /// that the certificate names.
+    /// Checks that each certificate was signed by the issuer of its row. If that issuer is deleted, an issuer of this
+    /// mount with the name and key id in the certificate must have signed it.
     async fn check_certificates(&mut self, view: &MountView) -> Result<()> {
         let mut after = Vec::new();
         loop {
@@ -200,8 +201,8 @@ impl AuthorityVerifier<'_> {
     }
 }
 
-/// `true` if a certificate was signed by the issuer with this id. If that is deleted, an issuer here with the name and
-/// key id in the certificate must have signed it; without such an issuer the result is `true`.
+/// `true` if a certificate was signed by the issuer with this id. If that is deleted, an issuer of the mount with the
+/// name and key id in the certificate must have signed it; without such an issuer the result is `true`.
 fn is_signed(view: &MountView, id: &str, certificate: &Certificate) -> bool {
     let by = |issuer: &Issuer| {
         let issuer = &issuer.certificate;
@@ -215,7 +216,7 @@ fn is_signed(view: &MountView, id: &str, certificate: &Certificate) -> bool {
     )
 }
 
-/// `true` if an issuer here has the name and the key id that the certificate names as its issuer.
+/// `true` if the mount has an issuer with the name and the key id that the certificate names as its issuer.
 fn has_named_issuer(view: &MountView, certificate: &Certificate) -> bool {
     let Some(key) = certificate.authority_key_id() else { return false };
     view.signers()

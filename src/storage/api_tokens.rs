@@ -65,7 +65,7 @@ impl ApiTokens {
         if self.keys.are_tokens_sealed() {
             return Ok(());
         }
-        // Another node may have completed it.
+        // Another node may have sealed all tokens already.
         self.keys.learn().await?;
         if self.keys.are_tokens_sealed() {
             return Ok(());

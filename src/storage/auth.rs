@@ -1,4 +1,4 @@
-//! The store of authentication: sealing of its rows, and its reads and writes by table.
+//! The store of authentication: seals its rows, and dispatches its reads and writes to the tables.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl DomainWrite for AuthWrite {
                 row.updated_at = round_to_micros(row.updated_at);
                 row.seal(keys)
             }
-            // These have neither a body nor a stored time.
+            // These writes have neither a body to seal nor a stored time to round.
             Self::MountCreate(_)
             | Self::MountDelete(_)
             | Self::TokenSpend(_)
@@ -86,11 +86,12 @@ sealed_row!(EntityRow, |row| identity_context("entity", &[&row.id, &row.name], r
 sealed_row!(SecretIdRow, secret_id_context);
 sealed_row!(AliasRow, |row| identity_context("alias", &[&row.id, &row.accessor, &row.name, &row.entity], row.version));
 
-/// Bytes of a trial write: more than a certificate needs with its indexes, so that one fits where this did.
+/// Bytes of a trial write. A certificate with its index entries needs less, so it fits if the trial write did.
 const TRIAL_WRITE_BYTES: usize = 32 << 10;
 
 impl<R: StoreReader + Clone> Store<R> {
-    /// Tests writing, with a document that one commit writes and removes: an empty commit would not reach the disk.
+    /// Tests whether the store accepts writes. One commit writes and removes a document, because an empty commit would
+    /// not reach the disk.
     pub(super) fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
         // A random name avoids conflicts between nodes.
         let name = u64::from_ne_bytes(random::bytes()).to_string();
@@ -153,7 +154,7 @@ pub(super) async fn write<T: WriteTransaction>(
             return Ok(tx.db().spend_token(hash).await?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft));
         }
         AuthWrite::TokenRevoke(hashes) => {
-            // Their descendants are revoked as well.
+            // Descendants of these tokens are revoked as well, and are not known here.
             tx.forget_tokens();
             return Ok(AuthOutcome::Revoked(tx.db().revoke_tokens(hashes).await?));
         }

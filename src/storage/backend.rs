@@ -30,10 +30,11 @@ pub(crate) enum WriteUnit {
     },
     /// System documents of a domain that has no other writes.
     Documents(Vec<DocumentWrite>),
-    /// Changes of installation facts, never concurrent; `Conflict` if one differs from its expected value.
+    /// Changes of installation facts ([`Fact`]), which never run concurrently. `Conflict` if the current value of a
+    /// fact is not the expected one.
     Facts(Vec<FactWrite>),
-    /// Work of a SQL session, for engines without separate write sessions. Work that fails is rolled back and reports
-    /// its failure itself. The commit queue is fair between callers.
+    /// Work of a SQL session that writes, for an engine with only this one writer. Work that fails is rolled back and
+    /// reports its failure itself. The caller id keeps the commit queue fair between callers.
     Work(CallerId, SqlWork),
 }
 
@@ -92,7 +93,7 @@ pub(crate) trait StoreBackend: Send + Unpin + 'static {
     /// Runs one short step of the background work.
     fn chore(&mut self) -> BoxFuture<'_, ()>;
 
-    /// Merges the log into the main database and releases it.
+    /// Releases the database. The embedded engine first merges its log into the database file.
     fn close(self) -> BoxFuture<'static, Result<()>>;
 }
 
@@ -138,7 +139,7 @@ pub(crate) trait StoreReader: Send + Sync + 'static {
     /// Reads the documents of a mount, of one kind or all.
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
 
-    /// The control over checkpoints, if the engine has a database file.
+    /// The lock that pauses checkpoints, if the engine has a database file.
     fn file_hold(&self) -> Option<CheckpointLock> {
         None
     }
@@ -153,7 +154,7 @@ pub(crate) fn micros(at: Time) -> i64 {
     at.unix_timestamp_nanos().div_euclid(1000) as i64
 }
 
-/// Epoch microseconds, ten minutes before `now`: every node knows of anything that ended before.
+/// Ten minutes before `now`, in epoch microseconds. Every node has learned of anything that ended before that time.
 pub(crate) fn known_to_all_nodes_before(now: Time) -> i64 {
     micros(now).saturating_sub(600_000_000)
 }

@@ -1,5 +1,5 @@
-//! Copies of an embedded store, for the commands: taken from a server that pauses checkpoints
-//! ([`Storage::pause_checkpoints`](super::Storage)) or from a stopped one, and restored.
+//! Backups of an embedded store for the commands, and their restore. A backup is a copy of the files of a running
+//! server that pauses checkpoints ([`Storage::pause_checkpoints`](super::Storage)), or of a stopped one.
 //!
 //! PostgreSQL databases are copied with PostgreSQL's own tools; [`record_restore`] must follow their restore.
 
@@ -51,7 +51,8 @@ pub fn copy(
 }
 
 impl PendingBackup {
-    /// Merges the copy into one file, marks it, syncs it and renames it. Returns its size in bytes. Blocks.
+    /// Merges the log into the file of the copy, marks it as a copy of `now`, syncs it and renames it to its final
+    /// name. Returns its size in bytes. Blocks.
     ///
     /// # Errors
     /// `Invalid` for a store of no known version; `Conflict` when the name is taken; `Unavailable` from the disk.
@@ -70,11 +71,11 @@ pub fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -> Resul
 }
 
 /// Checks that a seal key opens a copy of this or an older version. Returns the time of the copy, or `None` if the file
-/// does not have it. Writes nothing.
+/// does not record it. Writes nothing.
 ///
 /// # Errors
-/// `Invalid` when it does not, or the file is not a store of a known version; `Unavailable` when it cannot be read; the
-/// errors of a device that has the key.
+/// `Invalid` when the key does not open it, or the file is not a store of a known version; `Unavailable` when it cannot
+/// be read; the errors of a device that has the key.
 pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<Option<Time>> {
     let path = copy.to_owned();
     let opened = tokio::task::spawn_blocking(move || copy_access::open_known(&path)).await;
@@ -116,7 +117,8 @@ pub async fn record_restore(options: StorageOptions) -> Result<()> {
     noted
 }
 
-/// Records a copy into a database: no server starts on the store until [`record_restore`]. Needs a [`lock`]. Blocks.
+/// Records in an embedded store that it was copied into a PostgreSQL database: no server starts on it until
+/// [`record_restore`]. Needs a [`lock`]. Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -124,7 +126,7 @@ pub fn record_move(folder: &Path, now: Time) -> Result<()> {
     copy::record_move(folder, now)
 }
 
-/// `true` if [`record_move`] was recorded. The folder must be [locked](lock). Blocks.
+/// `true` if [`record_move`] has marked the store as copied. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -132,7 +134,7 @@ pub fn is_moved(folder: &Path) -> Result<bool> {
     copy::is_moved(folder)
 }
 
-/// Removes the record of [`record_move`]; returns `true` if there was one. The folder must be [locked](lock). Blocks.
+/// Removes the mark of [`record_move`]; returns `true` if there was one. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.

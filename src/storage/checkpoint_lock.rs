@@ -17,7 +17,7 @@ pub(crate) struct CheckpointLock {
     folder: PathBuf,
 }
 
-/// Pauses checkpoints until it is dropped.
+/// A guard that pauses checkpoints until it is dropped.
 pub(crate) struct CheckpointPause(CheckpointLock);
 
 impl CheckpointLock {
@@ -48,7 +48,7 @@ impl CheckpointPause {
     /// Checks that the disk still has space for the log.
     ///
     /// # Errors
-    /// `Unavailable` when it has not, or the free space is unknown.
+    /// `Unavailable` when the space does not suffice, or is unknown.
     pub(crate) fn require_disk_space(&self) -> Result<()> {
         let free = disk_space::free_bytes(&self.0.folder)
             .map_err(|e| Error::unavailable("backup: cannot determine the free space of the data folder", e))?;

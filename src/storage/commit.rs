@@ -1,4 +1,5 @@
-//! Group commit with a single writer and no timer: units that arrive during a commit share the next one.
+//! Group commit with a single writer and no timer: all units (see `WriteUnit`) that arrive during a commit share the
+//! next commit.
 //!
 //! The number of units in progress is limited by a semaphore in `CommitHandle`. A unit holds a permit from its
 //! submission to its result, so a full queue is reported as `Busy` immediately. An admitted unit is written even if its
@@ -45,7 +46,7 @@ impl CommitHandle {
         Ok(Self { link, permits: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), status })
     }
 
-    /// Submits a unit. Dropping the result does not cancel it.
+    /// Submits a unit. Dropping the result does not cancel the unit.
     pub(crate) fn submit(&self, unit: WriteUnit) -> SubmittedUnit {
         let permit = match self.permits.clone().try_acquire_owned() {
             Ok(permit) => CommitPermit::take(permit, &self.admitted),
@@ -74,8 +75,8 @@ impl CommitHandle {
         self.status.commits.load(Ordering::Relaxed)
     }
 
-    /// `true` from a write that the store failed to take until [`Self::record_success`]. A successful unit does not
-    /// reset it, because it may have had nothing to write.
+    /// `true` after the store failed to take a write, until [`Self::record_success`]. A successful unit does not reset
+    /// this, because it may have had nothing to write.
     pub(crate) fn fails(&self) -> bool {
         self.status.failing.load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ pub(super) async fn open(keys: &StoreKeys, mount: MountId, sealed: Vec<SealedDoc
     open_with(keys.ring(), mount, sealed)
 }
 
-/// As [`open`], with the keys that are already known.
+/// As [`open`], but loads no data keys that other nodes have added.
 pub(super) fn open_with(ring: &Ring, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
     sealed.into_iter().map(|document| open_document(ring, mount, document)).collect()
 }
@@ -36,7 +36,8 @@ fn open_document(ring: &Ring, mount: MountId, sealed: SealedDocument) -> Result<
     Ok(Document { key: DocumentKey { mount, kind: intern_kind(&kind), name }, version, body })
 }
 
-/// Interns the text of a kind. Only called for kinds that a sealed body vouches for, so the set is small and closed.
+/// Interns the text of a kind. Only called after the body of the document was opened, so only kinds that a server wrote
+/// stay in memory.
 fn intern_kind(kind: &str) -> &'static str {
     static WORDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);

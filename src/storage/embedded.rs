@@ -1,7 +1,7 @@
 //! The embedded engine: SQLite, one file `signet.db` in the data folder.
 //!
 //! WAL with `synchronous=FULL`: a commit is durable when it returns. One connection writes, on the commit actor's
-//! thread; a small pool reads; another connection only runs checkpoints, so that no commit pays for them. A lock on
+//! thread; a small pool reads; another connection only runs checkpoints, so that commits are not delayed. A lock on
 //! `signet.lock` excludes other processes. After a failed sync, the state of the disk is unknown. `log` and `writer`
 //! make sure that no later commit depends on data that may be missing.
 
@@ -43,8 +43,8 @@ pub(super) fn sqlite_message(cause: &(dyn std::error::Error + 'static)) -> Optio
     cause.downcast_ref::<rusqlite::Error>().map(ToString::to_string)
 }
 
-/// Opens or creates the database of a folder, upgrades its schema, completes a restore at `now` if it is a copy, and
-/// returns writer and readers. Does not create a database next to an interrupted restore.
+/// Opens or creates the database of a folder, upgrades its schema, and returns writer and readers. If the database is a
+/// restored copy, completes the restore with the time `now`. Does not create a database next to an interrupted restore.
 pub(super) fn open(folder: &Path, now: Time) -> Result<(SqliteWriter, SqliteReaderPool)> {
     let failed = |e| Error::of_io(format_args!("data folder {}", folder.display()), "used", e);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;

@@ -14,7 +14,7 @@ use crate::sql::{SqlError, SqlRow, SqlValue};
 use crate::storage::backend::StoreReader;
 use crate::x509::serial::Serial;
 
-/// The reason why a read or a unit failed. `E` is the error of the engine.
+/// The reason why a read or a write unit failed. `E` is the error of the engine.
 pub(super) enum TableError<E> {
     /// A serial number or an idempotency key is taken.
     SerialTaken,
@@ -33,7 +33,7 @@ impl<E> From<SqlError> for TableError<E> {
 }
 
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> TableError<E> {
-    /// Converts to the error for callers; `failed` is its text if the engine failed.
+    /// Converts to the error for callers, with the text `failed` if the engine failed.
     pub(super) fn into_error(self, failed: &'static str) -> Error {
         match self {
             Self::SerialTaken => Error::new(Kind::Conflict, "storage: the serial is taken"),
@@ -74,7 +74,7 @@ pub(super) trait ReadConnection: TableConnection + Sync {
 
     fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'_, TableResult<Self, SerialStatus>>;
 
-    /// Reads revocations with a sequence above `after`, in order.
+    /// Reads revocations with a sequence number above `after`, in ascending order.
     fn revocations(
         &self,
         mount: MountId,
@@ -87,7 +87,7 @@ pub(super) trait ReadConnection: TableConnection + Sync {
 pub(super) trait TableReader: StoreReader + Clone {
     type Connection: ReadConnection;
 
-    /// Runs a read, perhaps again on another connection. `name` identifies it in the metrics.
+    /// Runs a read, and may repeat it on another connection. `name` identifies it in the metrics.
     fn read_tables<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -100,7 +100,7 @@ pub(super) trait TableReader: StoreReader + Clone {
 
 /// The connection of a writer. Its methods are the writes whose statements or locks differ between the engines.
 pub(super) trait WriteConnection: TableConnection {
-    /// Maximum number of rows that a step removes of a dropped mount.
+    /// Maximum number of rows of a dropped mount that one step removes.
     const REMOVED_ROWS_PER_STEP: u32;
 
     /// Waits for the transactions of other nodes that write to a mount, and excludes new ones.
@@ -108,7 +108,7 @@ pub(super) trait WriteConnection: TableConnection {
 
     async fn insert_token(&self, row: &TokenRow) -> TableResult<Self, ()>;
 
-    /// Renews a token; returns `true` if there is one that has not expired.
+    /// Renews a token; returns `true` if the token exists and has not expired.
     async fn renew_token(
         &self,
         hash: &TokenHash,
@@ -117,23 +117,23 @@ pub(super) trait WriteConnection: TableConnection {
         now: Time,
     ) -> TableResult<Self, bool>;
 
-    /// Takes one use; returns the remaining number, or `None` if there was no use to take.
+    /// Spends one use of a token with limited uses. Returns the number of remaining uses, or `None` if there was none
+    /// to spend.
     async fn spend_token(&self, hash: &TokenHash) -> TableResult<Self, Option<u32>>;
 
     /// Removes a token that has uses left.
     async fn take_token(&self, hash: &TokenHash) -> TableResult<Self, ()>;
 
-    /// Revokes tokens and their descendants depth-first, some at a time. First it sets the uses of children to 0; rows
-    /// are removed only when none of their children has uses left. So deep or cyclic data is harmless, and an
-    /// interrupted revocation loses no descendant. Children without uses were left by a revocation that was not
-    /// continued.
+    /// Revokes tokens and their descendants depth-first, a limited number per call. The uses of a token's children are
+    /// set to 0 before its own row is removed. So deep or cyclic data is harmless, and an interrupted revocation loses
+    /// no descendant. Children that have no uses already were left by an interrupted revocation.
     async fn revoke_tokens(&self, hashes: &[TokenHash]) -> TableResult<Self, RevokedTokens>;
 
-    /// Removes a token and detaches its children, or detaches as many of them as fit into one step. Skips a revoked
-    /// token, because its children are revoked as well.
+    /// Removes a token and detaches its children. If they are too many for one step, only detaches some of them. Skips
+    /// a revoked token, because its children are revoked as well.
     async fn revoke_token_alone(&self, hash: &TokenHash) -> TableResult<Self, RevokedTokens>;
 
-    /// Revokes up to `limit` expired tokens, and up to `limit` that are used up.
+    /// Revokes up to `limit` expired tokens, and up to `limit` tokens that have no uses left.
     async fn sweep_tokens(&self, now: Time, limit: u32) -> TableResult<Self, RevokedTokens>;
 
     /// Revokes some tokens of a mount, with their descendants; returns `true` if there were any.
@@ -160,16 +160,16 @@ pub(super) trait WriteTransaction {
     /// Checks that a mount exists, and prevents its removal until the transaction ends.
     async fn hold_mount(&mut self, mount: MountId) -> WriteResult<Self, ()>;
 
-    /// Removes a mount that is dropped in this transaction from the known ones.
+    /// Forgets that a mount exists, because this transaction drops it. Later writes check again.
     fn forget_mount(&mut self, mount: MountId);
 
-    /// Removes a token that may end in this transaction from the known ones.
+    /// Forgets that a token is live, because it may end in this transaction. Later writes check again.
     fn forget_token(&mut self, _: &TokenHash) {}
 
-    /// Removes all tokens from the known ones, because any of them may end in this transaction.
+    /// As [`Self::forget_token`], for all tokens.
     fn forget_tokens(&mut self) {}
 
-    /// The counts of a held mount, which are written at the end.
+    /// The counts of a mount held by [`Self::hold_mount`], which are written at the end of the transaction.
     fn counts(&mut self, mount: MountId) -> &mut InsertCounts;
 
     /// Announces changed documents of a mount to other nodes.

@@ -59,8 +59,8 @@ pub(super) async fn require_existing(database: &Database) -> Result<()> {
 /// Inspects the store and opens its data keys with the seal key.
 ///
 /// # Errors
-/// `Conflict` for a store that was moved to a database; `Invalid` for the wrong seal key, damaged data keys, a newer
-/// schema or an unsuitable database; `Unavailable`; the errors of a device that has the seal key.
+/// `Conflict` for an embedded store that was moved to a PostgreSQL database; `Invalid` for the wrong seal key, damaged
+/// data keys, a newer schema or an unsuitable database; `Unavailable`; the errors of a device that has the seal key.
 pub async fn inspect(database: Database, seal_key: &SealKey) -> Result<StoreInspection> {
     let (schema, newest, reader): (_, _, Box<dyn StoreReader>) = match database {
         Database::Embedded(folder) => match embedded::inspection::inspect(folder).await? {

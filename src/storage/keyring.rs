@@ -27,7 +27,7 @@ pub(super) struct DataKeys {
     shared: bool,
     /// The term whose older values this process has tried to reseal at least once.
     tried: AtomicU32,
-    /// The term for which it gave up, because the remaining values do not open.
+    /// The term for which this process gave up resealing, because the remaining values do not open.
     given_up: AtomicU32,
 }
 
@@ -61,11 +61,12 @@ impl DataKeys {
         let stored = reseal::read_progress(&self.sessions).await?;
         let Some(progress) = stored.as_deref().and_then(ResealProgress::read).filter(|progress| progress.term == term)
         else {
-            // Values sealed with the newest key must not be reachable with an earlier one, so the handover ends first.
+            // A handover is sealed with an earlier data key and reveals the root key, and so the newest data key. So it
+            // ends before resealing begins.
             if !self.keys.end_handover().await? {
                 return Ok(ResealOutcome::Later);
             }
-            // With several nodes, only one of them succeeds here and counts.
+            // With several nodes, only one of them succeeds here, and begins the count.
             reseal::store_progress(&self.sessions, stored, ResealProgress::new(term)).await?;
             return Ok(ResealOutcome::More);
         };
@@ -107,7 +108,7 @@ impl DataKeys {
             self.given_up.store(term, Ordering::Relaxed);
             return Ok(ResealOutcome::Done);
         }
-        // Other transactions hold the rows that are left.
+        // If a whole pass resealed nothing and skipped rows, other transactions hold the remaining rows.
         Ok(if came_to_nothing && progress.passed > 0 { ResealOutcome::Later } else { ResealOutcome::More })
     }
 }
@@ -141,7 +142,8 @@ impl KeyringStore for DataKeys {
         self.keys.rotate(from).boxed_local()
     }
 
-    /// Adds the local usage to the stored total, and reads the usage of other nodes. Writes only a change.
+    /// Adds the number of values that this process has sealed to the stored total, and reads the total of all nodes.
+    /// Only writes if the number is not 0.
     fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();

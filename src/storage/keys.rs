@@ -14,9 +14,10 @@ use crate::storage::seal::{self, DataKeyWrapping, HANDOVER_FACT, Ring, Root, Sea
 use crate::telemetry;
 use seal_reopener::SealReopener;
 
-/// Attempts at a change of the keys that conflicts with concurrent changes.
+/// Maximum number of attempts at a change of the keys, when other nodes change them concurrently.
 const MAX_CHANGE_ATTEMPTS: usize = 5;
-/// Age at which all nodes know a data key. They read the change log every few seconds; no write of theirs takes longer.
+/// Age at which all nodes know a data key. They read the change log every few seconds, and no write takes longer than
+/// this.
 pub(super) const KEY_PROPAGATION_TIME: Duration = Duration::from_secs(30);
 /// Age of a seal at which all running nodes have taken over its root key: they check every ten seconds.
 const HANDOVER_TIME: Duration = Duration::from_secs(60);
@@ -31,7 +32,7 @@ pub(super) struct StoreKeys {
     clock: Clock,
     /// The seal with which the store was opened.
     about: SealInfo,
-    /// Reads the current seal from the same source.
+    /// Reads the seal key again from its source.
     reopener: SealReopener,
     /// `true` if other nodes may use the same store.
     shared: bool,
@@ -98,7 +99,7 @@ impl StoreKeys {
         }
         let made_at = self.clock.now();
         match self.change(vec![FactWrite::new(creation_fact(term, made_at))]).await {
-            // Another node recorded it first.
+            // Another node has recorded the creation time first.
             Err(error) if error.kind() == Kind::Conflict => Ok((term, made_at, sealed)),
             other => other.map(|()| (term, made_at, sealed)),
         }
@@ -129,7 +130,7 @@ impl StoreKeys {
         self.clock.now()
     }
 
-    /// Seals a body for the row that `context` identifies. Rotates a worn data key in the background.
+    /// Seals a body for the row that `context` identifies. Rotates a used-up data key in the background.
     pub(super) fn seal(self: &Arc<Self>, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
         if self.ring.needs_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -186,7 +187,8 @@ impl StoreKeys {
             Err(error) if error.kind() != Kind::Invalid => return Err(error),
             Err(_) => {}
         }
-        // The seal was changed while this node was away, and the handover for it has ended.
+        // The seal was changed while this node was away, and the store no longer has the new root key for running
+        // nodes.
         let opened = self.reopener.open(&self.ring, &facts).await;
         // Not `Invalid`, because the request is not at fault.
         let root =
@@ -223,7 +225,8 @@ impl StoreKeys {
         Err(Error::new(Kind::Busy, "data keys: concurrent modification; retry"))
     }
 
-    /// Removes the root key handed over to running nodes, once they had time to take it. `true` if none is left.
+    /// Removes the new root key that a change of the seal left for running nodes, once they had time to load it.
+    /// Returns `true` if none is left.
     ///
     /// # Errors
     /// `Conflict` for a concurrent change of the keys; the errors of the store.
@@ -237,7 +240,7 @@ impl StoreKeys {
         Ok(true)
     }
 
-    /// The write that ends the handover of the root key, if it may end.
+    /// The write that ends the handover (see [`Self::end_handover`]), if it may end.
     fn handover_end_write(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
         let since = root::stored_seal(facts)?.and_then(|seal| seal.since);
         // A time in the future was written by a wrong clock.
@@ -247,7 +250,8 @@ impl StoreKeys {
     }
 
     /// Changes the seal key: creates a new root key and wraps all data keys with it. The data keys stay the same, so
-    /// running nodes continue. The new root key is left for them under the current data key, which all of them know.
+    /// running nodes continue. The new root key is stored for them, sealed with the current data key, which all of them
+    /// know.
     ///
     /// # Errors
     /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
@@ -287,7 +291,7 @@ impl StoreKeys {
         self.seal_status().await
     }
 
-    /// The writes that wrap the data keys with `to`, in the given way.
+    /// The writes that rewrap the data keys from one root key to the other, with `wrapping` in the associated data.
     fn rewrap(&self, from: &Root, to: &Root, wrapping: DataKeyWrapping, facts: &[Fact]) -> Result<Vec<FactWrite>> {
         let rewrapped = self.ring.rewrap(from, to, wrapping, facts)?.into_iter();
         let write = |(name, before, after)| FactWrite { name, expected: Some(before), value: Some(after) };
@@ -334,7 +338,7 @@ impl StoreKeys {
     }
 
     /// Rejects a change of the seal while a node may not know the data key of this term, under which the next root key
-    /// is handed over. The first key is as old as the store.
+    /// is handed over. The first data key is always known, because it was created with the store.
     fn require_known_key(&self, facts: &[Fact], term: u32) -> Result<()> {
         let age = creation_time(facts, term).map(|made_at| (self.clock.now() - made_at).unsigned_abs());
         match age {

@@ -1,4 +1,4 @@
-//! The store of the certificate authority engine: sealing of its rows, and its reads and writes by table.
+//! The store of the certificate authority engine: seals its rows, and dispatches its reads and writes to the tables.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ impl DomainWrite for PkiWrite {
                 row.revoked_at = round_to_micros(row.revoked_at);
                 Ok(())
             }
-            // These have neither a secret body nor a time finer than seconds.
+            // These writes have neither a body to seal nor a time that must be rounded, as their times are whole
+            // seconds.
             Self::Certificate(_)
             | Self::RecordedResponse(_)
             | Self::RecordedResponseSweep { .. }

@@ -1,10 +1,10 @@
 //! The PostgreSQL engine: any number of nodes on one database, all of which write.
 //!
 //! One connection writes, on the commit actor's runtime; a small pool reads, on the runtime that opened the store.
-//! Another pool has the connections of sessions, on the HTTP workers that opened them. Nodes coordinate with locks in
-//! their transactions (`transaction`, `revocations`, `tokens`) and follow changes through a log (`changes`). All uses
-//! of a connection have timeouts: an unreachable server is `Unavailable`, and the next access connects again. With
-//! several hosts in the URL, the server that takes writes is used.
+//! Another pool has the connections of SQL sessions, driven by the HTTP workers that opened them. Nodes coordinate with
+//! locks in their transactions (`transaction`, `revocations`, `tokens`) and follow changes through a log (`changes`).
+//! All uses of a connection have timeouts. An unreachable server is reported as `Unavailable`, and the next access
+//! connects again. With several hosts in the URL, the server that takes writes is used.
 
 mod batch;
 mod certificates;
@@ -44,7 +44,7 @@ use reader::PostgresReaderPool;
 pub use url::PostgresUrl;
 use writer::PostgresWriter;
 
-/// Maximum duration of the check of a server at a start: a connection attempt and its queries.
+/// Maximum duration of [`check_reachable`]: a connection attempt and its queries.
 const REACHABILITY_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Checks the server, upgrades its schema, and returns writer and readers. The readers run on the current runtime.

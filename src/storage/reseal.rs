@@ -36,7 +36,7 @@ pub(super) struct ResealProgress {
     counting: Option<u64>,
     /// Number of values resealed since the count.
     pub(super) sealed: u64,
-    /// Number of values skipped since the count, because others had locked or changed them.
+    /// Number of values skipped since the count, because other transactions had locked or changed them.
     #[serde(default)]
     pub(super) passed: u64,
     /// Index of the current table in [`SEALED_TABLES`].
@@ -123,7 +123,7 @@ struct ResealedBody {
 }
 
 impl SealedTable {
-    /// The query for a page. Parameters: the first bytes of bodies of the term, the key to start after, the limit.
+    /// The query for a page. Parameters: the term, as the first bytes of a body; the key to start after; the limit.
     fn page_query(&self, goes_on: bool) -> String {
         let key = self.key.join(", ");
         let columns = self.columns().join(", ");
@@ -132,8 +132,8 @@ impl SealedTable {
         format!("SELECT {columns}, CASE WHEN body < $1 THEN body END FROM ({rows}) AS page ORDER BY {key}")
     }
 
-    /// The query for a page of the count, with the same parameters: keys, and whether the body is old. It reads only a
-    /// prefix of each body; a missing body is not old.
+    /// The query for a page of the count, with the same parameters. It returns keys, and whether each body is old. It
+    /// reads only a prefix of each body; a missing body is not old.
     fn count_query(&self, goes_on: bool) -> String {
         self.rows(&format!("{}, COALESCE(substr(body, 1, 4) < $1, FALSE)", self.key.join(", ")), 2, goes_on)
     }
@@ -276,7 +276,7 @@ pub(super) async fn count_page(sessions: &StoreSessions, mut progress: ResealPro
 }
 
 /// Reseals the old values of one page, replaces the `stored` progress, and returns the number of values. `shared` is
-/// `true` if others write to the store concurrently.
+/// `true` if other nodes write to the store concurrently.
 ///
 /// # Errors
 /// `Conflict` when another node was faster; the errors of the store.
@@ -309,7 +309,7 @@ pub(super) async fn reseal_page(
             for (text, values) in updates.iter() {
                 changed += session.execute(text, values).await?;
             }
-            // Only a count may set 0.
+            // Only a count may set 0, which means that resealing is complete.
             let left = progress.left.map(|left| left.saturating_sub(changed).max(1));
             let sealed = progress.sealed + changed;
             let passed = progress.passed + tried.saturating_sub(changed);

@@ -14,7 +14,8 @@ use crate::storage::backend::{Fact, from_micros, micros};
 /// Fact of a copy that no server has opened yet. Its value is the time of the copy in epoch microseconds, or empty if
 /// that is unknown.
 pub(super) const COPIED_FACT: &str = "copied";
-/// Fact of a store that was copied into a database, perhaps incompletely. Its value is the time in epoch microseconds.
+/// Fact of an embedded store that was copied into a PostgreSQL database, perhaps incompletely. Its value is the time in
+/// epoch microseconds.
 pub(super) const MOVED_FACT: &str = "moved";
 /// Prefix of the facts of restores, followed by epoch microseconds. The value is that of [`restore_times`], or empty
 /// for a store that was moved to another engine, which loses nothing.
@@ -40,7 +41,7 @@ pub(super) fn moved_fact(at: Time) -> Fact {
     (MOVED_FACT.to_owned(), micros(at).to_string().into_bytes())
 }
 
-/// Checks that the store was not copied into a database.
+/// Checks that the store was not copied into a PostgreSQL database.
 ///
 /// # Errors
 /// `Conflict` when it was: a server on it would be a second authority with the same keys.
@@ -72,7 +73,9 @@ pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: 
     let now = micros(now).max(0).unsigned_abs();
     let number = number.max(0).unsigned_abs();
     let used = number.max(crl_floor(facts));
-    // A CRL has at most the number of the end of its second, and thisUpdate is backdated.
+    // Numbers start at 0, or after a restore at its time in epoch microseconds, and rise more slowly than the clock. So
+    // the number of a CRL is normally below the end of the second of its signing. `thisUpdate` is backdated from that
+    // second.
     let made_by = this_update.max(0).unsigned_abs().saturating_add(CRL_BACKDATING_SECONDS);
     let made_before = made_by.saturating_add(1).saturating_mul(1_000_000);
     let ahead = used >= now || number >= made_before;

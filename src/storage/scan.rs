@@ -1,4 +1,5 @@
-//! Reads of a store as a whole, for its check and its copy into another store. Each query has its own session.
+//! Queries for work on a whole store: its check (`verify`), and its copy into another store (`transfer`). Each query
+//! has its own session.
 
 use futures_util::FutureExt as _;
 

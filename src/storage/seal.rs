@@ -1,9 +1,9 @@
 //! Sealing of bodies at rest with AES-256-GCM. A root key wraps the data keys, and the seal key wraps the root key.
 //!
-//! A sealed value is term (4 bytes, big endian) ‖ version (1) ‖ nonce (12, random) ‖ ciphertext ‖ tag (16). The term
-//! selects the data key, so old values stay readable after a rotation. The associated data identifies the row, so an
-//! altered or moved value does not open. With random nonces, a key may seal 2^32 values (NIST SP 800-38D, section 8.3);
-//! the ring counts them and requests a rotation in time. No type here has `Debug`, and keys are zeroed on drop.
+//! A sealed value is term (4 bytes, big endian) ‖ version (1) ‖ nonce (12, random) ‖ ciphertext ‖ tag (16). The term is
+//! the number of a data key, so old values stay readable after a rotation. The associated data identifies the row, so
+//! an altered or moved value does not open. With random nonces, a key may seal 2^32 values (NIST SP 800-38D, section
+//! 8.3); `Ring` counts them and requests a rotation in time. No type here has `Debug`, and keys are zeroed on drop.
 
 mod cipher;
 mod key;
@@ -38,14 +38,15 @@ pub use root::SealInfo;
 
 const SEALED_VALUE_VERSION: u8 = 1;
 const HEADER_LEN: usize = 5;
-/// Number of values after which a worn term requests its rotation again.
+/// Number of values after which a used-up data key requests its rotation again.
 const ROTATION_REQUEST_INTERVAL: u64 = 1 << 12;
 const INSTALLATION_FACT: &str = "installation";
 const DATA_KEY_PREFIX: &str = "data-key/";
 /// Fact with the new root key for running nodes that still have the previous one; empty when there is none.
 pub(crate) const HANDOVER_FACT: &str = "root-key-handover";
 
-/// The wrapping of a data key; part of the associated data.
+/// Whether API tokens without a seal may exist in the store. Each wrapped data key is bound to it by its associated
+/// data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataKeyWrapping {
     /// API tokens without a seal may be left from a version before schema 14.
@@ -93,9 +94,9 @@ struct DataKeySet {
 /// A rewrapped data key: the name of its fact, the stored value, and the new one.
 type RewrappedKey = (String, Vec<u8>, Vec<u8>);
 
-/// A new term, which must be stored before it is used.
+/// A new data key, which must be stored before it is used.
 pub(crate) struct NewTerm {
-    /// Its number.
+    /// The number of the data key.
     pub(crate) term: u32,
     key: LessSafeKey,
     /// The fact to store before [`Ring::adopt`].
@@ -137,9 +138,9 @@ impl Ring {
         term_of(sealed).is_some_and(|term| self.keys.load().by_term.contains_key(&term))
     }
 
-    /// Loads the stored terms and seals with the newest from now on. Loads the root key as well if the seal was
-    /// changed. Returns the root key that wraps the data keys in these facts. Outdated facts may have an earlier root
-    /// key, and a data key that is stored next to them must be wrapped with that one.
+    /// Loads the data keys in these facts and seals with the newest from now on. Loads the root key as well if the seal
+    /// was changed. Returns the root key that wraps the data keys in these facts. If the facts are outdated, that may
+    /// be an earlier root key, and a data key to be stored next to them must be wrapped with it.
     ///
     /// # Errors
     /// As [`Ring::load`].
@@ -152,7 +153,7 @@ impl Ring {
         self.take_over(facts, |current, newest| if newest == 0 { current } else { newest })
     }
 
-    /// Replaces the root key with one that the seal key has opened, for the next [`Ring::learn`].
+    /// Replaces the root key with one that the seal key has opened. The next [`Ring::learn`] uses it.
     ///
     /// # Errors
     /// As [`Ring::load`]; the known root key stays.
@@ -163,7 +164,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Loads the stored terms; `in_use` selects the sealing term from the current and the newest stored one.
+    /// Loads the stored data keys. `in_use` gets the current term and the newest stored one, and returns the term to
+    /// seal with.
     fn take_over(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<Arc<Root>> {
         let known = self.root.load_full();
         let (root, stored) = match unwrap_all(&known.key, &self.installation, facts) {
@@ -210,7 +212,8 @@ impl Ring {
         opened.map(|root| Root::new(&root, root::generation(facts)?)).transpose()
     }
 
-    /// Rewraps the data keys in the facts of the store from one root key to another, in the given way.
+    /// Rewraps the data keys in the facts of the store from one root key to another. `wrapping` goes into the new
+    /// associated data.
     ///
     /// # Errors
     /// As [`Ring::load`].
@@ -250,7 +253,8 @@ impl Ring {
         )
     }
 
-    /// Creates the term after `after`, wrapped with `root`. Its fact must be stored before [`Ring::adopt`].
+    /// Creates the data key after the term `after`, wrapped with `root`. Its fact must be stored before
+    /// [`Ring::adopt`].
     pub(crate) fn new_term(&self, root: &Root, after: u32) -> Result<NewTerm> {
         let term = after.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
@@ -279,7 +283,8 @@ impl Ring {
         (self.keys.load().current, self.unrecorded_uses.load(Ordering::Relaxed))
     }
 
-    /// Sets the recorded number of a term, of which `added` were sealed here.
+    /// Sets the number of uses that the store has recorded for a term. It includes `added` uses by this process, which
+    /// are unrecorded no longer.
     pub(crate) fn set_recorded(&self, term: u32, recorded_uses: u64, added: u64) {
         if term != self.keys.load().current {
             return;
@@ -295,7 +300,8 @@ impl Ring {
         self.recorded_uses.store(0, Ordering::Relaxed);
     }
 
-    /// `true` if the current term has sealed its maximum; repeated at intervals until it is replaced.
+    /// `true` if the current data key has sealed its maximum. To limit the requests, this is `true` only once per
+    /// [`ROTATION_REQUEST_INTERVAL`] values, until the key is replaced.
     pub(crate) fn needs_rotation(&self) -> bool {
         let unrecorded_uses = self.unrecorded_uses.load(Ordering::Relaxed);
         unrecorded_uses.is_multiple_of(ROTATION_REQUEST_INTERVAL)
@@ -349,7 +355,7 @@ pub(crate) fn newest_term(facts: &[Fact]) -> u32 {
     terms.max().unwrap_or(0)
 }
 
-/// The name of the fact with a term.
+/// The name of the fact that stores the data key of a term.
 pub(crate) fn term_name(term: u64) -> String {
     format!("{DATA_KEY_PREFIX}{term}")
 }
@@ -439,7 +445,7 @@ pub(crate) fn client_value_context(what: &str) -> Vec<u8> {
     [b"held:", what.as_bytes()].concat()
 }
 
-/// Associated data of the body of an entity or alias: all columns that it is found by, and its version.
+/// Associated data of the body of an entity or alias: all columns by which it is looked up, and its version.
 pub(crate) fn identity_context(table: &str, columns: &[&str], version: u64) -> Vec<u8> {
     let mut context = table.as_bytes().to_vec();
     for column in columns {

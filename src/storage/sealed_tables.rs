@@ -14,13 +14,13 @@ use crate::x509::serial::Serial;
 /// A table with a sealed column `body`.
 pub(super) struct SealedTable {
     pub(super) table: &'static str,
-    /// The primary key.
+    /// The columns of the primary key.
     pub(super) key: &'static [&'static str],
     /// Other columns that are part of the associated data.
     bound: &'static [&'static str],
     /// Builds the associated data from the values of `key` and `bound`, in this order.
     context: fn(&ColumnValues<'_>) -> Option<Vec<u8>>,
-    /// Number of bodies per page of resealing: fewer if bodies may be large.
+    /// Number of rows per page of resealing; lower for a table whose bodies may be large.
     pub(super) page_rows: i64,
 }
 
@@ -100,8 +100,8 @@ impl SealedTable {
         (self.context)(&ColumnValues(columns))
     }
 
-    /// The query for `columns` of the rows after a key, or of the first rows, in the order of the key. Parameters,
-    /// starting at `$first`: the key, the limit.
+    /// The query for `columns` of a page of rows, in the order of the primary key: the rows after a key if `goes_on`,
+    /// else the first rows. The parameters start at `$first`: the columns of that key, if any, and the limit.
     pub(super) fn rows(&self, columns: &str, first: usize, goes_on: bool) -> String {
         let key = self.key.join(", ");
         let parameters: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
@@ -146,12 +146,12 @@ impl ColumnValues<'_> {
         self.bytes(n)?.try_into().ok()
     }
 
-    /// A nullable number.
+    /// Column `n` as a nullable number; the outer `None` means another type.
     fn number(&self, n: usize) -> Option<Option<i64>> {
         if *self.0.get(n)? == SqlValue::Null { Some(None) } else { self.int(n).map(Some) }
     }
 
-    /// A nullable time.
+    /// Column `n` as a nullable time; the outer `None` means another type.
     fn end(&self, n: usize) -> Option<Option<Time>> {
         if *self.0.get(n)? == SqlValue::Null { Some(None) } else { from_micros(self.int(n)?).map(Some) }
     }

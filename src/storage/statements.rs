@@ -1,8 +1,8 @@
 //! SQL statements that both engines share, by table. Statements that differ are in the engine's file of the table.
 //!
 //! They use only syntax that SQLite and PostgreSQL have in common: `$1` in order of first appearance, RETURNING, ON
-//! CONFLICT, 64-bit integers, and bytewise comparison of blobs. Those of `tables` may have lists and row locks, as in
-//! [`crate::sql`].
+//! CONFLICT, 64-bit integers, and bytewise comparison of blobs. The statements of `tables` may also contain list
+//! parameters and row locks, as in [`crate::sql`].
 
 /// Statements that remove the few rows of a mount in the transaction that drops it. They run before the mount is
 /// deleted, because the rows refer to it.
@@ -29,7 +29,8 @@ pub(super) mod certificates {
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM certificate c LEFT JOIN revocation r ON r.mount = c.mount AND r.serial = c.serial
         WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
-    /// Without the certificate itself. Also finds a serial whose certificate was removed.
+    /// Issuer and revocation, without the certificate itself. Also finds the revocation of a certificate that was
+    /// removed.
     pub(crate) const STATUS: &str = "SELECT c.issuer,
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM (SELECT id FROM mount WHERE id = $1) m
@@ -43,7 +44,7 @@ pub(super) mod certificates {
     pub(crate) const ENDING: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND not_after >= $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY not_after, serial LIMIT $3";
-    /// Certificates, and revocations without the end of validity, of these serials.
+    /// The certificates with these serials, and the revocations, whose `not_after` is NULL here.
     pub(crate) const KNOWN: &str = "SELECT serial, issuer, not_after FROM certificate
         WHERE mount = $1 AND serial = ANY($2) AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         UNION ALL SELECT serial, issuer, CAST(NULL AS BIGINT) FROM revocation
@@ -79,7 +80,8 @@ pub(super) mod leases {
         ORDER BY id LIMIT $3";
     pub(crate) const MARK_ENDING: &str = "UPDATE lease SET ending = 1 WHERE id = ANY($1) AND ending = 0";
     pub(crate) const DELETE: &str = "DELETE FROM lease WHERE id = ANY($1)";
-    /// Marks leases of ended tokens; then [`FORGET_ENDED`] removes the tokens that have no other lease left.
+    /// Marks leases of ended tokens for revocation. Then [`FORGET_ENDED`] removes the ended tokens without an unmarked
+    /// lease.
     pub(crate) const MARK_ENDED: &str = "UPDATE lease SET ending = 1 WHERE id IN
         (SELECT lease.id FROM ended_token JOIN lease ON lease.token = ended_token.hash AND lease.ending = 0 LIMIT $1)";
     pub(crate) const FORGET_ENDED: &str = "DELETE FROM ended_token WHERE NOT EXISTS
@@ -100,7 +102,7 @@ pub(super) mod metadata {
         (SELECT serial FROM certificate_metadata WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Completed requests that may be repeated.
+/// Responses recorded for requests that may be repeated.
 pub(super) mod recorded_responses {
     pub(crate) const GET: &str = "SELECT request, serial, lease, expires_at FROM answered_request WHERE key = $1";
     pub(crate) const SWEEP: &str = "DELETE FROM answered_request WHERE key IN
@@ -127,7 +129,8 @@ pub(super) mod tidy {
     /// Uses the index on `not_after`: `+` prevents the use of the one on `seq`.
     pub(crate) const EXPIRED_REVOCATIONS: &str = "SELECT serial FROM revocation
         WHERE mount = $1 AND not_after < $2 AND +seq <= $3 ORDER BY not_after LIMIT $4";
-    /// Finds a row if an expired revocation is on no CRL issued since, or on none at all.
+    /// Finds a row if a revocation of a certificate that expired before `$2` is missing on a CRL: the certificate
+    /// expired since `$3`, or the revocation is newer than number `$4`.
     pub(crate) const UNLISTED_REVOCATION: &str =
         "SELECT 1 FROM revocation WHERE mount = $1 AND not_after < $2 AND not_after >= $3
         UNION ALL SELECT 1 FROM revocation WHERE mount = $1 AND seq > $4 AND +not_after < $2 LIMIT 1";
@@ -207,11 +210,11 @@ pub(super) mod tokens {
         FROM token WHERE accessor_hash > $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))
         ORDER BY accessor_hash LIMIT $2";
-    /// Counts live tokens that never expire, up to 1,000. A login gives none, so they have no mount; SQLite's index
-    /// begins with it.
+    /// Counts live tokens that never expire, up to 1,000. A login never creates such tokens, so they have no mount. The
+    /// condition on the mount is for SQLite's index, which begins with that column.
     pub(crate) const ENDLESS: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM token
         WHERE mount IS NULL AND expires_at_micros IS NULL AND (uses IS NULL OR uses > 0) LIMIT 1000) AS endless";
-    /// Some tokens of a removed mount, which are removed together with their descendants.
+    /// Some tokens of a dropped mount, which are then revoked together with their descendants.
     pub(crate) const SELECT_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
 }
 
@@ -276,7 +279,7 @@ pub(super) mod entities {
     /// The latest token expiry of each entity with tokens; `$1` if a token never expires.
     pub(crate) const LAST_TOKEN_EXPIRIES: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
         WHERE entity = ANY($2) GROUP BY entity";
-    /// Entities without `kept_until_micros` are kept permanently.
+    /// Extends the time until which entities are kept. Entities without such a time are kept permanently.
     pub(crate) const KEEP: &str = "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
     pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = ANY($1)";
     pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = ANY($1)";
@@ -302,7 +305,7 @@ pub(super) mod secret_ids {
     pub(crate) const SWEEP_ENDED: &str = "DELETE FROM secret_id WHERE (mount, hash) IN
         (SELECT of_role.mount, of_role.hash FROM ended_role
             JOIN secret_id of_role ON of_role.mount = ended_role.mount AND of_role.role = ended_role.role LIMIT $1)";
-    /// Removes ended roles that every node knows of and that have no secret ids left.
+    /// Removes the records of ended roles that have no secret ids left and ended so long ago that every node knows.
     pub(crate) const FORGET_ROLES: &str = "DELETE FROM ended_role WHERE ended_at_micros <= $1 AND NOT EXISTS
         (SELECT 1 FROM secret_id WHERE secret_id.mount = ended_role.mount AND secret_id.role = ended_role.role)";
     pub(crate) const BY_HASH: &str =

@@ -1,5 +1,5 @@
-//! An open store of any engine: passes the writes of domains to the commit actor, and unseals what is read. An engine
-//! implements the domains' store traits for the [`Store`] with its reader.
+//! An open store of any engine: passes the writes of domains to the commit actor, and unseals the rows that are read.
+//! An engine implements the domains' store traits for the [`Store`] with its reader.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct Store<R> {
     clock: Clock,
 }
 
-/// A write of a domain: its preparation, and its conversion to a unit.
+/// A write of a domain, which can be prepared for storage and become part of a unit.
 pub(super) trait DomainWrite: Sized {
     /// The outcome of one write.
     type Outcome: Send + 'static;
@@ -37,7 +37,7 @@ pub(super) trait DomainWrite: Sized {
     fn outcomes(outcomes: Outcomes) -> Option<Vec<Self::Outcome>>;
 }
 
-/// A row with a body that is sealed to its other columns.
+/// A row with a sealed body, which opens only together with the other columns of the row.
 pub(super) trait SealedRow: Send + 'static {
     /// The associated data of the body.
     fn context(&self) -> Vec<u8>;
@@ -94,7 +94,7 @@ impl<R: StoreReader + Clone> Store<R> {
         match StoreKeys::load(commits.clone(), Arc::new(reader.clone()), seal_key, clock.clone(), shared).await {
             Ok(keys) => Ok(Self { reader, commits, keys: Arc::new(keys), clock }),
             Err(error) => {
-                // Releases the folder, so that the next attempt finds it free.
+                // Releases the lock on the data folder, so that the store can be opened again.
                 reader.close();
                 let _ = commits.stop().await;
                 Err(error)
@@ -102,7 +102,7 @@ impl<R: StoreReader + Clone> Store<R> {
         }
     }
 
-    /// Commits a unit. The call itself submits it, so dropping the future does not cancel it.
+    /// Commits a unit. The call itself submits the unit, so dropping the returned future does not cancel the commit.
     pub(super) fn submit<W: DomainWrite>(&self, mut writes: Vec<W>) -> BoxFuture<'static, Result<Vec<W::Outcome>>> {
         if let Err(error) = writes.iter_mut().try_for_each(|write| write.prepare(&self.keys)) {
             return ready(Err(error)).boxed();
@@ -125,7 +125,7 @@ impl<R: StoreReader + Clone> Store<R> {
         async move { documents::open(&keys, mount, found.await?).await }.boxed()
     }
 
-    /// The number above which CRL numbers must be since the last restore.
+    /// All new CRL numbers must be above this number, which the last restore has set.
     pub(super) fn restored_crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
         let facts = self.reader.meta();
         async move { Ok(crl_floor(&facts.await?)) }.boxed()

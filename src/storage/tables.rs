@@ -1,7 +1,7 @@
 //! Reads and writes of tables, with the same code for both engines. `statements` has the SQL.
 //!
-//! Lists and row locks in the SQL are as in [`crate::sql`]. SQLite runs a statement at once, so work on its connection
-//! never waits.
+//! The SQL may contain list parameters and row locks, as in [`crate::sql`]. SQLite runs a statement synchronously, so
+//! the futures of its connection are ready on the first poll.
 
 pub(super) mod certificates;
 pub(super) mod crls;
@@ -63,7 +63,7 @@ async fn map_rows<C: TableConnection, T>(
     Ok(found.into_iter().map(|mut row| read(&mut row)).collect::<Result<_, _>>()?)
 }
 
-/// As [`map_rows`], for the first row.
+/// Returns the first row of a query as `read` decodes it; `None` if there is none.
 async fn map_row<C: TableConnection, T>(
     db: &C,
     sql: &str,

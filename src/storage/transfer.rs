@@ -25,7 +25,7 @@ const SELECT_COLUMNS: &str = "SELECT name FROM pragma_table_info($1) ORDER BY ci
 const SELECT_SEQUENCES: &str = "SELECT name, seq FROM sqlite_sequence";
 /// The table of installation facts, some of which describe the database itself.
 const FACTS_TABLE: &str = "meta";
-/// The column by which a table is ordered: its key if it has no rowids.
+/// The column by which a table is ordered: its primary key if it has no rowids, else the rowid.
 const SELECT_KEY_COLUMN: &str =
     "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
     FROM pragma_table_list WHERE schema = 'main' AND name = $1";
@@ -46,7 +46,7 @@ pub enum TransferOutcome {
 /// Copies a complete store into an empty database and upgrades its schema. Reports each table with its number of rows.
 ///
 /// `Conflict` when the database is not empty; `Invalid` when this machine's clock is behind the source; `Unavailable`
-/// when one of them fails. The database stays empty then.
+/// when one of the two stores fails. The database stays empty then.
 pub async fn copy(
     source: &Storage,
     to: &PostgresUrl,

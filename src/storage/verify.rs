@@ -31,7 +31,7 @@ pub enum VerifyTarget {
 /// Checks the file of a copy, if there is one. Returns `true` if the store can be opened.
 ///
 /// # Errors
-/// `Unavailable` when the file cannot be read for a reason outside of it.
+/// `Unavailable` when the file cannot be read for another reason than its content.
 pub async fn check_file(subject: &VerifyTarget, findings: &mut Findings) -> Result<bool> {
     let VerifyTarget::File(file) = subject else { return Ok(true) };
     run_check(file, embedded::copy_access::check, findings).await

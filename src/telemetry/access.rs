@@ -42,7 +42,7 @@ impl AccessLogLine<'_> {
             static LINE: RefCell<String> = const { RefCell::new(String::new()) };
         }
         let Some(json) = line::is_json() else { return };
-        // The buffer is gone while the thread ends.
+        // While the thread ends, the buffer may be gone; then the line is lost.
         let _ = LINE.try_with(|text| {
             let mut text = text.borrow_mut();
             text.clear();

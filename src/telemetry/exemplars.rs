@@ -36,7 +36,7 @@ struct ExemplarBucket {
 #[derive(Clone)]
 struct Exemplar {
     request_id: String,
-    /// The trace, if its caller records it; others cannot be looked up.
+    /// The trace, if the caller records it: a trace that is not recorded cannot be looked up.
     trace: Option<TraceContext>,
     seconds: f64,
     epoch_seconds: f64,
@@ -60,7 +60,7 @@ impl Exemplars {
         if bucket.second.load(Ordering::Relaxed) == second {
             return;
         }
-        // Another worker is storing one, which is enough.
+        // If the lock is taken, another worker is storing an exemplar, which is enough.
         let Ok(mut exemplar) = bucket.exemplar.try_lock() else { return };
         bucket.second.store(second, Ordering::Relaxed);
         let epoch_seconds = line::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();

@@ -7,7 +7,7 @@ use super::catalogue::{BUILD_INFO, CATALOGUE, MetricKind};
 use super::process;
 use super::series::Series;
 
-/// Maximum number of series of a metric.
+/// Maximum number of series of one metric on a page.
 const MAX_SERIES_PER_METRIC: usize = 1000;
 
 /// The series of every metrics page, on any listener.

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Number of owners by name.
+/// Number of existing `ExportedKey` values by key name.
 static EXPORTED_KEY_OWNERS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 fn names() -> MutexGuard<'static, BTreeMap<String, usize>> {
     EXPORTED_KEY_OWNERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Exports the series of a managed key until it is dropped.
+/// While this value exists, the metrics page contains the series of a managed key.
 pub struct ExportedKey(String);
 
 impl ExportedKey {
-    /// Exports the series of the key with this name.
+    /// Adds the series of the key with this name to the metrics page.
     pub fn new(name: &str) -> Self {
         *names().entry(name.to_owned()).or_default() += 1;
         Self(name.to_owned())

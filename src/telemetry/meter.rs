@@ -14,7 +14,7 @@ use super::trace_context::TraceContext;
 
 /// The access metrics of a route.
 pub struct RouteMeter {
-    /// Unique in the process.
+    /// Number of the route, unique in the process.
     number: usize,
     labels: [Label; 3],
     seconds: OnceLock<(Histogram, Arc<Exemplars>)>,

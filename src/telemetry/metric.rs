@@ -23,7 +23,7 @@ pub struct Metric {
     pub unit: Unit,
     /// The label names. Their values come from closed sets.
     pub labels: &'static [&'static str],
-    /// Values of the only label whose series exist from the start, at zero.
+    /// For a metric with one label: label values whose series exist from the start, at zero.
     pub initial_values: &'static [&'static str],
     /// The help text.
     pub help: &'static str,
@@ -36,7 +36,7 @@ impl Metric {
         Self { name: "", kind, unit: Unit::Count, labels, initial_values: &[], help: "", live: false }
     }
 
-    /// A duration or a point in time.
+    /// Sets the unit of a duration or a point in time.
     pub(super) const fn in_seconds(self) -> Self {
         Self { unit: Unit::Seconds, ..self }
     }

@@ -27,7 +27,7 @@ const OTHER_MOUNTS: &str = "other";
 static MOUNT_LABELS: MountLabels = MountLabels(Mutex::new(BTreeMap::new()));
 static OTHER_MOUNTS_METER: LazyLock<Arc<MountCounters>> = LazyLock::new(|| Arc::new(MountCounters::new(OTHER_MOUNTS)));
 
-/// Labels with their meters, which live as long as a mount holds them.
+/// Labels with their meters. A meter lives as long as a mount holds it.
 struct MountLabels(Mutex<BTreeMap<String, Weak<MountCounters>>>);
 
 impl MountLabels {

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn histogram_bounds_have_the_openmetrics_form() {
-        // Outside of this range the canonical form has an exponent.
+        // The canonical form of a number outside this range has an exponent.
         for metric in CATALOGUE {
             if let MetricKind::Histogram(bounds) = metric.kind {
                 assert!(bounds.iter().all(|bound| (1e-4..1e6).contains(bound)), "{}", metric.name);

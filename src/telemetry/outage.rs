@@ -57,7 +57,7 @@ pub fn warn_task_failed(what: &str, error: &Error) {
     }
 }
 
-/// Warns that a repeated background task fails: once, and once more when it has not failed for a while.
+/// Warns once that a repeated background task fails. A second line follows when it has not failed for a while.
 pub fn warn_recurring_failure(what: &str, error: &Error) {
     if let Some(why) = record_recurring_failure(&OUTAGES, what, error) {
         tracing::warn!("{why}");
@@ -69,7 +69,7 @@ fn record_recurring_failure(table: &OutageTable, what: &str, error: &Error) -> O
 }
 
 /// Returns what to log about an error: its text, and its cause if that adds information. `None` for failures of the
-/// store, which are logged here, and for an outage that was logged before.
+/// store, which [`STORE_OUTAGE`] logs, and for an outage that was logged before.
 pub fn describe_for_log(error: &Error) -> Option<String> {
     describe_for_log_as(error.kind(), error.text(), error)
 }

@@ -1,8 +1,9 @@
-//! Standard error, as the logs write to it.
+//! Standard error as the output of all logs.
 //!
-//! A thread does the writing. Access log lines come with every request, so they are only buffered. Events wait until
-//! their line is written, so that none is lost, but only briefly: a full pipe without a reader must not block requests
-//! or the end of the process. Lines that do not fit are dropped and counted.
+//! One thread does the writing. Access log lines come with every request, so they are only buffered. The thread of any
+//! other log event waits until its line is written, so that none is lost, but only briefly: a full pipe without a
+//! reader must not block requests or the end of the process. Lines that do not fit into the buffer are dropped and
+//! counted.
 
 use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -10,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::catalogue::LOG_LINES_DROPPED;
 
-/// Maximum number of buffered bytes for accepting an access log line.
+/// An access log line that would fill the buffer beyond this number of bytes is dropped.
 const MAX_ACCESS_BYTES: usize = 1 << 20;
-/// Maximum number of buffered bytes for accepting an event.
+/// An event that would fill the buffer beyond this number of bytes is dropped.
 const MAX_WAITING_BYTES: usize = 2 << 20;
 /// Time for which access log lines are collected, so that the thread wakes at most a hundred times a second.
 const COLLECTION_TIME: Duration = Duration::from_millis(10);
@@ -34,13 +35,14 @@ struct LogOutputState {
     lines: Vec<u8>,
     /// Lines dropped since the last write.
     dropped: u64,
-    /// The thread waits to be woken.
+    /// `true` while the thread waits to be woken.
     idle: bool,
     /// Value of `takes_written` that the latest event waits for.
     due: u64,
-    /// An event timed out, and nothing was written since.
+    /// `true` if an event timed out and nothing has been written since.
     stuck: bool,
-    /// Number of times that the thread took the lines, and number of those that it has written.
+    /// Number of times that the thread has taken the buffered lines; `takes_written` counts those that it has also
+    /// written.
     takes: u64,
     takes_written: u64,
 }
@@ -74,7 +76,7 @@ impl<W: Write + 'static> LogOutput<W> {
             return;
         }
         state.lines.extend_from_slice(line);
-        // The next take contains the buffered lines.
+        // The thread writes the buffered lines with its next take.
         let due = state.takes + 1;
         let end = Instant::now() + MAX_EVENT_WAIT;
         state.due = due;
@@ -150,7 +152,7 @@ impl<W: Write + 'static> LogOutput<W> {
 
 /// Takes the buffered lines, with a warning about dropped ones.
 fn take_lines(state: &mut LogOutputState) -> Vec<u8> {
-    // Same capacity, so that requests rarely allocate memory.
+    // The new buffer has the size of the old one, so that requests rarely allocate memory.
     let next = Vec::with_capacity(state.lines.len());
     let mut lines = std::mem::replace(&mut state.lines, next);
     let dropped = std::mem::take(&mut state.dropped);
@@ -225,7 +227,7 @@ mod tests {
             PIPE.push(&line);
         }
         assert!(started.elapsed() < Duration::from_secs(5), "a worker waited for a pipe without a reader");
-        // An event waits only briefly, and the next ones not at all.
+        // The first event waits only briefly, and the next ones not at all.
         (0..20).for_each(|_| PIPE.write(b"unread\n"));
         assert!(started.elapsed() < Duration::from_secs(5), "an event waited for a pipe without a reader");
         drop(unread);

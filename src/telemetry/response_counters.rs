@@ -6,7 +6,7 @@ use metrics::{Counter, Label, SharedString};
 
 use super::catalogue::HTTP_REQUESTS;
 
-/// Known statuses; the last entry counts all others.
+/// Statuses with their own counter; the last one counts all others.
 const COUNTED_STATUSES: [u16; 21] =
     [200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429, 431, 500, 502, 503, 0];
 

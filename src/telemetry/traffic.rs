@@ -36,7 +36,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let latest = Instant::now();
         note_activity(latest);
-        // An earlier request that is noted late.
+        // Activity that is earlier than the last one but noted after it changes nothing.
         note_activity(before);
         assert!(idle_time() < Duration::from_millis(15) + latest.elapsed(), "{:?}", idle_time());
         std::thread::sleep(Duration::from_millis(5));

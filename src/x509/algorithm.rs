@@ -223,17 +223,18 @@ const SIGNATURE_ALGORITHMS: [(SignatureAlgorithm, &str, &[u8]); 10] = {
     ]
 };
 
-/// RFC 4055 5: parameters are NULL.
+/// The AlgorithmIdentifier of RSASSA-PKCS1-v1_5, whose parameters are NULL (RFC 4055 5).
 const fn pkcs1(last_arc: u8) -> [u8; 15] {
     [0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, last_arc, 5, 0]
 }
 
-/// RFC 5758 3.2: parameters are absent.
+/// The AlgorithmIdentifier of ECDSA, whose parameters are absent (RFC 5758 3.2).
 const fn ecdsa(last_arc: u8) -> [u8; 12] {
     [0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, last_arc]
 }
 
-/// RFC 4055 3.1: hash, MGF1 over the same hash, salt length; the trailer field has its default.
+/// The AlgorithmIdentifier of RSASSA-PSS (RFC 4055 3.1). Parameters: hash, MGF1 over the same hash, salt length; the
+/// trailer field has its default.
 const fn pss(hash_arc: u8, salt: u8) -> [u8; 67] {
     #[rustfmt::skip]
     let der = [
@@ -283,8 +284,8 @@ impl SignatureAlgorithm {
         read_algorithm(alg_id).map_err(|e| e.of("signature algorithm"))
     }
 
-    /// Returns the algorithm of an issuer. RSA issuers use `signature_bits` (0 means 256) and `use_pss`; other keys
-    /// have exactly one algorithm.
+    /// Returns the algorithm with which an issuer signs. RSA issuers use `signature_bits` (0 means 256) and `use_pss`;
+    /// other keys have exactly one algorithm.
     ///
     /// # Errors
     /// `Invalid` for bits other than 0, 256, 384 and 512, and for a P-224 issuer.
@@ -327,7 +328,7 @@ impl SignatureAlgorithm {
         )
     }
 
-    /// `true` if keys of `kind` normally sign certificates with this algorithm. As [`Self::fits`], but an EC key only
+    /// `true` if keys of `kind` normally sign certificates with this algorithm: like [`Self::fits`], but an EC key only
     /// with the hash of its curve.
     pub fn is_usual_for(self, kind: KeyKind) -> bool {
         match (self, kind) {
@@ -337,7 +338,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// A signature algorithm over SHA-1, for verification of existing signatures where little depends on them. New
+/// A signature algorithm with SHA-1. It verifies only existing signatures whose forgery would do little harm. New
 /// signatures with SHA-1 are neither created nor accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sha1Algorithm {
@@ -362,7 +363,8 @@ impl Sha1Algorithm {
     }
 }
 
-/// Accepts common non-standard encodings (absent NULL for RSA, NULL for ECDSA), and names the reason of a rejection.
+/// Reads an AlgorithmIdentifier that is not in the table. Accepts common non-standard encodings (absent NULL for RSA,
+/// NULL for ECDSA); the error names the reason of a rejection.
 fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
     let mut reader = DerReader::only(alg_id, SEQUENCE)?.reader();
     let algorithm = reader.oid()?;
@@ -377,7 +379,7 @@ fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
     if algorithm == oid::SHA1_WITH_RSA || algorithm == oid::ECDSA_WITH_SHA1 {
         return Err(DerError("SHA-1 signatures are not accepted"));
     }
-    // In all rows the OID follows four bytes of headers; the last one is its length.
+    // In all rows, four bytes of headers precede the OID; the fourth of them is the OID's length.
     let row = SIGNATURE_ALGORITHMS.iter().find(|row| row.2[4..4 + usize::from(row.2[3])] == *algorithm);
     let known = row.ok_or(DerError("unsupported signature algorithm"))?.0;
     match known {

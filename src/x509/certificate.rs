@@ -195,13 +195,13 @@ impl Certificate {
         self.signed.verify(key).is_ok()
     }
 
-    /// As [`Certificate::is_signed_by`], also with SHA-1: for existing signatures that no trust depends on, such as
-    /// that of a root.
+    /// Like [`Certificate::is_signed_by`], but also accepts SHA-1, for existing signatures that no trust depends on,
+    /// such as the signature of a root.
     pub fn was_signed_by(&self, key: &PublicKey) -> bool {
         self.signed.is_signed_by_any_hash(key)
     }
 
-    /// `true` if subject and issuer are equal, and an authority key identifier, if present, is its own.
+    /// `true` if subject and issuer match, and the authority key identifier, if any, equals the subject key identifier.
     pub fn is_own_issuer(&self) -> bool {
         let names_another = self.authority_key_id.is_some() && self.authority_key_id != self.subject_key_id;
         self.issuer.matches(&self.subject) && !names_another
@@ -260,7 +260,8 @@ impl Certificate {
     }
 }
 
-/// Checks what RFC 5280 requires of the fields together. `algorithm` is the AlgorithmIdentifier outside of them.
+/// Checks the rules of RFC 5280 that concern several fields. `algorithm` is the AlgorithmIdentifier outside of the
+/// TBSCertificate.
 fn check_structure(fields: &CertificateFields<'_>, algorithm: &[u8]) -> DerResult<()> {
     if fields.version_number > 2 {
         return Err(DerError("the version must be 1, 2 or 3"));

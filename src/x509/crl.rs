@@ -1,5 +1,5 @@
-//! Certificate revocation lists, version 2 (RFC 5280 5). Entries are encoded once, when a certificate is revoked. A
-//! list shares their bytes between its own head and tail.
+//! Certificate revocation lists, version 2 (RFC 5280 5). Each entry is encoded once, when its certificate is revoked.
+//! All lists share these encoded entries, and add their own bytes before and after them.
 
 use bytes::Bytes;
 
@@ -24,7 +24,7 @@ pub fn encode_entry(serial: &Serial, revoked_at: i64, reason: Option<u8>, invali
     out
 }
 
-/// Encodes many [`encode_entry`]s. Consecutive entries of one day share the date conversion.
+/// Encodes many entries, each as [`encode_entry`] does. Consecutive entries of one day share the date conversion.
 ///
 /// Fields are written directly to the output. Assembling an entry in a temporary buffer is several times slower,
 /// because the copy waits for the preceding stores.
@@ -36,7 +36,7 @@ impl CrlEntryWriter {
     /// both extensions, and one byte that `append_prefix` writes beyond the end.
     pub const MAX_ENTRY_BYTES: usize = 2 + 23 + 17 + 2 + 12 + 26 + 1;
 
-    /// Appends an [`encode_entry`].
+    /// Appends an entry, encoded as by [`encode_entry`].
     pub fn write(
         &mut self,
         out: &mut Vec<u8>,
@@ -118,8 +118,8 @@ pub struct CrlTbs<'a> {
 }
 
 impl CrlTbs<'_> {
-    /// Returns the bytes to sign. `entries` are concatenated [`encode_entry`]s in ascending order of serial numbers.
-    /// They are shared, not copied. Without entries the field is absent.
+    /// Returns the bytes to sign. `entries` are concatenated results of [`encode_entry`], in ascending order of serial
+    /// numbers. They are shared, not copied. Without entries the field is absent.
     pub fn encode(&self, entries: Vec<Bytes>) -> EncodedCrlTbs {
         let mut fields = DerWriter::with_capacity(self.issuer.as_der().len() + 128);
         fields.integer(1);
@@ -200,7 +200,8 @@ impl EncodedCrlTbs {
     }
 }
 
-/// Iterates over concatenated [`encode_entry`]s: the serial number without leading zeros, and the encoded entry.
+/// Iterates over concatenated results of [`encode_entry`]. Yields the serial number without leading zeros, and the
+/// encoded entry.
 pub fn iter_entries(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let (serial, len) = first_entry(entries)?;
@@ -210,8 +211,9 @@ pub fn iter_entries(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> 
     })
 }
 
-/// Returns the serial number of the first [`encode_entry`], and the length of that entry. It reads own encodings,
-/// millions of times: for invalid input the result is `None` or meaningless, but it does not panic.
+/// Returns the serial number of the first of several encoded entries, and the length of that entry. It is called
+/// millions of times on entries of this server and does not validate them: for invalid input the result is `None` or
+/// meaningless, but it does not panic.
 pub fn first_entry(entries: &[u8]) -> Option<(&[u8], usize)> {
     let (header, content) = match *entries.get(1)? {
         short @ ..0x80 => (2, usize::from(short)),
@@ -301,7 +303,8 @@ impl Crl {
         self.scope.clone()
     }
 
-    /// `true` if the signature is valid under `key`. SHA-1 is accepted, because the list only adds revocations.
+    /// `true` if the signature is valid under `key`. SHA-1 is accepted, because a forged list could only add
+    /// revocations.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         self.head.signed.is_signed_by_any_hash(key)
     }

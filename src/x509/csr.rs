@@ -1,7 +1,7 @@
 //! Certification requests (PKCS #10, RFC 2986). Strings are validated; subject, key and extension values are kept.
 //!
-//! The signature is verified separately, after all cheaper checks. The caller decides what of a request is copied
-//! into a certificate.
+//! The signature is verified separately, after all cheaper checks. The caller decides which parts of a request are
+//! copied into a certificate.
 
 pub use super::general_name::{CsrSans, OtherValue};
 use super::name::{self, Attribute};

@@ -1,10 +1,10 @@
 //! CRLs of other systems (RFC 5280 5), to import the revocations of an authority.
 //!
-//! A list may have millions of entries. It is kept as received, and entries are read in pages. Rejected are lists
-//! that cannot be interpreted as revocations of the issuer's own certificates: delta and indirect CRLs, CRLs for some
-//! reasons or of attribute certificates, and unknown critical extensions (5.2, 5.3). Version 1, missing CRL numbers
-//! and SHA-1 signatures are accepted, because authorities have published such lists. The parsers of fields and entries
-//! also serve [`Crl`](super::crl::Crl).
+//! A list may have millions of entries. It is kept as received, and entries are read in pages. Lists that cannot be
+//! interpreted as revocations of the issuer's own certificates are rejected: delta and indirect CRLs, CRLs that cover
+//! only some reasons or only attribute certificates, and unknown critical extensions (5.2, 5.3). Version 1, missing CRL
+//! numbers and SHA-1 signatures are accepted, because authorities have published such lists. The parsers of fields and
+//! entries also serve [`Crl`](super::crl::Crl).
 
 use std::ops::Range;
 
@@ -87,7 +87,7 @@ impl ForeignCrl {
         self.head.signed.sha1_algorithm().is_some()
     }
 
-    /// Reads the entries in pages of up to `max`. Stop at the first error.
+    /// Reads the entries in pages of up to `max`. The caller must stop at the first error.
     ///
     /// # Errors
     /// `Invalid`, naming the rule and, if known, the serial number of the entry.
@@ -119,7 +119,7 @@ pub(super) struct CrlHead {
     pub(super) this_update: i64,
     pub(super) next_update: Option<i64>,
     pub(super) extensions: Vec<RawExtension>,
-    /// The position of the content of revokedCertificates.
+    /// The position in the DER of the content of revokedCertificates.
     entries: Range<usize>,
 }
 
@@ -163,8 +163,8 @@ impl CrlHead {
 /// `true` if a list with these extensions does not cover all certificates of its issuer.
 ///
 /// # Errors
-/// `Invalid`, naming the rule, for a list of other certificates or of some reasons only, and unknown critical
-/// extensions.
+/// `Invalid`, naming the rule, for an indirect CRL, for a CRL that covers only some reasons or only attribute
+/// certificates, and for unknown critical extensions.
 pub(super) fn read_scope(extensions: &[RawExtension]) -> Result<bool> {
     let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT, oid::DELTA_CRL_INDICATOR];
     let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));

@@ -134,7 +134,7 @@ pub struct CsrSans {
     pub uris: Vec<String>,
     /// otherNames: type OID (DER content bytes) and value.
     pub other: Vec<(Vec<u8>, OtherValue)>,
-    /// The first name of a kind that no rule allows: directoryName, registeredID, x400Address or ediPartyName.
+    /// The kind of the first name that no role can allow: directoryName, registeredID, x400Address or ediPartyName.
     pub unruled: Option<&'static str>,
 }
 

@@ -103,7 +103,7 @@ pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     }
 }
 
-/// As [`rdn`]; with `separate`, one RelativeDistinguishedName for each value, in order.
+/// Like [`rdn`], but with `separate` each value becomes a RelativeDistinguishedName of its own, in order.
 pub fn rdns(attribute: Attribute, values: &[String], separate: bool) -> Rdns {
     if !separate {
         return rdn(attribute, values);
@@ -388,10 +388,10 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
         |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
     let text = match tag {
         UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
-        // Characters that are not allowed in PrintableString, such as '*', '@' and '&', are common in it, so any ASCII
-        // is accepted.
+        // Characters that PrintableString does not allow, such as '*', '@' and '&', are common in it, so any ASCII is
+        // accepted.
         NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => ascii(content),
-        // Issuers use it for Latin-1.
+        // CAs use TeletexString for Latin-1 text.
         TELETEX_STRING => Ok(content.iter().map(|&b| char::from(b)).collect()),
         UNIVERSAL_STRING if content.len().is_multiple_of(4) => content
             .chunks_exact(4)

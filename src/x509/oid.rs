@@ -15,7 +15,7 @@ oids! {
     MGF1 = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 8];
     /// id-RSASSA-PSS, 1.2.840.113549.1.1.10 (RFC 4055 3.1).
     RSASSA_PSS = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
-    /// md5WithRSAEncryption, which is rejected by name.
+    /// md5WithRSAEncryption, known only to reject it with a specific error.
     MD5_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 4];
     /// sha1WithRSAEncryption.
     SHA1_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5];
@@ -99,11 +99,11 @@ oids! {
     AUTHORITY_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 1];
     /// subjectInfoAccess, 1.3.6.1.5.5.7.1.11.
     SUBJECT_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 11];
-    /// id-pe-ipAddrBlocks, 1.3.6.1.5.5.7.1.7 (RFC 3779 2.2.1), which is rejected by name.
+    /// id-pe-ipAddrBlocks, 1.3.6.1.5.5.7.1.7 (RFC 3779 2.2.1), known only to reject it with a specific error.
     IP_ADDR_BLOCKS = [0x2b, 6, 1, 5, 5, 7, 1, 7];
-    /// id-pe-autonomousSysIds, 1.3.6.1.5.5.7.1.8 (RFC 3779 3.2.1), which is rejected by name.
+    /// id-pe-autonomousSysIds, 1.3.6.1.5.5.7.1.8 (RFC 3779 3.2.1), known only to reject it with a specific error.
     AUTONOMOUS_SYS_IDS = [0x2b, 6, 1, 5, 5, 7, 1, 8];
-    /// id-pe-proxyCertInfo, 1.3.6.1.5.5.7.1.14 (RFC 3820 3.8), which is rejected by name.
+    /// id-pe-proxyCertInfo, 1.3.6.1.5.5.7.1.14 (RFC 3820 3.8), known only to reject it with a specific error.
     PROXY_CERT_INFO = [0x2b, 6, 1, 5, 5, 7, 1, 14];
     /// nsCertType, 2.16.840.1.113730.1.1, the former netscape-cert-type.
     NS_CERT_TYPE = [0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 1, 1];
@@ -169,11 +169,12 @@ fn push_arc(content: &mut Vec<u8>, arc: u128) {
     }
 }
 
-/// Maximum number of arcs of a signed OID, and of bytes per arc after the first two (RFC 5280 Appendix B).
+/// Limits of an OID that is signed: the number of arcs, and the bytes of each arc after the first two (RFC 5280
+/// Appendix B).
 const MAX_ARCS: usize = 20;
 const MAX_ARC_OCTETS: usize = 4;
-/// Maximum length of a signed OID, in bytes. The 100 characters of Appendix B are at most 50 bytes; certificate
-/// readers accept at most 63.
+/// Maximum length of an OID that is signed, in bytes. The 100 characters of Appendix B are at most 50 bytes;
+/// certificate readers accept at most 63.
 const MAX_OCTETS: usize = 63;
 
 /// Rejects DER content bytes that some certificate readers cannot process: RFC 5280 Appendix B limits the arcs.

@@ -53,8 +53,8 @@ fn append_lines(text: &mut Vec<u8>, der: &[u8], newline: &str) {
     }
 }
 
-/// As [`encode`], for `len` bytes in pieces. The pieces are encoded lazily, so that a large list is not duplicated in
-/// memory. `newline` separates lines; in JSON it is an escape sequence.
+/// Like [`encode`], for `len` bytes in pieces. The pieces are encoded lazily, so that a large list is not duplicated in
+/// memory. `newline` separates lines; inside JSON it is the escape sequence of a line break.
 pub fn encode_pieces<P: Iterator<Item = Bytes>>(
     label: &str,
     len: usize,
@@ -72,7 +72,7 @@ pub fn encode_pieces<P: Iterator<Item = Bytes>>(
 struct PieceLines<P> {
     /// `None` at the end.
     pieces: Option<P>,
-    /// Bytes of an incomplete line.
+    /// Bytes that do not fill a line yet.
     carried: Vec<u8>,
     newline: &'static str,
 }
@@ -117,7 +117,7 @@ pub fn parse_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
     read_all(text, MAX_BLOCKS, is_blank_or_after_a_block)
 }
 
-/// As [`parse_blocks`], and rejects text after the last block.
+/// Like [`parse_blocks`], but also rejects text after the last block.
 ///
 /// # Errors
 /// `Invalid` also for non-blank text after the last block.
@@ -172,7 +172,8 @@ fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {
     found > 0 || is_blank(rest)
 }
 
-/// Reads all blocks. `may_end` accepts the number of blocks and the text after the last one.
+/// Reads all blocks. `may_end` gets the number of blocks and the text after the last one, and returns `true` if that
+/// text may be ignored.
 fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<LabeledPemBlock>> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -212,7 +213,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
         if let Some(label) = line.strip_prefix("-----BEGIN ") {
             break label.strip_suffix("-----").ok_or("the BEGIN line does not end with five hyphens")?;
         }
-        // Skipping the line would lose the block that it belongs to.
+        // An error, because skipping the line would lose the block that it belongs to.
         if line.contains("BEGIN") {
             return Err("a line contains BEGIN but is not a BEGIN line: -----BEGIN LABEL-----");
         }
@@ -251,7 +252,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
     Err("the END line is missing")
 }
 
-/// Returns the end of `text` that starts with its substring `part`.
+/// Returns `text` from the start of its substring `part` on.
 fn suffix_from<'a>(text: &'a str, part: &'a str) -> &'a str {
     let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     text.get(start..).unwrap_or(part)

@@ -31,13 +31,13 @@ use super::writer::{
 use super::{general_name as names_of, raw_extension};
 use crate::error::Result;
 
-/// The rule of the profile for `critical`.
+/// The rule for the field `critical` of an extension.
 enum CriticalRule {
     /// Must be TRUE.
     Always,
     /// Must be FALSE.
     Never,
-    /// Either, or it depends on the kind of certificate.
+    /// Both values are valid here; other checks may depend on the kind of certificate.
     Either,
 }
 
@@ -305,7 +305,8 @@ fn validate_bit_string(value: &[u8]) -> DerResult<()> {
     check_bits(DerReader::only(value, BIT_STRING)?.content)
 }
 
-/// RFC 3779 2.3 and 3.3 require the resources to be among the issuer's, which is not checked here.
+/// Rejects IP address and AS number extensions: RFC 3779 2.3 and 3.3 require that the issuer holds these resources,
+/// which is not checked here.
 fn reject_resources(_: &[u8]) -> DerResult<()> {
     Err(DerError("is not supported: resources are not validated against the issuer's (RFC 3779 2.3, 3.3)"))
 }
@@ -334,7 +335,7 @@ fn validate_template(value: &[u8]) -> DerResult<()> {
     fields.done()
 }
 
-/// RFC 5280 5.3.1.
+/// Requires a defined reason code (RFC 5280 5.3.1).
 fn validate_reason_code(value: &[u8]) -> DerResult<()> {
     match DerReader::only(value, ENUMERATED)?.content {
         [0..=6 | 8..=10] => Ok(()),
@@ -342,7 +343,7 @@ fn validate_reason_code(value: &[u8]) -> DerResult<()> {
     }
 }
 
-/// RFC 5280 5.3.2.
+/// Requires one GeneralizedTime (RFC 5280 5.3.2).
 fn validate_invalidity_date(value: &[u8]) -> DerResult<()> {
     time::parse(GENERALIZED_TIME, DerReader::only(value, GENERALIZED_TIME)?.content).map(drop)
 }

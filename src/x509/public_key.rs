@@ -28,8 +28,8 @@ pub struct PublicKey {
     /// Start of the content of the BIT STRING, which extends to the end of `spki`.
     bits_at: usize,
     kind: KeyKind,
-    /// The key as parsed by the crypto library, bound to one algorithm: the usual one of its kind, or for RSA the
-    /// algorithm of the first verified digest.
+    /// The key as parsed by the crypto library, which binds it to one algorithm: the usual one of its kind, or for RSA
+    /// the algorithm of the first digest that was verified.
     parsed: OnceLock<(SignatureAlgorithm, ParsedPublicKey)>,
 }
 
@@ -78,8 +78,8 @@ impl PublicKey {
         Self { bits_at: spki.len() - bits.len(), spki, kind, parsed: OnceLock::new() }
     }
 
-    /// Creates a placeholder of this kind and size, to validate a request before its key is generated. Verifies
-    /// nothing.
+    /// Creates a placeholder of this kind and size, to validate a request before its key is generated. No signature
+    /// verifies with it.
     pub(crate) fn stand_in(kind: KeyKind) -> Self {
         let bits = match kind {
             KeyKind::Rsa { bits } => encode_rsa_numbers(&vec![0xff; bits as usize / 8], &[1, 0, 1]),
@@ -248,7 +248,8 @@ pub(crate) fn algorithm_identifier(kind: KeyKind) -> Vec<u8> {
     })
 }
 
-/// Reads the fields of a key's AlgorithmIdentifier. `None` for other algorithms and curves; an RSA key has 0 bits.
+/// Reads the fields of a key's AlgorithmIdentifier. `None` for other algorithms and curves. An RSA key gets 0 bits,
+/// because its size is not known here.
 pub(crate) fn read_key_algorithm(mut fields: DerReader<'_>) -> DerResult<Option<KeyKind>> {
     let kind = match fields.oid()? {
         oid::RSA_ENCRYPTION => {

@@ -106,8 +106,8 @@ pub fn find<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<&'a RawExt
     extensions.iter().find(|extension| extension.oid == oid)
 }
 
-/// `true` if extensions grant OCSPSigning (RFC 6960 4.2.2.2). Responses signed with such a certificate are as valid
-/// as those of its issuer.
+/// `true` if extensions grant OCSPSigning (RFC 6960 4.2.2.2). Clients accept OCSP responses signed with such a
+/// certificate like those of its issuer.
 pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
     let usage = find(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
     usage.is_some_and(|purposes| purposes.contains(&OCSP_SIGNING))

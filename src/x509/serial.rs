@@ -19,8 +19,8 @@ pub struct Serial {
 }
 
 const TIME_BYTES: usize = 6;
-/// The times that a time-based serial can start with, in milliseconds since 1970. From 2004, there is no leading
-/// zero, so all have 20 bytes; until 6429, the first bit is not set.
+/// The times that a time-based serial can start with, in milliseconds since 1970. Times from 2004 on have no leading
+/// zero byte, so every serial has 20 bytes. Until 6429, the first bit is not set, so DER adds no byte.
 const TIME_RANGE_MILLIS: RangeInclusive<u64> = 1 << 40..=(1 << 47) - 1;
 
 impl Serial {
@@ -82,13 +82,13 @@ impl Serial {
         })?)
     }
 
-    /// Returns the greatest serial whose text does not sort after `text`; `None` if all do.
+    /// Returns the greatest serial whose text does not sort after `text`; `None` if every serial sorts after it.
     pub fn last_up_to(text: &str) -> Option<Self> {
         let mut octets = Vec::with_capacity(MAX_OCTETS);
         let mut prefix = String::new();
         while octets.len() < MAX_OCTETS {
             let colon = if prefix.is_empty() { "" } else { ":" };
-            // The text form sorts like the bytes. The first byte is not zero.
+            // Texts sort like the bytes. The first byte of a serial is not zero.
             let first = u8::from(octets.is_empty());
             let Some(octet) = (first..=u8::MAX).rev().find(|octet| *format!("{prefix}{colon}{octet:02x}") <= *text)
             else {
@@ -105,12 +105,12 @@ impl Serial {
         &self.octets[..usize::from(self.len)]
     }
 
-    /// `true` if its INTEGER exceeds the 20 bytes of DER that a certificate may have (RFC 5280 4.1.2.2).
+    /// `true` if the serial needs more than the 20 bytes of DER that a certificate may have (RFC 5280 4.1.2.2).
     pub fn is_too_long(&self) -> bool {
         usize::from(self.len) == MAX_OCTETS && self.octets[0] >= 0x80
     }
 
-    /// The bytes followed by zeros, and their number without these.
+    /// All 20 bytes, padded with zeros at the end, and the number of bytes without the padding.
     pub(super) fn padded(&self) -> (&[u8; MAX_OCTETS], usize) {
         (&self.octets, usize::from(self.len))
     }

@@ -54,7 +54,7 @@ impl CertificateTbs<'_> {
     }
 }
 
-/// `[tag] EXPLICIT Extensions`, absent without extensions.
+/// Writes `[tag] EXPLICIT Extensions`, or nothing if there are no extensions.
 pub(crate) fn write_extensions(w: &mut DerWriter, tag: u8, extensions: &[&Extensions]) {
     let len: usize = extensions.iter().map(|e| e.as_der().len()).sum();
     if len == 0 {

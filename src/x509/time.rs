@@ -54,7 +54,7 @@ pub(crate) struct TimeText {
 /// Formats times. Consecutive times of one day share the date conversion.
 #[derive(Default)]
 pub(crate) struct TimeFormatter {
-    /// The last day (days since 1970), its date, and `true` if it is in the range of UTCTime.
+    /// The last formatted day (days since 1970), its date, and `true` if it is in the range of UTCTime.
     last: Option<(i64, [u8; 8], bool)>,
 }
 
@@ -73,7 +73,7 @@ impl TimeFormatter {
         };
         let of_day = seconds.rem_euclid(SECONDS_PER_DAY) as u32;
         let fields = [of_day / 3600, of_day / 60 % 60, of_day % 60];
-        // The digits are computed in one register and written by one store.
+        // The digits are computed in one machine word and stored at once.
         let [hour, minute, second] =
             fields.map(|field| u64::from(b'0') * 0x101 + u64::from((field / 10) | ((field % 10) << 8)));
         let clock = hour | minute << 16 | second << 32 | u64::from(b'Z') << 48;

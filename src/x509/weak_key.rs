@@ -82,8 +82,8 @@ fn is_sound_point(encoded: &[u8]) -> bool {
     y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDERS.contains(&y)
 }
 
-/// The odd ones of the first 39 primes, of which the smallest vulnerable moduli are built; larger moduli use more.
-/// The most selective ones come first; 3, 5 and 7 alone exclude nothing.
+/// The odd primes among the first 39 primes, whose product is the `M` of the smallest vulnerable moduli; larger moduli
+/// use more primes. The primes that exclude the most moduli come first; 3, 5 and 7 alone exclude none.
 const FINGERPRINT_PRIMES: [u64; 38] = [
     11, 37, 13, 17, 19, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157, 53, 23, 29, 31, 41, 43, 47, 59, 67, 83, 89,
     101, 113, 131, 137, 139, 149, 163, 167, 3, 5, 7,
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn points_of_small_order_and_other_spellings_are_no_keys() {
         let mut refused: Vec<[u8; 32]> = SMALL_ORDERS.to_vec();
-        // The prime, and all values above it up to 2^255.
+        // Not canonical: the prime itself, and all values above it up to 2^255.
         refused.extend((0..19).map(|n| {
             let mut above = FIELD_PRIME;
             above[0] += n;
@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn residues_with_conflicting_exponents_are_no_fingerprint() {
-        // 2 modulo 3, an odd power; 1 modulo every other prime, an even power where the order is even.
+        // 2 modulo 3, which is an odd power of 65537. 1 modulo every other prime, which is an even power where the
+        // order of 65537 is even.
         #[rustfmt::skip]
         let number = BigUint::from_bytes_be(&[
             0x03, 0x0c, 0x43, 0xe2, 0x3a, 0x33, 0x4a, 0x8a, 0xd6, 0xc6, 0x7f, 0xe4, 0x41, 0xc3, 0x18, 0x4a, 0x59, 0x61, 0x48, 0xac, 0x19, 0xd9, 0x8e, 0xa0, 0x4f, 0x47, 0xc9, 0x43

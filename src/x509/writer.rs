@@ -86,8 +86,8 @@ impl DerWriter {
         self.raw(content);
     }
 
-    /// Appends a value whose content `body` writes. Content above 127 bytes is moved by the additional length bytes;
-    /// use [`DerWriter::header`] for very long content.
+    /// Appends a value whose content `body` writes. Content above 127 bytes is moved afterwards, to make room for its
+    /// longer length; use [`DerWriter::header`] for very long content.
     pub fn nest(&mut self, tag: u8, body: impl FnOnce(&mut Self)) {
         let start = self.0.len() + 2;
         self.0.extend_from_slice(&[tag, 0]);

@@ -816,6 +816,9 @@ fn interrupted_certificate_renewal_is_completed_at_start() {
     std::fs::write(place.path("data/tls.pem"), certificate).unwrap();
     let served = place.serve();
     place.shown(&served);
-    assert!(served.log().contains("completed an interrupted renewal") && !place.path("data/tls.pem.new").exists());
+    assert!(
+        served.log().contains("a renewal was interrupted; it is completed now")
+            && !place.path("data/tls.pem.new").exists()
+    );
     served.terminate();
 }

@@ -21,8 +21,8 @@ use crate::scenario::Scenario;
 use crate::server::{Launch, MOUNT, Server, Start};
 use crate::{anchors, mount, preload, timeline, workload};
 
-/// Limits. CPU in microseconds per request (signing: stored, not stored; OCSP: signed, cached); latencies in
-/// milliseconds.
+/// The limits. CPU is in microseconds per request; a pair is for certificates that are stored and not stored, or for
+/// OCSP responses that are signed and cached. Latencies are in milliseconds.
 const MAX_ISSUE_CPU_US: (f64, f64) = (70.0, 45.0);
 const MAX_SIGN_CPU_US: (f64, f64) = (120.0, 95.0);
 const MAX_P99_MS: f64 = 10.0;
@@ -38,18 +38,18 @@ const MAX_FIRST_CRL_SECONDS: f64 = 2.0;
 const MAX_MEMORY_MB: f64 = 120.0;
 const MAX_DRIFT_PERCENT: f64 = 5.0;
 
-/// Default number of projects: as many as certificates are stored, but at most this.
+/// Maximum of the default number of projects, which is otherwise the number of stored certificates.
 const MAX_DEFAULT_PROJECTS: u64 = 1_000_000;
 /// Certificates of the OCSP part: few enough for the server to cache all responses.
 const OCSP_CERTIFICATES: usize = 10_000;
-/// Bounds for single revocations. They continue until they used enough CPU time for the kernel's ticks of 10 ms not to
-/// matter, within bounds of number and time.
+/// Bounds for single revocations. They continue until they have used so much CPU time that the kernel's resolution of
+/// 10 ms no longer matters, within these limits of number and time.
 const MIN_SEQUENTIAL_REQUESTS: usize = 10;
 const MAX_SEQUENTIAL_REQUESTS: usize = 1_000;
 const MIN_SEQUENTIAL_CPU_SECONDS: f64 = 1.0;
 const MAX_SEQUENTIAL_TIME: Duration = Duration::from_secs(60);
 const MAX_REVOCATIONS: u64 = 20_000;
-/// Rounds that measure the difference of two costs, and the minimum duration of each measurement in seconds: a
+/// Rounds that measure the difference of two costs, and the minimum duration of each measurement in seconds. A
 /// difference of a few microseconds needs many requests.
 const RUNS_PER_KIND: u64 = 3;
 const MIN_RUN_SECONDS: u64 = 3;
@@ -69,17 +69,17 @@ pub(super) struct Bench<'a> {
     pub(super) runs: Vec<Kept>,
 }
 
-/// A run of a part.
+/// The results of one run in a part.
 pub(super) struct Kept {
     pub(super) name: String,
     pub(super) figures: Figures,
-    /// Description of the store's contents, for the notes of its rows.
+    /// Description of the store's contents during the run, for the notes of its rows.
     beside: String,
 }
 
 struct OneByOne {
     latencies_ms: Vec<f64>,
-    /// CPU seconds of all of them; `None` if unknown.
+    /// CPU seconds of all revocations together; `None` if unknown.
     spent: Option<f64>,
 }
 
@@ -117,7 +117,7 @@ impl Bench<'_> {
         format!("with {} stored", number(self.stock.certificates as f64))
     }
 
-    /// Runs a plan and returns the index of the run.
+    /// Runs a plan and returns the index of its results in `runs`.
     async fn run(&mut self, name: &str, plan: &Plan) -> Result<usize, String> {
         let beside = self.stored();
         let figures = workload::run(plan, &self.server.place(), self.server.watched).await?;
@@ -377,7 +377,7 @@ impl Bench<'_> {
 }
 
 impl OneByOne {
-    /// `true` if the cost of one revocation can be computed.
+    /// `true` if there were enough revocations to compute the cost of one.
     fn is_enough(&self, since: Duration) -> bool {
         let spent = self.spent.is_none_or(|spent| spent >= MIN_SEQUENTIAL_CPU_SECONDS);
         self.latencies_ms.len() >= MIN_SEQUENTIAL_REQUESTS && (spent || since >= MAX_SEQUENTIAL_TIME)
@@ -398,8 +398,9 @@ async fn revoke_one(client: &mut Client, path: &str, body: Bytes) -> Result<(), 
     Err(format!("{path}: {}: the response confirms no revocation: {text}", answer.status))
 }
 
-/// Returns the row for token look-up and authorization, from the costs with and without a token in each round. It is
-/// the median of the rounds' differences, because a disturbance of the machine affects both sides of a round.
+/// Returns the row for token look-up and authorization, from the costs with and without a token in each round. The
+/// figure is the median of the differences within a round, because a disturbance of the machine affects both costs of a
+/// round.
 fn decision_row(turns: &[(f64, f64)]) -> Row {
     let of = |read: &dyn Fn(&(f64, f64)) -> f64| median(turns.iter().map(read)).unwrap_or(f64::NAN);
     let with = of(&|turn| turn.0);
@@ -422,7 +423,8 @@ mod tests {
 
     #[test]
     fn decision_is_the_median_difference_or_not_measured() {
-        // The machine becomes slower from round to round; the medians of both sides differ by 1.5.
+        // The machine becomes slower from round to round. The medians of both costs differ by 1.5, the median
+        // difference is 2.
         let row = decision_row(&[(30.0, 28.0), (40.0, 38.5), (50.0, 47.0)]);
         assert_eq!((row.measured, row.verdict()), (Some(2.0), "held"));
         let row = decision_row(&[(30.0, 20.0), (40.0, 30.0), (50.0, 49.0)]);

@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub(super) limit: Option<f64>,
     pub(super) unit: &'static str,
     pub(super) note: String,
-    /// `true` if requests failed: the limit then counts as missed.
+    /// `true` if requests failed; the limit then counts as exceeded.
     pub(super) failed: bool,
 }
 
@@ -69,7 +69,7 @@ impl Row {
     }
 }
 
-/// Returns the numbers of missed rows and of rows that could not be measured.
+/// Returns the number of rows whose limit was exceeded, and of rows that could not be measured.
 pub(super) fn count_missed(rows: &[Row]) -> (usize, usize) {
     let of = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
     (of("missed"), of("not measured"))

@@ -28,7 +28,8 @@ pub struct AliasChange {
 }
 
 impl Auth {
-    /// Creates an alias (with an entity if none is given) or changes it. Returns it if created or changed.
+    /// Creates an alias (with an entity if none is given) or changes it. Returns the alias if it was created or
+    /// changed.
     ///
     /// # Errors
     /// `Invalid` with field and rule.
@@ -51,7 +52,7 @@ impl Auth {
         retry_on_conflict("identity", attempt).await
     }
 
-    /// Changes the alias with this id. Returns it if anything changed.
+    /// Changes the alias with this id. Returns the alias if anything changed.
     ///
     /// # Errors
     /// `Invalid` when the alias does not exist, or with field and rule.
@@ -119,7 +120,7 @@ impl Auth {
         let mut unit = permanent_entity_write(&entity, alias.updated_at)?;
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
-        // Also after an error, because the write may be stored.
+        // Marked after an error too, because the write may have been stored nevertheless.
         self.entities.mark_changed(&known.entity);
         self.entities.mark_changed(&alias.entity);
         stored.map(|_| Some(alias))
@@ -157,7 +158,7 @@ fn unknown_entity_error() -> Error {
     Error::invalid("invalid canonical ID")
 }
 
-/// Returns the write that makes a temporary entity permanent: an operator has given it an alias.
+/// Returns the write that makes an entity from a login permanent, because an operator has given it an alias.
 fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
     if entity.kept_until.is_none() {
         return Ok(Vec::new());

@@ -1,8 +1,8 @@
 //! A bounded cache of entities.
 //!
 //! An entity is returned from the cache for half a second after it was read, and a caller that holds it is valid for a
-//! second, as with tokens. A change on this node takes effect immediately: it marks the entities that were handed out,
-//! so that their callers are read again.
+//! second, as with tokens. A change on this node takes effect immediately: it marks the cached entity as changed, so
+//! that callers that hold it are read again.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -15,7 +15,8 @@ use crate::clock::Time;
 
 /// Maximum age of an entity returned from the cache.
 const MAX_CACHED_ENTITY_AGE: Duration = Duration::from_millis(500);
-/// Maximum time for which an entity is used after it was read. Until then a change must be able to mark it.
+/// Maximum time for which an entity is used after it was read. It stays in the cache for that time, so that a change
+/// can mark it.
 const MAX_USED_ENTITY_AGE: Duration = Duration::from_secs(1);
 const MAX_CACHED_ENTITIES: usize = 65_536;
 
@@ -33,7 +34,7 @@ impl EntityRef {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// Returns the start of the read.
+    /// Returns the time at which the read from the store began.
     pub(crate) fn read_at(&self) -> Time {
         self.read_at
     }
@@ -58,19 +59,19 @@ pub(crate) struct EntityCache(Mutex<EntityCacheState>);
 #[derive(Default)]
 struct EntityCacheState {
     by_id: HashMap<Box<str>, EntityRef>,
-    /// Ids by accessor and name of an alias; an accessor contains no `/`.
+    /// Entity ids by `accessor/name` of an alias. An accessor contains no `/`.
     by_alias: HashMap<String, Box<str>>,
     /// Increases with every change, see [`EntityCache::put`].
     epoch: u64,
 }
 
 impl EntityCache {
-    /// Returns an entity by id, unless it must be read.
+    /// Returns an entity by id; `None` if it must be read from the store.
     pub(super) fn by_id(&self, id: &str, now: Time) -> Option<EntityRef> {
         self.lock().by_id.get(id).filter(|known| is_younger(known, now, MAX_CACHED_ENTITY_AGE)).cloned()
     }
 
-    /// Returns an entity by alias, unless it must be read.
+    /// Returns an entity by alias; `None` if it must be read from the store.
     pub(super) fn by_alias(&self, accessor: &str, name: &str, now: Time) -> Option<EntityRef> {
         let inner = self.lock();
         let id = inner.by_alias.get(&alias_key(accessor, name))?;
@@ -94,7 +95,7 @@ impl EntityCache {
         if inner.epoch != epoch || full {
             return EntityRef { entity: Arc::new(entity), read_at, changed: Arc::new(AtomicBool::new(true)) };
         }
-        // Holders of the earlier read share the mark.
+        // Callers that hold the result of an earlier read share the mark.
         let changed = inner.by_id.get(&entity.id[..]).map(|known| Arc::clone(&known.changed)).unwrap_or_default();
         for alias in &entity.aliases {
             inner.by_alias.insert(alias_key(&alias.accessor, &alias.name), entity.id.as_str().into());

@@ -52,14 +52,14 @@ impl EntityChange {
             entity.policies.clone_from(policies);
         }
         entity.disabled = self.disabled.unwrap_or(entity.disabled);
-        // A manual change makes a temporary entity permanent.
+        // A change by an operator makes an entity permanent that a login created.
         entity.kept_until = None;
         *entity != before
     }
 }
 
 impl Auth {
-    /// Creates an entity with a given or random name, or changes the existing one. Returns a new entity.
+    /// Creates an entity with a given or random name, or changes the existing one. Returns the entity if it is new.
     ///
     /// # Errors
     /// `Invalid` with field and rule.
@@ -114,7 +114,7 @@ impl Auth {
         entity.version += 1;
         entity.updated_at = self.clock.now();
         let stored = self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await;
-        // Also after an error, because the write may be stored.
+        // Marked after an error too, because the write may have been stored nevertheless.
         self.entities.mark_changed(&entity.id);
         stored.map(drop)
     }

@@ -95,7 +95,8 @@ impl Auth {
         require_enabled(again)
     }
 
-    /// Postpones the removal of an entity to `until` at least, for a token that is not stored.
+    /// Postpones the removal of an entity to `until` at least, for a batch token: the sweep cannot find it, because it
+    /// is not stored.
     ///
     /// # Errors
     /// Store errors.

@@ -1,7 +1,7 @@
 //! Removal of entities that only a login created and that have no token.
 //!
-//! An entity is checked when its `kept_until` is due, found by an index. If it has tokens, it is checked again when the
-//! last one ends. Tokens that are not stored postpone the check until they end ([`Auth::postpone_entity_removal`]).
+//! An index finds the entities whose `kept_until` is due. An entity that has tokens is checked again when the last
+//! token ends. Tokens that are not stored postpone the check until they end ([`Auth::postpone_entity_removal`]).
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Auth {
                 limit: ENTITIES_PER_STEP,
             };
             match self.store.commit(vec![step]).await?.as_slice() {
-                // Removed entities had no token, so no caller holds them.
+                // Removed entities had no token, so no caller holds them and the cache needs no mark.
                 [AuthOutcome::Swept(looked)] if *looked == ENTITIES_PER_STEP => {}
                 _ => break,
             }

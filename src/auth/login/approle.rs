@@ -1,8 +1,9 @@
 //! The authentication method `approle`: machines present a role id and a secret id.
 //!
-//! A role has the settings of the tokens. A login names it by its role id, which is unique within the mount. The server
-//! or the operator chooses the text of a secret id; each has its own expiry, number of uses and networks. A role may
-//! have many secret ids, so each is a row, found by a keyed hash of the text, which is not stored.
+//! A role has the settings for the tokens of its logins. A login names the role by its role id, which is unique within
+//! the mount. The server or the operator chooses the text of a secret id; each has its own expiry, number of uses and
+//! networks. A role may have many secret ids, so each is a row of the store. It is found by a keyed hash of the text;
+//! the text is not stored.
 
 mod login;
 mod method;

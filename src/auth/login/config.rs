@@ -9,8 +9,8 @@ use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite};
 use crate::error::{Error, Result, Warnings};
 
-/// A random id of one write of a configuration. Cached data, such as keys, belongs to one write, and the same
-/// configuration may be written again to drop a withdrawn key.
+/// A random id for each write of a configuration. Cached data, such as an issuer's keys, belongs to one write. So an
+/// operator can drop a withdrawn key by writing the same configuration again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfigWriteId(u64);
 
@@ -25,7 +25,7 @@ impl<M: AuthMethod> MethodMount<M> {
     /// again after a conflict with another node.
     ///
     /// # Errors
-    /// As `merge` and [`AuthMethod::derive`]; store errors.
+    /// The errors of `merge` and [`AuthMethod::derive`]; store errors.
     pub(crate) async fn write_config(
         &self,
         merge: impl Fn(Option<&M::Config>) -> Result<(M::Config, Warnings)>,

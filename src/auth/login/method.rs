@@ -94,12 +94,10 @@ impl<M: AuthMethod> MethodView<M> {
         self.config.as_ref().map(|config| &*config.value)
     }
 
-    /// The roles.
     pub(crate) fn roles(&self) -> &Roles<M::Role> {
         &self.roles
     }
 
-    /// The derived state.
     pub(crate) fn derived(&self) -> &M::Derived {
         &self.derived
     }

@@ -1,4 +1,4 @@
-//! An open mount of an authentication method: its view, and the only way to change it.
+//! An open mount of an authentication method: its view, and the only code that changes it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,9 +21,10 @@ pub(crate) struct MethodMount<M: AuthMethod> {
     mount: MountId,
     store: Arc<dyn AuthStore>,
     view: ArcSwap<MethodView<M>>,
-    /// Serializes changes.
+    /// Held during a change, so that changes run one at a time.
     writing: FairSemaphore,
-    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
+    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only while `writing` is
+    /// held.
     write_outcome_unknown: AtomicBool,
 }
 
@@ -111,12 +112,12 @@ impl<M: AuthMethod> MethodMount<M> {
         Err(error)
     }
 
-    /// Handles a failed write, which may have been stored, or have conflicted with another node's.
+    /// Handles a failed write: it may have been stored nevertheless, or another node may have changed the state first.
     async fn recheck(&self, error: &Error) {
         let is_behind = match error.kind() {
-            // A write that was not admitted is not stored.
+            // `Busy` means that the store did not accept the write, so nothing has changed.
             Kind::Busy => return,
-            // Reloaded at the next attempt rather than now, so that the state is as recent as possible.
+            // Only the next attempt reloads the state, so that the state is as recent as possible.
             Kind::Conflict => true,
             _ => self.reload_locked().await.is_err(),
         };
@@ -171,7 +172,7 @@ impl<M: AuthMethod> AnyMethodMount for MethodMount<M> {
     }
 }
 
-/// Converts a conflict with the current stored state, which a retry cannot resolve.
+/// Converts a conflict with the current stored state to `Invalid`, because a retry cannot resolve it.
 fn conflict_as_invalid(error: Error) -> Error {
     match error.kind() {
         Kind::Conflict => Error::invalid(error.text().to_owned()),

@@ -12,7 +12,7 @@ impl<M: AuthMethod> MethodMount<M> {
     /// after a conflict with another node.
     ///
     /// # Errors
-    /// As `merge`; `Invalid` for too many roles; store errors.
+    /// The errors of `merge`; `Invalid` for too many roles; store errors.
     pub(crate) async fn write_role(
         &self,
         name: &str,

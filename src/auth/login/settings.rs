@@ -6,7 +6,7 @@ use crate::outbound::EgressPolicy;
 /// Settings for all mounts of authentication methods.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct LoginSettings {
-    /// The addresses that a mount's configuration may name.
+    /// The network addresses to which the URLs in a mount's configuration may lead.
     pub reach: EgressPolicy,
     /// Settings of `cloudb`.
     pub cloudb: CloudbSettings,

@@ -1,7 +1,8 @@
 //! Enabling, tuning and disabling mounts.
 //!
-//! Changes on this node run one at a time; the version of the stored document decides between nodes. A change is
-//! stored, then published, then acknowledged. [`mounts`](crate::mounts) calls this module and opens and closes engines.
+//! Changes on this node run one at a time. Between nodes, a commit fails if the version of the stored document has
+//! changed. A change is stored, then published, then acknowledged. [`mounts`](crate::mounts) calls this module and
+//! opens and closes engines.
 
 use std::sync::Arc;
 
@@ -152,7 +153,8 @@ impl Auth {
     /// Unmounts a secret engine and deletes everything that it stored; `None` if there is none.
     ///
     /// # Errors
-    /// `Invalid` for a built-in mount and a reserved path, since the right to unmount engines excludes methods.
+    /// `Invalid` for a built-in mount and for a reserved path: a token that may unmount secret engines must not thereby
+    /// disable authentication methods.
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = format!("{}/", path.trim_matches('/'));
         let refusal = format!("cannot unmount \"{path}\"");
@@ -187,7 +189,7 @@ impl Auth {
             let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDelete(mount.id)];
             self.commit_mount(unit, &mount.path, None).await?;
             if mount.is_auth() {
-                // The tokens of its logins ended with it.
+                // The commit has also ended the tokens of the method's logins.
                 self.tokens.clear();
             }
             Ok(Some(Arc::new(mount)))
@@ -195,7 +197,8 @@ impl Auth {
         retry_on_conflict(format_args!("path {path}"), attempt).await
     }
 
-    /// Commits a change of one mount and publishes the table with `now` at `path`. Publishing cannot fail.
+    /// Commits a change of one mount and publishes a table with the mount `now`, or none, at `path`. Publishing cannot
+    /// fail.
     async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
         self.commit_table(unit, |table| table.with(path, now)).await
     }
@@ -230,7 +233,8 @@ impl Auth {
         config_write(ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
     }
 
-    /// Reads a mount and its version from the store. Version 0 is a built-in mount that was never tuned.
+    /// Reads a mount and its version from the store. The version is 0 for a built-in mount whose settings were never
+    /// changed.
     pub(super) async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
         let wanted = mount_key(&format!("{}/", path.trim_matches('/')));
         let documents = self.store.documents(MOUNT_KIND).await?;

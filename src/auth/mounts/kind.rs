@@ -1,7 +1,7 @@
 //! The types of mounts.
 //!
 //! A new type is added to [`MountKind`]. [`mounts`](crate::mounts) and the route tables in `http::secrets` match on it
-//! without a wildcard, so a type that lacks either does not compile.
+//! without a wildcard, so the compiler reports a type that is missing there.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub enum MountKind {
     AppRole,
     /// `jwt`: authentication by a signed token of another system.
     Jwt,
-    /// `cloudb`: authentication of identities of that cloud.
+    /// `cloudb`: authentication by an identity at this cloud provider.
     Cloudb,
     /// `token`: tokens of this server.
     Token,
@@ -39,7 +39,7 @@ pub enum MountClass {
     Secrets,
     /// Mounted as an authentication method (`sys/auth`).
     Methods,
-    /// Not at all.
+    /// Cannot be mounted: a type that this version does not know.
     Unknown,
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::telemetry::LazyMountMeter;
 
 const MOVES_DOCUMENT: &str = "mount-moves";
-/// Maximum number of moves in that document.
+/// Maximum number of completed moves in `MOVES_DOCUMENT`.
 const MAX_RECORDED_MOVES: usize = 64;
 
 /// Maximum number of former paths of a mount. All of them are searched for its leases.

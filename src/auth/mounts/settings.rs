@@ -29,7 +29,7 @@ impl Mount {
         read_ttl(&mut self.default_lease_ttl, fields, "default_lease_ttl")?;
         read_ttl(&mut self.max_lease_ttl, fields, "max_lease_ttl")?;
         self.check_ttls()?;
-        // Clients always send false, even if they do not mean to change it.
+        // Clients send `false` even if they do not mean to change the setting, so only `true` changes it.
         self.force_no_cache |= fields.bool("force_no_cache")?.unwrap_or(false);
         let description = fields.text_within("description", MAX_DESCRIPTION_BYTES)?;
         self.description = description.unwrap_or_else(|| std::mem::take(&mut self.description));
@@ -91,7 +91,7 @@ impl Mount {
     }
 }
 
-/// Parses a duration: absent or `""` keeps the value, `system` and 0 select the system's.
+/// Parses a duration: absent or `""` keeps the value; `system` and 0 select the system's duration.
 fn read_ttl(to: &mut u64, fields: &Fields, name: &str) -> Result<()> {
     *to = match fields.value(name) {
         None => return Ok(()),

@@ -1,4 +1,5 @@
-//! A cache of compiled unions of policies, by policy names and identity. It belongs to one view.
+//! A cache of compiled unions of policies, by policy names and identity. It belongs to one snapshot of the stored
+//! policies.
 //!
 //! Each table is bounded by number and bytes. A full table is emptied.
 
@@ -46,7 +47,7 @@ pub(super) struct UnionKey {
     pub stamp: Option<Box<str>>,
 }
 
-/// A table with a maximum number and weight.
+/// A table of unions with a maximum number and a maximum size in bytes.
 struct UnionTable {
     max_unions: usize,
     state: Mutex<UnionTableState>,
@@ -104,7 +105,7 @@ impl UnionTable {
         }
         let more = weight(&key, &acl);
         if more > MAX_TABLE_BYTES / 4 {
-            // It would use too much of the table.
+            // This union would use too much of the table.
             return (acl, false);
         }
         let full = state.unions.len() >= self.max_unions || state.weight + more > MAX_TABLE_BYTES;

@@ -25,7 +25,7 @@ use crate::templates::TemplateValues;
 /// The decision on one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// `true` if the operation is allowed. Paths that need `sudo` need the other field too.
+    /// `true` if the operation is allowed. A path that requires `sudo` needs the field `sudo` too.
     pub allowed: bool,
     /// `true` if the deciding rule grants `sudo`, or the caller has `root`.
     pub sudo: bool,
@@ -41,7 +41,7 @@ pub struct RequestPath<'a> {
 }
 
 impl<'a> From<&'a str> for RequestPath<'a> {
-    /// A path without such names.
+    /// A path without names that have several spellings.
     fn from(path: &'a str) -> Self {
         Self { path, spelt: &[] }
     }
@@ -59,13 +59,14 @@ pub struct Acl {
     weight: usize,
 }
 
-/// Rules by path. Terms of a path with a single rule are shared with its policy.
+/// Rules by path. If only one rule has a path, its terms are shared with the policy in memory.
 struct CompiledRules {
     exact: HashMap<Arc<str>, Arc<RuleTerms>>,
     patterns: PathPatterns<Arc<RuleTerms>>,
 }
 
-/// Rules in the canonical spelling for a set of name positions in a path, compiled when first needed.
+/// The rules with names in canonical spelling. The route of a request determines which segments are names, so the rules
+/// are compiled per set of name positions, when a request first needs it.
 struct CanonicalRules {
     merged: MergedTerms<Arc<str>>,
     /// Maximum number of position sets in `known`.
@@ -79,13 +80,13 @@ type MergedTerms<P> = BTreeMap<P, Arc<RuleTerms>>;
 /// Positions of names, and the rules for paths with names at these positions.
 type RulesForNames = (Box<[NameSegments]>, Arc<CompiledRules>);
 
-/// Minimum size of a heavy union in bytes.
+/// Size in bytes above which a union is heavy ([`Acl::is_heavy`]).
 const HEAVY_UNION_BYTES: usize = 1 << 20;
 /// Maximum number of path segments that [`Acl::reaches`] tries for a prefix rule.
 const MAX_REACH_SEGMENTS: usize = 16;
 /// Maximum number of position sets cached per union. Few routes contain such names, and mounts are at few depths.
 const MAX_CANONICAL_RULE_SETS: usize = 16;
-/// Approximate maximum size of these sets in bytes; at least one is cached.
+/// Approximate maximum size in bytes of the rules that a union caches for position sets; one set is always cached.
 const MAX_CANONICAL_RULES_BYTES: usize = 12 << 20;
 
 impl Acl {
@@ -137,7 +138,7 @@ impl Acl {
         Self { rules, was_normalized, granting_paths, deepest, valid_until, weight }
     }
 
-    /// `true` if the union is so large that only few of its kind should be in memory.
+    /// `true` if the union is so large that callers with it must not be cached.
     pub fn is_heavy(&self) -> bool {
         self.weight() > HEAVY_UNION_BYTES
     }
@@ -260,12 +261,12 @@ fn merge_terms<P: Ord>(merged: &mut MergedTerms<P>, path: P, terms: &Arc<RuleTer
 /// Approximate size of a path and its terms in bytes. With `may_unite`, terms count even if they are shared now,
 /// because they may be merged later.
 fn estimate_bytes(path: &str, terms: &Arc<RuleTerms>, may_unite: bool) -> usize {
-    /// An entry of each table.
+    /// Bytes of one rule's table entries.
     const ENTRY: usize = 128;
-    /// A node of the trie of patterns.
+    /// Bytes of a node in the trie of patterns.
     const NODE: usize = 160;
     let nodes = if is_pattern(path) { NODE * path.split('/').count() } else { 0 };
-    // Merged terms belong to this union alone.
+    // Terms that are not shared with a policy belong to this union alone.
     let own = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
     ENTRY + 2 * path.len() + nodes + own
 }

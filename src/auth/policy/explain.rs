@@ -116,7 +116,8 @@ pub fn explain<'p>(
     Explanation { decides: Some(decides), others, expired, too_many: false }
 }
 
-/// As [`merge_rules`], with rule paths in canonical spelling for these positions. Also returns the expired rules.
+/// As [`merge_rules`], with rule paths in canonical spelling for the name positions `spelt`. Also returns the expired
+/// rules.
 fn merge_canonical_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,

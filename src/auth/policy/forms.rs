@@ -1,8 +1,8 @@
 //! Canonical forms in which a parameter value and a value of a rule are compared.
 //!
 //! Texts are lower-cased and trimmed. Host names lose the final dot and are in ASCII, URIs are percent-encoded,
-//! addresses, networks and serial numbers have the form of responses. Separators between other bytes, prefixes of key
-//! usages, slashes around paths are removed; hexadecimal numbers become decimal.
+//! addresses, networks and serial numbers are written as in responses. Separators between hexadecimal bytes, prefixes
+//! of key usages, and slashes around paths are removed. Hexadecimal numbers become decimal.
 
 use std::net::IpAddr;
 
@@ -85,7 +85,8 @@ const SYNONYMS: [(&str, &str); 3] = [("default-batch", "batch"), ("default-servi
 /// Prefixes of key usage names.
 const USAGE_PREFIXES: [&str; 2] = ["extkeyusage", "keyusage"];
 
-/// Converts a name to the form of its kind; `open` if more text may follow.
+/// Converts a name to the canonical form of its kind (address, host name, serial number …). `open` is `true` for a
+/// pattern that ends in `*`, so that more text may follow.
 fn name_form(text: &str, open: bool) -> String {
     if let Ok(address) = text.parse::<IpAddr>() {
         return address.to_canonical().to_string();
@@ -96,7 +97,7 @@ fn name_form(text: &str, open: bool) -> String {
     if let Some((_, word)) = SYNONYMS.iter().find(|(other, _)| *other == text) {
         return (*word).to_owned();
     }
-    // A host name may begin with the prefix too, and has a form of its own.
+    // A host name may begin with such a prefix too; it has other characters and is converted below.
     let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
     if let Some(usage) = USAGE_PREFIXES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
         return usage.to_owned();

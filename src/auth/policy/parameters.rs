@@ -62,15 +62,15 @@ struct SentField<'a> {
     value: Option<&'a Value>,
 }
 
-/// Accepted values of parameters by lower-cased name; an empty list accepts any value.
+/// Values of parameters in a rule, by lower-cased parameter name. An empty list means any value.
 pub(crate) type ParameterLists = BTreeMap<String, Vec<Value>>;
 
 /// The parameter rules of one path, merged from all policies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterRules {
-    /// Parameters that may be sent; empty for any.
+    /// Parameters that may be sent, with their accepted values; empty for any.
     pub(super) allowed: ParameterLists,
-    /// Parameters that must not be sent.
+    /// Parameters that must not be sent, or not with these values.
     pub(super) denied: ParameterLists,
     /// Parameters that must be sent, lower-cased.
     pub(super) required: BTreeSet<String>,
@@ -109,7 +109,8 @@ impl ParameterRules {
         self.violation(operation, parameters).is_none()
     }
 
-    /// Returns the first violation as text. A list has no parameters; a delete has those that its endpoint reads.
+    /// Returns the first violation as text. A list request has no parameters; a delete request has only those that its
+    /// endpoint reads.
     pub fn violation(&self, operation: Operation, parameters: &RequestParameters<'_>) -> Option<String> {
         if self.is_empty() || operation == Operation::List {
             return None;
@@ -204,7 +205,8 @@ fn is_allowed_value(value: &Value, rules: &[Value]) -> bool {
         }
 }
 
-/// `true` if a scalar matches the rules as a whole and with every list item, within the comparison budget.
+/// `true` if a scalar equals a rule, or if its whole text and each item of its text as a list match a rule. `false` if
+/// the comparison budget is exhausted.
 fn is_allowed_text(value: &Value, rules: &[Value], effort: &MatchBudget) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
@@ -213,7 +215,7 @@ fn is_allowed_text(value: &Value, rules: &[Value], effort: &MatchBudget) -> bool
     };
     let texts = || rules.iter().filter_map(Value::as_str);
     let matched = |text: &str| texts().any(|rule| effort.spend(text) && matches_glob(rule, text));
-    // Most of these comparisons fail at the first character.
+    // Most of these comparisons fail at the first character, so eight of them are counted as one.
     (effort.spend_comparisons(rules.len() / 8) && texts().any(|rule| rule == whole))
         || (matched(&whole) && items.iter().all(|item| matched(item)))
 }

@@ -1,8 +1,9 @@
 //! Path patterns: rules whose path ends in `*` or has a segment `+`, compiled into a trie of segments.
 //!
-//! The deciding pattern among those that match has (a) the later first `+` or final `*`, (b) no final `*`, (c) fewer
-//! `+`, (d) the greater length, (e) the lexicographically greater text. This order is total, so patterns are ranked at
-//! compile time and a lookup keeps the best rank. A lookup visits each node at most once, for any set of patterns.
+//! Of the matching patterns, one decides by the following criteria, in this order: (a) the later first `+` or final
+//! `*`, (b) no final `*`, (c) fewer `+`, (d) the greater length, (e) the lexicographically greater text. This order is
+//! total, so patterns are ranked at compile time and a lookup keeps the best rank. A lookup visits each node at most
+//! once, for any set of patterns.
 
 use std::cmp::Ordering;
 
@@ -136,7 +137,7 @@ impl<T: Clone> PathPatterns<T> {
 }
 
 impl PatternNode {
-    /// Within a node, the longest prefix has precedence, by (a) or (d).
+    /// Within a node, the longest prefix has precedence, by criterion (a) or (d) of this module.
     fn longest_prefix(&self, segment: &[u8]) -> Option<usize> {
         self.lengths.iter().find_map(|length| {
             let start = segment.get(..*length)?;

@@ -1,8 +1,8 @@
 //! Decides if a rule grants anything at or below a mount.
 //!
 //! A rule is tried on sample paths that it matches, at or below the mount. Segments that the rule leaves open are
-//! filled with a text that no rule contains. For a prefix rule, samples have as many segments as other rules could
-//! deny. The rule counts if a sample is allowed.
+//! filled with a text that no rule contains. For a prefix rule such as `secret/*`, there are samples of several
+//! lengths, because other rules may deny the shorter ones. The rule grants something if a sample is allowed.
 
 /// A segment that matches only wildcards; no request path contains it.
 const WILDCARD_SEGMENT: &str = "\0";

@@ -22,7 +22,7 @@ pub enum Spelling {
     Serial,
     /// Type of a managed key, in this server's terms.
     KeyBackend,
-    /// A reference in which only the word `default` is case-insensitive.
+    /// A reference, such as to an issuer, in which only the word `default` is case-insensitive.
     Reference,
 }
 
@@ -63,7 +63,7 @@ impl Spelling {
             Self::KeyName => lower(begin),
             Self::Serial => canonical_serial(begin, false),
             Self::KeyBackend => Cow::Borrowed(canonical_key_backend_start(begin)),
-            // Only a path with `default` itself is matched against this spelling.
+            // The result is compared only with paths in which the name is `default`.
             Self::Reference if is_start_of_default(begin) => Cow::Owned(begin.to_ascii_lowercase()),
             Self::Reference => Cow::Borrowed(begin),
         };
@@ -190,7 +190,7 @@ pub(super) fn canonical_rule_path(rule: &str, spelt: &[NameSegments]) -> String 
     out.join("/")
 }
 
-/// Keeps blanks around a `+` or `*`: without them it would become a pattern.
+/// Keeps blanks around a `+` or `*`: without the blanks, the part would become a pattern.
 fn canonical_rule_part(part: &str, spelling: Spelling) -> String {
     let canonical = spelling.canonical_in_rule(part);
     if count_wildcards(&canonical) == count_wildcards(part) { canonical.into_owned() } else { part.to_owned() }

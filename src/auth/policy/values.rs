@@ -1,9 +1,9 @@
 //! Values of a denied parameter: every reading that an engine could make of a field.
 //!
 //! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in the forms of
-//! their kind (`canonical_forms`). Numbers are compared by value, times as moments, revocation reasons as words,
-//! policies after base64 decoding, members of maps also as `key=value`. An extra reading can only deny invalid or
-//! equivalent values.
+//! their kind (`canonical_forms`). Numbers are compared by value, times as points in time, revocation reasons as words,
+//! policies after base64 decoding, members of maps also as `key=value`. A reading that the engine does not make does no
+//! harm: it denies only values that are invalid or equivalent.
 //!
 //! Comparing patterns with items takes time proportional to both numbers; [`MatchBudget`] limits it.
 
@@ -128,8 +128,8 @@ impl<'a> FieldReadings<'a> {
     }
 }
 
-/// Collects texts and numbers at any depth, and members of objects as `key=value`. Sizes are checked first, because a
-/// short text may contain a long name many times.
+/// Collects texts and numbers at any depth, and members of objects as `key=value`. Sizes are checked first, because the
+/// name of a member is copied for each item of its list.
 #[derive(Default)]
 struct NestedTexts {
     texts: Vec<String>,

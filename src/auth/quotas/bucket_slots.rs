@@ -1,8 +1,10 @@
-//! The slots for buckets of all quotas of a node, which bound the memory that many client addresses can use.
+//! The slots for the token buckets of all quotas of a node. Each bucket needs one, so clients with many addresses
+//! cannot use unlimited memory.
 //!
 //! A network can hold only a fraction of the free slots: a small one for buckets of single clients, larger ones for
-//! shared buckets. So clients do not share buckets while few addresses are in use, and a network that uses very many
-//! slots takes them from its neighbours first. An existing bucket keeps its slot.
+//! shared buckets. So clients do not share buckets while few addresses are in use. A network with very many addresses
+//! first exhausts the fractions of the networks around it, so its neighbours must share buckets before other clients
+//! do. An existing bucket keeps its slot.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
@@ -10,7 +12,8 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use super::network::ClientNetwork;
 use crate::clock::Time;
 
-/// Number of counters. Two networks with the same counter only get a smaller fraction each.
+/// Number of counters of taken slots; a network has the counter of its hash. Two networks with the same counter only
+/// get a smaller fraction each.
 const NETWORK_COUNTERS: usize = 1 << 14;
 
 pub(super) struct BucketSlots {
@@ -41,7 +44,7 @@ impl BucketSlots {
     }
 
     /// Takes a slot for a bucket of a network, unless a surrounding network has used up its fraction. Always succeeds
-    /// for whole families and for clients without an address.
+    /// for a whole address family and for clients without an address.
     pub(super) fn take(&self, network: ClientNetwork) -> bool {
         let free = self.max_slots.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
         let is_full = |surrounding: ClientNetwork| {
@@ -138,7 +141,7 @@ mod tests {
         let prefix = 0x2001_0db8_0001_0000;
         let taken = (0..1 << 16).filter(|n| slots.take(v6(prefix + n))).count();
         assert_eq!(taken, NETWORKS / 9);
-        // Through many quotas.
+        // The same network takes slots through many quotas.
         for _ in 0..20 {
             flood(&slots, (0..1 << 16).map(|n| v6(prefix + n)));
         }
@@ -154,7 +157,7 @@ mod tests {
     #[test]
     fn ipv6_provider_takes_half_of_the_slots_and_spares_others() {
         let slots = BucketSlots::new(NETWORKS, 0);
-        // Every /64 in a different /48.
+        // Each /64 is in a different /48.
         for quota in 0..20 {
             flood(&slots, (0..1 << 14).map(|n| v6(0x2001_0db8_0000_0000 + (n << 16) + quota)));
         }
@@ -173,7 +176,7 @@ mod tests {
         let newcomer = of("198.51.100.1");
         assert!(!slots.take(newcomer) && slots.take(newcomer.wider().unwrap()));
         assert!((0..100).all(|n| slots.take(v6((0x2a00_0000 + n) << 32))));
-        // Many quotas, and all /24 networks.
+        // Clients all over IPv4 take slots through many quotas.
         for quota in 0..30 {
             flood(&slots, (0..NETWORKS as u32 * 3).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n + quota) }));
         }

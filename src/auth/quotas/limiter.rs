@@ -41,7 +41,7 @@ const ONE_REQUEST: f64 = 1.0 - 1e-6;
 /// Maximum wait that is reported, in seconds: a year.
 const MAX_REPORTED_SECONDS: f64 = 31_536_000.0;
 
-/// The rule of a quota in numbers.
+/// The rule of a quota, as numbers for the calculation.
 struct BucketTerms {
     /// Burst size in requests.
     capacity: f64,
@@ -82,7 +82,7 @@ type BucketGeneration = HashMap<ClientNetwork, TokenBucket>;
 struct BucketGenerations {
     young: BucketGeneration,
     old: BucketGeneration,
-    /// Time at which the young generation was last empty.
+    /// Time at which the young generation began.
     rotated_at: Micros,
 }
 
@@ -105,13 +105,14 @@ impl Limiter {
         decision
     }
 
-    /// Drops idle buckets if there are no requests that would do so.
+    /// Drops idle buckets. Requests do this too; the call is for quotas without requests.
     pub(super) fn drop_idle_buckets(&self, now: Time) {
         let dropped = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).rotate(&self.terms, to_micros(now));
         self.release(dropped);
     }
 
-    /// Releases the slots of dropped buckets. No request waits for the release of many.
+    /// Releases the slots of dropped buckets. Many slots are released on a separate thread, so that no request waits
+    /// for it.
     fn release(&self, dropped: Option<[BucketGeneration; 2]>) {
         let Some(dropped) = dropped else { return };
         let slots = Arc::clone(&self.slots);
@@ -131,7 +132,7 @@ impl Drop for Limiter {
 impl BucketGenerations {
     /// Starts a new generation if it is time, and returns the dropped buckets.
     fn rotate(&mut self, terms: &BucketTerms, now: Micros) -> Option<[BucketGeneration; 2]> {
-        // After the clock was set back, the age is unknown.
+        // A negative age (the clock was set back) also starts a new generation.
         let age = now.saturating_sub(self.rotated_at);
         if (0..terms.keep).contains(&age) {
             return None;
@@ -167,12 +168,13 @@ impl TokenBucket {
         Self { left: terms.capacity, at: now, blocked_until: now }
     }
 
-    /// Takes one request. A shared bucket does not block longer than until a request is available.
+    /// Takes one request. A shared bucket ignores the block interval: it rejects only until a request is available.
     fn take(&mut self, terms: &BucketTerms, now: Micros, own: bool) -> RateDecision {
         let passed = now.saturating_sub(self.at).max(0) as f64 / MICROS_PER_SECOND;
         self.left = (self.left + passed * terms.per_second).min(terms.capacity);
         self.at = now;
-        // Not longer than the rule says, even if the clock was set back.
+        // If the clock was set back, the stored time may be too far ahead, so it is limited to the rule's block
+        // interval.
         self.blocked_until = self.blocked_until.min(now.saturating_add(terms.block));
         let blocked = own && now < self.blocked_until;
         let granted = !blocked && self.left >= ONE_REQUEST;
@@ -270,7 +272,7 @@ mod tests {
         assert!(limiter.take(v4(1), after(60_000)).granted);
     }
 
-    /// A /64 by number, in a /48 by number, in one /32.
+    /// The /64 with the number `network` in the /48 with the number `site`, all in one /32.
     fn v6(site: u64, network: u64) -> ClientNetwork {
         ClientNetwork::V6 { length: 64, bits: 0x2001_0db8_0000_0000 + (site << 16) + network }
     }

@@ -15,7 +15,7 @@ const V6_PREFIX_LENGTHS: [u8; 5] = [64, 56, 48, 32, 0];
 /// A network of one address family; the narrowest ones are clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ClientNetwork {
-    /// IPv4: prefix length, and address bits with the others zero.
+    /// IPv4: prefix length, and the address with the bits after the prefix set to zero.
     V4 { length: u8, bits: u32 },
     /// IPv6: the same for the upper half of the address.
     V6 { length: u8, bits: u64 },
@@ -24,7 +24,7 @@ pub(super) enum ClientNetwork {
 }
 
 impl ClientNetwork {
-    /// Returns the client of an address.
+    /// Returns the network that counts as the client at this address.
     pub(super) fn of(address: Option<IpAddr>) -> Self {
         match address.map(|address| CallerNetwork::of(address).first()) {
             Some(IpAddr::V4(address)) => Self::V4 { length: V4_PREFIX_LENGTHS[0], bits: address.to_bits() },

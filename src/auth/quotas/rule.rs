@@ -41,7 +41,7 @@ pub(super) struct RateLimit {
     pub(super) scope: QuotaScope,
     /// Requests per interval; above 0.
     pub(super) rate: f64,
-    /// Seconds.
+    /// Length of the interval in seconds.
     pub(super) interval: u64,
     /// Seconds for which a client over its limit is rejected. With 0, it is rejected only until a request is
     /// available again.
@@ -51,7 +51,7 @@ pub(super) struct RateLimit {
 }
 
 resource! {
-    /// Settings of all quotas.
+    /// Settings that all quotas share.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct QuotaConfig {
@@ -85,8 +85,8 @@ fn covers(exempt: &str, path: &str) -> bool {
 }
 
 impl RateLimit {
-    /// Applies the given fields; absent fields change nothing. `mount` is the mount of the field `path`, and the rest
-    /// of that path.
+    /// Applies the given fields; absent fields change nothing. `mount` is the mount that the field `path` names, and
+    /// the rest of that path.
     ///
     /// # Errors
     /// `Invalid` with the field and its rule.

@@ -46,7 +46,7 @@ pub struct Quotas {
     slots: Arc<BucketSlots>,
     by_name: BTreeMap<String, Arc<ActiveQuota>>,
     global: Option<Arc<ActiveQuota>>,
-    /// By accessor.
+    /// Quotas by the accessor of their mount.
     mounts: HashMap<Box<str>, MountQuotas>,
 }
 
@@ -101,7 +101,7 @@ impl Quotas {
         self.by_name.is_empty()
     }
 
-    /// Settings of all quotas.
+    /// Settings that all quotas share.
     pub fn config(&self) -> &QuotaConfig {
         &self.stored.config
     }
@@ -154,7 +154,7 @@ impl MountQuotas {
         }
     }
 
-    /// Precedence: role, exact path, longest prefix, mount.
+    /// Returns the most specific quota: for the role, else the exact path, the longest prefix, or the whole mount.
     fn find(&self, below: &str, role: &str) -> Option<&ActiveQuota> {
         let by_prefix = || self.prefix_lengths.iter().find_map(|length| self.by_prefix.get(below.get(..*length)?));
         let found = self.by_role.get(role).or_else(|| self.by_path.get(below)).or_else(by_prefix);

@@ -6,16 +6,16 @@ use crate::documents::MountId;
 /// Keyed hash of a secret id, by which storage finds it.
 pub type SecretIdHash = [u8; 32];
 
-/// A stored secret id. The storage layer seals the body.
+/// A stored secret id. The storage layer encrypts the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretIdRow {
     /// The mount.
     pub mount: MountId,
     /// Number of its role; numbers are never reused.
     pub role: i64,
-    /// Hash under the key of its role.
+    /// Hash of the secret id, keyed with the key of its role.
     pub hash: SecretIdHash,
-    /// Public handle.
+    /// Public handle of the secret id, which does not reveal it.
     pub accessor: String,
     /// Time of expiry; `None` for never.
     pub expires_at: Option<Time>,
@@ -29,9 +29,10 @@ pub struct SecretIdRow {
 
 /// One change of secret ids.
 pub enum SecretIdWrite {
-    /// Creates a secret id at `updated_at`; `Absent` for a deleted role, `Conflict` when a live one has the hash.
+    /// Creates a secret id; `updated_at` is the current time. `Absent` if the role is deleted, `Conflict` if a live
+    /// secret id has the same hash.
     Insert(SecretIdRow),
-    /// Takes a use of a live secret id with a limit; the last use deletes it.
+    /// Decrements the uses left of a live secret id that has a limit. The last use deletes it.
     Spend {
         /// The mount.
         mount: MountId,

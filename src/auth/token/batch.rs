@@ -1,7 +1,7 @@
 //! Batch tokens, which are not stored.
 //!
-//! The text of a batch token is its record, sealed by the data keys of the store, so that only nodes of the same
-//! database can open or create one. It ends when it expires, with its parent, and with the authentication mount of its
+//! The text of a batch token is its record, encrypted with the data keys of the store, so that only nodes of the same
+//! database can read or create one. It ends when it expires, with its parent, and with the authentication mount of its
 //! login. It has no accessor, and cannot be renewed, revoked or limited in uses.
 
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::error::{Error, Kind, Result};
 /// Prefix of every batch token, and of no other token.
 pub(super) const BATCH_TOKEN_PREFIX: &str = "b.";
 
-/// Purpose of the sealing; a value sealed for another purpose does not open as a batch token.
+/// Purpose of the encryption. A value that was encrypted for another purpose is not accepted as a batch token.
 const SEAL_PURPOSE: &str = "batch token";
 
-/// Minimum length of the sealed part in characters.
+/// Minimum length of the encrypted part in characters.
 const MIN_SEALED_CHARS: usize = 64;
 
 /// Maximum length of a batch token in bytes: it is in a header of every request.
@@ -42,7 +42,7 @@ pub(in crate::auth) struct BatchToken {
 }
 
 impl BatchToken {
-    /// The token that owns its leases, which end with it; `None` for an orphan.
+    /// The token that owns the leases of this one, and with which they end; `None` for an orphan.
     pub(in crate::auth) fn parent(&self) -> Option<TokenHash> {
         self.parent
     }
@@ -62,13 +62,13 @@ pub(super) fn is_batch_token_form(text: &str) -> bool {
     text.strip_prefix(BATCH_TOKEN_PREFIX).is_some_and(|sealed| sealed.len() >= MIN_SEALED_CHARS && is_form(sealed))
 }
 
-/// Rejects an operation that batch tokens do not support.
+/// The error for an operation that batch tokens do not support.
 pub(super) fn unsupported_for_batch(done: &str) -> Error {
     Error::invalid(format!("batch tokens cannot be {done}"))
 }
 
 impl TokenState {
-    /// State of a batch token, which has no accessor to be recorded under.
+    /// State of a batch token. Records identify it by its own hash, because it has no accessor.
     fn of_batch(hash: TokenHash, batch: Arc<BatchToken>) -> Self {
         Self { hash, recorded_as: hash, expires_at: Some(batch.expires_at), uses: None, batch: Some(batch) }
     }
@@ -86,7 +86,7 @@ impl Auth {
         Ok(text)
     }
 
-    /// Opens a batch token; `None` if it is not live.
+    /// Decrypts a batch token; `None` if it is not live.
     pub(super) async fn open_batch(&self, text: &str) -> Result<Option<BatchToken>> {
         let sealed = text.strip_prefix(BATCH_TOKEN_PREFIX).filter(|_| text.len() <= MAX_BATCH_TOKEN_BYTES);
         let Some(sealed) = sealed.and_then(|sealed| URL_SAFE_NO_PAD.decode(sealed).ok()) else { return Ok(None) };
@@ -119,13 +119,13 @@ impl Auth {
         self.caller_of_batch(hash, Arc::new(batch)).await
     }
 
-    /// Opens a live batch token without checking its entity.
+    /// Decrypts a live batch token without checking its entity.
     pub(in crate::auth) async fn open_batch_state(&self, text: &str) -> Result<Option<(TokenRecord, TokenState)>> {
         let batch = self.open_batch(text).await?;
         Ok(batch.map(|batch| (batch.record.clone(), TokenState::of_batch(sha256(text), Arc::new(batch)))))
     }
 
-    /// As [`Auth::batch_caller`], for a token that was opened before.
+    /// As [`Auth::batch_caller`], for a token that was already decrypted.
     pub(in crate::auth) async fn recheck_batch(&self, hash: TokenHash, batch: &Arc<BatchToken>) -> Result<Arc<Caller>> {
         if !self.is_batch_live(batch).await? {
             return Err(Error::forbidden());

@@ -1,7 +1,8 @@
-//! Tokens by the path that created them: the leases of tokens, as known clients see them.
+//! The leases of tokens, as clients of the lease API see them, and tokens by the path of the request that created them.
 //!
 //! The id of a token's lease is its path and the hash of the token, so the lease needs no row. Tokens that never expire
-//! and batch tokens have no lease. They are found by reading all tokens, since an index by path would slow down logins.
+//! and batch tokens have no lease. Leases are found by reading all tokens, since an index by path would slow down
+//! logins.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +13,10 @@ use crate::clock::Time;
 use crate::documents::PathScope;
 use crate::error::Result;
 
-/// Rows read in one step, between other requests.
+/// Token rows that are read at a time.
 const TOKENS_PER_PAGE: u32 = 100;
 
-/// Treatment of tokens whose record cannot be read in a revocation by path; their path is unknown.
+/// Treatment of unreadable tokens in a revocation by path. The path of a token is unknown if its record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadableTokens {
     /// They stay.
@@ -27,7 +28,7 @@ pub enum UnreadableTokens {
 
 /// A page of keys of token leases.
 pub struct TokenLeaseKeys {
-    /// In byte order.
+    /// The keys, in byte order.
     pub keys: Vec<String>,
     /// Number of tokens whose record cannot be read and that may belong below the path.
     pub unreadable: u64,
@@ -36,7 +37,7 @@ pub struct TokenLeaseKeys {
 /// The lease of a token.
 pub struct TokenLease {
     hash: TokenHash,
-    /// Path that created the token.
+    /// Path of the request that created the token.
     pub path: String,
     /// Time of creation.
     pub issued_at: Time,

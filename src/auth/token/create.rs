@@ -33,8 +33,8 @@ pub enum CreatePath<'a> {
 }
 
 impl Auth {
-    /// Creates a token for `parent`, and returns it with warnings. `sudo`: the parent has sudo on the path. `fields`
-    /// are those of `TokenRequest`.
+    /// Creates a token for `parent`, and returns it with warnings. `sudo` is `true` if the parent has this capability
+    /// on the path. `fields` are those of `TokenRequest`.
     ///
     /// # Errors
     /// `Invalid` with the violated rule; store errors.
@@ -110,7 +110,7 @@ impl Auth {
             false => TokenOwners { parent: Some(above.hash), mount: above.mount },
             true => TokenOwners::default(),
         };
-        // Last, because this may create an entity.
+        // The last step before the token is stored, because it may create an entity.
         let entity = match &wanted.entity_alias[..] {
             "" => parent.entity.clone().filter(|_| !orphan),
             alias => Some(self.entity_with_alias(alias).await?),

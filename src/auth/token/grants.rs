@@ -72,7 +72,8 @@ impl PolicyGrant<'_> {
         }
     }
 
-    /// Without such a role, the policies of the parent are the limit, unless the parent has `sudo`.
+    /// Without a role that has lists of policies, the policies of the parent are the limit, unless the parent has
+    /// `sudo`.
     fn by_parent(self) -> Result<Vec<String>> {
         let mut names = self.requested;
         let parent = self.parent;

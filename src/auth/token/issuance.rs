@@ -14,7 +14,7 @@ use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// Objects that a token ends with.
+/// Objects whose end also ends the token.
 #[derive(Clone, Copy, Default)]
 pub(in crate::auth) struct TokenOwners {
     /// The token that created it.

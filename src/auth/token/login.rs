@@ -38,8 +38,8 @@ pub struct Login {
     pub terms: TokenTerms,
     /// Address of the client.
     pub address: Option<IpAddr>,
-    /// The use of the credential that is consumed when the token is created. A rejected login consumes none; a login
-    /// whose token could not be stored may have consumed one.
+    /// The write that takes a use of the credential, if its uses are limited. It is committed just before the token, so
+    /// a rejected login takes none, and a login whose token could not be stored may have taken one.
     pub consumed_use: Option<SecretIdWrite>,
 }
 
@@ -63,7 +63,7 @@ impl Auth {
         }
         let batch = token_kind(&terms, &mount) == TokenKind::Batch;
         if batch {
-            // The role may be older than the mount's setting to issue batch tokens.
+            // The mount may have been set to issue batch tokens after the role was written.
             terms.check_batch()?;
         }
         let mut record =

@@ -22,7 +22,7 @@ pub struct TokenLogin {
     pub role: String,
 }
 
-/// Sealed part of a stored token. It does not contain the token itself.
+/// The part of a token's row that the storage layer encrypts. It does not contain the token itself.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::auth) struct TokenRecord {
     pub accessor: String,
@@ -35,7 +35,8 @@ pub(in crate::auth) struct TokenRecord {
     pub created_at: Time,
     /// TTL at creation; zero for unlimited.
     pub creation_ttl: Duration,
-    /// TTL granted by the last creation or renewal, which the next renewal repeats.
+    /// TTL that the creation or the last renewal granted; the next renewal grants it again unless the client requests
+    /// another.
     pub grant: Duration,
     /// Maximum lifetime since creation; zero for the mount's.
     pub explicit_max_ttl: Duration,

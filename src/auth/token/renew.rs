@@ -32,7 +32,7 @@ impl Auth {
         self.renew_row(self.live_row(caller.hash).await?.ok_or_else(token_not_found)?, token, increment).await
     }
 
-    /// Renews a token, as [`Auth::renew_self`].
+    /// Renews the token with this text; otherwise as [`Auth::renew_self`].
     ///
     /// # Errors
     /// As [`Auth::renew_self`].
@@ -103,7 +103,7 @@ impl Auth {
                 let role = &record.role;
                 Error::invalid(format!("original token role {role:?} could not be found, not renewing"))
             })?;
-            // The role can only lower limits after the token was created.
+            // A change of the role after the creation of the token can only lower its limits.
             limits.explicit_max = lesser_duration(limits.explicit_max, role.terms.explicit_max_ttl);
             if !limits.period.is_zero() {
                 limits.period = lesser_duration(limits.period, role.terms.period);

@@ -25,9 +25,9 @@ const REVOCATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct RevocationResult {
     /// Number of ended tokens.
     number: usize,
-    /// Ended tokens that have descendants left.
+    /// Tokens among them that are not deleted yet and must be revoked again.
     left: Vec<TokenHash>,
-    /// `true` if some descendants had been marked before.
+    /// `true` if some descendants were already marked as used up, perhaps by another revocation.
     met: bool,
 }
 
@@ -68,7 +68,7 @@ impl Auth {
     pub async fn revoke_accessor(&self, accessor: &str) -> Result<bool> {
         let Some(hash) = hash_of(accessor) else { return Ok(false) };
         match self.store.token_by_accessor(hash).await? {
-            // A token without uses may have descendants of an unfinished revocation.
+            // A used-up token may still have descendants, if a revocation has marked it and is not finished.
             Some(row) if self.is_live(&row) || row.uses == Some(0) => self.revoke_hash(row.hash).await,
             _ => Ok(false),
         }
@@ -108,7 +108,7 @@ impl Auth {
             let _no_sweep = self.ending.read().await;
             others |= self.revoke_all(first.left).await?.met;
         }
-        // Revocations that begin later do not wait for this one.
+        // Polls `try_write`, because a waiting `write` would block the revocations that begin later.
         while others && self.ending.try_write().is_err() {
             tokio::time::sleep(REVOCATION_POLL_INTERVAL).await;
         }
@@ -155,7 +155,7 @@ impl Auth {
         self.sweep_quotas().await?;
         let mut removed: usize = 0;
         for _ in 0..STEPS_PER_SWEEP {
-            // A sweep does not interfere with revocations in progress.
+            // No sweep while a revocation of several commits is in progress.
             let Ok(alone) = self.ending.try_write() else { break };
             let RevokedTokens { gone, left, .. } = self.store.sweep_tokens(now, TOKENS_PER_SWEEP_STEP).await?;
             self.tokens.remove(&left);
@@ -167,14 +167,14 @@ impl Auth {
             }
         }
         if removed > 0 {
-            // Descendants ended too, whose hashes are not all known, so the whole cache is cleared.
+            // Descendants ended too. Not all their hashes are known here, so the whole cache is cleared.
             self.tokens.clear();
         }
         self.sweep_entities().await?;
         Ok(u32::try_from(removed).unwrap_or(u32::MAX))
     }
 
-    /// Returns the permit for a requested tidy; `None` while one runs.
+    /// Returns the permit for a tidy (cleanup of tokens) that an operator requested; `None` while one runs.
     pub fn try_tidy_permit(&self) -> Option<OwnedMutexGuard<()>> {
         Arc::clone(&self.tidying).try_lock_owned().ok()
     }

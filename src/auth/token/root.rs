@@ -31,7 +31,8 @@ impl Auth {
     ///
     /// # Errors
     /// `Invalid` when `given` is not 1 to 512 printable ASCII bytes without blanks, or looks like a batch token;
-    /// `Conflict` when it is another token already, or another one is created concurrently; store errors.
+    /// `Conflict` when `given` is already the text of another kind of token, or another root token is created
+    /// concurrently; store errors.
     pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
         let token = given.map_or_else(|| new_token(self.clock.now()), str::to_owned);
         if is_batch(&token) {

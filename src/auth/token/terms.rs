@@ -21,7 +21,7 @@ use crate::fields::{FieldSlot, Fields};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenKind {
-    /// `default`: the mount's.
+    /// `default`: the type that the mount prescribes.
     #[default]
     Default,
     /// `service`: stored, with all features.
@@ -66,7 +66,7 @@ pub struct TokenTerms {
     pub period: Duration,
     /// Policies of the tokens, normalized.
     pub policies: Vec<String>,
-    /// Networks from which the tokens may be used, and the role logged in with; empty for any.
+    /// Networks from which clients may log in with the role and use its tokens; empty for any.
     pub bound_cidrs: Vec<Network>,
     /// Maximum number of uses; 0 for no limit.
     pub num_uses: u32,
@@ -196,7 +196,7 @@ impl TokenTerms {
     /// Rejects settings that batch tokens cannot have.
     ///
     /// # Errors
-    /// `Invalid` naming the first one.
+    /// `Invalid` naming the first such setting.
     pub(super) fn check_batch(&self) -> Result<()> {
         let unsupported = [
             (!self.period.is_zero(), "periodic tokens"),

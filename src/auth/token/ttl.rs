@@ -27,7 +27,8 @@ impl TtlLimits {
     /// Computes the TTL that is granted for the TTL `requested`; zero requests the default.
     ///
     /// # Errors
-    /// `Invalid` below a second, also of remaining lifetime: a TTL that rounds to 0 would read as unlimited.
+    /// `Invalid` if the TTL or the remaining lifetime is less than a second: it would be shown as 0, which means
+    /// unlimited.
     pub(super) fn grant(&self, now: Time, requested: Duration) -> Result<GrantedTtl> {
         let mut warnings = Warnings::default();
         let (mut ttl, longest) = if self.period.is_zero() {
@@ -74,7 +75,7 @@ fn capped_warning(what: &str, value: Duration, max: Duration) -> String {
     format!("{what} of \"{value}\" exceeded the effective max_ttl of \"{max}\"; {what} value is capped accordingly")
 }
 
-/// Renders as `768h`, `1h30m`, `45s`.
+/// Renders a duration, such as `768h`, `1h30m` or `45s`.
 pub(super) fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];

@@ -9,7 +9,7 @@ use crate::cli::token;
 
 /// Maximum edit distance of a suggested name.
 const MAX_EDIT_DISTANCE: usize = 3;
-/// Variables that are neither settings nor arguments.
+/// Variables that a command reads although they are neither settings nor arguments.
 const OTHER_VARIABLES: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
 
 pub(super) fn check(report: &mut CheckReport, commands: &clap::Command) {
@@ -44,7 +44,8 @@ fn collect_variables(command: &clap::Command, known: &mut BTreeSet<String>) {
     command.get_subcommands().for_each(|word| collect_variables(word, known));
 }
 
-/// Names with the prefix `SIGNET_NEW_` belong to a configuration that replaces another one.
+/// `true` if no command reads the variable. The prefix `SIGNET_NEW_` marks a setting of the new configuration in
+/// `rotate-seal-key --to`.
 fn is_unknown(name: &str, known: &BTreeSet<String>) -> bool {
     name.starts_with("SIGNET_") && !known.contains(name) && !known.contains(&name.replacen("SIGNET_NEW_", "SIGNET_", 1))
 }

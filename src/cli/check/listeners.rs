@@ -9,7 +9,7 @@ use signet::config::Config;
 use super::report::CheckReport;
 use crate::cli::health::HealthProbe;
 
-/// Maximum time for a response of the server of this configuration.
+/// Maximum time in which a running server with this configuration must respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn check(report: &mut CheckReport, config: &Config) {
@@ -25,7 +25,7 @@ fn check_listener(report: &mut CheckReport, name: &'static str, address: SocketA
     if address.port() == 0 {
         return report.ok(name, format!("{address}: a free port"));
     }
-    // No connection is accepted: it is closed immediately.
+    // The test listener is closed immediately and accepts no connection.
     match TcpListener::bind(address) {
         Ok(_) => report.ok(name, format!("{address}: free")),
         Err(e) => match (e.kind(), running) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckLevel {
     Ok,
-    /// Worth attention, but a server starts.
+    /// Something that needs attention, although a server would start.
     Note,
     Wrong,
 }
@@ -32,7 +32,7 @@ impl CheckReport {
         self.0.iter().filter(|(level, ..)| *level == CheckLevel::Wrong).count()
     }
 
-    /// One line per check; line feeds become blanks.
+    /// Returns one line per check, with blanks instead of line feeds.
     pub(super) fn lines(&self) -> Vec<String> {
         let line = |(level, what, text): &(CheckLevel, &str, String)| {
             format!("{:<6} {what:<16} {}", level.name(), text.replace('\n', " "))

@@ -1,4 +1,4 @@
-//! Checks the store, the seal key that opens it, and the connection to a database with its TLS.
+//! Checks the store, the seal key that opens the store, and the connection to a database with its TLS.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -38,7 +38,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
         SealKeySource::File(file) if !file.exists() => Some(file),
         _ => None,
     };
-    // A missing key opens nothing, but with any key the state of the store can be read.
+    // If the key is missing, a random key opens nothing, but is enough to find out whether the store is new or in use.
     let key = if missing.is_some() { Ok(SealKey::random()) } else { seal_key(config) };
     let key = match key {
         Ok(key) => key,
@@ -75,7 +75,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
     }
 }
 
-/// Reports keys whose library is not configured: they cannot sign.
+/// Reports managed keys (keys in a device) whose PKCS#11 library is not configured, because they cannot sign.
 fn check_managed_keys(report: &mut CheckReport, config: &Config, managed_keys: Vec<Document>) {
     let libraries = match managed::libraries(managed_keys) {
         Ok(libraries) => libraries,

@@ -1,7 +1,7 @@
 //! A lock for replacing the files of a folder.
 //!
-//! It locks a hidden file that only its owner can open, because any user can lock a file that they can open. The file
-//! exists while a command runs; a leftover of a killed command is reused.
+//! The lock is on a hidden file that only its owner can open, because every user who can open a file can lock it. The
+//! file exists while a command holds the lock. The file of a killed command is reused.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,18 +18,20 @@ use super::staged::{FileContent, OnExisting, StagedFile};
 const LOCK_FILE_NAME: &str = ".signet.lock";
 /// Maximum wait for the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval of the attempts to take the lock.
+/// Pause between two attempts to take the lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Prevents other commands from replacing files of a folder, until it is dropped.
 pub(in crate::cli) struct FolderLock {
     spot: ResolvedPath,
-    /// Closed after the removal, so that a waiting command notices it and creates another file.
+    /// The open lock file. It is closed, and thereby unlocked, only after its removal. A waiting command that then gets
+    /// the lock notices the removal and creates a new file.
     _lock: OwnedFd,
 }
 
 impl FolderLock {
-    /// Locks the folder of a file and waits without limit, for callers whose results must not be lost.
+    /// Locks the folder of a file. Waits without limit, for a caller whose result, such as an issued certificate, must
+    /// not be lost.
     ///
     /// # Errors
     /// `Unavailable` when the folder is not writable.
@@ -71,7 +73,7 @@ impl FolderLock {
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(e) => return Err(write_error(&folder_of(file).join(LOCK_FILE_NAME), e.into())),
         }
-        // The previous holder may have removed the file since it was opened.
+        // The previous holder may have removed the lock file after it was opened here. Then this lock is worthless.
         let of = |stat: fs::Stat| (stat.st_dev, stat.st_ino);
         let on_disk = fs::statat(&spot.folder, LOCK_FILE_NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
         let is_there = on_disk.is_ok() && on_disk == fs::fstat(&lock).map(of);
@@ -81,7 +83,7 @@ impl FolderLock {
     /// Creates the temporary file that will replace `file`, and removes leftovers of killed commands.
     ///
     /// # Errors
-    /// As [`StagedFile::new`].
+    /// Those of [`StagedFile::new`].
     pub(in crate::cli) fn stage(
         &self,
         file: &Path,
@@ -89,7 +91,7 @@ impl FolderLock {
         on_existing: OnExisting,
     ) -> Result<StagedFile> {
         let staged = StagedFile::new(file, content, on_existing)?;
-        // In other folders, the files may belong to a running command.
+        // In other folders, temporary files may belong to a running command.
         if staged.is_in(&self.spot) {
             staged.remove_leftovers();
         }
@@ -99,18 +101,18 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // A remaining file is reused by the next command.
+        // If the file cannot be removed, the next command reuses it.
         let _ = fs::unlinkat(&self.spot.folder, LOCK_FILE_NAME, AtFlags::empty());
     }
 }
 
-/// Opens the lock file; `None` if it belongs to another user, who alone can open it.
+/// Opens or creates the lock file. `None` if it belongs to another user, because only that user can open it.
 fn open_lock_file(spot: &ResolvedPath, file: &Path) -> Result<Option<OwnedFd>> {
     let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened =
         match fs::openat(&spot.folder, LOCK_FILE_NAME, how | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
             Ok(lock) => {
-                // A lock file that root leaves behind must not block the owner of the folder.
+                // If root leaves a lock file behind, it must not block the owner of the folder.
                 if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&spot.folder)) {
                     let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
                 }
@@ -120,7 +122,7 @@ fn open_lock_file(spot: &ResolvedPath, file: &Path) -> Result<Option<OwnedFd>> {
             Err(e) => return Err(write_error(folder_of(file), e.into())),
         };
     match opened {
-        // It was removed in between.
+        // Another command removed the file between the two calls.
         Err(Errno::NOENT) => open_lock_file(spot, file),
         Err(Errno::ACCESS) => Ok(None),
         opened => opened.map(Some).map_err(|e| {
@@ -157,7 +159,7 @@ mod tests {
         assert!(FolderLock::try_lock(&file).unwrap().is_none());
         drop(taken);
         assert_eq!(count(folder.path()), 0);
-        // A lock on the folder itself does not matter, and a leftover file is reused.
+        // A lock on the folder itself has no effect, and a leftover lock file is reused.
         let open = File::open(folder.path()).unwrap();
         fs::flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
         std::fs::write(&lock, "").unwrap();

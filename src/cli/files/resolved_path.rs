@@ -1,9 +1,9 @@
-//! Safe resolution of a path: its folder, held open, and its name in the folder.
+//! Safe resolution of a path into its folder, which is held open, and the name of the file in the folder.
 //!
-//! A command of root works in folders of other users, who can replace a folder by a symbolic link at any moment. So
-//! each component is opened and held, and the file is created and renamed relative to its folder. A symbolic link is
-//! followed only if it belongs to root, to the caller, or to the owner of its target, similar to
-//! `fs.protected_symlinks` of the kernel.
+//! A command that root runs may work in folders of other users, who can replace a folder by a symbolic link at any
+//! moment. Each component of the path is therefore opened and held open, and the file is created and renamed relative
+//! to its open folder. A symbolic link is followed only if it belongs to root, to the caller, or to the owner of its
+//! target, similar to `fs.protected_symlinks` of the kernel.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -26,12 +26,13 @@ pub(super) struct ResolvedPath {
 
 enum PathStep {
     To(OsString),
-    /// Check of a symbolic link of this user, after its target.
+    /// Follows the steps of a symbolic link's target: check that the user who owns the link also owns the target.
     CheckLinkOwner(u32),
 }
 
 impl ResolvedPath {
-    /// Resolves a path. The last component may be missing; if it is a symbolic link, `follow` decides.
+    /// Resolves a path. The last component need not exist. If it is a symbolic link, `follow` decides whether the link
+    /// is followed.
     ///
     /// # Errors
     /// `Forbidden` for a symbolic link of a user who is not root, the caller or the owner of the target; `Unavailable`
@@ -88,13 +89,13 @@ impl ResolvedPath {
             .collect()
     }
 
-    /// The folder, reopened for reading and syncing.
+    /// Opens the folder again, for reading and syncing.
     pub(super) fn open_folder(&self) -> std::io::Result<File> {
         Ok(fs::openat(&self.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 }
 
-/// Opens only a reference to the path, without following a symbolic link.
+/// Flags to open only a reference to a path (`O_PATH`), without following a symbolic link.
 const OPEN_PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn open_root() -> Result<OwnedFd, Errno> {

@@ -1,4 +1,4 @@
-//! A temporary file that replaces or becomes a file.
+//! A temporary file that is written first and then renamed to a new or existing file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -21,9 +21,9 @@ const RANDOM_SUFFIX_LENGTH: usize = 12;
 /// The kind of content, which decides who may read the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum FileContent {
-    /// A private key or a token: readable by the owner, and by the group if the replaced file was.
+    /// A private key or a token: readable by the owner, and by the group if the replaced file is.
     Secret,
-    /// Certificates: readable by all users, unless the replaced file was not.
+    /// Certificates: readable by all users, except if a replaced file is not.
     Public,
 }
 
@@ -40,13 +40,14 @@ impl FileContent {
 /// The treatment of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum OnExisting {
-    /// It stays.
+    /// An existing file is an error and stays.
     Reject,
-    /// It stays, unless it is empty.
+    /// An existing file is an error and stays, but an empty file is replaced.
     RejectUnlessEmpty,
-    /// Its content is replaced; owner and mode stay.
+    /// The content of an existing file is replaced; its owner and mode stay.
     Replace,
-    /// It is removed, so the new file gets the owner of the process. A symbolic link is removed, and not its target.
+    /// An existing file is removed, and the new file belongs to the user of the process. Of a symbolic link, the link
+    /// itself is removed and not its target.
     Remove,
 }
 
@@ -57,7 +58,7 @@ pub(in crate::cli) fn exists_error(file: &Path) -> Error {
 /// Writes a new file. An existing file is only replaced if it is empty.
 ///
 /// # Errors
-/// `Conflict` when it is, `Unavailable` when it cannot be written.
+/// `Conflict` when a file with content exists, `Unavailable` when the file cannot be written.
 pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: FileContent) -> Result<()> {
     let staged = StagedFile::new(file, content, OnExisting::RejectUnlessEmpty)?;
     staged.remove_leftovers();
@@ -68,11 +69,12 @@ pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: FileConte
 pub(in crate::cli) struct StagedFile {
     file: PathBuf,
     spot: ResolvedPath,
-    /// The folder, opened for syncing. Opened early, because a folder may be writable but not readable.
+    /// The folder, opened for syncing. It is opened before the file is written, because a folder may be writable but
+    /// not readable, and then cannot be synced.
     folder: File,
     out: File,
     temporary: OsString,
-    /// `true` if it may replace an existing file.
+    /// `true` if the rename may replace an existing file.
     is_over: bool,
 }
 
@@ -80,8 +82,9 @@ impl StagedFile {
     /// Creates an empty temporary file next to `file`, with the owner and mode of the file that it will replace.
     ///
     /// # Errors
-    /// `Conflict` if the file exists and must not be replaced; `Forbidden` behind another user's symbolic link;
-    /// `Unavailable` when it cannot be created, its folder cannot be read, or its owner cannot be set.
+    /// `Conflict` if the file exists and must not be replaced; `Forbidden` when the path leads through a symbolic link
+    /// of another user; `Unavailable` when the temporary file cannot be created, its folder cannot be read, or its
+    /// owner cannot be set.
     pub(super) fn new(file: &Path, content: FileContent, on_existing: OnExisting) -> Result<Self> {
         let spot = ResolvedPath::of(file, matches!(on_existing, OnExisting::RejectUnlessEmpty | OnExisting::Replace))?;
         match (on_existing, &spot.found) {
@@ -135,16 +138,16 @@ impl StagedFile {
     /// Writes and syncs the content.
     ///
     /// # Errors
-    /// `Unavailable` when it cannot be written.
+    /// `Unavailable` when the content cannot be written.
     pub(in crate::cli) fn filled(self, parts: &[&[u8]]) -> Result<Self> {
         files::write_synced(&self.out, parts).map_err(|e| write_error(&self.file, e))?;
         Ok(self)
     }
 
-    /// Renames it to its final name.
+    /// Renames the temporary file to its final name.
     ///
     /// # Errors
-    /// `Conflict` if a file that must not be replaced has appeared since, `Unavailable` when the system refuses.
+    /// `Conflict` if a file that must not be replaced has appeared meanwhile, `Unavailable` when the system refuses.
     pub(in crate::cli) fn persist(self) -> Result<()> {
         let folder = self.spot.folder.as_fd();
         let [from, to] = [&self.temporary, &self.spot.name].map(Path::new);
@@ -159,7 +162,8 @@ impl StagedFile {
         })
     }
 
-    /// Opens the file that it will replace, but only the one that was found when this was created.
+    /// Opens the file that will be replaced. It must still be the file that existed when the temporary file was
+    /// created.
     ///
     /// # Errors
     /// `Conflict` when another file has this name by now, `Unavailable` when it cannot be opened.
@@ -180,7 +184,7 @@ impl StagedFile {
         of(&self.spot).is_some() && of(&self.spot) == of(spot)
     }
 
-    /// Removes leftovers of killed commands for the same file, which may contain a key.
+    /// Removes temporary files that killed commands left for the same file. They may contain a private key.
     pub(super) fn remove_leftovers(&self) {
         let beginning = temporary_prefix(&self.spot.name);
         // If the folder cannot be read, the leftovers stay.
@@ -201,7 +205,8 @@ fn temporary_prefix(name: &OsStr) -> OsString {
 
 impl Drop for StagedFile {
     fn drop(&mut self) {
-        // Fails after the rename. If the file remains, the next command that replaces the same file removes it.
+        // After the rename this fails, as intended. If the temporary file remains for another reason, the next command
+        // that replaces the same file removes it.
         let _ = fs::unlinkat(&self.spot.folder, &self.temporary, AtFlags::empty());
     }
 }
@@ -261,7 +266,8 @@ mod tests {
         replace(&at("link/b.pem"), "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(at("real/a.pem")).unwrap(), b"new");
         assert!(at("real/b.pem").symlink_metadata().unwrap().is_symlink());
-        // Through a dangling link the target is created, unless the link itself stays or is removed.
+        // With a dangling symbolic link, the target of the link is created, except in the modes in which the link
+        // itself stays or is removed.
         symlink("real/c.pem", at("c.pem")).unwrap();
         let stays = StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Reject);
         assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
@@ -293,7 +299,8 @@ mod tests {
         link("nowhere.pem", "none.pem", 1234);
         link("folder", "way", 1234);
         link("theirs.pem", "of-another.pem", 1235);
-        // The root folder belongs to root; the owner of the folder that contains the link does not matter.
+        // A link to the root folder is rejected, because that folder belongs to root. The owner of the folder that
+        // contains the link does not matter.
         std::fs::create_dir(at("own")).unwrap();
         chown(at("own"), Some(1234), Some(1234)).unwrap();
         link("/", "own/top", 1234);
@@ -317,7 +324,7 @@ mod tests {
         write_new(&file, &[b"1"], FileContent::Secret).unwrap();
         assert_eq!(mode(&file), 0o600);
         assert_eq!(write_new(&file, &[b"2"], FileContent::Secret).unwrap_err().kind(), Kind::Conflict);
-        // A file that appears during the write is not replaced either.
+        // A file that appears while the temporary file is written is not replaced either.
         let late = folder.path().join("b.pem");
         let staged = StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();
@@ -345,7 +352,7 @@ mod tests {
         let file = folder.path().join("key.pem");
         let refused = std::thread::spawn(move || {
             let user = fs::Uid::from_raw(user);
-            // Applies to this thread only.
+            // The system call changes the user of this thread only.
             rustix::thread::set_thread_res_uid(user, user, user).unwrap();
             StagedFile::new(&file, FileContent::Secret, OnExisting::Reject).err().map(|error| error.text().to_owned())
         });

@@ -1,4 +1,4 @@
-//! The file of the authorities of `signet renew`, to which new ones are added.
+//! The file of CA certificates (authorities) of `signet renew`, to which new authorities are added.
 
 use std::path::{Path, PathBuf};
 
@@ -9,20 +9,20 @@ use super::super::certify::{PemCertificate, ReceivedCertificate};
 use super::super::files::StagedFile;
 use super::super::issue::{read_open_file, read_text};
 
-/// Argument that names the file, for messages.
+/// Names, in messages, the argument for the file.
 const CA_ARGUMENT: &str = "--ca";
 
-/// The file of the authorities, and its next contents.
+/// The file of the authorities, and the temporary file for its next contents.
 pub(super) struct AuthorityFile {
     file: PathBuf,
     text: String,
     known: Vec<(String, Vec<u8>)>,
-    /// The new file. An error matters only if an authority must be added.
+    /// The temporary file. If it could not be created, this matters only if an authority must be added.
     next: Result<StagedFile>,
 }
 
 impl AuthorityFile {
-    /// Reads the file. `next` is the new file.
+    /// Reads the file. `next` is the temporary file that will replace it.
     ///
     /// # Errors
     /// Those of [`read_text`]; `Invalid` when it is not PEM.
@@ -37,7 +37,7 @@ impl AuthorityFile {
     }
 
     /// Adds new authorities of the chain and keeps the old ones, because older certificates are still in use. A failure
-    /// is only a warning: the certificate is still valid.
+    /// is only a warning, because the new certificate is usable without it.
     pub(super) fn extend(self, issued: &mut ReceivedCertificate) {
         let Self { file, mut text, known, next } = self;
         let lacks = |link: &&PemCertificate| !known.iter().any(|(_, der)| der == link.certificate.der());

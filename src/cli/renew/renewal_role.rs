@@ -1,7 +1,7 @@
-//! The role and mount of a renewal: those of the arguments, or without `--role` those of the server's record of the
+//! The role and mount for a renewal: from the arguments, or without `--role` from the server's record of the
 //! certificate.
 //!
-//! Many tokens may not read records. Then the defaults are used, and messages about the renewal say so.
+//! Many tokens may not read records. The default role and mount are used then, and messages about the renewal say so.
 
 use signet::error::{Error, Result};
 use signet::x509::certificate::Certificate;
@@ -14,15 +14,16 @@ use super::super::who::{MOUNTS_PATH, authorities_in};
 /// The role that renews a certificate.
 pub(super) struct RenewalRole {
     pub(super) issuing: IssuingRole,
-    /// A note that the role is the default, if neither `--role` nor a record names another one.
+    /// A sentence for messages: the role is only the default. `None` if `--role` or a record names the role.
     pub(super) default_note: Option<String>,
 }
 
 impl RenewalRole {
-    /// Finds the role for the successor of a certificate. `--mount` limits the search to this mount.
+    /// Finds the role that issues the successor of a certificate. With `--mount`, only the records of that mount are
+    /// searched.
     ///
     /// # Errors
-    /// Without a response; the server's refusal, except for lack of permission.
+    /// When the server does not respond, or responds with an error other than a missing permission.
     pub(super) async fn find(authority: &AuthorityArguments, old: &Certificate) -> Result<Self> {
         let issuing = authority.issuing_role();
         if authority.role.is_some() {
@@ -48,7 +49,7 @@ impl RenewalRole {
         Ok(Self { issuing, default_note: Some(note) })
     }
 
-    /// Adds the note to the error of a request with this role.
+    /// Adds the sentence `default_note` to the error of a request with this role.
     pub(super) fn explain(&self, refusal: CertifyError) -> CertifyError {
         let Some(note) = &self.default_note else { return refusal };
         let error = Error::new(refusal.error.kind(), format!("{}; {note}", refusal.error.text()));

@@ -1,8 +1,9 @@
-//! The token of `signet renew`: renewed before it ends, or replaced by a login.
+//! The token of `signet renew`. It is renewed before it ends, or replaced by a login.
 //!
 //! A single run renews its token once. A service renews it at its start and whenever a third of the token's lifetime
-//! has passed. If the token cannot be renewed, each check logs a warning, days ahead. With `--login`, the command logs
-//! in when it has no token, when the server rejects it, or when less than a third of its lifetime is left.
+//! has passed. If the token cannot be renewed, each check logs a warning, long before the token ends. With `--login`,
+//! the command logs in when it has no token, when the server rejects it, or when less than a third of its lifetime is
+//! left.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,11 +18,11 @@ use super::super::client::{AuthenticatedClient, ClientRequest, ClientResponse};
 use super::super::issue::{format_time, read_text};
 use super::super::path;
 
-/// Divisor of a token's lifetime: interval of the checks.
+/// The remaining lifetime of a token divided by this is the time until the next check.
 const TOKEN_LIFETIME_DIVISOR: u32 = 3;
-/// Maximum interval of the checks.
+/// Maximum time between two checks of the token.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// Minimum interval of the checks.
+/// Minimum time between two checks of the token.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -93,18 +94,18 @@ impl LoginArguments {
 pub(super) struct RenewedToken {
     /// Remaining lifetime; `None` if it never expires.
     lifetime: Option<Duration>,
-    /// `true` if it cannot be renewed any more.
+    /// `true` if the token can be neither renewed any more nor replaced by a login.
     is_final: bool,
 }
 
 impl RenewedToken {
-    /// The end in Unix seconds.
+    /// Returns the end of the token, in Unix seconds.
     fn end(&self) -> Option<i64> {
         let now = Clock::system().now().unix_timestamp();
         self.lifetime.map(|lifetime| now.saturating_add_unsigned(lifetime.as_secs()))
     }
 
-    /// Logs its end: at the first check, and at each check if it cannot be renewed.
+    /// Logs the end of the token: at the first check, and as a warning at each check if the token cannot be renewed.
     fn log(&self, source: &str, is_first: bool) {
         let ends = self.end().map_or_else(|| "never".to_owned(), format_time);
         if self.is_final {
@@ -119,7 +120,7 @@ impl RenewedToken {
 #[serde(default)]
 struct ServiceTokenAuth {
     client_token: String,
-    /// In seconds; 0 without an end.
+    /// The remaining lifetime in seconds; 0 if the token never expires.
     lease_duration: u64,
 }
 
@@ -137,17 +138,17 @@ fn lifetime(seconds: u64) -> Option<Duration> {
     Some(Duration::from_secs(seconds)).filter(|lifetime| !lifetime.is_zero())
 }
 
-/// Renews a token in time.
+/// Renews the token of a service in time.
 #[derive(Default)]
 pub(super) struct TokenRenewer {
-    /// The time of the next check; immediately if `None`.
+    /// The time of the next check. `None` to check immediately.
     next: Option<Instant>,
     /// `true` once the end of the token is logged.
     is_logged: bool,
 }
 
 impl TokenRenewer {
-    /// Renews the token or logs in if necessary; returns the time until the next check.
+    /// Renews the token or logs in, if it is time. Returns the time until the next check.
     pub(super) async fn renew_if_due(&mut self, login: &LoginArguments, caller: &AuthenticatedClient) -> Duration {
         if let Some(left) = self.next.and_then(|next| next.checked_duration_since(Instant::now())) {
             return left;
@@ -167,14 +168,15 @@ impl TokenRenewer {
         wait
     }
 
-    /// Checks the token before the next attempt, because a failed request may be due to it.
+    /// Lets the token be checked before the next renewal of certificates, because the token may be the cause of a
+    /// failed one.
     pub(super) fn check_now(&mut self) {
         self.next = None;
     }
 }
 
 /// Renews the token of a single run. Returns a warning if that fails, or if the token cannot be renewed and ends before
-/// a certificate is due. `dues` has the files and these times.
+/// a certificate is due. `dues` has the files of the certificates and the times when they are due.
 pub(super) async fn renew_token_once(
     login: &LoginArguments,
     caller: &AuthenticatedClient,
@@ -218,10 +220,11 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
     let (lifetime, is_renewed) = match (parse_auth(&reply), reply.status) {
         (Some(auth), _) => {
             let lifetime = lifetime(auth.lease_duration).unwrap_or(before);
-            // Tolerates a second between request and response.
+            // The token counts as renewed if it has its full lifetime again, less a second between request and
+            // response.
             (lifetime, lifetime + Duration::from_secs(1) >= full)
         }
-        // The token is not renewable.
+        // Status 400: the token is not renewable.
         (None, 400) => (before, false),
         (None, _) => return Err(reply.refusal("")),
     };

@@ -7,7 +7,7 @@ use crate::cli::certify::ReceivedCertificate;
 use crate::cli::issue::format_time;
 use crate::cli::names::TypedNames;
 
-/// Maximum seconds by which a new certificate may begin after this machine's clock, because clocks differ.
+/// A new certificate may begin at most this many seconds after the time of this machine, because clocks differ.
 const MAX_CLOCK_DIFFERENCE: i64 = 300;
 
 /// A new certificate and the old one that it will replace.
@@ -25,7 +25,7 @@ impl Successor<'_> {
         Err(Error::new(Kind::BadGateway, format!("{text}; the old certificate is kept")))
     }
 
-    /// Requires every name of the old certificate.
+    /// Requires that the new certificate has every name of the old one.
     pub(super) fn require_names(&self) -> Result<()> {
         let old = self.old.sans()?;
         let new = self.certificate().sans()?;
@@ -43,12 +43,12 @@ impl Successor<'_> {
         ))
     }
 
-    /// `true` if it has other names than the old certificate.
+    /// `true` if the names of the new certificate differ from those of the old one.
     pub(super) fn has_more_names(&self) -> Result<bool> {
         Ok(names_of(self.old)?.sorted() != names_of(self.certificate())?.sorted())
     }
 
-    /// Requires that the certificate and its authority are valid at `now`.
+    /// Requires that the new certificate and its authority are valid at `now`.
     pub(super) fn require_validity(&self, now: i64) -> Result<()> {
         let begins = self.certificate().not_before();
         let ends = self.certificate().not_after();
@@ -73,7 +73,7 @@ impl Successor<'_> {
         }
     }
 
-    /// Requires that it does not end before the old certificate.
+    /// Requires that the new certificate does not end before the old one.
     pub(super) fn require_lifetime(&self) -> Result<()> {
         let old = self.old.not_after();
         let new = self.certificate().not_after();

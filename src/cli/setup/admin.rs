@@ -1,7 +1,7 @@
-//! The administrator: a policy with named rights, and an orphan token that has it.
+//! The administrator: a policy with listed rights, and an orphan token (a token without a parent) with this policy.
 //!
-//! Unlike root, this administrator can do only what the policy lists, even if new operations are added. The token
-//! outlives its creator, and expires unless it is renewed.
+//! Unlike a root token, this token allows only what the policy lists, even if later versions add operations. It stays
+//! valid when its creator, the token of the setup, is revoked. It expires unless it is renewed.
 
 use std::path::Path;
 
@@ -18,8 +18,9 @@ pub(super) const ADMIN_POLICY: &str = "admin";
 /// Lifetime of the token after each renewal.
 pub(super) const ADMIN_TOKEN_PERIOD: &str = "768h";
 
-/// Rights of an administrator. The first rule covers all mounts, including later ones; the others add `sudo` where a
-/// route requires it. Audit devices are excluded, because they are evidence against administrators too.
+/// Rights of an administrator. The first rule covers all mounts, including later ones. The others add `sudo` where a
+/// route requires it. Rights on audit devices are missing, because the audit log must record what administrators do
+/// too.
 const ADMIN_POLICY_RULES: &str = r#"# Mounts, policies, login methods, and what is in them.
 path "+/*" { capabilities = ["create", "read", "update", "patch", "delete", "list"] }
 
@@ -46,7 +47,8 @@ path "auth/token/accessors"     { capabilities = ["list", "sudo"] }
 path "auth/token/revoke-orphan" { capabilities = ["update", "sudo"] }
 "#;
 
-/// Exceptions for the mount of the root. They prevent mistakes, not abuse: an administrator may write policies.
+/// Rules that deny dangerous operations on the mount of the root. They prevent mistakes, not abuse: an administrator
+/// may change policies.
 const ROOT_MOUNT_RULES: &str = r#"
 # The mount of the root: it signs intermediates, and its keys stay. These rules prevent mistakes only, because this
 # policy may be changed by those who have it. A root token may do what they deny.
@@ -90,7 +92,7 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
     let auth = &made["auth"];
     let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the response has no token"))?;
     if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), FileContent::Secret) {
-        // The token was not delivered, so it is revoked.
+        // The token could not be written to its file, so it is revoked.
         api.post("auth/token/revoke", json!({ "token": token })).await?;
         return Err(error);
     }
@@ -114,7 +116,7 @@ fn issuing_policy_name(plan: &SetupPlan) -> String {
     format!("issue-{}", plan.role)
 }
 
-/// Creates a policy if it is missing. Returns `true` if it existed.
+/// Creates a policy if it is missing. Returns `true` if the policy existed before.
 async fn ensure_policy(api: &SetupApi, name: &str, text: &str, what: &str) -> Result<bool> {
     let path = format!("sys/policies/acl/{name}");
     if api.get(&path).await?.is_some() {

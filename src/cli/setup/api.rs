@@ -1,7 +1,7 @@
 //! The temporary server of a setup, and its client.
 //!
-//! It listens on a free port of the loopback. Its root token is known only to this process and revoked at the end; the
-//! next setup revokes the token of an interrupted one.
+//! It listens on a free port of the loopback. The root token of the setup is known only to this process and revoked at
+//! its end. If the setup is interrupted, the next one revokes that token.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl SetupApi {
     /// Starts the server.
     ///
     /// # Errors
-    /// Those of opening it.
+    /// Those of opening the store.
     pub(super) async fn start(config: &Config, absent: IfMissing) -> Result<Self> {
         let mut options = server_options(config, None)?;
         options.storage.absent = absent;
@@ -49,7 +49,7 @@ impl SetupApi {
         let client = reqwest::Client::builder()
             .timeout(Duration::from_secs(300))
             .no_proxy()
-            // No idle connections, because the server would wait for them when it stops.
+            // The client keeps no idle connections, because the server would wait for them when it stops.
             .pool_max_idle_per_host(0)
             .redirect(reqwest::redirect::Policy::none());
         let client = client.build().map_err(Error::internal)?;
@@ -70,7 +70,7 @@ impl SetupApi {
         }
     }
 
-    /// Lists the names below a path; empty if it does not exist.
+    /// Lists the names below a path; empty if the path does not exist.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<String>> {
         let list = Method::from_bytes(b"LIST").map_err(Error::internal)?;
         let (status, body) = self.ask(list, path, None).await?;
@@ -89,7 +89,7 @@ impl SetupApi {
     /// Posts to a path and returns the response.
     ///
     /// # Errors
-    /// The server's refusal, with the path.
+    /// The server's error, with the path.
     pub(super) async fn post(&self, path: &str, body: Value) -> Result<Value> {
         match self.ask(Method::POST, path, Some(body)).await? {
             (200 | 204, body) => Ok(body),

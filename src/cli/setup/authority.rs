@@ -1,6 +1,6 @@
-//! The authorities: a root and an intermediate with a mount each, their addresses, and the roles.
+//! The authorities: a root and an intermediate with a mount each, the URLs in their certificates, and the roles.
 //!
-//! The root signs only intermediates: clients that may issue certificates have no rights in its mount. The maximum
+//! The root signs only intermediates, so clients that may issue certificates need no rights in its mount. The maximum
 //! lifetimes of the mounts equal those of their authorities, so that no requested lifetime is silently shortened.
 
 use std::path::Path;
@@ -22,11 +22,11 @@ use crate::cli::client::texts_in;
 
 const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
 
-/// Checks before any change that all missing parts can be created, and that existing files do not
-/// belong to another store.
+/// Checks, before anything is changed, that all missing parts can be created and that existing files do not belong to
+/// another store.
 ///
 /// # Errors
-/// `Invalid`, with the flag that is missing; `Conflict`, with a file of another store.
+/// `Invalid`, with the flag that is missing; `Conflict`, with the file that belongs to another store.
 pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> Result<()> {
     let has_authority = api.shared().auth.mounts().iter().any(|mount| mount.kind == MountKind::Pki);
     for file in files::existing_setup_files(plan).into_iter().filter(|_| !has_authority) {
@@ -47,8 +47,8 @@ pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> 
     if !plan.domains.is_empty() || others.is_empty() {
         return plan.domains().map(drop);
     }
-    // A `--domain` was given explicitly, which allows a second role. A setup that only asks for missing input
-    // must not create one.
+    // The mount has other roles, and no `--domain` asks for another one. A repeated setup that forgets `--role` must
+    // not create a second role.
     Err(Error::invalid(format!(
         "--role: {} has no role {}; it has {}: specify one of them (--role {}), or the domains of a new role \
          (--domain)",
@@ -59,11 +59,11 @@ pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> 
     )))
 }
 
-/// Creates the missing parts; returns `true` if the authority can issue now.
+/// Creates the missing parts of the authorities. Returns `true` if the intermediate can issue certificates now.
 pub(super) async fn ensure_authority(api: &SetupApi, plan: &SetupPlan) -> Result<bool> {
     let begun = has_keys(api, &plan.mount).await? || has_issuer(api, &plan.mount).await?;
     let outside = plan.outside.is_some() || plan.signed.is_some();
-    // A setup with an earlier request for an outside authority continues with that.
+    // If an earlier run has created a request for an outside authority, this run continues with it.
     let outside = outside || (begun && !api.is_mounted(&plan.root_mount).await?);
     if !outside {
         ensure_root(api, plan).await?;
@@ -152,8 +152,8 @@ fn with_organization(plan: &SetupPlan, mut request: Value) -> Value {
     request
 }
 
-/// Returns a certification request for the intermediate's key; an existing key is used again. The request names the
-/// extensions of a certificate authority, so that an outside authority can copy them.
+/// Returns a certification request for the intermediate, with its existing key if there is one. The request contains
+/// the extensions of a CA certificate, so that an outside authority can copy them.
 async fn create_csr(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
     let path = &plan.mount;
     let contents = json!({
@@ -189,8 +189,8 @@ async fn create_intermediate(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     import_signed(api, plan, &[&[own][..], &above].concat().join("\n")).await
 }
 
-/// Imports a signed intermediate and makes it the default issuer. Removes certificates that do not
-/// belong to the mount's key.
+/// Imports a signed intermediate and makes it the default issuer. If no certificate is for the mount's key, removes all
+/// imported certificates and fails.
 async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()> {
     let path = &plan.mount;
     let taken = api.post(&format!("{path}/intermediate/set-signed"), json!({ "certificate": pem })).await?;
@@ -206,13 +206,14 @@ async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()
     };
     api.post(&format!("{path}/config/issuers"), json!({ "default": issuer })).await?;
     api.post(&format!("{path}/issuer/{issuer}"), json!({ "issuer_name": "intermediate" })).await?;
-    // An outside authority may have signed another name than the requested one.
+    // The name is read back, because an outside authority may have changed the requested name.
     let named = api.get(&format!("{path}/issuer/{issuer}")).await?.unwrap_or_default();
     let subject = PemCertificate::read(response_text(&named, "certificate")?)?.certificate.subject().display();
     print_step("made", &format!("{subject} (the issuer in {path})"))
 }
 
-/// Imports missing certificates above the issuer, up to a root. Removes them if they do not lead to a root.
+/// Imports missing certificates above the issuer, up to a root. If they do not lead to a root, removes them again and
+/// fails.
 async fn complete_chain(api: &SetupApi, plan: &SetupPlan, file: &Path) -> Result<()> {
     let path = &plan.mount;
     if chain_end(api, plan).await?.is_root() {
@@ -280,8 +281,8 @@ async fn ensure_urls(api: &SetupApi, plan: &SetupPlan, mount: &str) -> Result<()
     print_step("made", &format!("the addresses of {mount}, below {own}"))
 }
 
-/// Writes the root of the issuer's chain, the trust anchor of clients. The last certificate of an
-/// incomplete chain is not used.
+/// Writes the root of the issuer's chain, which clients must trust, to its file. If the chain does not end with a root,
+/// no file is written.
 async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     let file = plan.root_file.display();
     let top = chain_end(api, plan).await?;
@@ -321,7 +322,8 @@ pub(super) async fn ensure_roles(api: &SetupApi, plan: &SetupPlan, listener: Opt
             "allowed_domains": plan.domains()?,
             "allow_bare_domains": true,
             "allow_subdomains": true,
-            // Otherwise clients of this role could get a certificate for this server's name and address.
+            // With `true` here or in the next line, clients of this role could get a certificate for a name or address
+            // of this server, such as `localhost`.
             "allow_localhost": false,
             "allow_ip_sans": false,
             "key_type": "ec",
@@ -352,12 +354,12 @@ pub(super) async fn ensure_roles(api: &SetupApi, plan: &SetupPlan, listener: Opt
     print_step("made", &format!("the role {} for this server's listener", renewal.role))
 }
 
-/// Returns a name that the role of the domains allows, or NAME.
+/// Returns an example of a name that the role allows, or `NAME` if none can be derived from its domains.
 pub(super) async fn example_name(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
     let role = api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.unwrap_or_default();
     let role = &role["data"];
     let mut domains = texts_in(&role["allowed_domains"]);
-    // Patterns and templates are not names themselves.
+    // Domains with patterns or templates are skipped, because they are not names themselves.
     let domain = domains.find(|domain| !domain.contains(['*', '{']));
     let is_bare_allowed = role["allow_bare_domains"] == true;
     Ok(match domain {

@@ -16,7 +16,8 @@ use crate::cli::files::folder_of;
 pub(super) const DEFAULT_LISTEN_ADDRESS: &str = "127.0.0.1:8200";
 pub(super) const DEFAULT_HOST_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// The default data folder: next to the configuration, except for one below `/etc`.
+/// Returns the default data folder: `data` next to the configuration, or `/var/lib/signet` for a configuration below
+/// `/etc`.
 pub(super) fn default_data_dir(config: &Path) -> PathBuf {
     if config.starts_with("/etc") {
         PathBuf::from("/var/lib/signet")
@@ -41,7 +42,7 @@ pub(super) fn render_configuration(
     let in_folder = |name: &str| make_absolute(&file.with_file_name(name));
     let seal_key = installation.seal_key_file.as_deref().map_or_else(|| in_folder("seal.key"), make_absolute);
     let tls = installation.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone());
-    // A server cannot write below /etc.
+    // The server must be able to write its certificate, but cannot write below `/etc`.
     let tls = tls.or_else(|| file.starts_with("/etc").then(|| default_data_dir(file)));
     let in_tls = |name: &str| tls.as_ref().map_or_else(|| in_folder(name), |folder| folder.join(name));
     let names = match installation.name.is_empty() {
@@ -121,7 +122,7 @@ pub(super) fn render_configuration(
     ))
 }
 
-/// Checks that the files to be written do not exist.
+/// Checks that the files which a new installation writes do not exist, and that its data folder is empty.
 ///
 /// # Errors
 /// `Conflict`, with the existing file.
@@ -170,7 +171,8 @@ pub(super) fn check_tls_pair(files: &TlsFiles) -> Result<()> {
     Err(Error::new(Kind::Conflict, text))
 }
 
-/// Files that an earlier setup wrote about the contents of its store. Empty files do not count.
+/// Returns the existing files of an earlier setup that depend on the contents of its store: root certificate and
+/// administrator's token. Empty files do not count.
 pub(super) fn existing_setup_files(plan: &SetupPlan) -> Vec<&Path> {
     [&plan.root_file, &plan.admin_token_file]
         .into_iter()
@@ -183,7 +185,7 @@ pub(super) fn is_written(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|found| found.len() > 0)
 }
 
-/// The error for a file of an earlier setup whose store is missing; `what` is the reason.
+/// Returns the error for a file of an earlier setup whose store is missing or empty. `what` says what is missing.
 pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> Error {
     let (location, mounted) = match &config.store {
         StoreLocation::Embedded(folder) => (folder.display().to_string(), "is its volume mounted?"),
@@ -197,8 +199,8 @@ pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> E
     Error::new(Kind::Conflict, text)
 }
 
-/// Checks that the folders of the files that are written last exist and are writable, or that [`create_folders`]
-/// creates them.
+/// Checks the folders of files that the last steps write: each exists and is writable, or [`create_folders`] creates
+/// it.
 ///
 /// # Errors
 /// `Invalid`, with the flag and the folder.
@@ -232,7 +234,7 @@ pub(super) fn create_folders(config: &Config, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folders of a configuration, each with the mode for its creation.
+/// Returns the folders of an installation, each with the mode with which it is created.
 fn config_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (&'a Path, u32)> {
     let seal_key = if let SealKeySource::File(key) = &config.seal_key { Some(folder_of(key)) } else { None };
     let data = if let StoreLocation::Embedded(folder) = &config.store { Some(folder.as_path()) } else { None };
@@ -240,16 +242,16 @@ fn config_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item 
     std::iter::once((folder_of(file), 0o755)).chain(seal_key.into_iter().chain(data).chain(tls).map(|one| (one, 0o700)))
 }
 
-/// Writes a new file, or replaces an empty one. It appears under its name only when it is complete.
+/// Writes a new file, or replaces an empty one. The file appears under its name only when it is complete.
 ///
 /// # Errors
-/// `Conflict` when it exists; `Unavailable` when it cannot be written.
+/// `Conflict` when the file has content; `Unavailable` when it cannot be written.
 pub(super) fn write_new(file: &Path, bytes: &[u8], content: FileContent) -> Result<()> {
     files::write_new(file, &[bytes], content)
         .map_err(|e| if e.kind() == Kind::Conflict { Error::file_exists(file.display()) } else { e })
 }
 
-/// Absolute, because the server may start in another folder than its setup.
+/// Makes a path absolute, because the server may start in another working folder than the setup.
 pub(super) fn make_absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

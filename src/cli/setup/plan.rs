@@ -1,4 +1,5 @@
-//! The parts that a setup creates, with all defaults. Invalid input is rejected here, before anything is created.
+//! The plan of a setup: the parts that it creates, with all defaults filled in. Invalid input is rejected here, before
+//! anything is created.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,16 +26,16 @@ pub(super) struct SetupPlan {
     pub(super) root_ttl: Duration,
     pub(super) mount: String,
     pub(super) intermediate_ttl: Duration,
-    /// File for the request to an outside authority; `None` for a root on this server.
+    /// File for the certification request to an outside authority; `None` for a root on this server.
     pub(super) outside: Option<PathBuf>,
-    /// The response of the outside authority.
+    /// File with the certificates from the outside authority.
     pub(super) signed: Option<PathBuf>,
-    /// Without a trailing slash.
+    /// Base URL of CRLs, OCSP and CA certificates, without a trailing slash.
     pub(super) public_url: Option<String>,
     pub(super) role: String,
     pub(super) role_ttl: Duration,
     pub(super) admin_token_file: PathBuf,
-    /// File of the certificate that clients trust.
+    /// File for the root certificate, which clients must trust.
     pub(super) root_file: PathBuf,
 }
 
@@ -109,10 +110,10 @@ impl SetupPlan {
         })
     }
 
-    /// Uses the public URL of the configuration. `--public-url` may repeat it.
+    /// Takes the public URL of the configuration, if it has one. `--public-url` must be absent or repeat it.
     ///
     /// # Errors
-    /// `Conflict` when they differ.
+    /// `Conflict` when `--public-url` differs from the configuration.
     pub(super) fn with_public_url(mut self, config: &Config) -> Result<Self> {
         let Some(configured) = &config.http.public_url else { return Ok(self) };
         match &self.public_url {
@@ -128,10 +129,10 @@ impl SetupPlan {
         }
     }
 
-    /// The domains, for the creation of a role.
+    /// Returns the domains, which are necessary to create a role.
     ///
     /// # Errors
-    /// `Invalid` without a domain.
+    /// `Invalid` when no domain is given.
     pub(super) fn domains(&self) -> Result<&[String]> {
         if self.domains.is_empty() {
             let rule = "must be given: of which domains may certificates be issued? (--domain example.com)";
@@ -144,10 +145,10 @@ impl SetupPlan {
         self.outside.clone().unwrap_or_else(|| self.config.with_file_name("intermediate.csr"))
     }
 
-    /// The name of an authority: the organization followed by `what`.
+    /// Returns the name of an authority: the organization, or else the first domain, followed by `what`.
     pub(super) fn name_of(&self, what: &str) -> String {
         let owner = if self.organization.is_empty() { self.domains.first() } else { Some(&self.organization) };
-        // RFC 5280 A.1: at most 64 characters.
+        // Cut, because a common name has at most 64 characters (RFC 5280 A.1).
         let owner: String = owner.map_or("Signet", String::as_str).chars().take(40).collect();
         format!("{owner} {what}")
     }
@@ -179,8 +180,8 @@ fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
 }
 
-/// Requires plain http (RFC 5280 section 8): a CRL over https would need another CRL to validate the
-/// server's certificate.
+/// Parses a URL and requires plain http. To fetch a CRL over https, a client would need another CRL for the server's
+/// certificate (RFC 5280 section 8).
 fn parse_public_url(text: &str) -> Result<String> {
     let url = Url::parse(text).ok().filter(|url| url.scheme() == "http" && url.has_host());
     let bare = url.filter(|url| url.path() == "/" && url.query().is_none() && url.fragment().is_none());

@@ -1,4 +1,4 @@
-//! Questions on a terminal for what no flag sets. An empty line selects the default.
+//! Questions on a terminal for input that no flag gives. An empty line selects the default.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -65,8 +65,8 @@ fn split_list(text: &str) -> Vec<String> {
     text.split([',', ' ']).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect()
 }
 
-/// Asks for one of the words; the default is the first. Any other input repeats the question, because an unintended
-/// root cannot be undone.
+/// Asks for one of the words; the default is the first. After any other input it asks again: a wrong guess could create
+/// an unintended root, which cannot be undone.
 fn prompt_choice<const N: usize>(question: &str, words: [&'static str; N]) -> Result<&'static str> {
     loop {
         let given = prompt(question, words[0])?;
@@ -77,7 +77,7 @@ fn prompt_choice<const N: usize>(question: &str, words: [&'static str; N]) -> Re
     }
 }
 
-/// Prints the rule if the input does not satisfy it.
+/// Prints the rule for an input if the input does not satisfy it (`holds` is `false`).
 fn check_rule(holds: bool, rule: &str) -> Result<()> {
     if holds { Ok(()) } else { writeln!(crate::cli::output::stdout(), "  {rule}").map_err(Error::internal) }
 }

@@ -1,5 +1,5 @@
-//! The options of a setup whose configuration exists. The setup does not change the configuration, so options may only
-//! repeat its values, as the same command does after an interruption.
+//! Checks the options of a setup whose configuration file exists. The setup does not change that file, so options may
+//! only repeat its values, as when an interrupted setup is run again.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, conf
     let audit_files = audit_files(config);
     let audited = audit_files.iter().find(|file| Some(*file) == audit_file.as_ref()).or(audit_files.first()).cloned();
     let given_names = (!installation.name.is_empty()).then(|| join_names(installation.name.iter().cloned()));
-    // An installation without a public URL may get one later.
+    // If the configuration has no public URL, `--public-url` may set one.
     let public_url = config.http.public_url.as_ref().and(plan.public_url.clone());
     let compared = [
         ("--data-dir", "data_dir", installation.data_dir.as_deref().map(absolute), data_dir),
@@ -51,7 +51,7 @@ pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, conf
         });
     }
     if installation.database_url.as_ref().is_some_and(|url| !is_database(config, url)) {
-        // The URL may contain a password.
+        // The message omits the URL, which may contain a password.
         problems.push(format!("--database-url: {file} has another store"));
     }
     if problems.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, conf
     Err(Error::new(Kind::Conflict, problems.join("\n")))
 }
 
-/// The absolute path without a trailing slash.
+/// Returns the absolute path without a trailing slash.
 fn absolute(path: &Path) -> String {
     let path: PathBuf = make_absolute(path).components().collect();
     path.display().to_string()
@@ -85,7 +85,7 @@ fn renewal_names(config: &Config) -> Option<String> {
     Some(join_names(renewal.hosts.iter().cloned().chain(addresses)))
 }
 
-/// The names in one order and spelling.
+/// Joins the names in a canonical order and spelling, for comparison.
 fn join_names(names: impl Iterator<Item = String>) -> String {
     let canonical = |name: String| name.parse::<IpAddr>().map_or(name, |address| address.to_string());
     names.map(canonical).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")

@@ -5,7 +5,7 @@ use signet::error::Result;
 
 use crate::cli::output;
 
-/// Prints a completed step. A closed output stream does not end the setup.
+/// Prints a completed step. If the reader has closed the output stream, the setup continues.
 pub(super) fn print_step(what: &str, about: &str) -> Result<()> {
     output::print_result(&json!({ "action": what, "about": about }), format!("{what}: {about}"))
 }

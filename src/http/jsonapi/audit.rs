@@ -35,7 +35,7 @@ struct ProjectsAuditFields<'a> {
     path: &'a str,
     address: Option<IpAddr>,
     token: Option<Secret>,
-    /// The caller, in the form in which rows refer to callers.
+    /// The caller, in the form in which stored rows name callers.
     caller: Option<String>,
     body: Bytes,
 }
@@ -61,7 +61,7 @@ impl<'a> ProjectsRequestAudit<'a> {
         Self { record, fields, deadline: Instant::now() + shared.settings.max_duration }
     }
 
-    /// The time at which the request is aborted.
+    /// Returns the time at which the request is aborted.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline
     }

@@ -76,7 +76,7 @@ impl RequestDocument {
         self.tags(tag::parse_bindings)
     }
 
-    /// Returns the tags of a body whose `data` is an array of flat tags.
+    /// Returns the tags of a body whose `data` is an array of flat tags, which have no value.
     ///
     /// # Errors
     /// As [`RequestDocument::tag_bindings`].
@@ -107,7 +107,7 @@ pub struct PrimaryResource<'c> {
     relationships: &'c Map<String, Value>,
 }
 
-/// Rule for `data.type`.
+/// Rule for the member `data.type` of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeRule<'k> {
     /// Exactly this type, which must be present.
@@ -155,7 +155,7 @@ impl<'c> PrimaryResource<'c> {
         Ok(Self { attributes: member("attributes")?, relationships: member("relationships")? })
     }
 
-    /// The attributes.
+    /// Returns the attributes.
     pub fn attributes(&self) -> &'c Map<String, Value> {
         self.attributes
     }

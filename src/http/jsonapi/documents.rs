@@ -18,28 +18,29 @@ pub(crate) fn time(at: OffsetDateTime) -> String {
     format!("{date}T{:02}:{:02}:{:02}.{:03}Z", clock.hour(), clock.minute(), clock.second(), clock.millisecond())
 }
 
-/// A resource identifier object.
+/// Renders a resource identifier object.
 pub(crate) fn identifier(kind: &str, id: &str) -> Value {
     json!({ "id": id, "type": kind })
 }
 
-/// A relationship to one resource, or to none.
+/// Renders a relationship to one resource, or to none.
 pub(crate) fn to_one(kind: &str, id: Option<&str>) -> Value {
     json!({ "data": id.map(|id| identifier(kind, id)) })
 }
 
-/// A relationship to several resources.
+/// Renders a relationship to several resources.
 pub(crate) fn to_many<'i>(kind: &str, ids: impl IntoIterator<Item = &'i String>) -> Value {
     let data: Value = ids.into_iter().map(|id| identifier(kind, id)).collect();
     json!({ "data": data })
 }
 
-/// A relationship to a resource, with the link to the resource.
+/// Renders a relationship to a resource, with the link to the resource.
 pub(crate) fn related(kind: &str, id: &str) -> Value {
     json!({ "data": identifier(kind, id), "links": { "related": format!("/api/v2/{kind}/{id}") } })
 }
 
-/// A membership of an organization. It is here because teams include memberships, and memberships include teams.
+/// Renders a membership of an organization. It is here because teams include memberships, and memberships include
+/// teams.
 pub(crate) fn membership(member: &Member, membership: &Membership) -> Rendered {
     json!({
         "id": membership.ext_id,

@@ -11,7 +11,7 @@ use crate::projects::rejection::ApiRejection;
 
 /// The requested page of a list, and the parameters that its links repeat.
 pub(crate) struct ListRequest {
-    /// The page.
+    /// The number and the size of the requested page.
     pub page: PageRequest,
     request: Arc<ProjectsRequest>,
     known: &'static [&'static str],

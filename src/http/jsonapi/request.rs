@@ -15,9 +15,9 @@ use crate::projects::workspace::WorkspaceLocator;
 pub struct ProjectsRequest {
     /// The path parameters, by name.
     pub params: Vec<(&'static str, String)>,
-    /// The query.
+    /// The parsed query.
     pub query: Query,
-    /// The body.
+    /// The parsed body, or the error in it.
     pub document: RequestDocument,
     /// The `If-Match` header: the resource to be changed must have one of these entity tags.
     pub if_match: Option<EntityTags>,
@@ -57,7 +57,7 @@ pub struct ProjectsCall {
 }
 
 impl ProjectsCall {
-    /// A read of the resource to be changed, without included resources, which its entity tag does not cover.
+    /// Returns the read of the resource to be changed, without included resources, which its entity tag does not cover.
     pub(super) fn as_read(&self) -> Self {
         let request = ProjectsRequest {
             params: self.params.clone(),

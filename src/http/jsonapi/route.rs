@@ -14,7 +14,7 @@ pub type ProjectsHandler =
 
 /// One route.
 pub struct ProjectsRoute {
-    /// The method.
+    /// The HTTP method.
     pub method: &'static Method,
     /// Path segments below `/api/v2`; `:name` matches any segment.
     pub pattern: &'static str,

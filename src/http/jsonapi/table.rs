@@ -51,7 +51,7 @@ pub struct ResolvedProjectsRoute {
     pub route: &'static ProjectsRoute,
     /// The path parameters.
     pub params: Vec<(&'static str, String)>,
-    /// The absolute path.
+    /// The absolute path of the request, for links.
     pub path: String,
     /// The access metrics of the route.
     pub meter: &'static RouteMeter,
@@ -139,7 +139,7 @@ pub fn read_route_of(route: &ProjectsRoute) -> Option<&'static ProjectsRoute> {
     let of = |pattern: &str, methods: &[Method]| {
         all_routes().find(|other| other.pattern == pattern && methods.contains(other.method))
     };
-    // The resource changes even if the relationship can be read itself.
+    // A change of a relationship changes its resource, even if the relationship has a GET route.
     let in_front = ["/relationships/", "/actions/"].into_iter().find_map(|word| route.pattern.split_once(word));
     if let Some((resource, relationship)) = in_front {
         // Bindings are not part of the document of their resource.

@@ -97,7 +97,7 @@ fn caller(caller: &Caller) -> audit::AuditCaller<'_> {
     }
 }
 
-/// Builds the audit outcome. `conditions` are the request's headers, if its conditions apply.
+/// Builds the audit outcome. `conditions` are the request's headers if the request may be conditional.
 pub(super) fn outcome<'r>(
     outcome: &'r Result<HandlerResponse, Error>,
     conditions: Option<&HeaderMap>,
@@ -114,7 +114,8 @@ pub(super) fn outcome<'r>(
     }
 }
 
-/// Returns the serial number of the certificate in a response. It is public, and identifies an undelivered certificate.
+/// Returns the serial number of the certificate in a response. With it the audit identifies a certificate that was not
+/// delivered.
 pub(super) fn serial_number(answer: &HandlerResponse) -> Option<String> {
     let of = |value: &Value| value["serial_number"].as_str().map(str::to_owned);
     match response(answer).data {

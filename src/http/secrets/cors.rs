@@ -44,10 +44,10 @@ const PREFLIGHT_MAX_AGE: HeaderValue = HeaderValue::from_static("300");
 /// The web page that sent a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum PageOrigin {
-    /// No page, because there is no `Origin` or CORS is off.
+    /// CORS is off.
     #[default]
     None,
-    /// No page or a disallowed origin. The response varies by `Origin`.
+    /// The request has no `Origin` or a disallowed one. The response varies by `Origin`.
     Unknown,
     /// A page of an allowed origin.
     Allowed(HeaderValue),

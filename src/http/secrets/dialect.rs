@@ -1,5 +1,5 @@
-//! Member types that differ between the contract and the compatible servers (*peers*) whose unmodified clients are
-//! supported.
+//! JSON member types that differ between this server's API contract and the compatible servers (*peers*) whose
+//! unmodified clients it supports.
 //!
 //! A request with `X-Vault-Token` or `X-Vault-Request` gets the peers' types, on open routes too. All other requests
 //! get the contract's types, as do requests with `X-Service-Token` and requests without `compat`. Only the members
@@ -26,7 +26,7 @@ static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 pub struct Dates {
     /// The notBefore date, if the response contains it.
     pub not_before: Option<i64>,
-    /// The notAfter date.
+    /// The notAfter date of the certificate.
     pub expiration: i64,
     /// The time at which to request the next certificate.
     pub renew_after: i64,
@@ -35,7 +35,7 @@ pub struct Dates {
 /// The member types that the client of a request expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// The contract's.
+    /// The types of this server's API contract.
     Contract,
     /// The types of the servers that known clients were written for.
     Peers,
@@ -71,7 +71,8 @@ impl Dialect {
         json
     }
 
-    /// Rule for a `ttl` above the limit of its role or mount. Peers cap it, because cert-manager always requests 2160h.
+    /// Returns the rule for a `ttl` above the limit of its role or mount. Peers cap it, because cert-manager always
+    /// requests 2160h.
     pub fn excessive_ttl(self) -> ExcessiveTtl {
         match self {
             Self::Contract => ExcessiveTtl::Refused,
@@ -79,7 +80,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the type of a mount, in the peers' dialect the name under which it was enabled.
+    /// Returns the type of a mount. In the peers' dialect it is the name with which a client enabled the mount.
     pub fn mount_type(self, mount: &Mount) -> &str {
         match self {
             Self::Peers if !mount.known_as.is_empty() => &mount.known_as,
@@ -96,7 +97,7 @@ impl Dialect {
         if is_unset(&shown, "key_bits") {
             drop_member(&mut shown, "key_bits");
         }
-        // A token is selected by its label or its slot, and slot 0 is a valid slot.
+        // A PKCS #11 token is selected by its label or its slot. Slot 0 is valid, so it cannot mean “no slot”.
         if shown["token_label"].as_str().is_some_and(|label| !label.is_empty()) {
             drop_member(&mut shown, "slot");
         }

@@ -27,11 +27,11 @@ pub struct HandlerResponse {
     pub warnings: Warnings,
     /// Additional headers. A `cache-control` header replaces the default `no-store`.
     pub headers: Vec<(&'static str, String)>,
-    /// The lease of the caller.
+    /// The lease that the response grants to the caller.
     pub lease: Option<ResponseLease>,
     /// Validators for conditional requests (RFC 9110, 13).
     pub validators: Option<Validators>,
-    /// The memory reservation, until the response is sent.
+    /// The memory that is reserved for the response until it is sent.
     pub reservation: SenderReservation,
 }
 
@@ -39,7 +39,7 @@ pub struct HandlerResponse {
 pub struct Validators {
     /// The strong entity tag, without quotes; `None` for bodies that differ with each request.
     pub tag: Option<String>,
-    /// Time of the last change in epoch seconds; `None` if a date does not distinguish all states.
+    /// Time of the last change in epoch seconds; `None` if the resource has states that no date distinguishes.
     pub modified: Option<i64>,
     /// Time in seconds for which clients may cache the response.
     pub max_age: u64,
@@ -55,9 +55,9 @@ impl Validators {
 
 /// A lease, as the envelope shows it.
 pub struct ResponseLease {
-    /// `<path>/<random>`.
+    /// The lease id, `<path>/<random>`.
     pub id: String,
-    /// Remaining time in whole seconds.
+    /// Remaining time of the lease in whole seconds.
     pub seconds: u64,
     /// `true` if the lease can be renewed.
     pub renewable: bool,
@@ -94,7 +94,7 @@ pub enum ResponseBody {
 }
 
 impl ResponseBody {
-    /// Approximate memory in bytes that the body occupies while it is sent.
+    /// Returns the approximate memory in bytes that the body occupies while it is sent.
     pub fn byte_len(&self) -> usize {
         match self {
             Self::Empty | Self::Auth(_) | Self::Wrapped(_) => 0,
@@ -109,7 +109,7 @@ impl ResponseBody {
     }
 }
 
-/// Approximate length of the JSON text of a value.
+/// Returns the approximate length of the JSON text of a value.
 fn estimate_json_len(value: &Value) -> usize {
     /// Quotes and a comma or a colon.
     const DELIMITER_BYTES: usize = 4;
@@ -137,39 +137,39 @@ pub struct BodyPieces {
 pub type PieceStream = Pin<Box<dyn Stream<Item = crate::error::Result<bytes::Bytes>> + Send>>;
 
 impl HandlerResponse {
-    /// 204.
+    /// Creates a 204 response.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// 200 with `data`.
+    /// Creates a 200 response with `data`.
     pub fn data(value: Value) -> Self {
         ResponseBody::Data(value).into()
     }
 
-    /// 200 with `data` as JSON text.
+    /// Creates a 200 response with `data` as JSON text.
     pub fn rendered(json: impl Into<PartlySecret>) -> Self {
         ResponseBody::Rendered(json.into()).into()
     }
 
-    /// 200 with `auth`.
+    /// Creates a 200 response with `auth`.
     pub fn auth(given: TokenResponse) -> Self {
         ResponseBody::Auth(Box::new(given)).into()
     }
 
-    /// 200 with raw bytes.
+    /// Creates a 200 response with raw bytes.
     pub fn raw(media_type: &'static str, bytes: impl Into<bytes::Bytes>) -> Self {
         ResponseBody::Raw(media_type, bytes.into()).into()
     }
 
-    /// 200 with raw bytes and validators for conditional requests.
+    /// Creates a 200 response with raw bytes and validators for conditional requests.
     pub fn cacheable(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
         let bytes = bytes.into();
         let validators = Validators::of(&bytes, Some(modified), MAX_AGE_SECONDS);
         Self::raw(media_type, bytes).with_validators(validators)
     }
 
-    /// A list of keys. An empty list is a 404 with an empty error list, as clients expect.
+    /// Creates the response of a list of keys. An empty list is a 404 with an empty error list, as clients expect.
     pub fn keys(keys: Vec<String>, key_info: Option<Value>) -> crate::error::Result<Self> {
         if keys.is_empty() {
             return Err(crate::error::Error::not_found());
@@ -215,7 +215,7 @@ impl From<()> for HandlerResponse {
     }
 }
 
-/// 204, or 200 with warnings.
+/// A 204 response, or a 200 response if there are warnings.
 impl From<Warnings> for HandlerResponse {
     fn from(warnings: Warnings) -> Self {
         Self { warnings, ..Self::default() }

@@ -3,11 +3,11 @@
 
 mod aliases;
 mod entities;
+mod fields;
 pub(super) mod rendering;
 
 use super::page::PAGE_FIELDS;
-use super::route::{Call, Route, routes};
-use crate::error::{Error, Result};
+use super::route::{Route, routes};
 
 const ENTITY_FIELDS: &[&str] = &["id", "name", "metadata", "policies", "disabled"];
 const ALIAS_FIELDS: &[&str] = &["id", "name", "canonical_id", "entity_id", "mount_accessor", "custom_metadata"];
@@ -33,19 +33,3 @@ pub static ROUTES: &[Route] = routes! {
     token Delete "entity-alias/id/:id" &[] => aliases::delete;
     token Update "lookup/entity" LOOKUP_FIELDS => entities::lookup;
 };
-
-/// Returns the id in the path or, without one, in the body.
-fn id(call: &Call) -> Result<Option<String>> {
-    match call.param("id") {
-        "" => call.fields.nonempty_text("id"),
-        id => Ok(Some(id.to_owned())),
-    }
-}
-
-fn exactly_one<T>(found: Vec<T>, rule: &'static str) -> Result<T> {
-    let mut found = found.into_iter();
-    match (found.next(), found.next()) {
-        (Some(only), None) => Ok(only),
-        _ => Err(Error::invalid(rule)),
-    }
-}

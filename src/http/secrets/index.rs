@@ -1,4 +1,4 @@
-//! Resolves paths to routes: an index over the route table of a kind of mount, built once.
+//! Resolves paths to routes by an index of the route table of a kind of mount. The index is built once.
 //!
 //! Patterns are grouped by their first segment and tried from the most to the least specific.
 
@@ -14,7 +14,7 @@ use crate::fields::is_name;
 
 /// The result of resolving a path and an operation.
 pub enum RouteMatch<'i> {
-    /// A route.
+    /// The path and the operation have a route.
     Route(&'i PathPattern, &'static Route, Params),
     /// The path exists, but not with this operation.
     OtherOperation(&'i PathPattern),
@@ -46,11 +46,11 @@ const OPERATION_COUNT: usize = 6;
 
 /// A path below a mount with its names in canonical spelling.
 pub struct CanonicalPath {
-    /// The path.
+    /// The path in canonical spelling.
     pub path: String,
     /// The path parameters.
     pub params: Params,
-    /// Positions of names with alternative spellings.
+    /// Positions of the path segments whose names have alternative spellings.
     pub spelt: Vec<NameSegments>,
     /// `true` if a name was not in canonical spelling.
     pub was_normalized: bool,
@@ -214,7 +214,7 @@ impl PathPattern {
         if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
             return None;
         }
-        // Segments that `*rest` matches in addition to its own.
+        // Number of segments that `*rest` matches beyond one.
         let mut extra = count - self.segments.len();
         let mut params = Params::default();
         let mut at = 0;

@@ -75,8 +75,8 @@ impl JsonObjectBuilder {
         self.separator = b',';
     }
 
-    /// Splits the text in the value of a member, which begins with `begin` and ends with `end`. Returns the text up to
-    /// `begin`.
+    /// Adds a member whose value is `begin`, a text that the caller inserts, and `end`. Returns the text up to the
+    /// inserted one; this builder continues with `end`.
     pub(super) fn split(&mut self, name: &str, begin: &str, end: &str) -> PartlySecret {
         self.begin_member(name);
         self.text.push(begin.as_bytes());

@@ -31,13 +31,13 @@ const MAX_ROWS_RENDERED_INLINE: usize = 200;
 /// Maximum size of a list for HTTP/1.0 clients, in bytes. It is in memory until it is sent.
 const MAX_BUFFERED_LIST_BYTES: usize = 1 << 20;
 
-/// The source of a list.
+/// The source of a list, from which it reads its rows page by page.
 pub(super) trait RowSource: Send + Sync + 'static {
     /// A position in the order of the rows.
     type Position: Clone + PartialOrd + Send + Sync + 'static;
 
     /// Reads at most `max` rows after a position, in ascending order. `max` is at most [`RowSource::max_page_rows`].
-    /// Details are read only with `infos`.
+    /// The details of rows are read only if `infos` is `true`.
     fn page(&self, after: &Self::Position, max: usize, infos: bool) -> ListPageFuture<Self::Position>;
 
     fn max_page_rows(&self) -> usize {
@@ -70,7 +70,7 @@ pub(super) struct ListPage<P> {
 
 pub(super) struct ListRow<P> {
     pub(super) at: P,
-    /// The name and the details, as JSON; `None` for a hidden row.
+    /// The name and the details, both as JSON; `None` for a hidden row, which is read but not returned.
     pub(super) shown: Option<(String, Option<String>)>,
 }
 
@@ -201,11 +201,11 @@ fn write_rows(text: &mut String, rows: &[VisibleRow], member: ListMember, is_fir
 struct ListReader<P> {
     /// Position of the last row read.
     at: P,
-    /// Start of the next page.
+    /// Position after which the next page starts; `None` at the end of the list.
     next: Option<P>,
     /// Number of names still to be returned; `None` for all.
     left: Option<usize>,
-    /// `true` once a hidden row was read. Whole pages are read then, because many rows may be hidden.
+    /// `true` once a hidden row was read. From then on whole pages are read, because many rows may be hidden.
     has_hidden_rows: bool,
     /// Position of the last row to be read.
     up_to: Option<P>,
@@ -308,12 +308,12 @@ mod tests {
     use crate::http::long_lists::{LongLists, MAX_LONG_LISTS_PER_TOKEN};
     use crate::http::sender::Sender;
 
-    /// A list of a caller whose permission does not end.
+    /// Builds a list of a caller whose permission does not end.
     async fn answer<S: RowSource>(source: S, after: S::Position, limit: Option<usize>) -> Result<HandlerResponse> {
         start_list(source, after, limit, || pass(&LongLists::default(), usize::MAX)).await
     }
 
-    /// The pass of a caller who may read `pages` more pages.
+    /// Returns the read permission of a caller who may read `pages` more pages.
     fn pass(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
         let left = AtomicUsize::new(pages);
         let may_read = move || {

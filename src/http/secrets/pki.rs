@@ -175,7 +175,7 @@ impl WriteMode {
     }
 }
 
-/// Combines the simple members of a resource with others.
+/// Adds `others` to the simple members of a resource.
 pub(super) fn json_with_members<const N: usize>(mut members: Map<String, Value>, others: [(&str, Value); N]) -> Value {
     members.extend(others.map(|(name, value)| (name.to_owned(), value)));
     Value::Object(members)
@@ -190,7 +190,7 @@ impl Call {
         self.state.mounts.authority(&self.mount).await
     }
 
-    /// Returns the caller's name in records; empty on open routes.
+    /// Returns the name of the caller in stored records; empty on open routes.
     fn recorded_as(&self) -> &str {
         self.caller.as_deref().map_or("", |caller| caller.requester.as_str())
     }

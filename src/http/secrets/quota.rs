@@ -1,7 +1,7 @@
 //! Rate-limit quotas in the request pipeline.
 //!
-//! A request is counted before its caller is identified and its body is read. Only if a quota applies to a role of a
-//! login method, the request is counted when its body has been read, which names the role.
+//! A request is counted before its caller is identified and its body is read. If a quota applies to a role of a login
+//! method, the request is counted after its body was read, because the body names the role.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ static LIMIT_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 static REMAINING_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 static RESET_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The quotas for a request.
+/// The quotas that may apply to a request, and when the request is counted.
 pub(super) struct QuotaGate {
     quotas: Arc<Quotas>,
     address: Option<IpAddr>,
@@ -81,7 +81,7 @@ impl QuotaGate {
     }
 }
 
-/// The caller's state in the quota of a request.
+/// The state of the caller in the quota that counts a request.
 pub(super) struct QuotaResult {
     decision: RateDecision,
     /// `true` if a rejection is audited.

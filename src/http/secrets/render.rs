@@ -60,7 +60,7 @@ pub struct RenderContext<'a> {
     pub headers: Option<&'a HeaderMap>,
     /// `true` for a HEAD request.
     pub head: bool,
-    /// Epoch seconds.
+    /// The current time in epoch seconds.
     pub now: i64,
 }
 
@@ -87,7 +87,7 @@ pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderC
         response = match parts {
             RenderedBody::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
             RenderedBody::Pieces(pieces) => response.set_body(SizedBody::new(pieces, head)).map_into_boxed_body(),
-            // Nothing is read, and the length is unknown.
+            // For HEAD, the rows are not read, so the length is unknown.
             RenderedBody::Read(_) if head => response.set_body(NoBody::new()).map_into_boxed_body(),
             RenderedBody::Read(reading) => response.set_body(StreamedBody::new(reading, *id)).map_into_boxed_body(),
         };
@@ -256,7 +256,7 @@ fn set_header(response: &mut HttpResponse, name: HeaderName, value: HeaderValue)
     response.headers_mut().insert(name, value);
 }
 
-/// The members of the envelope. A member of a repeated `data` must not replace them.
+/// The members of the envelope. If `data` is repeated at the top level, its members must not replace these.
 const ENVELOPE_MEMBERS: [&str; 9] =
     ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
 
@@ -270,7 +270,7 @@ fn envelope(
     warnings.extend(context.field_warnings);
     // Private keys and tokens are copied only into this buffer, which overwrites secrets when it is dropped.
     let mut members = JsonObjectBuilder::with_capacity(256 + rendered_len(&body));
-    // The response that was wrapped contains the id.
+    // The replacement has no id of its own: the wrapped response contains it.
     members.add("request_id", if matches!(body, ResponseBody::Wrapped(_)) { "" } else { id.as_str() });
     members.add("lease_id", lease.map_or("", |l| l.id.as_str()));
     members.add("renewable", &lease.is_some_and(|l| l.renewable));

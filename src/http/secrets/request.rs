@@ -52,7 +52,7 @@ pub struct RequestToken {
 }
 
 impl RequestToken {
-    /// The token.
+    /// Exposes the text of the token.
     pub fn expose(&self) -> &str {
         self.header.to_str().ok().and_then(|text| text.get(self.from..)).unwrap_or_default()
     }
@@ -146,8 +146,8 @@ pub fn media_type(headers: &HeaderMap) -> String {
     headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).unwrap_or_default().to_owned()
 }
 
-/// Parses a body as JSON with any media type, or as a form. (`curl -d` sends JSON with the form media type.) A text in
-/// it may have at most `max_text_bytes` bytes.
+/// Parses a body as JSON with any media type, or as a form. (`curl -d` sends JSON with the form media type.) A single
+/// text in the body may have at most `max_text_bytes` bytes.
 pub fn parse_fields(body: &[u8], headers: &HeaderMap, max_text_bytes: usize) -> Result<Fields> {
     let start = body.trim_ascii_start();
     let json = matches!(start.first(), None | Some(b'{' | b'[')) || start.trim_ascii_end() == b"null";

@@ -25,14 +25,14 @@ pub(super) struct RequestContext<'a> {
     pub(super) raw_path: &'a str,
     pub(super) log_entry: AccessLogEntry,
     pub(super) field_warnings: FieldWarnings,
-    /// Body limit in bytes.
+    /// Maximum size of the body in bytes.
     pub(super) limit: usize,
     pub(super) compressible: bool,
     /// The web page that sent the request.
     pub(super) page: PageOrigin,
-    /// The caller's state in the quota of the request.
+    /// The state of the caller in the quota that counts the request.
     pub(super) quota: Option<QuotaResult>,
-    /// The methods of the path, if it does not have the requested one.
+    /// The methods that the path supports, if the requested one is not among them.
     pub(super) methods: Option<String>,
     record: AuditRecord<'a>,
     /// Data of the audit record; `None` when no audit device is enabled.

@@ -91,7 +91,7 @@ pub(super) fn allow_header(takes: impl Fn(Operation) -> bool, compat: bool) -> S
 /// The permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteAccess {
-    /// No token.
+    /// The route needs no token.
     Open,
     /// Any valid token; the handler decides what the caller may see.
     Caller,
@@ -104,7 +104,7 @@ pub enum RouteAccess {
 /// A handler. It runs on the worker that received the request.
 pub type RouteHandler = fn(Call) -> LocalBoxFuture<'static, Result<HandlerResponse>>;
 
-/// The write whose resource is checked for existence, before it is authorized.
+/// A write, for the check before its authorization whether the resource exists.
 pub struct ExistenceQuery<'a> {
     /// The worker's state.
     pub state: &'a WorkerState,
@@ -118,7 +118,7 @@ pub struct ExistenceQuery<'a> {
 }
 
 impl ExistenceQuery<'_> {
-    /// As [`Call::param`].
+    /// Returns a path parameter; `""` when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.named(name, self.below)
     }
@@ -132,7 +132,8 @@ pub type ExistenceCheck = for<'a> fn(ExistenceQuery<'a>) -> LocalBoxFuture<'a, R
 pub enum BodyKind {
     /// A JSON object or a form, parsed into [`Call::fields`].
     Fields,
-    /// As `Fields`, but an external service validates them: path parameters replace no field, and no field is unknown.
+    /// As `Fields`, but an external service validates them: path parameters replace no field, and no field counts as
+    /// unknown.
     Verbatim,
     /// Bytes of another protocol in [`Call::body`]: the request's body, or the `**tail` of the path.
     Raw,

@@ -50,7 +50,7 @@ const MOUNT_FIELDS: &[&str] = &[
     "plugin_version",
 ];
 
-/// The fields of a tune. At creation, the settings of the mount are members of `config`.
+/// The fields of a request that tunes a mount. A request that creates a mount has them in `config`.
 const TUNE_FIELDS: &[&str] = &concat_fields::<14>(&[Mount::FIELDS, &["user_lockout_config", "plugin_version"]]);
 
 /// Mount fields that are accepted without effect; a non-empty value causes a warning.

@@ -110,7 +110,7 @@ impl ResolvedRoute {
         self.route().is_some_and(|route| route.public && route.access == RouteAccess::Open)
     }
 
-    /// `true` for a read of the metrics, which also works during a store outage, because the metrics report it.
+    /// `true` for a read of the metrics. It also works while the store is unavailable, because the metrics report that.
     pub(super) fn is_metrics(&self) -> bool {
         let system = self.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::System);
         system && self.pattern() == Some("metrics")
@@ -191,7 +191,7 @@ impl ResolvedRoute {
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
 
-    /// `true` if a decision allows the request. Help is allowed for all tokens.
+    /// `true` if a decision of the policies allows the request. A request for help is allowed for all tokens.
     pub(super) fn allows(&self, decision: Decision, parsed: &ParsedRequest) -> bool {
         parsed.help
             || match self.access() {
@@ -201,8 +201,8 @@ impl ResolvedRoute {
             }
     }
 
-    /// Decides on the fields as the route reads them, or without fields if there is no route. An unparsed body counts
-    /// as the route's only field, with any value.
+    /// Calls `decide` with the fields as the route reads them, or with `None` if there is no route. An unparsed body
+    /// counts as the route's only field, with any value.
     pub(super) fn decide_with_fields(
         &self,
         ParsedBody { fields, body, .. }: &ParsedBody,
@@ -216,7 +216,7 @@ impl ResolvedRoute {
         })
     }
 
-    /// Calls `use_them` with the fields as the route reads them; `None` when there is no route.
+    /// Calls `use_them` with the fields as the route reads them, or with `None` if there is no route.
     pub(super) fn with_parameters<T>(
         &self,
         fields: &Fields,
@@ -307,7 +307,7 @@ impl ResolvedRoute {
         }
     }
 
-    /// Returns the methods of a path that does not have the requested one.
+    /// Returns the methods that the path supports, if the requested one is not among them.
     pub(super) fn methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
         let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let index = index_of(&mount.kind)?;

@@ -68,8 +68,8 @@ pub static ROUTES: &[Route] = routes! {
     token Update "tidy" &[] => tidy;
 };
 
-/// Creates a token. On the path for orphans it is one for any value of `no_parent`, and the caller has no other
-/// privileges. A role may lift restrictions for callers with access to its path.
+/// Creates a token. On the path `create-orphan` it has no parent, whatever `no_parent` says, and the caller gets no
+/// other privilege. On the path of a token role, the role may lift restrictions.
 async fn create<const ORPHAN: bool>(call: Call) -> Result<HandlerResponse> {
     let path = match (ORPHAN, call.param("role_name")) {
         (true, _) => CreatePath::Orphan,
@@ -145,7 +145,7 @@ async fn revoke_self(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| call.state.auth.revoke(call.token()?).await.map(drop)).await
 }
 
-/// Revokes a token by its text. An unknown token gets the same response.
+/// Revokes a token by its text. The response for an unknown token is the same.
 async fn revoke(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| {
         let token = call.fields.nonempty_text("token")?.ok_or_else(missing_token)?;
@@ -227,7 +227,7 @@ impl RowSource for TokenAccessorSource {
         listing::ListPage::read(found, max, row)
     }
 
-    /// Smaller than the default, because each record is decrypted to read its accessor.
+    /// Pages are smaller than by default, because each record is decrypted to read its accessor.
     fn max_page_rows(&self) -> usize {
         500
     }

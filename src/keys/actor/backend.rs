@@ -15,13 +15,13 @@ use crate::x509::public_key::PublicKey;
 /// A request to a backend.
 #[derive(Clone)]
 pub enum BackendRequest {
-    /// Looks up the current key; [`BackendResponse::Key`].
+    /// Looks up the current key. Response: [`BackendResponse::Key`].
     Find {
         /// Generates a missing key if the configuration allows that.
         create: bool,
     },
-    /// Signs; [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::Changed`]. A digest has the length of
-    /// the algorithm's hash.
+    /// Signs. Response: [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::Changed`]. A digest has the
+    /// length of the algorithm's hash.
     Sign {
         /// The signature algorithm.
         algorithm: SignatureAlgorithm,
@@ -30,8 +30,8 @@ pub enum BackendRequest {
         /// The expected key: a backend that finds another key instead does not sign.
         key: Arc<KeyIdentity>,
     },
-    /// Makes and verifies a test signature; [`BackendResponse::Tested`] or [`BackendResponse::Wrong`]. Generates a
-    /// missing key if that is allowed.
+    /// Makes and verifies a test signature. Response: [`BackendResponse::Tested`] or [`BackendResponse::Wrong`].
+    /// Generates a missing key if that is allowed.
     TestSign(TestSign),
 }
 
@@ -44,7 +44,7 @@ impl BackendRequest {
 
 /// The response of a backend.
 pub enum BackendResponse {
-    /// The key.
+    /// The key that a lookup found.
     Key(KeyIdentity),
     /// The signature.
     Signature(Vec<u8>),
@@ -104,7 +104,7 @@ pub trait BackendSession {
     /// As [`RemoteSigner::sign`](crate::keys::RemoteSigner::sign).
     fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse>;
 
-    /// Called several times a second while idle: releases resources that other sessions wait for.
+    /// Releases resources that other sessions wait for. The worker calls it several times a second while it has no job.
     fn rest(&mut self) {}
 }
 
@@ -119,7 +119,8 @@ pub trait AsyncBackend: Send + Sync {
     /// Processes one request. The future is dropped on timeout.
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>>;
 
-    /// Sets the store of keys that were generated but have not appeared yet, which nodes and configurations share.
-    /// `location` identifies this key in it. For backends that generate such keys.
+    /// Sets the record of pending keys: keys that were generated but that the service does not list yet. All nodes and
+    /// configurations share it, and `location` identifies this key there. Backends that cannot generate such keys
+    /// ignore it.
     fn share_pending(&self, _pending: Arc<dyn PendingKeys>, _location: String) {}
 }

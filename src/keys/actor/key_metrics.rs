@@ -86,7 +86,7 @@ impl KeyMetrics {
         self.count("wrong");
     }
 
-    /// Counts a request that found another key in the backend.
+    /// Counts a request for which the backend has another key than the expected one.
     pub(super) fn count_changed_key(&self) {
         self.count("changed");
     }
@@ -95,7 +95,7 @@ impl KeyMetrics {
         counter!(telemetry::SIGNER_ERRORS, "key" => self.key.clone(), "kind" => kind).increment(1);
     }
 
-    /// Counts a recovery in the backend. `cause` is one of a fixed set of words.
+    /// Counts a recovery of the backend after a failure. `cause` is one of a fixed set of words.
     pub fn count_recovery(&self, cause: &'static str) {
         counter!(telemetry::SIGNER_RECOVERIES, "key" => self.key.clone(), "cause" => cause).increment(1);
     }

@@ -9,18 +9,18 @@ use super::backend::{BackendRequest, BackendResponse};
 use crate::error::Result;
 use crate::fair_queue::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 
-/// Calls of the first queue per call of another queue.
+/// While several queues have jobs: calls of the first queue before one call of another queue.
 const FIRST_QUEUE_CALLS_PER_OTHER: usize = 3;
 /// Capacity of the first queue, divided by that of each other queue.
 const OTHER_QUEUE_CAPACITY_DIVISOR: usize = 8;
-/// Maximum of the first estimate of a call's duration.
+/// Cap on the first measured duration of a call, when there is no estimate yet.
 const MAX_FIRST_ESTIMATE: Duration = Duration::from_millis(200);
 
 /// The queue of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobPriority {
     First,
-    /// Lookups of the key, which may hang while signatures do not.
+    /// Lookups and tests of the key. They may hang while signatures do not.
     Lookup,
     /// Requests that need no authentication.
     Last,
@@ -39,9 +39,9 @@ pub(super) struct SigningJob {
 pub(super) struct PriorityQueues {
     /// One queue per priority, in the order of [`JobPriority`].
     queues: [FairQueue<SigningJob>; 3],
-    /// Calls of the first queue since the last call of another, while others wait.
+    /// Calls of the first queue since the last call of another queue, counted only while other queues have jobs.
     first_queue_calls: usize,
-    /// `true` if the last call of another queue was a lookup.
+    /// `true` if the last call that was not of the first queue was a lookup.
     last_was_lookup: bool,
     call_estimate: Duration,
 }
@@ -61,14 +61,14 @@ impl PriorityQueues {
         self.queues.iter().map(FairQueue::waiting).sum()
     }
 
-    /// Number of jobs that may start now if `max_lookups` lookups may.
+    /// Number of jobs that may start now, of which at most `max_lookups` are lookups.
     pub(super) fn ready(&self, max_lookups: usize) -> usize {
         self.count(JobPriority::First)
             + self.count(JobPriority::Last)
             + self.count(JobPriority::Lookup).min(max_lookups)
     }
 
-    /// Removes the next job, even if its caller has left. A lookup only if `max_lookups` is not 0.
+    /// Removes and returns the next job, even if its caller has left. Takes a lookup only if `max_lookups` is not 0.
     pub(super) fn pop(&mut self, max_lookups: usize) -> Option<SigningJob> {
         let has_lookup = max_lookups > 0 && self.count(JobPriority::Lookup) > 0;
         let has_last = self.count(JobPriority::Last) > 0;
@@ -89,7 +89,8 @@ impl PriorityQueues {
         if priority == JobPriority::First { max } else { (max / OTHER_QUEUE_CAPACITY_DIVISOR).max(1) }
     }
 
-    /// Queues a job: see [`FairQueue::push_bounded`]. `max` is the capacity of the first queue.
+    /// Queues a job: see [`FairQueue::push_bounded`]. `max` is the capacity of the first queue; the others have an
+    /// eighth of it.
     pub(super) fn push(&mut self, job: SigningJob, max: usize) -> DisplacedJobs<SigningJob> {
         let is_expired = is_expired(Instant::now(), self.call_estimate);
         let capacity = Self::capacity(job.priority, max);
@@ -119,7 +120,7 @@ impl PriorityQueues {
                 own_queue + own_queue.min(lookups + self.count(JobPriority::Last)) / FIRST_QUEUE_CALLS_PER_OTHER
             }
             JobPriority::Lookup => own_queue,
-            // At most one lookup goes before each of them.
+            // At most one lookup starts before each job of this queue.
             JobPriority::Last => self.count(JobPriority::First) + own_queue + lookups.min(own_queue + 1),
         };
         let before = running + before;
@@ -248,7 +249,7 @@ mod tests {
     fn callers_of_a_priority_alternate_and_share_its_capacity() {
         let mut waiting = PriorityQueues::new();
         let mut kept = Vec::new();
-        let [busy, other] = ["busy", "other"].map(|name| QueueCaller::with_token(name));
+        let [busy, other] = ["busy", "other"].map(QueueCaller::with_token);
         for caller in [busy, busy, busy, busy, other] {
             let (job, answered) = job(First, LONG);
             drop(waiting.push(SigningJob { caller, ..job }, 100));

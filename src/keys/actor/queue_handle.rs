@@ -1,4 +1,4 @@
-//! Submission of a job to the queue and its response.
+//! Submits a job to the queue and waits for its response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::keys::signer::KeyIdentity;
 #[derive(Clone)]
 pub(super) struct QueueHandle(Arc<QueueCloser>);
 
-/// Closes the queue when the last handle is dropped. The workers refer to the queue, not to this.
+/// Closes the queue when the last handle is dropped. The workers hold only the queue, so they do not keep it open.
 struct QueueCloser(Arc<SignQueue>);
 
 impl Drop for QueueCloser {

@@ -2,9 +2,9 @@
 //!
 //! A worker is a thread or a task that makes one backend call at a time; there are at most `max_parallel`. A new job
 //! starts a worker or wakes an idle one. A job is rejected on submission if it would wait for more than half of its
-//! time limit, so that an overloaded backend completes jobs instead of missing every deadline. Calls in progress count
-//! with their elapsed time, so a hanging backend collects few jobs. A job whose caller has left, or whose deadline is
-//! too close, fails without a call.
+//! time limit, so that an overloaded backend completes jobs instead of missing every deadline. The estimated wait
+//! includes the elapsed time of calls in progress, so few jobs queue up behind a hanging backend. A job whose caller
+//! has left, or whose deadline is too close, fails without a call.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -17,13 +17,14 @@ use super::priority_queues::{JobPriority, PriorityQueues, SigningJob};
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::{CallerId, DisplacedJobs, QueueCaller};
 
-/// Interval of the idle checks of a thread.
+/// Longest wait of an idle thread for a job. After it, the thread lets its session release resources.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The limits of an actor.
 #[derive(Clone, Copy, Debug)]
 pub struct SignerLimits {
-    /// Maximum number of queued signatures. Lookups and requests without authentication have an eighth of it each.
+    /// Maximum number of queued signatures. The queues of lookups and of requests without authentication each hold an
+    /// eighth of it.
     pub queue: usize,
     /// Maximum time from the submission of a job to its response.
     pub call_timeout: Duration,
@@ -44,7 +45,7 @@ pub(super) struct SignQueue {
     key_metrics: KeyMetrics,
     start: fn(WorkerSlot),
     state: Mutex<SignQueueState>,
-    /// Notified of a job, a changed configuration, or the end.
+    /// Wakes idle threads: a job was queued, the configuration has changed, or the queue was closed.
     changed: Condvar,
     ended: Notify,
 }
@@ -59,7 +60,7 @@ struct SignQueueState {
     /// Threads that wait for a job, including those that were notified and have not woken yet.
     idle: usize,
     running: Vec<RunningCall>,
-    /// Number of the last call.
+    /// Number of the call that started last; calls are numbered from 1.
     last_call: u64,
     closed: bool,
 }
@@ -81,7 +82,8 @@ pub(super) struct BackendCall {
 
 pub(super) enum WorkerStep {
     Call(BackendCall),
-    /// No job: close a session of another version, or release what other sessions wait for.
+    /// There is no job: close the session if it is of another version of the configuration, else release resources that
+    /// other sessions wait for.
     Rest {
         version: u64,
     },
@@ -138,7 +140,7 @@ impl SignQueue {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Rejects requests of the current caller whose signature would be rejected.
+    /// Fails if a signature of the current caller would be rejected now.
     pub(super) fn require_capacity(&self) -> Result<()> {
         let state = self.lock();
         let caller_id = QueueCaller::current().caller_id();
@@ -182,7 +184,8 @@ impl SignQueue {
         Ok(())
     }
 
-    /// Starts or wakes a worker if a job waits that no idle worker is about to take. Starts one only if `may_start`.
+    /// Starts or wakes a worker if a job waits that no idle worker is about to take. Without `may_start`, it starts no
+    /// new worker.
     fn start_or_wake_worker(self: &Arc<Self>, mut state: MutexGuard<'_, SignQueueState>, may_start: bool) {
         let ready = state.ready();
         let starts = may_start && ready > state.idle && state.workers < state.max_parallel;
@@ -244,8 +247,8 @@ impl SignQueue {
         self.take(&mut self.lock())
     }
 
-    /// Starts the first job that a caller still waits for. Returns `None` for a worker above the limit, or
-    /// when no job can start.
+    /// Starts the first job whose caller still waits for it. Returns `None` when no job can start, or when there are
+    /// more workers than `max_parallel`, so that the surplus ones end.
     fn take(&self, state: &mut MutexGuard<'_, SignQueueState>) -> Option<BackendCall> {
         if state.workers > state.max_parallel {
             return None;
@@ -289,7 +292,7 @@ impl SignQueue {
         if std::mem::discriminant(&state.backend) != std::mem::discriminant(&backend) {
             return Err(Error::internal("a signer actor keeps to one kind of backend"));
         }
-        // Additional workers start with the next jobs.
+        // If the limit was raised, additional workers start with the next jobs.
         (state.backend, state.max_parallel) = (backend, max_parallel.max(1));
         state.version += 1;
         state.waiting.forget_estimate();
@@ -361,15 +364,16 @@ impl SignQueueState {
         self.running.iter().filter(move |call| !is_lookup || call.lookup_version == Some(self.version))
     }
 
-    /// `true` if all calls that this priority or the first may make hang.
+    /// `true` if `priority` or the first priority has no usable call left: all the concurrent calls that it may make
+    /// hang.
     fn is_stuck(&self, priority: JobPriority, now: Instant) -> bool {
         [priority, JobPriority::First].into_iter().any(|priority| {
             self.calls_of(priority).filter(|call| call.is_stuck(now)).count() >= self.max_calls_of(priority)
         })
     }
 
-    /// Minimum elapsed time of the calls of a priority, or zero while another call may start. Lookups do not count: one
-    /// may generate a key, which takes long.
+    /// Elapsed time of the signature call that started last, or zero while a call of this priority may start. Lookups
+    /// do not count: one may generate a key, which takes long.
     fn min_elapsed(&self, priority: JobPriority, now: Instant) -> Duration {
         if self.calls_of(priority).count() < self.max_calls_of(priority) {
             return Duration::ZERO;
@@ -390,14 +394,14 @@ impl SignQueueState {
         self.waiting.pop(self.free_lookups())
     }
 
-    /// `true` if a job waits and an awake worker has not started a call.
+    /// `true` if a job waits, and a worker that is awake has not started a call yet.
     fn has_unstarted_job(&self) -> bool {
         self.ready() > 0 && self.running.len() + self.idle < self.workers
     }
 }
 
 impl RunningCall {
-    /// `true` if the call hangs: its caller waits no longer.
+    /// `true` if the call hangs: its deadline has passed, so its caller no longer waits.
     fn is_stuck(&self, now: Instant) -> bool {
         now >= self.deadline
     }
@@ -425,8 +429,8 @@ impl Drop for WorkerSlot {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
         state.workers -= 1;
-        // For a job that was queued after this worker looked for one. A worker that could not start is not replaced:
-        // the next one would probably fail too.
+        // A job may have been queued after this worker last looked for one, so another worker may be needed. A worker
+        // that could not start is not replaced: the next one would probably fail, too.
         self.queue.start_or_wake_worker(state, self.began);
         self.queue.ended.notify_waiters();
     }

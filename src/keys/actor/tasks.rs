@@ -10,7 +10,7 @@ use super::backend::KeyBackend;
 use super::sign_queue::{SignQueue, WorkerSlot};
 use crate::error::Error;
 
-/// Starts a worker task. Without a runtime its slot is freed, and the next job tries again.
+/// Starts a worker task. Without a runtime, `slot` is freed, and the next job tries to start a worker again.
 pub(super) fn start(slot: WorkerSlot) {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn(work(slot))),

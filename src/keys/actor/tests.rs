@@ -26,7 +26,7 @@ struct Double {
     calls: AtomicUsize,
     open_sessions: AtomicUsize,
     fault: AtomicU8,
-    /// While closed, calls block concurrent the backend.
+    /// While the gate is closed, calls block in the backend.
     gate: (Mutex<bool>, Condvar),
 }
 
@@ -156,7 +156,7 @@ impl AsyncBackend for Double {
     }
 }
 
-/// Both kinds of backend, each with the double behind it.
+/// A blocking and an asynchronous backend, each with its double.
 fn both(time: Duration) -> [(Arc<Double>, KeyBackend); 2] {
     let threads = Double::new(time);
     let tasks = Double::new(time);

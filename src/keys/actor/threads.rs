@@ -8,7 +8,7 @@ use super::backend::{BackendResponse, BackendSession, KeyBackend};
 use super::sign_queue::{BackendCall, WorkerSlot, WorkerStep};
 use crate::error::{Error, Result};
 
-/// Starts a worker thread. If that fails its slot is freed, and the next job tries again.
+/// Starts a worker thread. If that fails, `slot` is freed, and the next job tries to start a worker again.
 pub(super) fn start(slot: WorkerSlot) {
     let name = format!("sign-{}", slot.key_name().replace('\0', ""));
     if let Err(error) = thread::Builder::new().name(name).spawn(move || work(slot)) {
@@ -18,7 +18,7 @@ pub(super) fn start(slot: WorkerSlot) {
 
 fn work(mut slot: WorkerSlot) {
     let queue = slot.begin();
-    // Declared after `slot` and so dropped before it: the session is closed before the slot is free.
+    // Declared after `slot`, so it is dropped first: the session is closed before the slot is free.
     let mut session: Option<(u64, Box<dyn BackendSession>)> = None;
     let mut since = Instant::now();
     loop {

@@ -94,7 +94,7 @@ impl VerifyingSigner {
     }
 }
 
-/// Rejects input of the wrong kind. Also rejects a digest of the wrong length, because some PKCS #11 modules sign it.
+/// Rejects input of the wrong kind, and a digest of the wrong length, which some PKCS #11 modules would sign.
 pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm, input: &SigningInput) -> Result<()> {
     match (wants, input) {
         (SigningInputKind::Message, SigningInput::Message(_)) => Ok(()),
@@ -113,7 +113,7 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
     }
 }
 
-/// Returns the error for a wrong signature, after a check whether the backend has another key.
+/// Returns the error for a wrong signature. First looks up the key: the backend may have another key by now.
 async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
     link.queue().key_metrics().count_wrong_signature();
     match link.find_key(false).await {

@@ -33,7 +33,7 @@ const MIN_RSA_BITS: u32 = 2048;
 const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_LOOKUP_PAUSE: Duration = Duration::from_millis(100);
 const MAX_LOOKUP_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum pause that is accepted from a service.
+/// Longest pause that a service can request (`Retry-After`); longer ones are capped.
 const MAX_SERVICE_PAUSE: Duration = Duration::from_secs(300);
 
 /// Calls to a service for one key, in one version of its configuration.
@@ -59,7 +59,7 @@ pub(in crate::keys) trait CloudKeyService: Send + Sync + 'static {
 
     fn find(&self) -> impl Future<Output = Result<Option<KeyIdentity>>> + Send;
 
-    /// Generates the key, which was missing a moment ago. If it exists by now, it is not changed.
+    /// Generates the key, which a lookup has just not found. If it exists by now, it is not changed.
     fn create(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Signs a digest with the key of `locator`. Returns the signature in the encoding of X.509.
@@ -82,10 +82,10 @@ pub(in crate::keys) struct CloudKey<S: CloudKeyService> {
     running_lookup: Mutex<Option<WeakShared<SharedLookup>>>,
     /// Held while a key is generated.
     generation: tokio::sync::Mutex<()>,
-    /// The record of generated keys that are not visible yet, and the location of this key in it. Without it, nothing is
-    /// shared with other nodes and configurations.
+    /// The record of generated keys that the service does not list yet, and the location of this key in it. Without it,
+    /// nothing is shared with other nodes and configurations.
     pending: OnceLock<(Arc<dyn PendingKeys>, String)>,
-    /// `true` if this key was generated and may not be visible yet.
+    /// `true` if this key was generated and the service may not list it yet.
     is_pending: AtomicBool,
     paused_until: Mutex<Option<Instant>>,
 }
@@ -122,7 +122,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         Ok(Some(found))
     }
 
-    /// As [`CloudKey::find`], or joins a lookup in progress. The lookup ends when no caller waits for it.
+    /// As [`CloudKey::find`], but joins a lookup in progress. The shared lookup is dropped when no caller waits for it.
     async fn find_shared(self: &Arc<Self>) -> Result<Option<Arc<KeyIdentity>>> {
         self.shared_lookup().await
     }
@@ -132,7 +132,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let under_way = running_lookup.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
         under_way.unwrap_or_else(|| {
             let this = Arc::clone(self);
-            // A panic would affect all current and later callers.
+            // Without this, a panic would affect all callers that share the lookup, and all later ones.
             let look = AssertUnwindSafe(async move { this.find().await }).catch_unwind();
             let look = look
                 .map(|found| found.unwrap_or_else(|_| Err(Error::internal("the lookup of a managed key panicked"))));
@@ -178,8 +178,8 @@ impl<S: CloudKeyService> CloudKey<S> {
         Ok(found)
     }
 
-    /// Records that the key is being generated. Returns `false` if any node or configuration generated it before and it
-    /// has not appeared yet.
+    /// Records that the key is being generated. Returns `false` if some node or configuration has generated it already
+    /// and the service does not list it yet.
     async fn begin_pending(&self) -> Result<bool> {
         let was_pending = self.is_pending.swap(true, Ordering::Relaxed);
         match self.pending.get() {
@@ -270,7 +270,7 @@ impl<S: CloudKeyService> CloudKey<S> {
                 if is_replaced {
                     return Ok(BackendResponse::Changed);
                 }
-                // The same key may have another locator by now.
+                // The service refused the known locator, but the name may lead to the same key under another locator.
                 match self.find_shared().await {
                     Ok(Some(found)) if found.public == key.public && found.locator != known.locator => self
                         .service

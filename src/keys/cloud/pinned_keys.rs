@@ -10,7 +10,7 @@ const MAX_PINNED_KEYS: usize = 16;
 #[derive(Default)]
 pub(super) struct PinnedKeys {
     keys: Vec<Arc<KeyIdentity>>,
-    /// Locators with which the service refused to sign. The name is resolved again before one of them is used.
+    /// Locators with which the service refused to sign. Before such a locator is used again, the name is resolved.
     refused: Vec<String>,
 }
 
@@ -25,7 +25,8 @@ impl PinnedKeys {
         }
     }
 
-    /// Returns the recorded identity of a key in use, and forgets its refusal; `None` without a locator.
+    /// Returns the recorded identity of a key in use, and forgets that the service refused it; `None` without a
+    /// locator.
     pub(super) fn use_recorded_locator(&mut self, key: &KeyIdentity) -> Option<Arc<KeyIdentity>> {
         let known = Arc::new(Some(key).filter(|key| !key.locator.is_empty())?.clone());
         self.refused.retain(|locator| *locator != known.locator);
@@ -33,7 +34,7 @@ impl PinnedKeys {
         Some(known)
     }
 
-    /// Stores the key to which the name refers now. Returns `true` if the name has referred only to other keys before.
+    /// Stores the key to which the name refers now. Returns `true` if the name referred only to other keys until now.
     pub(super) fn record_lookup(&mut self, found: Arc<KeyIdentity>) -> bool {
         let is_another = !self.keys.is_empty() && self.keys.iter().all(|known| known.public != found.public);
         self.keys.retain(|known| known.public != found.public);

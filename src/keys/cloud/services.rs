@@ -10,7 +10,7 @@ use crate::outbound::{EgressPolicy, Outbound};
 /// Settings of the cloud services. Requests cannot change them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudSettings {
-    /// The addresses that a key's configuration may name.
+    /// The rules for addresses that the configuration of a key names.
     pub reach: EgressPolicy,
     /// Settings of `cloudbkeyvault`.
     pub azure: AzureSettings,
@@ -19,7 +19,7 @@ pub struct CloudSettings {
 }
 
 impl CloudSettings {
-    /// As [`GoogleSettings::in_environment`].
+    /// Applies the provider's environment variables: see [`GoogleSettings::in_environment`].
     #[must_use]
     pub fn in_environment(self) -> Self {
         Self { google: self.google.in_environment(), ..self }

@@ -31,10 +31,10 @@ use crate::outbound::{
 };
 
 const SERVICE: &str = "cloudakms: the key service";
-/// The service in signatures.
+/// The name of the service in Signature Version 4.
 const SIGNING_SERVICE_NAME: &str = "kms";
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
-/// Retries of idempotent calls.
+/// The retry policy of idempotent calls.
 pub(super) const IDEMPOTENT_TRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),

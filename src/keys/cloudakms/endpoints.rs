@@ -12,7 +12,7 @@ const ENDPOINT_SUFFIXES: [&str; 10] = [
     ".cloud.adc-e.uk",
     ".csp.hci.ic.gov",
 ];
-/// The names of this service below these suffixes.
+/// The host names of AWS KMS below these suffixes.
 const SERVICE_HOSTS: [&str; 2] = ["kms", "kms-fips"];
 
 /// DNS suffixes of regions that are not below `amazonaws.com`, by region prefix.
@@ -33,7 +33,8 @@ pub(super) fn region_endpoint(region: &str) -> String {
 }
 
 /// `true` if the host is an AWS endpoint of this service in any region: `kms.REGION` or a private endpoint
-/// (`vpce-….kms.REGION.vpce`) below a suffix. Services of AWS customers have names below these suffixes, too.
+/// (`vpce-….kms.REGION.vpce`) below a suffix. The suffix alone proves nothing: services of AWS customers have names
+/// below it, too.
 pub(super) fn is_aws_endpoint(host: &str) -> bool {
     let Some(inner) = ENDPOINT_SUFFIXES.iter().find_map(|suffix| host.strip_suffix(suffix)) else { return false };
     match inner.split('.').collect::<Vec<_>>()[..] {

@@ -100,7 +100,7 @@ mod device {
     use crate::secret::Secret;
 
     const ENCRYPTION_ALGORITHM: &str = "SYMMETRIC_DEFAULT";
-    /// The key of the encryption context under which the store is named.
+    /// The key in the encryption context whose value identifies the store.
     const CONTEXT_KEY: &str = "store";
 
     pub(super) struct AkmsSealDevice(Arc<AkmsSealService>);

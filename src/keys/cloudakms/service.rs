@@ -19,7 +19,7 @@ use crate::outbound::{EgressPolicy, RetryPolicy};
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
-/// Waiting period before the deletion of a key, in days; the minimum of the service.
+/// Days that the service waits before it deletes a key; the minimum that it accepts.
 const DELETION_DAYS: u32 = 7;
 const NOT_FOUND: &str = "NotFoundException";
 /// Pauses between attempts to create the alias of a new key that the service does not find yet.
@@ -117,7 +117,7 @@ impl AkmsKeyClient {
         if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, IDEMPOTENT_TRIES).await {
             tracing::warn!(key = id, error = %deletion.error, "a key without an alias is left at the key service");
         }
-        // Another node was faster, and its key is used.
+        // Another node created the alias first, and the key of that node is used.
         if failure.is("AlreadyExistsException") { Ok(()) } else { Err(failure.error) }
     }
 }
@@ -144,7 +144,7 @@ impl CloudKeyService for AkmsKeyClient {
         let spec = described.key_metadata.key_spec.clone();
         let arn = self.check_key(described.key_metadata)?;
         let given: AkmsPublicKey = match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
-            // It was described a moment ago: the key is new, and the service is eventually consistent.
+            // The lookup has just found this key, so it is new: the service is eventually consistent.
             Err(failure) if failure.is(NOT_FOUND) => {
                 let text = format!("{NAME}: the service does not show the key everywhere yet, try again shortly");
                 return Err(Error::new(Kind::Unavailable, text));

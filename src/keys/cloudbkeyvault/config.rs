@@ -78,7 +78,7 @@ impl CloudBkeyvaultConfig {
         }
         rules::validate_url_part("vault_name", &self.vault_name, "-", 3..=24)?;
         rules::validate_url_part("key_name", &self.key_name, "-", 1..=127)?;
-        // Becomes a part of a URL to which a token is sent.
+        // The suffix becomes a part of a URL to which a token is sent.
         rules::validate_url_part("resource", self.resource(), ".-", 1..=253)?;
         if !is_trusted(self.resource(), &services.settings.azure.extra_suffixes) {
             return Err(Error::invalid("resource: must be the DNS suffix of a key store of the provider"));

@@ -80,7 +80,7 @@ impl VaultKeyClient {
         Self { services, config, tokens: AccessTokenCache::default(), url }
     }
 
-    /// Makes one call; `below` is the path below the key.
+    /// Makes one call; `below` is the path below the URL of the key.
     async fn call(
         &self,
         method: Method,
@@ -150,7 +150,7 @@ impl CloudKeyService for VaultKeyClient {
             "key_ops": ["sign", "verify"],
             "attributes": { "enabled": true },
         });
-        // No retries: another request would generate another version of the key.
+        // Not retried: a second request would generate another version of the key.
         let reply = self.call(Method::POST, "/create", Some(body), RetryPolicy::ONE).await?;
         if reply.status() == 200 { Ok(()) } else { Err(rejection_error(&reply)) }
     }

@@ -2,8 +2,8 @@
 
 use crate::outbound::cloudb::Cloud;
 
-/// `true` if tokens may be sent to vaults with this DNS suffix: it is one of the provider's or the server's
-/// configuration, or is below one.
+/// `true` if tokens may be sent to vaults with this DNS suffix. It must equal a suffix of the provider or of the
+/// server's configuration, or be below one.
 pub(super) fn is_trusted(resource: &str, extra: &[String]) -> bool {
     let of_provider = Cloud::all().flat_map(|cloud| cloud.vaults.iter().copied());
     of_provider

@@ -9,7 +9,7 @@ use crate::fields::resource;
 use crate::keys::cloud::{CloudKeyConfig, CloudServices, rules};
 
 pub(super) const NAME: &str = "cloudckms";
-/// The version number of a new key.
+/// The version number that the service gives to a new key.
 const FIRST_VERSION: &str = "1";
 
 resource! {
@@ -44,7 +44,8 @@ impl CloudKeyConfig for CloudCkmsConfig {
 }
 
 impl CloudCkmsConfig {
-    /// Validates the parameters. `generate` allows generating the key. Of a credential file only the path is checked.
+    /// Validates the parameters. `generate` allows generating the key. Only the path of a credential file is checked,
+    /// not its content.
     ///
     /// # Errors
     /// `Invalid`, with the parameter and the rule.

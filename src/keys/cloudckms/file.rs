@@ -1,8 +1,8 @@
 //! Reading of credential files, and which files may be read.
 //!
-//! A request names a file on the server. To give no access to other files, only two are accepted: the file from the
-//! server's environment, and files in the configured credentials folder without symbolic links on the way. The path is
-//! checked before anything is opened, and each component again while it is opened.
+//! A request names a file on the server. So that requests cannot read other files, only two kinds are accepted: the
+//! file from the server's environment, and files in the configured credentials folder without symbolic links on the
+//! way. The path is checked before anything is opened, and each component again while it is opened.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) enum CredentialFile {
     /// In the credentials folder.
     Inside {
         folder: PathBuf,
-        /// The path relative to the folder, which consists of plain names.
+        /// The path relative to the folder; it has no `..` or other special components.
         path: PathBuf,
     },
 }
@@ -126,7 +126,7 @@ mod tests {
         }
         let own = root.path().join("own.json");
         std::fs::write(&own, "own").unwrap();
-        // This file may be a symbolic link: only an operator can set it.
+        // The file from the environment may be a symbolic link, because only an operator can set it.
         let link = root.path().join("link.json");
         symlink(&own, &link).unwrap();
         let environment = GoogleSettings { credentials: Some(link.clone()), ..GoogleSettings::default() };
@@ -142,7 +142,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("credentials");
         std::fs::create_dir_all(folder.join("team")).unwrap();
-        // A pipe: if a reader opened it, the writer thread would continue.
+        // A pipe shows if it is opened: the thread that writes to it would continue.
         let outside = root.path().join("outside.json");
         rustix::fs::mkfifoat(rustix::fs::CWD, &outside, Mode::RUSR | Mode::WUSR).unwrap();
         let (opened, was_opened) = mpsc::channel();
@@ -169,7 +169,7 @@ mod tests {
             let error = of(&path, &settings).unwrap_err();
             assert!(error.text().starts_with("credentials: must be "), "{path:?}: {error}");
         }
-        // A symbolic link that is created between the check and the opening.
+        // A symbolic link that is created after the check and before the file is opened.
         for path in ["link.json", "up/outside.json"] {
             let file = CredentialFile::Inside { folder: folder.clone(), path: PathBuf::from(path) };
             assert!(file.read().is_err(), "{path}");

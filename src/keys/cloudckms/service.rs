@@ -22,7 +22,7 @@ use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
 const SERVICE: &str = "cloudckms: the key service";
-/// Maximum number of checks whether a new key is ready.
+/// Maximum number of times that the readiness of a new key is checked.
 const MAX_GENERATION_CHECKS: u32 = 20;
 /// Pause between these checks.
 const GENERATION_CHECK_PAUSE: Duration = Duration::from_secs(1);
@@ -191,7 +191,7 @@ impl CloudKeyService for CkmsKeyClient {
         let request = self.request(Method::POST, &format!("{}/{below}", self.ring))?;
         let reply = self.call(request.json(&body)).await?;
         match reply.status() {
-            // Another request was faster, and its key is used.
+            // 409: another request generated the key first, and that key is used.
             200 | 409 => {}
             404 => return Err(Error::invalid(format!("{NAME}: the key_ring does not exist"))),
             _ => return Err(rejection_error(&reply)),

@@ -74,14 +74,14 @@ pub enum BackendConfig {
 /// Maximum concurrent calls to one key of a cloud service.
 const MAX_CLOUD_CALLS_PER_KEY: usize = 16;
 
-/// Libraries and clients of this server for the backends.
+/// The PKCS #11 libraries and cloud clients of this server, which all backends share.
 #[derive(Clone)]
 pub struct Devices {
     /// PKCS #11 libraries by name.
     pub libraries: Libraries,
     /// The clients of cloud services.
     pub cloud: Arc<CloudServices>,
-    /// Keys that were generated at cloud services and have not appeared yet. The registry sets this.
+    /// The record of keys that cloud services have generated but do not list yet. `None` until the registry sets it.
     pub(super) pending: Option<Arc<dyn PendingKeys>>,
 }
 
@@ -100,7 +100,7 @@ impl Devices {
     }
 }
 
-/// A backend for one version of its configuration, with its maximum concurrent calls.
+/// A backend opened with one version of its configuration, and its maximum number of concurrent calls.
 pub(super) struct OpenedKeyBackend {
     pub(super) backend: KeyBackend,
     pub(super) max_parallel: usize,
@@ -140,8 +140,8 @@ impl BackendConfig {
         }
     }
 
-    /// Opens the backend of the key `name`, after every write of the record. `terms` are the settings that all types
-    /// share. Does not call the device.
+    /// Opens the backend of the key `name`; called after every write of its record. `terms` are the settings that all
+    /// types share. Does not call the device.
     ///
     /// # Errors
     /// `Invalid` for a configuration that breaks the rules of its type, or that names a library

@@ -13,8 +13,8 @@ use crate::documents::{DocumentWrite, retry_on_conflict};
 use crate::error::{Error, Result};
 
 impl ManagedKeys {
-    /// Writes the key `name`, in lower case. `change` derives the new configuration from the current record, and runs
-    /// again after a conflict with another node.
+    /// Writes the key `name`, which must be in lower case. `change` derives the new configuration from the current
+    /// record, and runs again after a conflict with another node.
     ///
     /// # Errors
     /// `Invalid` when a key of another type has this name, when the configuration is invalid, or when it names a library
@@ -51,7 +51,7 @@ impl ManagedKeys {
         retry_on_conflict(format_args!("managed key {name:?}"), attempt).await
     }
 
-    /// Deletes a key; succeeds if there is none. The key in the backend stays.
+    /// Deletes the record of a key; succeeds if there is none. The key in the backend stays.
     ///
     /// # Errors
     /// `Invalid` while mounts list the name, with their paths; errors of the store.

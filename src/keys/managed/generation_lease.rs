@@ -2,9 +2,10 @@
 //!
 //! Nodes that share a store share devices and services. Two nodes that look for a key at the same time both find none,
 //! and the backend may accept both keys that they generate. So a call that may generate a key holds a lease: a document
-//! with its expiry, written by compare-and-set. The holder looks for the key again first. A lease that is not released
-//! expires after [`LEASE_LIFETIME`], which is much longer than the clock difference of nodes. The document remains, so
-//! that its version only grows: a node that was paused cannot release the lease of another.
+//! with its expiry, written by compare-and-set. The holder looks for the key once more before it generates one. A lease
+//! that is not released expires after [`LEASE_LIFETIME`], which is much longer than the clock difference of nodes. The
+//! document is never deleted, so its version only grows: a node that was paused cannot release the lease of another
+//! node.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of the checks for an expired lease.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The leases, as used by one node.
+/// The access of this node to all leases.
 pub(super) struct GenerationLeases {
     store: Arc<dyn KeyStore>,
     clock: Clock,
@@ -54,8 +55,9 @@ impl GenerationLeases {
         Arc::new(Self { store, clock, acquire_timeout: ACQUIRE_TIMEOUT })
     }
 
-    /// Runs `ask`, which may generate the key at `location`, while it holds the lease. Once started, `ask` continues if
-    /// the caller leaves. Without `location` no key can be generated, and no lease is needed.
+    /// Runs `ask`, which may generate the key at `location`, while this node holds the lease of `location`. Once
+    /// started, `ask` continues even if the caller leaves. Without `location` no key can be generated, and no lease is
+    /// needed.
     ///
     /// # Errors
     /// Those of `ask`; `Unavailable` when the lease does not become free in time; those of the store.
@@ -83,7 +85,7 @@ impl GenerationLeases {
     async fn run_with_lease<T>(&self, lease: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
         let since = Instant::now();
         let outcome = ask.await;
-        // A call that has timed out may still be generating the key.
+        // A call that has timed out may still be generating the key, so its lease stays until it expires.
         if since.elapsed() < SignerLimits::default().call_timeout {
             self.release(lease).await;
         }
@@ -91,7 +93,8 @@ impl GenerationLeases {
     }
 
     async fn acquire(&self, location: &str) -> Result<HeldGenerationLease> {
-        // At most 256 documents for any number of locations. Locations that share one wait for each other.
+        // One byte of the hash, so there are at most 256 documents. Locations that share a document wait for each
+        // other.
         let name = format!("{:02x}", digest::digest(&digest::SHA256, location.as_bytes()).as_ref()[0]);
         let since = Instant::now();
         loop {

@@ -24,7 +24,7 @@ pub trait ManagedKeyGrants: Send + Sync {
 pub struct ListingMounts {
     /// Their paths.
     pub paths: Vec<String>,
-    /// A write that fails with `Conflict` if a mount has listed another name since. Changes that rely on the paths
-    /// include it in their unit.
+    /// A write that fails with `Conflict` if a mount has added a name to its list since `paths` was read. A change that
+    /// relies on `paths` commits this write in the same unit.
     pub unchanged: DocumentWrite,
 }

@@ -14,10 +14,10 @@ use crate::keys::store::KeyStore;
 #[derive(Default)]
 pub(super) struct MemoryKeyStore {
     pub(super) documents: Mutex<BTreeMap<(&'static str, String), Document>>,
-    /// Fails commits: `true` after storing them, `false` without.
+    /// Makes commits fail: after storing the documents if `true`, without storing them if `false`.
     pub(super) fails: Mutex<Option<bool>>,
     pub(super) reads: AtomicUsize,
-    /// Fails reads.
+    /// `true` makes reads fail.
     pub(super) blind: Mutex<bool>,
 }
 

@@ -13,13 +13,13 @@ use crate::secret::{PartlySecret, Secret};
 /// The configuration of one managed key.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ManagedKeyRecord {
-    /// Generated with the key; never changes and is never reused.
+    /// Generated when the record is created; never changes and is never reused.
     pub uuid: String,
     /// In lower case; unique across all types.
     pub name: String,
     /// Settings that all types share.
     pub terms: KeyPermissions,
-    /// Settings of its backend.
+    /// The settings of the backend type.
     pub backend: BackendConfig,
 }
 

@@ -35,8 +35,8 @@ pub struct ManagedKeys {
     pub(super) grants: Arc<dyn ManagedKeyGrants>,
     view: ArcSwap<ManagedKeysView>,
     writing: Mutex<()>,
-    /// `true` after a failed write that may have been stored, until the store has been read again. Changes
-    /// only under `writing`.
+    /// `true` after a failed write that may have been stored, until the store has been read again. Changes only while
+    /// `writing` is locked.
     behind: AtomicBool,
 }
 
@@ -104,9 +104,9 @@ impl ManagedKeys {
         self.entry(kind, name).map(|entry| Arc::clone(&entry.record))
     }
 
-    /// Signs random bytes and verifies the signature. Generates a missing key first if that is allowed, on one
-    /// node at a time. Retries a rejected PIN once. Then tests the keys `in_use` by mounts that the configuration
-    /// does not name any more.
+    /// Signs random bytes and verifies the signature. Generates a missing key first if that is allowed, on one node at
+    /// a time. Retries a rejected PIN once. Then tests those of the keys `in_use` by mounts that the configuration no
+    /// longer names.
     ///
     /// # Errors
     /// `NotFound` without such a key; `Invalid` when the key is not for signing; otherwise as
@@ -128,7 +128,7 @@ impl ManagedKeys {
             return Ok(());
         }
         let named = actor.key(false).await?;
-        // A key without a locator is the only one that the configuration names.
+        // A key without a locator was tested already: its configuration identifies exactly one key.
         let is_other = |key: &&KeyIdentity| {
             !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator)
         };
@@ -152,8 +152,8 @@ impl ManagedKeys {
         self.entry(kind, name).map(|entry| entry.record.uuid.clone())
     }
 
-    /// `true` if a test signature may have to generate the key: only then it waits for the cluster-wide lease. If the
-    /// backend rejects a PIN here, the test signature does not try it again.
+    /// `false` if the key was found, so that the test signature need not wait for the cluster-wide lease of its
+    /// generation. Fails if the backend rejects the PIN, because the test signature would try the PIN again.
     async fn may_be_missing(&self, actor: &SignerActor) -> Result<bool> {
         match actor.key(false).await {
             Ok(_) => Ok(false),
@@ -211,10 +211,10 @@ impl ManagedKeys {
         }
     }
 
-    /// Reloads after a write that failed with `error`: it may have been stored, or another node's write was. If that
-    /// fails, [`Self::catch_up`] repeats it.
+    /// Reloads after a write that failed with `error`: this write may have been stored all the same, or the write of
+    /// another node has caused the failure. If the reload fails, [`Self::catch_up`] repeats it.
     pub(super) async fn recheck(&self, error: &Error, one_writer: &MutexGuard<'_, ()>) {
-        // A write that was not admitted is not stored.
+        // `Busy` means that the store did not accept the write, so nothing has changed.
         if error.kind() != Kind::Busy && self.reload_locked(one_writer).await.is_err() {
             self.behind.store(true, Ordering::Relaxed);
         }

@@ -19,7 +19,7 @@ const MAX_QUOTED_CHARACTERS: usize = 128;
 
 impl ManagedKeys {
     /// Returns the key if it exists and the mount may use it. `requested` is its name in the error, which does not
-    /// reveal which of the two failed.
+    /// reveal which of the two conditions failed.
     fn require_grant(
         &self,
         mount: MountId,

@@ -20,7 +20,7 @@ use crate::keys::test_sign::TestSign;
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// The key names that mounts 1 and 2 list. Every change rewrites the document `order` in the same store.
+/// The key names that mounts 1 and 2 list. Every change of a list also rewrites the document `order` in the store.
 struct Lists {
     store: Arc<MemoryKeyStore>,
     lists: Mutex<BTreeMap<i64, Vec<String>>>,

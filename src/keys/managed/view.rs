@@ -50,7 +50,7 @@ impl ManagedKeyEntry {
         self.actor.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the actor for a use of the key. Counts a failure like that of an unreachable device.
+    /// Returns the actor for a use of the key. A failure counts in the metrics like an unreachable device.
     ///
     /// # Errors
     /// As [`ManagedKeyEntry::actor`].
@@ -94,14 +94,14 @@ impl ManagedKeysView {
         self.by_uuid.insert(entry.record.uuid.clone(), entry);
     }
 
-    /// A copy in which this entry replaces the one of its name.
+    /// A copy of the view in which `entry` replaces the entry of the same name.
     pub(super) fn with_entry(&self, entry: ManagedKeyEntry) -> Self {
         let mut view = self.clone();
         view.insert(Arc::new(entry));
         view
     }
 
-    /// A copy in which the selected keys are reopened.
+    /// A copy of the view in which the backends of the keys selected by `again` are reopened.
     pub(super) fn with_reopened(&self, again: impl Fn(&ManagedKeyRecord) -> bool, devices: &Devices) -> Self {
         let mut view = self.clone();
         for entry in self.iter().filter(|entry| again(&entry.record)) {

@@ -1,8 +1,8 @@
 //! Backoff for a token on which no session can be opened: after 1 s, 2 s, 4 s … 30 s one call tries again, and all
 //! others fail immediately with the last error.
 //!
-//! Initializing a module again to find tokens ends all its sessions, so it has the same steps, shared by
-//! all keys of a library.
+//! Initializing a module again may find more tokens but ends all its sessions, so it has a backoff with the same steps,
+//! shared by all keys of a library.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ impl BackoffPause {
         Self { until: now + FIRST_PAUSE, step: FIRST_PAUSE }
     }
 
-    /// `true` if the pause is over; then the next one has begun.
+    /// `true` if the pause is over. In that case the next, longer pause begins.
     fn is_over(&mut self, now: Instant) -> bool {
         if now < self.until {
             return false;
@@ -46,7 +46,7 @@ pub(super) struct KeyBackoff(Mutex<KeyBackoffState>);
 struct KeyBackoffState {
     /// The current pause, with the error of the last attempt.
     pause: Option<(BackoffPause, Error)>,
-    /// `true` if a session could be opened before.
+    /// `true` if a session has been opened since the last failure.
     worked: bool,
 }
 
@@ -54,9 +54,9 @@ struct KeyBackoffState {
 pub(super) enum BackoffAdmission {
     /// No failure is known.
     NoBackoff,
-    /// This call checks if the token is back.
+    /// The pause is over: this call checks if the token is back.
     Retries,
-    /// The error of the last attempt.
+    /// The call must fail with this error, that of the last attempt to open a session.
     Refused(Error),
 }
 
@@ -91,7 +91,7 @@ impl KeyBackoff {
 pub(super) struct ReinitializationBackoff(Mutex<Option<BackoffPause>>);
 
 impl ReinitializationBackoff {
-    /// `true` if it may be initialized now; then the next pause is longer.
+    /// `true` if the module may be initialized now. In that case the next pause is longer.
     pub(super) fn admit(&self, now: Instant) -> bool {
         let mut state = lock(&self.0);
         match &mut *state {
@@ -158,7 +158,7 @@ mod tests {
         let start = Instant::now();
         let admitted = |from: u64, to: u64| {
             let seconds = from..to;
-            // Many keys and test signatures try every second.
+            // Nine callers try every second.
             seconds
                 .filter(|second| (0..9).filter(|_| renewals.admit(start + Duration::from_secs(*second))).count() == 1)
                 .collect::<Vec<u64>>()

@@ -1,4 +1,4 @@
-//! Generation of a missing key. An existing key is used, so a repeated request returns the same key.
+//! Generation of a missing key. A key that exists by now is used, so a repeated request returns the same key.
 
 use std::ffi::c_ulong;
 use std::sync::PoisonError;
@@ -20,10 +20,10 @@ use crate::x509::writer::{OID, build};
 
 const KEY_ID_BYTES: usize = 20;
 
-/// Generates the key of a configuration, unless it exists by now.
+/// Generates the key that a configuration names, unless the key exists by now.
 ///
 /// # Errors
-/// `Invalid` when a key may not be generated, or not of this type.
+/// `Invalid` when keys may not be generated, or the mechanism does not support this type of key.
 pub(super) fn generate_missing_key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure> {
     let config = &key.config;
     let Some(kind) = config.generate else {
@@ -78,7 +78,7 @@ fn make_key_pair(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKin
     let of_public = [Attribute::Encrypt(false), Attribute::Wrap(false)];
     let of_private = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
     let not_extractable = [Attribute::Extractable(false)];
-    // Some modules reject attributes that they do not let the caller choose.
+    // Some modules reject attributes that they do not let the caller choose, so later attempts give fewer.
     let attempts = [
         ([&public[..], &of_public].concat(), [&private[..], &of_private, &not_extractable].concat()),
         (public.clone(), [&private[..], &not_extractable].concat()),

@@ -30,7 +30,7 @@ pub struct Pkcs11Config {
     pub pin: Secret,
     /// `true` to open read-write sessions even if read-only ones suffice.
     pub force_rw_session: bool,
-    /// The type of key to generate if it is missing; `None` if that is not allowed.
+    /// The type of key to generate if the key is missing; `None` if generation is not allowed.
     pub generate: Option<KeyKind>,
     /// The public key, for a token that does not return it.
     pub public: Option<PublicKey>,
@@ -49,7 +49,7 @@ pub struct Pkcs11Key {
 }
 
 impl Pkcs11Key {
-    /// Creates the backend of a key, after every write of its configuration. Does not call the module.
+    /// Creates the backend of a key; called after every write of its configuration. Does not call the module.
     ///
     /// # Errors
     /// `Invalid` when the library is not configured, or neither label nor identifier is set.

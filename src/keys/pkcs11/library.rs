@@ -1,4 +1,4 @@
-//! PKCS #11 libraries by configured name. One instance per file for the lifetime of the process.
+//! PKCS #11 libraries by configured name. Each file has one instance for the lifetime of the process.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -28,8 +28,8 @@ impl Libraries {
         Self::with_path_resolver(stanzas, |path| path.canonicalize())
     }
 
-    /// As [`Libraries::new`], but a file may be missing, for example on a file system that is mounted later. Its keys
-    /// are unavailable, and each use looks for the file again.
+    /// As [`Libraries::new`], but a file may be missing, for example on a file system that is mounted later. Until it
+    /// appears, its keys are unavailable, and each use looks for the file again.
     ///
     /// # Errors
     /// As [`Libraries::new`].
@@ -70,7 +70,7 @@ impl Libraries {
         })
     }
 
-    /// `true` if a name refers to the same file in both, or to none.
+    /// `true` if the name refers to the same file in both configurations, or to a file in neither.
     pub(in crate::keys) fn is_same(&self, other: &Self, name: &str) -> bool {
         match (self.get(name), other.get(name)) {
             (Ok(this), Ok(other)) => Arc::ptr_eq(&this, &other),
@@ -91,13 +91,13 @@ pub(super) struct Library {
     pub(super) module: Module,
     pub(super) reinitializations: ReinitializationBackoff,
     tokens: Mutex<TokensBySlot>,
-    /// Labels of all tokens whose information was read.
+    /// Labels of all tokens that this process has ever read.
     seen_labels: Mutex<HashSet<String>>,
     /// Held while a key is generated.
     pub(super) generation: Mutex<()>,
 }
 
-/// The tokens in use by slot, in one epoch of the module.
+/// The tokens in use by slot. They are valid for one epoch, from one initialization of the module to the next.
 #[derive(Default)]
 struct TokensBySlot {
     epoch: u64,
@@ -121,7 +121,7 @@ impl Library {
             tracing::warn!(library = name, "the file of a pkcs11 library can be written by others than its owner");
         }
         let mut loaded = LOADED_LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
-        // A library whose file was missing is listed by its configured path.
+        // A library whose file was missing is stored under its configured path, not under its real path.
         let is_same = |path: &Path| *path == real || path.canonicalize().is_ok_and(|path| path == real);
         if let Some((_, library)) = loaded.iter().find(|(path, _)| is_same(path)) {
             return Ok(Arc::clone(library));

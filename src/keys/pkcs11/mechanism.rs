@@ -1,8 +1,8 @@
 //! The module call for each kind of signature, and the encoding of its input and output.
 //!
-//! A mechanism that hashes gets the message and signs with its own hash only; all others get a digest. For PKCS #1 this
-//! module adds the DigestInfo (RFC 8017 9.2). ECDSA mechanisms return two concatenated numbers, which are converted to
-//! DER (RFC 3279 2.2.3).
+//! A mechanism that hashes gets the message and signs with its built-in hash only; all others get a digest. For
+//! PKCS #1, this server adds the DigestInfo (RFC 8017 9.2). ECDSA mechanisms return two concatenated numbers, which are
+//! converted to DER (RFC 3279 2.2.3).
 
 use std::ffi::c_ulong;
 
@@ -35,8 +35,8 @@ pub(super) const RSA_PSS: u64 = 0x000d;
 pub(super) const ECDSA: u64 = 0x1041;
 const EDDSA: u64 = 0x1057;
 
-/// Configured mechanism, schemes of its keys (the first is the default), and built-in hash. A key for OAEP is
-/// an ordinary RSA key.
+/// For each configurable mechanism: its schemes, the first of which is the default, and its built-in hash. A key for
+/// OAEP is an ordinary RSA key, so it can sign.
 const MECHANISMS: [(u64, &[Pkcs11Scheme], Option<Hash>); 14] = [
     (RSA_PKCS, &[Pkcs1, Pss], None),
     (RSA_OAEP, &[Pkcs1, Pss], None),
@@ -76,7 +76,7 @@ pub(super) fn key_family(number: u64) -> Option<KeyFamily> {
     })
 }
 
-/// A way to sign with one key.
+/// How one key makes one signature: mechanism, scheme and hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MechanismPlan {
     kind: KeyKind,

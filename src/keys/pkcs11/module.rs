@@ -1,7 +1,7 @@
 //! The loaded code of a library, which may be initialized repeatedly.
 //!
 //! Every use holds a [`ModulePass`]; the module is initialized again only while no pass exists. Each initialization
-//! begins another *epoch*. Sessions of an earlier epoch are forgotten and not initializing, because their handles may belong
+//! begins another *epoch*. Sessions of an earlier epoch are forgotten and not closed, because their handles may belong
 //! to other sessions by now.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use super::recovery::{Pkcs11Failure, Pkcs11FailureCause};
 use crate::error::{Error, Kind};
 
 /// Maximum time that an initialization waits for calls in progress; it blocks all other calls for that time. If a call
-/// has been running for longer, there is no initialization and no call is blocked.
+/// has been running for longer already, the initialization fails at once and blocks nothing.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time that a call waits for an initialization in progress.
 const INITIALIZATION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ struct ModuleState {
     epoch: u64,
     /// `true` if the module is initialized.
     ready: bool,
-    /// Start times of the passes that are held.
+    /// Start times of the passes that exist now.
     pass_starts: Vec<Instant>,
     /// `true` while a thread initializes the module, or waits until it can.
     initializing: bool,
@@ -145,7 +145,7 @@ impl Module {
         Ok(state)
     }
 
-    /// Loads the file. It may have been missing before, and may be loaded under another path already.
+    /// Loads the file, if it exists by now. Fails if it is loaded under another path already.
     fn load(&self) -> Result<Pkcs11, Error> {
         let real = self
             .path
@@ -162,7 +162,7 @@ impl Module {
         Ok(module)
     }
 
-    /// The caller ensures that no pass exists.
+    /// Initializes the module. The caller ensures that no pass exists.
     fn initialize(&self, again: bool) -> Result<(), Pkcs11Failure> {
         let module = match self.binding.get() {
             Some(module) => module,
@@ -172,7 +172,7 @@ impl Module {
             }
         };
         if again {
-            // Fails if the module has lost its state by itself.
+            // The error is ignored: the module may have lost its state by itself.
             let _ = module.clone().finalize();
         }
         match module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)) {
@@ -187,7 +187,7 @@ impl Module {
         let (Some(module), true) = (self.binding.get(), state.ready) else { return };
         let is_used = |state: &ModuleState| !state.pass_starts.is_empty() || state.initializing;
         let Ok(mut state) = self.wait_while(state, Instant::now() + DRAIN_TIMEOUT, is_used) else { return };
-        // A later call initializes it again.
+        // A call that comes later initializes the module again.
         state.ready = false;
         let _ = module.clone().finalize();
     }

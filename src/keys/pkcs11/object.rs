@@ -28,7 +28,8 @@ pub(super) struct LocatedKey {
 }
 
 impl LocatedKey {
-    /// The public key of an RSA key without a known exponent, on the assumption of 65537, which nearly all keys have.
+    /// The public key of an RSA key whose exponent the token does not return. Assumes 65537, which nearly all keys
+    /// have.
     pub(super) fn assume_usual_exponent(&self) -> Option<PublicKey> {
         let usual = Pkcs11Attributes {
             key_type: self.attributes.key_type,
@@ -92,7 +93,7 @@ pub(super) fn check_size(public: &PublicKey) -> Result<()> {
     }
 }
 
-/// Finds the object of the public key, with which the module can verify.
+/// Finds the public key object of a private key, with which the module can verify signatures.
 pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
     match Pkcs11Attributes::read(session, private)?.public_key_template() {
         Some(template) => find_unique(session, &template, "the public part of the key is ambiguous"),
@@ -137,7 +138,7 @@ impl Pkcs11Attributes {
         use AttributeType as T;
         let all = [T::KeyType, T::Id, T::Label, T::AlwaysAuthenticate, T::Modulus, T::PublicExponent, T::EcParams];
         let mut attributes = Self::default();
-        // One at a time: some modules return nothing if they do not know one of several attributes.
+        // Reads one attribute at a time: some modules return nothing if they do not know one of several.
         for wanted in all.into_iter().chain([T::EcPoint, T::PublicKeyInfo]) {
             let given = match session.get_attributes(object, &[wanted]) {
                 Ok(given) => given,

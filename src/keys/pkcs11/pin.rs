@@ -11,7 +11,7 @@ use crate::secret::Secret;
 /// Salted digest of a PIN.
 pub(super) type PinFingerprint = [u8; 32];
 
-/// Counter that orders rejections and permissions in this process.
+/// Counter that orders rejections of PINs and permissions to try them again.
 static EVENT_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn next_event() -> u64 {
@@ -21,7 +21,7 @@ pub(super) fn next_event() -> u64 {
 /// The PIN of one version of a configuration.
 pub(super) struct Pin {
     secret: Secret,
-    /// The event of its last write or test.
+    /// Number of the event (write or test signature) that last permitted an attempt.
     permitted: AtomicU64,
     refused: AtomicBool,
 }
@@ -75,7 +75,7 @@ mod tests {
         assert!(!pin.may_be_tried(Some(refused_at)) && !pin.may_be_tried(None));
         pin.permit();
         assert!(pin.may_be_tried(Some(refused_at)));
-        // Other configurations with the same PIN, written before and after the rejection.
+        // Two other configurations with the same PIN, one written before the rejection and one after it.
         let before = Pin::new(Secret::new("1234"));
         let after = next_event();
         assert!(!before.may_be_tried(Some(after)) && Pin::new(Secret::new("1234")).may_be_tried(Some(after)));

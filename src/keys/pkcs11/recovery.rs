@@ -1,8 +1,8 @@
 //! Recovery actions by return code of a module: [`RECOVERY_RULES`].
 //!
-//! A request is repeated once per cause at most, which is safe because a signature has no side effect. A session that
-//! ended because another session recovered the library does not count as a cause: this is known without a call, and the
-//! session is reopened up to five times. Unknown codes count as device errors.
+//! A request is repeated at most once per cause, which is safe because a signature has no side effect. A session that
+//! ended because another session recovered the library is no cause: this server knows it without a call, and reopens
+//! the session up to five times. Unknown codes count as device errors.
 
 use cryptoki::error::{Error as BindingError, RvError as Code};
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Kind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pkcs11FailureCause {
-    /// The session ended with its epoch or token.
+    /// The session has ended, because its module was initialized again or its token was lost.
     Ended,
     Session,
     Login,
@@ -26,14 +26,14 @@ pub(super) enum Pkcs11FailureCause {
     Internal,
 }
 
-/// The part that is discarded, and rebuilt by the next attempt.
+/// The part that is discarded after a failure, and rebuilt by the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryScope {
     Nothing,
     /// The session is reopened, which checks the login and looks for the key.
     Session,
-    /// All sessions of the token end, and its label is looked for in all slots. While it is missing, all calls are
-    /// rejected except for one after 1 s, 2 s … 30 s.
+    /// All sessions of the token end, and its label is looked for in all slots. While the token is missing, all calls
+    /// are rejected except for one after 1 s, 2 s … 30 s.
     Token,
     /// The library is initialized again, once for all its keys.
     Module,
@@ -41,7 +41,7 @@ pub(super) enum RecoveryScope {
 
 pub(super) struct RecoveryRule {
     pub(super) cause: Pkcs11FailureCause,
-    /// The metric label; empty if nothing is rebuilt, or if another cause was counted.
+    /// The metric label; empty if nothing is rebuilt, or if the recovery was counted for another cause already.
     pub(super) metric_label: &'static str,
     codes: &'static [Code],
     pub(super) rebuild: RecoveryScope,
@@ -71,7 +71,7 @@ pub(super) const RECOVERY_RULES: [RecoveryRule; 10] = [
     recovery_rule(Pkcs11FailureCause::Login, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[
         Code::UserNotLoggedIn, Code::ObjectHandleInvalid, Code::KeyHandleInvalid,
     ]),
-    // Looked for once more after another login. Initializing the module again would not help.
+    // The key is looked for once more after another login. Initializing the module again would not help.
     recovery_rule(Pkcs11FailureCause::Missing, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[]),
     recovery_rule(Pkcs11FailureCause::Token, "token", RecoveryScope::Token, 1, Kind::Unavailable, &[
         Code::TokenNotPresent, Code::DeviceRemoved, Code::TokenNotRecognized, Code::SlotIdInvalid,
@@ -82,7 +82,7 @@ pub(super) const RECOVERY_RULES: [RecoveryRule; 10] = [
     recovery_rule(Pkcs11FailureCause::Device, "device", RecoveryScope::Session, 1, Kind::Unavailable, &[
         Code::DeviceError, Code::DeviceMemory, Code::HostMemory, Code::GeneralError, Code::FunctionFailed,
     ]),
-    // Opening a session waits for capacity. This error remains if no other session of this process is open.
+    // Opening a session waits for a free one, so this error remains only if no other session of this process is open.
     recovery_rule(Pkcs11FailureCause::Capacity, "", RecoveryScope::Nothing, 0, Kind::Unavailable, &[
         Code::SessionCount,
     ]),
@@ -119,7 +119,7 @@ pub(super) struct Pkcs11Failure {
 }
 
 impl Pkcs11Failure {
-    /// Creates a failure that this server detected itself, with a `cause` of matching recovery.
+    /// Creates a failure that this server detected itself. `cause` selects the recovery.
     pub(super) fn new(cause: Pkcs11FailureCause, text: impl Into<std::borrow::Cow<'static, str>>) -> Self {
         Self { cause, error: Error::new(rule_for(cause).answer, text) }
     }

@@ -161,7 +161,7 @@ fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> R
 fn find_key(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Pkcs11Failure> {
     let wanted: Vec<Attribute> = search_template(class, config);
     let found = find_unique(raw, &wanted, "there are several keys with this label or id on the token")?;
-    // A lost login looks the same.
+    // The key is missing, or the login was lost, which looks the same.
     found.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Missing, "there is no such key on the token"))
 }
 

@@ -12,7 +12,7 @@ use super::token::{self, SessionPermit};
 /// Maximum attempts to open a session on a token without free sessions.
 const MAX_OPEN_ATTEMPTS: usize = 3;
 
-/// An open session of one epoch of its library. It ends when the token is lost.
+/// An open session of one epoch of its module. It ends when the token is lost.
 pub(super) struct Pkcs11Session {
     raw: Option<Raw>,
     permit: SessionPermit,
@@ -35,7 +35,7 @@ impl Pkcs11Session {
                 last_failure = ended_error();
                 continue;
             }
-            // Not closed by the binding on drop, because its handle may belong to another session by then.
+            // The binding must not close the session on drop, because its handle may belong to another session by then.
             let opened = if read_write || key.config.force_rw_session {
                 pass.module.open_rw_session_no_drop(token.slot)
             } else {
@@ -85,7 +85,7 @@ impl Pkcs11Session {
         self.epoch
     }
 
-    /// `true` if another key waits for a session of this token.
+    /// `true` if a thread waits for a session of this token.
     pub(super) fn is_awaited(&self) -> bool {
         self.permit.token.is_awaited()
     }

@@ -17,7 +17,7 @@ use crate::error::{Error, Kind};
 
 /// Maximum wait for a session that another key closes.
 const CAPACITY_WAIT: Duration = Duration::from_secs(5);
-/// Maximum wait for sessions of an older configuration to end; they are logged in with its PIN.
+/// Maximum wait for sessions of an older configuration to end. They are logged in with the PIN of that configuration.
 const LOGIN_WAIT: Duration = Duration::from_millis(500);
 
 /// The error for a PIN that the token rejected before and that is not tried again.
@@ -29,7 +29,7 @@ const TOKEN_ABSENT: &str = "pkcs11 token: is not present";
 /// A slot with a token, and the token information if it can be read.
 type TokenSlot = (Slot, Option<TokenInfo>);
 
-/// A token in its slot, for one epoch of its library.
+/// A token in its slot, valid for one epoch of its module.
 pub(super) struct Pkcs11Token {
     pub(super) slot: Slot,
     salt: [u8; 16],
@@ -80,7 +80,7 @@ impl Drop for SessionPermit {
 }
 
 impl Pkcs11TokenState {
-    /// `true` if sessions are open that were logged in with another PIN.
+    /// `true` if sessions are open that use another PIN.
     fn is_of_another(&self, fingerprint: &PinFingerprint) -> bool {
         self.open > 0 && self.login.is_some_and(|login| login != *fingerprint)
     }
@@ -107,7 +107,7 @@ impl TokenAddress {
     /// contains the labels that were read.
     ///
     /// # Errors
-    /// `Invalid` when several tokens have the label, or may have it.
+    /// `Invalid` when several tokens have the label, or may have it because it cannot be read.
     pub(super) fn find(
         &self,
         pass: &ModulePass<'_>,
@@ -221,8 +221,9 @@ impl Pkcs11Token {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a permit for one more session with `pin`. Waits if the token has no free session, and briefly for
-    /// sessions with another PIN to end, as those of an older configuration do. The caller must not hold a pass.
+    /// Returns a permit for one more session with `pin`. Waits if the token has no free session. Also waits briefly for
+    /// sessions with another PIN, such as that of an older configuration, to end. The caller must not hold a
+    /// `ModulePass`.
     pub(super) fn reserve_session(self: &Arc<Self>, pin: &Pin) -> Result<SessionPermit, Pkcs11Failure> {
         let fingerprint = pin.fingerprint(&self.salt);
         let since = Instant::now();
@@ -243,7 +244,7 @@ impl Pkcs11Token {
             if left.is_zero() {
                 return Err(failure);
             }
-            // Counts only for lack of a session: sessions are not closed for another PIN.
+            // Counts only a wait for a free session: sessions do not close early for a thread with another PIN.
             let waiting = usize::from(is_full);
             state.waiting += waiting;
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -300,7 +301,7 @@ impl Pkcs11Token {
                 (state.login, state.refused) = (Some(fingerprint), None);
                 Ok(())
             }
-            // Another component of this process logged in with an unknown PIN.
+            // Another component of this process has logged in, with a PIN that is unknown here.
             Err(BindingError::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
             Err(error) => {
                 let failure = Pkcs11Failure::from(error);

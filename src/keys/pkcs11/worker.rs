@@ -38,7 +38,7 @@ impl ProbeSignature {
     }
 }
 
-/// A session, which is opened on demand.
+/// A worker with its session, which is opened when it is first needed.
 pub(super) struct Pkcs11Worker {
     key: Arc<Pkcs11Key>,
     key_metrics: KeyMetrics,
@@ -51,7 +51,7 @@ impl BackendSession for Pkcs11Worker {
     fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
         let is_test = matches!(request, BackendRequest::TestSign(_));
         if is_test {
-            // An operator requests test signatures: the PIN may be tried again, and the token is looked for.
+            // An operator requested this test: the PIN may be tried again, and the token is looked for at once.
             self.key.pin.permit();
         }
         let mut repeated_causes = Vec::new();
@@ -116,7 +116,7 @@ impl Pkcs11Worker {
             (RecoveryScope::Module, Some(epoch)) => {
                 self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
             }
-            // The failure occurred while a session was being opened.
+            // Without an epoch, the failure occurred while a session was being opened.
             (RecoveryScope::Module, None) => self.reinitialize_module(),
             _ => Ok(()),
         }
@@ -130,7 +130,7 @@ impl Pkcs11Worker {
         self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
     }
 
-    /// Rejects calls from now on, except for occasional attempts.
+    /// Makes calls fail at once from now on, except for occasional attempts.
     fn mark_unreachable(&self, failure: &Pkcs11Failure) {
         let now = Instant::now();
         if self.key.backoff.record_failure(now, &failure.error) && failure.cause.is_of_token() {
@@ -142,7 +142,7 @@ impl Pkcs11Worker {
     /// again. Such a call looks through the slots; if it finds no token, it initializes the library again, at most once
     /// in a while, because some modules detect tokens only then.
     fn prepare(&mut self, request: &BackendRequest, is_test: bool) -> Result<(), Pkcs11Failure> {
-        // The other requests look for the key themselves, and it may be missing.
+        // Lookups and tests look for the key themselves, and it may be missing.
         let needs_key = matches!(request, BackendRequest::Sign { .. });
         if self.session.is_some() && (self.found.is_some() || !needs_key) {
             return Ok(());
@@ -150,7 +150,7 @@ impl Pkcs11Worker {
         let now = Instant::now();
         let retries = match self.key.backoff.admit(now) {
             BackoffAdmission::NoBackoff => false,
-            // An error without recovery, because recovery has failed already.
+            // This error triggers no further recovery, because recovery has failed already.
             BackoffAdmission::Refused(error) if !is_test => return Err(error.into()),
             BackoffAdmission::Retries | BackoffAdmission::Refused(_) => true,
         };
@@ -164,7 +164,7 @@ impl Pkcs11Worker {
             && self.key.library.reinitializations.admit(now)
         {
             self.close();
-            // If another call hangs in the module, the first result is returned.
+            // If the module cannot be initialized because another call hangs in it, the first result is returned.
             if self.reinitialize_module().is_ok() {
                 reached = self.open_and_find(key);
             }
@@ -180,7 +180,7 @@ impl Pkcs11Worker {
             self.session = Some(Pkcs11Session::open(&self.key, false)?);
         }
         if key.is_some() && self.found.is_none() {
-            // The key existed when the signer was created. A lost login looks the same.
+            // The key existed when the signer was created. A lost login would look like a missing key.
             let missing =
                 || Pkcs11Failure::new(Pkcs11FailureCause::Missing, "the managed key is not in its backend any more");
             self.found = Some(self.look_up(key)?.ok_or_else(missing)?);
@@ -234,8 +234,8 @@ impl Pkcs11Worker {
         Ok(Some(Pkcs11KeyPair { private: located.private, public }))
     }
 
-    /// Returns the public key if the token does not return it: the candidate under which a signature
-    /// of the key verifies.
+    /// Determines the public key for a token that does not return it: the candidate under which a signature of the key
+    /// verifies.
     ///
     /// # Errors
     /// `Invalid` when no candidate matches.

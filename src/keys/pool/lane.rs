@@ -15,7 +15,7 @@ use crate::x509::algorithm::KeyKind;
 pub(super) enum PoolLane {
     /// Up to 2048 bits: tens of milliseconds.
     Small,
-    /// Beyond: most of a second for 4096 bits, ten seconds and more for 8192.
+    /// Larger sizes: most of a second for 4096 bits, ten seconds and more for 8192.
     Large,
 }
 
@@ -38,7 +38,7 @@ impl PoolLane {
         }
     }
 
-    /// Maximum number of queued jobs: about as many as are done before their callers time out.
+    /// Maximum number of queued jobs: about as many as can be completed before their callers time out.
     pub(super) fn max_queued(self) -> usize {
         match self {
             Self::Small => 1024,
@@ -85,7 +85,7 @@ impl Drop for CallerGuard {
 pub struct CallerWatch(Option<Arc<CallerState>>);
 
 impl CallerWatch {
-    /// For a caller that leaves only by dropping the future that waits.
+    /// A watch that never ends, for a caller that leaves only by dropping the future that it waits for.
     pub const ALWAYS: Self = Self(None);
 
     fn has_ended(&self) -> bool {

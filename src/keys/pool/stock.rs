@@ -12,7 +12,7 @@ use crate::telemetry;
 
 /// Keys that may be in stock. Larger ones would occupy a thread for too long.
 const STOCKED_SPECS: [KeySpec; 3] = [KeySpec::RSA_2048, KeySpec::RSA_3072, KeySpec::RSA_4096];
-/// Their sizes in bits, as metric labels.
+/// The sizes of `STOCKED_SPECS` in bits, as metric labels.
 const SIZE_LABELS: [&str; STOCKED_SPECS.len()] = ["2048", "3072", "4096"];
 
 /// Number of RSA keys of each size to keep in stock; 0, the default, disables the stock.
@@ -67,7 +67,7 @@ impl Stock {
         key
     }
 
-    /// As [`Stock::take`], for a queued caller that was counted as a miss.
+    /// As [`Stock::take`], but counts nothing: the caller has queued, so it was counted as a miss already.
     pub(super) fn take_queued(&mut self, spec: KeySpec) -> Option<PrivateKey> {
         let n = STOCKED_SPECS.iter().position(|stocked| *stocked == spec)?;
         let key = self.0[n].ready.pop_front()?;

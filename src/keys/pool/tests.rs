@@ -25,7 +25,7 @@ fn call(pool: &KeyPool, bits: i64) -> std::result::Result<Call<'_>, Error> {
     call_of(CALLERS.fetch_add(1, Ordering::Relaxed), pool, bits)
 }
 
-/// As `call`, for this caller; `call` uses a new caller each time.
+/// As `call`, but for the given caller; `call` uses a new caller each time.
 fn call_of(caller: u64, pool: &KeyPool, bits: i64) -> std::result::Result<Call<'_>, Error> {
     const ALWAYS: &CallerWatch = &CallerWatch::ALWAYS;
     let caller = QueueCaller::with_token(&caller);

@@ -9,7 +9,7 @@ pub(crate) struct Cloud {
     pub(crate) arm: &'static str,
     /// Base URL of the API for the directory's applications.
     pub(crate) graph: &'static str,
-    /// DNS suffixes of its key stores; the first is the default.
+    /// DNS suffixes of the cloud's key stores; the first is the default.
     pub(crate) vaults: &'static [&'static str],
 }
 
@@ -48,7 +48,7 @@ impl Cloud {
         CLOUDS.iter()
     }
 
-    /// Returns the default DNS suffix of its key stores.
+    /// Returns the default DNS suffix of the cloud's key stores.
     pub(crate) fn vault(&self) -> &'static str {
         self.vaults[0]
     }

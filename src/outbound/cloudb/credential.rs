@@ -23,14 +23,14 @@ pub(crate) struct CloudbTokenRequest<'c> {
     pub(crate) imds: &'c str,
     /// The directory's tenant, validated as a URL segment.
     pub(crate) tenant: &'c str,
-    /// The application id; without a secret, the managed identity to use, or empty.
+    /// The application id. Without a secret: the id of the managed identity to use; empty for the default one.
     pub(crate) client_id: &'c str,
     /// The application's secret; empty for the managed identity.
     pub(crate) client_secret: &'c Secret,
     /// Base URL of the API that the token is for.
     pub(crate) resource: &'c str,
     pub(crate) tries: RetryPolicy,
-    /// The beginning of errors.
+    /// The prefix of error messages.
     pub(crate) error_prefix: &'static str,
 }
 

@@ -16,11 +16,11 @@ use crate::pki::crl::{CrlBuildRequest, CrlBuildResult, CrlBuilder};
 use crate::pki::mount::view::MountView;
 use crate::telemetry;
 
-/// Divisor of the last build's duration: minimum pause between two builds.
+/// The minimum pause between two builds is the duration of the last build divided by this.
 const MIN_PAUSE_DIVISOR: u32 = 4;
-/// Divisor of the last build's duration: pause after the latest request.
+/// A build waits for further requests until the duration of the last build, divided by this, has passed without one.
 const QUIET_PAUSE_DIVISOR: u32 = 8;
-/// Upper bound of a build's duration when the pause is computed; the first build after a start takes longer.
+/// Pauses are computed as if no build took longer than this, because the first build after a start does.
 const MAX_COUNTED_BUILD_DURATION: Duration = Duration::from_millis(100);
 
 /// Count of revocations that are being stored and will then request a build.
@@ -38,7 +38,8 @@ impl PendingRevocations {
     }
 }
 
-/// Guard of a revocation in progress; dropped when the control actor has its request, or when it fails.
+/// Counts a revocation in progress until it is dropped: when the control actor has its build request, or when the
+/// revocation fails.
 pub struct PendingRevocation(Arc<AtomicUsize>);
 
 impl Drop for PendingRevocation {
@@ -50,7 +51,7 @@ impl Drop for PendingRevocation {
 /// Decides when the next build of a mount may start.
 ///
 /// Callers that revoke in a loop send their next request right after a build. Without a pause, the first of them would
-/// get a build of its own, and all others would wait for that build and then for theirs. A build therefore waits for
+/// get a build of its own, and all others would wait for that build and then for their own. A build therefore waits for
 /// announced revocations and for requests that keep arriving, but never longer than the last build took.
 #[derive(Default)]
 pub(super) struct BuildThrottle {
@@ -93,7 +94,7 @@ impl BuildThrottle {
     }
 }
 
-/// Builds on a blocking thread. Returns the builder even if the build panics.
+/// Runs a build on a blocking thread. Returns the builder, even if the build panics, the result, and the duration.
 pub(super) async fn run_build(
     mut builder: CrlBuilder,
     view: Arc<MountView>,
@@ -116,7 +117,8 @@ pub(super) async fn run_build(
     (builder, result, took)
 }
 
-/// Records a build that made a list or failed; most ticks have nothing to do.
+/// Records the metrics of a build that made a list or failed. Most periodic builds have nothing to do and are not
+/// counted.
 fn record_build(mount: MountId, result: &Result<CrlBuildResult>, took: Duration) {
     let (outcome, failure) = match result {
         Ok(CrlBuildResult { failure: None, made: 0, .. }) => return,

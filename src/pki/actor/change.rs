@@ -15,12 +15,12 @@ pub(super) enum ChangeOutcome {
     Stored { view: MountView, crls: bool },
     /// Not stored; `reloaded` is the view of what storage holds, if it was read.
     Failed { error: Error, reloaded: Option<MountView> },
-    /// Unknown whether it is stored, and storage could not be read.
+    /// It is unknown whether the change is stored, because storage could not be read.
     Unknown { error: Error },
 }
 
-/// Plans and commits a change; with `reload`, on a view read from storage. When another node commits first, plans again
-/// on what that node stored.
+/// Plans and commits a change. With `reload`, it plans on a view that is read from storage first. When another node
+/// commits in the meantime, it plans again on the state that the other node stored.
 pub(super) async fn run_change(
     mut plan: ChangePlan,
     published: Arc<MountView>,
@@ -55,10 +55,11 @@ pub(super) async fn run_change(
                 return ChangeOutcome::Stored { view, crls };
             }
             Ok(_) => return ChangeOutcome::Failed { error: Error::internal("serial collision"), reloaded },
-            // A rejected unit was not stored.
+            // Storage was too busy and stored nothing.
             Err(error) if error.kind() == Kind::Busy => return ChangeOutcome::Failed { error, reloaded },
             Err(error) if error.kind() == Kind::Conflict && tried + 1 < MAX_CHANGE_ATTEMPTS => again = true,
-            // Another node's write, or a commit with unknown outcome: the stored state decides.
+            // Too many conflicts with other nodes, or a commit with unknown outcome. The mount continues with the state
+            // that storage holds.
             Err(error) => {
                 let error = if error.kind() == Kind::Conflict { contention_error("the mount") } else { error };
                 return match load_stored_view(&*store, &published).await {
@@ -72,7 +73,7 @@ pub(super) async fn run_change(
 }
 
 async fn run_plan(plan: ChangePlan, view: Arc<MountView>) -> Result<(ChangePlan, Result<PlannedChange>)> {
-    // A queue per mount: a change does not wait behind other work of its caller.
+    // Queued per mount, not per caller, so that a change does not wait behind other work of its caller.
     let mount = QueueCaller::server(&("changes", view.mount));
     let work = move || {
         let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panic_error()));

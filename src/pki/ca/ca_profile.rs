@@ -44,10 +44,11 @@ const TOLERATED_RULES: [&str; 30] = [
     "control characters in a name",
     INVALID_URI_RULE,
 ];
-/// Spaces in directory paths are common. Go rejects such a URI only in subjectAltName.
+/// Tolerated except in subjectAltName: URIs with spaces in directory paths are common, and Go rejects them only there.
 const INVALID_URI_RULE: &str = "a URI has a character or a % that URIs must not contain (RFC 3986 2)";
 
-/// Rejects a certificate below which some verifiers fail; returns unusual contents. `others` are possible signers.
+/// Rejects a CA certificate if some verifiers fail on certificates below it. Returns descriptions of unusual contents.
+/// `others` are certificates whose keys may have signed it.
 ///
 /// # Errors
 /// `Invalid` naming the extension or field and the rule.
@@ -93,7 +94,7 @@ pub fn warnings(certificate: &Certificate) -> Warnings {
     }
 }
 
-/// Returns causes for which verifiers reject paths through a certificate that they can read.
+/// Returns reasons why verifiers reject paths through the certificate although they can read it.
 fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
     let is_inverted = certificate.span().is_empty();
     let inverted = is_inverted.then(|| "notAfter is before notBefore: certificates below it may not verify".to_owned());
@@ -101,7 +102,7 @@ fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
     inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
 }
 
-/// Applies [`check`] to issuers that only completed chains and are now linked to their key.
+/// Applies [`check`] to issuers that had no key, and so only completed chains, and are now linked to their key.
 ///
 /// # Errors
 /// As [`check`], naming the issuer.

@@ -57,7 +57,7 @@ pub async fn write_role(
             warnings.extend(advice);
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
-            // Only a warning, because `sign-verbatim` uses fewer fields of the role.
+            // A role that cannot issue is only a warning, because `sign-verbatim` uses fewer fields of the role.
             let useless = next.role(&name).and_then(|entry| role_feasibility::check_role_feasible(entry, now).err());
             warnings.extend(useless.map(|error| error.text().to_owned()));
             Ok((PlannedChange { view: next, writes, crls: false }, (role, warnings)))
@@ -65,7 +65,7 @@ pub async fn write_role(
         .await
 }
 
-/// Returns the problem of a role whose fixed `not_before` precedes that of its issuer.
+/// Returns the problem if the role has a fixed `not_before` that is earlier than the start of its issuer, `begins`.
 fn not_before_problem(role: &Role, begins: i64) -> Option<String> {
     let fixed = role.not_before.as_ref().filter(|fixed| fixed.at() < begins)?;
     let begins = Time::from_unix_timestamp(begins).map(format_rfc3339).unwrap_or_default();
@@ -306,7 +306,8 @@ pub async fn write_crl_config(
         .change_with_crl_warnings(move |view| {
             let old = &view.crl_config.value;
             let config = merge(old)?.checked()?;
-            // A higher limit permits a list that was too long; under a lower limit the published list remains.
+            // A higher limit may permit a list that was too long before. Under a lower limit, the published list
+            // remains, so nothing is rebuilt.
             let may_be_longer =
                 old.max_crl_entries().is_some_and(|old| config.max_crl_entries().is_none_or(|max| max > old));
             let crls = config.disable != old.disable
@@ -321,7 +322,7 @@ pub async fn write_crl_config(
         .map(|((), warnings)| warnings)
 }
 
-/// Writes `config/external-policy`. Does not call the engine.
+/// Writes `config/external-policy`. Does not call the policy engine.
 ///
 /// # Errors
 /// Those of `merge`; `Invalid` naming the member and the rule.

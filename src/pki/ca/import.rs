@@ -45,7 +45,7 @@ pub struct ImportedBundle {
     pub existing_issuers: Vec<String>,
     /// Keys that already existed.
     pub existing_keys: Vec<String>,
-    /// Key id by issuer id, for all these issuers; empty if the key is missing.
+    /// Id of each issuer above with the id of its key, which is empty if the mount lacks the key.
     pub mapping: BTreeMap<String, String>,
     /// Imported CRLs in text order.
     pub lists: Vec<ImportedCrl>,
@@ -120,7 +120,7 @@ async fn import_bundle(
     let now = authority.tools().clock.now().unix_timestamp();
     let published = published_authorities(authority).await?;
     let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingCrls::begin(authority)?) };
-    // One import of a mount at a time, since each is checked against the result of the previous one.
+    // A mount runs one import at a time, because each is checked against the result of the previous one.
     let import_lock = Arc::clone(authority.issuer_import_lock()).lock_owned().await;
     let view = authority.view();
     let tools = Arc::clone(&signers);
@@ -137,7 +137,7 @@ async fn import_bundle(
             let mut import = BundleImport::new(view, &*signers, now);
             import.listed.clone_from(&listed);
             import.take(&incoming)?;
-            // A key that was generated here has not signed elsewhere.
+            // If private keys are refused, the keys were generated here and have signed no CRLs elsewhere.
             let foreign = rules.private_keys == PrivateKeys::Allowed;
             import.finish(view, foreign.then_some(&published))
         })
@@ -202,7 +202,7 @@ struct PendingImport {
 struct IssuerCandidate {
     id: String,
     certificate: Certificate,
-    /// Time of revocation, if it was issued and revoked in this mount.
+    /// Time of its revocation, epoch seconds, if it was issued and revoked in this mount.
     revoked_at: Option<i64>,
     signatures: IssuerSignatures,
 }
@@ -218,8 +218,9 @@ impl PendingImport {
         Self { field, keys: bundle.keys, certificates }
     }
 
-    /// Performs the import without storing it, which rejects invalid bundles and finds which key made each signature.
-    /// Returns both and the resulting view. Checking many signatures takes seconds, so it runs before the change.
+    /// Performs the import without storing it. This rejects invalid bundles and finds out which key made each
+    /// signature. Returns the import with these findings, and the resulting view. Checking many signatures takes
+    /// seconds, so this runs before the change.
     fn dry_run(mut self, view: &MountView, signers: &dyn Signers, now: i64) -> Result<(Self, MountView)> {
         let mut import = BundleImport::new(view, signers, now);
         import.take(&self)?;
@@ -231,7 +232,8 @@ impl PendingImport {
     }
 }
 
-/// Returns the ids of authorities whose CRLs were published here, including deleted ones.
+/// Returns the ids of the authorities (issuers with the same subject and key) whose CRLs this mount has published,
+/// including those of deleted issuers.
 async fn published_authorities(authority: &Authority) -> Result<HashSet<String>> {
     let rows = authority.tools().store.crls(authority.mount()).await?;
     Ok(rows.into_iter().map(|row| row.group).collect())
@@ -317,9 +319,10 @@ struct BundleImport<'a> {
     now: i64,
     writes: Vec<PkiWrite>,
     result: ImportedBundle,
-    /// Existing issuers that are now linked to their key.
+    /// Ids of existing issuers that this import links to their key.
     linked: Vec<String>,
-    /// Issuers whose CRL is imported next; no CRL is built before that.
+    /// Ids of issuers whose CRL is imported after this change. If there are any, that import builds the CRLs, not the
+    /// change.
     listed: HashSet<String>,
 }
 
@@ -405,8 +408,8 @@ impl<'a> BundleImport<'a> {
         Ok(())
     }
 
-    /// Rejects an unreadable certificate if its key is here, because it could issue. Without the key it may complete a
-    /// chain, so it is accepted with a warning.
+    /// Rejects a certificate that relying parties cannot read if the mount has its key, because it could issue. Without
+    /// the key it can only complete a chain, so it is accepted with a warning.
     fn check_readable(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
         let IssuerCandidate { certificate, signatures, .. } = candidate;
         let here = self.next.issuers().map(|issuer| (&issuer.record.id, &issuer.certificate));
@@ -426,8 +429,8 @@ impl<'a> BundleImport<'a> {
         Ok(())
     }
 
-    /// Chooses the default issuer and collects the result. `published_authorities` holds the authorities with CRLs from
-    /// this mount, if the imported keys may have signed elsewhere.
+    /// Chooses the default issuer and collects the result. `published` has the authorities whose CRLs this mount has
+    /// published; `None` if the imported keys cannot have signed CRLs elsewhere.
     fn finish(
         mut self,
         before: &MountView,
@@ -446,7 +449,7 @@ impl<'a> BundleImport<'a> {
         let key_of = |id: &String| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()));
         self.result.mapping = issuers.filter_map(key_of).collect();
         let changes = !self.result.imported_issuers.is_empty() || !self.linked.is_empty();
-        // The import of the CRLs builds them, with their entries and numbers.
+        // If CRLs are imported next, that import builds the lists, with the imported entries and numbers.
         let crls = changes && self.listed.is_empty();
         Ok((PlannedChange { view: self.next, writes: self.writes, crls }, self.result))
     }
@@ -490,7 +493,8 @@ impl<'a> BundleImport<'a> {
         }
     }
 
-    /// Warns of new issuers that share a CRL with an issuer of another key identifier; a CRL can name only one.
+    /// Warns of new issuers that share a CRL with an issuer of another key identifier; a CRL can have only one of these
+    /// identifiers.
     fn warn_of_shared_crls(&mut self) {
         for id in &self.result.imported_issuers {
             let Some(IssuerSigner { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };

@@ -67,7 +67,7 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     let info = request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = LintedTbs::request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
-    // Validated like an incoming CSR, since other CAs will read it.
+    // Validated like a CSR that a client sends, because other CAs will read it.
     Csr::from_der(&der)?.verify()?;
     let (key, more) = key.store(authority).await?;
     warnings.extend(more);

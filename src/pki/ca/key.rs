@@ -1,4 +1,5 @@
-//! The key of a CA: generated, existing in the mount, or a managed key. Used for roots, CSRs and `keys/generate`.
+//! The key of a CA: generated, existing in the mount, or a managed key (held by a remote signer). Used for roots, CSRs
+//! and `keys/generate`.
 //!
 //! A mount stores each public key once (`put`), so a managed key that it already has is not stored again.
 
@@ -40,7 +41,7 @@ pub enum KeyOrigin {
 /// The requested key.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRequest {
-    /// Origin.
+    /// Where the key comes from.
     pub origin: KeyOrigin,
     /// Name of a new key, or empty.
     pub name: String,
@@ -68,7 +69,7 @@ pub(crate) enum CaKeySource {
     New { spec: KeySpec, name: String, exported: bool },
     /// A stored key of the mount.
     Stored(Arc<MountKey>),
-    /// A managed key to take into use.
+    /// A managed key that the mount starts to use.
     Managed { named: ManagedKeyRef, name: String },
 }
 
@@ -125,7 +126,7 @@ impl CaKeySource {
         }
     }
 
-    /// Generates the key, or takes the managed key into use.
+    /// Generates the key, or starts to use the stored or managed key.
     ///
     /// # Errors
     /// `Busy` when too many RSA keys are requested; those of [`resolve_managed_key`].
@@ -146,7 +147,7 @@ impl CaKeySource {
     }
 }
 
-/// Rejects a name that belongs to a key other than the one that `is_permitted_key` accepts.
+/// Rejects a name that a key of the mount has, unless `is_permitted_key` accepts that key.
 fn check_new_key_name(name: &str, view: &MountView, is_permitted_key: impl Fn(&MountKey) -> bool) -> Result<()> {
     check_name("key_name", name)?;
     if !name.is_empty() && view.key(name).is_some_and(|key| !is_permitted_key(key)) {
@@ -213,7 +214,7 @@ impl CaKey {
     }
 }
 
-/// Implements `keys/generate`: generates a key or takes a managed key into use, and stores it. Returns warnings.
+/// Implements `keys/generate`: generates a key or starts to use a managed key, and stores it. Returns warnings.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.

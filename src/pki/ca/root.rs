@@ -37,7 +37,7 @@ pub struct RootRequest {
     pub key: KeyRequest,
     /// Name of the issuer, or empty.
     pub issuer_name: String,
-    /// Name of an issuer without a given name.
+    /// Name to use if `issuer_name` is empty.
     pub naming: DefaultIssuerName,
     /// Names in the subject and subjectAltName.
     pub names: RequestedNames,
@@ -83,7 +83,7 @@ pub enum DefaultIssuerName {
     /// No name.
     #[default]
     Unnamed,
-    /// `next` if that is free, for root rotation.
+    /// The name `next` if that is free, for root rotation.
     NextIfFree,
 }
 
@@ -126,7 +126,7 @@ struct SignedRoot {
     algorithm: SignatureAlgorithm,
 }
 
-/// Contents of the root that the request determines.
+/// Contents of the root that follow from the request alone, without key and serial number.
 #[derive(Clone)]
 struct RootDraft {
     naming: DefaultIssuerName,
@@ -190,7 +190,8 @@ impl RootDraft {
         Ok(SignedRoot { serial, der, algorithm })
     }
 
-    /// Adds the signed root to the mount's state. The name, the key or the capacity may be gone since the first check.
+    /// Adds the signed root to the mount's state. Fails if, since the first check, the name was taken, the key was
+    /// deleted or the mount reached its limit of issuers.
     fn plan(
         mut self,
         view: &MountView,
@@ -297,7 +298,8 @@ impl RootDraft {
         Ok(tbs.encode())
     }
 
-    /// Returns the mount's URLs that a root can contain.
+    /// Returns the extensions with the mount's URLs; empty if the URLs need the id of the issuer, which does not exist
+    /// yet.
     fn locations(&mut self, urls: &Urls) -> Result<UrlExtensions> {
         if urls.is_empty() {
             self.warnings.add(NO_URLS_WARNING.to_owned());

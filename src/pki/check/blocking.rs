@@ -18,13 +18,13 @@ type PendingSignature = (SignatureFuture, oneshot::Sender<Result<Vec<u8>>>);
 pub struct SignatureWaiter(mpsc::UnboundedSender<PendingSignature>);
 
 impl SignatureWaiter {
-    /// Waits for a signer.
+    /// Waits for a signature.
     ///
     /// # Errors
     /// Those of the signer.
     pub(crate) async fn wait(&self, signature: SignatureFuture) -> Result<Vec<u8>> {
         let (reply, answer) = oneshot::channel();
-        // `run` owns the receiver as long as the work exists.
+        // Cannot fail: `run` owns the receiver as long as the work exists.
         let _ = self.0.send((signature, reply));
         answer.await.map_err(Error::internal)?
     }

@@ -1,9 +1,9 @@
-//! The only input that keys sign. A [`LintedTbs`] exists only after the [structural checks](super::structure) and the
-//! name constraints of the chain; this applies to leaves, CAs, CRLs and OCSP responses from every endpoint. PKCS #10
-//! requests pass through it without checks, because they certify nothing.
+//! The only inputs that keys sign. A [`LintedTbs`] can be created only from bytes that pass the [structural
+//! checks](super::structure) and the name constraints of the chain. This applies to leaves, CAs, CRLs and OCSP
+//! responses from every endpoint. PKCS #10 requests pass through it without checks, because they certify nothing.
 //!
-//! A [managed key](crate::keys::signing) may be remote. Only the caller waits for its signer, which verifies the
-//! signature; no worker, actor or thread is blocked.
+//! A [managed key](crate::keys::signing) may be remote. Only the request waits for its signature, which is verified; no
+//! worker, actor or thread is blocked.
 
 use std::sync::Arc;
 
@@ -89,8 +89,8 @@ impl LintedTbs {
         self.key.local().is_some_and(|key| slow(key.kind()))
     }
 
-    /// Signs on the current thread if that is fast, else in the CPU queue. A managed key signs through its signer,
-    /// until the caller disconnects.
+    /// Signs on the current thread if that is fast, else in the CPU queue. A managed key signs through its signer; the
+    /// wait ends if the caller disconnects.
     ///
     /// # Errors
     /// `Internal` when a local key fails; `Busy` when too many slow signatures of the caller wait. Managed keys:
@@ -119,8 +119,8 @@ impl LintedTbs {
     }
 }
 
-/// Signs with a managed key. Stops waiting when the caller disconnects, so that an abandoned request is not stored; the
-/// signer drops it too.
+/// Signs with a managed key. Stops waiting when the caller disconnects, so that no certificate is stored for an
+/// abandoned request. The signer also drops the request.
 async fn sign_with_managed_key(
     key: &Arc<ManagedKey>,
     signers: &dyn Signers,

@@ -2,7 +2,7 @@
 //! only be created here and is immutable, so no unchecked name reaches a certificate.
 //!
 //! Entry points: [`collect_for_leaf`], and [`collect_for_ca`] for CA certificates, whose names the operator decides.
-//! Both check the syntax. [`CollectedNames::validate`] checks the role, which can take
+//! Both check the syntax. [`CollectedNames::validate`] checks the names against the role, which can take
 //! [long](CollectedNames::is_long). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA), `sans`
 //! (other kinds of names).
 
@@ -109,7 +109,7 @@ pub struct NameSet {
     pub serial_number: String,
 }
 
-/// Added to errors about `alt_names` when a role applies: the CSR is an alternative.
+/// Appended to errors about `alt_names` when a role applies: the name may be given in a CSR instead.
 const ALT_NAMES_REMEDY: &str = "; alt_names accepts nothing else, even with \
                            enforce_hostnames=false. A role with enforce_hostnames=false accepts the name in the CSR";
 
@@ -125,7 +125,7 @@ impl Deref for ValidatedNames {
     }
 }
 
-/// Collects the names of a leaf: from the request or, with a CSR, from either as the role says.
+/// Collects the names of a leaf: from the request or, if there is a CSR, from the one that the role selects.
 ///
 /// # Errors
 /// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
@@ -413,7 +413,7 @@ impl CollectedNames {
         Ok(())
     }
 
-    /// Checks the sizes that bound the cost of later steps.
+    /// Limits the size of the names, which bounds the cost of later steps.
     fn bounded(self) -> Result<Self> {
         check_size(&self.set)?;
         check_text("serial_number", &self.set.serial_number)?;

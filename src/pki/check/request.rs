@@ -104,19 +104,19 @@ impl RequestedSignature {
 /// Attributes of a CA's subject other than its [names](RequestedNames); each may have several values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedSubject {
-    /// C.
+    /// countryName (C).
     pub country: Vec<String>,
-    /// ST.
+    /// stateOrProvinceName (ST).
     pub province: Vec<String>,
-    /// L.
+    /// localityName (L).
     pub locality: Vec<String>,
-    /// STREET.
+    /// streetAddress (STREET).
     pub street_address: Vec<String>,
-    /// POSTALCODE.
+    /// postalCode (POSTALCODE).
     pub postal_code: Vec<String>,
-    /// O.
+    /// organizationName (O).
     pub organization: Vec<String>,
-    /// OU.
+    /// organizationalUnitName (OU).
     pub ou: Vec<String>,
     /// Encodes each value as its own RDN, in list order.
     pub separate_rdns: bool,

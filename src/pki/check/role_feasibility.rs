@@ -1,6 +1,6 @@
-//! Checks on writes of a role that at least one certificate of the role could be issued. A minimal certificate is built
-//! with a placeholder key, issuer and name, and must pass the same [`structure`](super::structure) checks as every
-//! certificate.
+//! Checks, when a role is written, that at least one certificate could be issued under it. A minimal certificate is
+//! built with a placeholder key, issuer and name, and must pass the same [`structure`](super::structure) checks as
+//! every certificate.
 
 use std::time::Duration;
 

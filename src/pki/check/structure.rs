@@ -24,9 +24,9 @@ pub(crate) enum CertificateKind {
     Leaf,
     /// A CA certificate.
     Authority,
-    /// Like `Leaf`, from a template with its own serial number.
+    /// Like `Leaf`, but from a template of the external policy engine, which chooses the serial number.
     TemplateLeaf,
-    /// Like `Authority`, from a template with its own serial number.
+    /// Like `Authority`, but from a template of the external policy engine, which chooses the serial number.
     TemplateAuthority,
     /// A CA certificate created elsewhere and signed unchanged. Its serial number, unique identifiers and missing key
     /// identifier are accepted.
@@ -38,7 +38,7 @@ pub(crate) enum CertificateKind {
 pub(crate) struct FieldSources {
     rest: &'static str,
     subject: &'static str,
-    /// By extension OID.
+    /// Field by extension OID.
     extensions: Vec<(&'static [u8], &'static str)>,
 }
 
@@ -213,7 +213,8 @@ impl<'a> ParsedCertificateTbs<'a> {
         matches!(self.shape, CertificateKind::Authority | CertificateKind::TemplateAuthority)
     }
 
-    /// `true` if the key can only sign (Ed25519). Not for certificates created elsewhere, which are signed unchanged.
+    /// `true` if the key can only sign (Ed25519). `false` for certificates created elsewhere, which are signed
+    /// unchanged.
     fn has_signing_only_key(&self) -> bool {
         let of_ed25519 = |spki| {
             DerReader::only(spki, SEQUENCE)

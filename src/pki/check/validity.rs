@@ -40,8 +40,8 @@ pub struct MountLifetimes {
 }
 
 impl MountLifetimes {
-    /// Returns the limits for a CA. If the request sets no lifetime, warns when the default comes from no setting, or
-    /// does not exceed the default of the certificates below.
+    /// Returns the limits for a CA, whose default is `authority_default`. If the request sets no lifetime, warns if
+    /// that default exceeds the mount's maximum, or is not longer than the default of the certificates below the CA.
     pub(crate) fn for_authority(self, requested: &RequestedValidity) -> (Self, Warnings) {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
@@ -69,8 +69,8 @@ impl MountLifetimes {
         (own, warnings)
     }
 
-    /// The setting that determines the default lifetime. If default and maximum are equal, a longer default needs a
-    /// higher maximum too.
+    /// The setting that determines the default lifetime. If default and maximum are equal, the maximum is named,
+    /// because a longer default needs a higher maximum too.
     fn default_source(&self) -> &'static str {
         match self.mount_default.cmp(&self.mount_max) {
             Ordering::Less => "the mount's default_lease_ttl",
@@ -285,14 +285,14 @@ impl LeafValidityBuilder<'_> {
 /// A lifetime and its origin.
 struct ResolvedLifetime {
     seconds: u64,
-    /// Setting or field that it comes from.
+    /// Setting or request field that the lifetime comes from, for messages.
     by: &'static str,
     /// Warning if a limit shortened it.
     cap_warning: Option<String>,
 }
 
-/// Applies the issuer's setting to an end (epoch seconds) beyond the issuer's own end. `by` is the source of the
-/// requested end.
+/// Applies the issuer's `leaf_not_after_behavior` if a certificate would end (epoch seconds) after the issuer. `by`
+/// names the setting or field that the end comes from.
 ///
 /// # Errors
 /// `Invalid` when the setting rejects it.

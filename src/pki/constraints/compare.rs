@@ -1,8 +1,8 @@
 //! Comparison of a name with a subtree, by kind (RFC 5280 4.2.1.10). Names and bases are parsed once, because there are
 //! many comparisons.
 //!
-//! Relying parties may interpret a name differently. A permitted name must be permitted in every interpretation; an
-//! excluded name is excluded if it is in any.
+//! Relying parties may interpret a name differently. A name counts as permitted only if every interpretation is within
+//! a permitted subtree. It counts as excluded if any interpretation is within an excluded subtree.
 
 use std::borrow::Cow;
 
@@ -88,14 +88,14 @@ impl<'a> ComparableName<'a> {
         }
     }
 
-    /// `true` if everything that the name matches is in the subtree, in every interpretation.
+    /// `true` if the name, with everything that its wildcard matches, is in the subtree in every interpretation.
     pub(super) fn is_within(&self, base: &SubtreeBase) -> bool {
         match (self, base) {
             (Self::Dns { host, .. }, SubtreeBase::Host { text, .. }) => is_in_domain(&host.text, text),
             (Self::Mailbox(Some(mailbox)), SubtreeBase::Mailbox { local, host }) => {
                 mailbox.is_within(local.as_deref(), host)
             }
-            // Some relying parties compare these only with host bases.
+            // Some relying parties compare an SmtpUTF8Mailbox only with bases that are hosts.
             (Self::Utf8Mailbox(Some(mailbox)), SubtreeBase::Mailbox { local: None, host }) => {
                 !host.starts_with('.') && mailbox.is_within(None, host)
             }
@@ -109,7 +109,7 @@ impl<'a> ComparableName<'a> {
         }
     }
 
-    /// `true` if something that the name matches is, or in some interpretation may be, in the subtree.
+    /// `true` if the name, or anything that its wildcard matches, may be in the subtree in any interpretation.
     pub(super) fn may_match(&self, base: &SubtreeBase) -> bool {
         match (self, base) {
             (Self::Dns { host, parent }, SubtreeBase::Host { text, above }) => {
@@ -169,12 +169,12 @@ fn is_host_within(host: &str, base: &str) -> bool {
     }
 }
 
-/// `true` if the base begins with a dot and the name ends with it, or equals it.
+/// `true` if `base` begins with a dot and `name` ends with `base` or equals it.
 fn ends_in_dotted_base(name: &str, base: &str) -> bool {
     base.starts_with('.') && name.ends_with(base)
 }
 
-/// A host in lower case, unchanged and without leading and trailing dots.
+/// A lower-case host, as written and without leading and trailing dots.
 pub(super) struct ComparableHost {
     text: String,
     trimmed: String,
@@ -199,7 +199,8 @@ pub(super) struct ComparableMailbox {
 }
 
 impl ComparableMailbox {
-    /// `None` for an invalid mailbox, or a host not in the only form that RFC 9598 3 allows.
+    /// Returns `None` for an invalid mailbox, and for an international host that is not in the only form that RFC 9598
+    /// 3 allows.
     fn read(content: &[u8]) -> Option<Self> {
         let mailbox = lossy_text(content);
         let (local, host) = mailbox.rsplit_once('@')?;
@@ -212,7 +213,7 @@ impl ComparableMailbox {
         Some(Self { local: local.to_owned(), host: ComparableHost::new(ascii) })
     }
 
-    /// The base is a mailbox, a host or, with a leading dot, all hosts below a domain.
+    /// `true` if the mailbox is within a base: a mailbox, a host or, with a leading dot, all hosts below a domain.
     fn is_within(&self, local: Option<&str>, host: &str) -> bool {
         match local {
             Some(local) => local == self.local && self.host.text == host,
@@ -220,7 +221,8 @@ impl ComparableMailbox {
         }
     }
 
-    /// Like [`ComparableMailbox::is_within`]; a base with an empty local part before the `@` may also mean the host.
+    /// Like [`ComparableMailbox::is_within`], but in any interpretation: a base with an empty local part before the `@`
+    /// may also mean the whole host.
     fn may_match(&self, local: Option<&str>, host: &str) -> bool {
         local.is_none_or(|local| local.is_empty() || local == self.local) && self.host.may_match(host)
     }

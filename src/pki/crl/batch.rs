@@ -13,15 +13,16 @@ use crate::x509::serial::Serial;
 
 /// Bytes of a block of encoded entries. Full blocks never move, so growing a batch copies little.
 const BLOCK_BYTES: usize = 16 << 10;
-/// Bits of the first serial byte that select the row of buckets.
+/// Number of leading bits of a serial number that select its row of buckets.
 const ROW_BITS: u32 = 5;
 /// Number of entries at which a bucket is split.
 const BUCKET_SPLIT_ENTRIES: usize = 1 << 16;
-/// Parts of a split. Fewer parts copy an entry more often; more parts are written to at more memory locations.
+/// Number of parts into which a full bucket is split. With fewer parts, an entry is copied more often; with more parts,
+/// entries are written to more places in memory.
 const SPLIT_PARTS: usize = 4;
-/// Entries of a bucket per sampled key when split points are chosen.
+/// To choose the points where a bucket is split, one key per this many entries is sampled.
 const ENTRIES_PER_SAMPLE: usize = 64;
-/// Number of entries up to which comparison sorting is used alone.
+/// Maximum number of entries that are sorted by comparison alone.
 const COMPARISON_SORT_MAX_ENTRIES: usize = 256;
 
 /// End of a certificate's validity, epoch seconds; saturates in 2106.
@@ -35,11 +36,12 @@ pub(super) struct EncodedEntry<'a> {
     pub(super) end: CertificateEnd,
 }
 
-/// Encoded entries in arrival order.
+/// Encoded entries in buckets by serial number; within a bucket, in arrival order.
 #[derive(Default)]
 pub struct CrlEntryBatch {
     writer: CrlEntryWriter,
-    /// Buckets by the first bits of the serial, and within a row by their lowest key; empty until the first entry.
+    /// The first bits of a serial number select the row; the buckets of a row ascend by their lowest key. Empty until
+    /// the first entry is added.
     rows: Vec<Vec<EntryBucket>>,
     len: usize,
     bytes: usize,
@@ -73,7 +75,7 @@ fn to_certificate_end(not_after: i64) -> CertificateEnd {
 }
 
 impl CrlEntryBatch {
-    /// Maximum number of entries, so that every position fits into its type.
+    /// Maximum number of entries; the position of every entry then fits into 32 bits.
     pub const MAX_ENTRIES: usize = 1 << 24;
 
     /// Returns the number of entries.
@@ -156,8 +158,9 @@ impl EntryBucket {
         self.filling.len() - before
     }
 
-    /// Keeps the lowest part and returns the others, each in arrival order. A block within one part, the usual case for
-    /// time-ordered serials, is moved without copying. A bucket whose serials share one key is not split.
+    /// Splits the bucket: keeps the part with the lowest serials and returns the other parts, each in arrival order. A
+    /// block whose entries all belong to one part, the usual case for time-ordered serials, is moved without copying. A
+    /// bucket whose serials share one key is not split.
     fn split(&mut self) -> Vec<Self> {
         let mut sample = Vec::with_capacity(self.len / ENTRIES_PER_SAMPLE + self.full.len() + 1);
         let spans: Vec<BlockKeySpan> =
@@ -258,8 +261,8 @@ pub(super) struct SortedBucket {
 }
 
 impl SortedBucket {
-    /// Returns encoded entries and the ends of their certificates. The index alone locates them, so the processor can
-    /// prefetch several at a time.
+    /// Returns encoded entries and the ends of their certificates. Locating an entry needs only the index, not the
+    /// entry before it, so the processor can prefetch several at a time.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], CertificateEnd)> {
         self.index.iter().map(|position| {
             let start = position.start as usize % BLOCK_BYTES;
@@ -292,9 +295,8 @@ fn serial_key(serial: &[u8]) -> u64 {
     u64::from_be_bytes(octets)
 }
 
-/// Sorts by `order`, whose primary criterion is `serial_key`. One pass moves evenly spread keys (random serials, or
-/// times within a short interval) close to their final position; for other distributions, comparison sorting does the
-/// work.
+/// Sorts by `order`, which compares by `key` first. One pass moves evenly spread keys (random serials, or times within
+/// a short interval) close to their final position; for other distributions, comparison sorting does the work.
 fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
     let (Some(min), Some(max)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
     if all.len() <= COMPARISON_SORT_MAX_ENTRIES || min == max {

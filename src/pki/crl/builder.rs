@@ -1,4 +1,4 @@
-//! Builds the CRLs of one mount: reads new revocations, decides what is due, signs and records.
+//! Builds the CRLs of one mount: reads new revocations, decides which lists are due, signs and records them.
 //!
 //! A failed build leaves the published lists unchanged; the next build retries.
 
@@ -30,15 +30,15 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
 
 const REVOCATIONS_PER_PAGE: u32 = 10_000;
-/// Attempts to publish while other nodes take the numbers first.
+/// Maximum number of attempts to publish a list. An attempt fails if another node takes the CRL number first.
 const MAX_NUMBER_ATTEMPTS: usize = 50;
 
-/// An unreachable signer that took at least `BACKOFF_MIN_DURATION` makes its group back off for `BACKOFF_FACTOR` times
-/// as long.
+/// If an unreachable signer delays a group's build by at least `BACKOFF_MIN_DURATION`, the group is not built again for
+/// `BACKOFF_FACTOR` times that delay.
 const BACKOFF_MIN_DURATION: Duration = Duration::from_secs(1);
 const BACKOFF_FACTOR: u32 = 4;
 
-/// Work requested from a build in addition to what is due.
+/// Lists requested from a build in addition to those that are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrlBuildRequest {
     /// Make every complete CRL.
@@ -56,7 +56,7 @@ pub struct CrlBuildRequest {
 }
 
 impl CrlBuildRequest {
-    /// Only what is due.
+    /// Requests only the lists that are due.
     pub const DUE: Self =
         Self { complete: false, delta: false, reload: false, moved: false, follow: false, from_storage: false };
 
@@ -81,7 +81,7 @@ pub struct CrlBuilder {
     signers: Arc<dyn Signers>,
     clock: Clock,
     layout: Arc<GroupLayout>,
-    /// Every revocation up to this sequence was read.
+    /// Every revocation up to this sequence number was read.
     loaded: u64,
     /// Highest value of `loaded`. A reload may end lower after removals, but no list may cover less than before.
     reached: u64,
@@ -90,7 +90,7 @@ pub struct CrlBuilder {
     states: HashMap<String, CrlGroupState>,
     /// `true` once the stored lists were read.
     restored: bool,
-    /// New numbers must exceed this, because the store was restored from a backup.
+    /// New CRL numbers must exceed this: clients may have seen higher numbers than a restored backup contains.
     floor: u64,
     /// Every revocation up to this sequence is on the CRLs of the last build without a failure.
     covers: u64,
@@ -103,11 +103,11 @@ pub struct CrlBuildResult {
     pub crls: MountCrls,
     /// Number of lists made.
     pub made: usize,
-    /// Figures for the metrics.
+    /// Metrics of the complete CRLs.
     pub summary: MountCrlMetrics,
     /// Time of the next check, epoch seconds; `None` without lists.
     pub next_check: Option<i64>,
-    /// Issuers that cannot have a CRL.
+    /// Warnings about issuers that cannot have a CRL.
     pub warnings: Warnings,
     /// Error of a group whose lists could not be made; the other groups succeeded.
     pub failure: Option<Error>,
@@ -137,7 +137,8 @@ impl CrlBuilder {
         }
     }
 
-    /// Drops all revocations; the next build reads them again and compares them with the published lists.
+    /// Drops all entries from memory; the next build reads the revocations again and compares them with the published
+    /// lists.
     pub fn reset(&mut self) {
         self.forget(false);
     }
@@ -147,18 +148,18 @@ impl CrlBuilder {
         self.states.values_mut().for_each(|state| state.forget(moved));
     }
 
-    /// Drops everything but the highest number: relying parties may have seen lists that are no longer stored.
+    /// Drops all state but the highest CRL number, because clients may have seen lists that are no longer stored.
     fn begin_again(&mut self) {
         let published = self.states.values().map(CrlGroupState::number).max().unwrap_or(0);
         let store = Arc::clone(&self.store);
         let signers = Arc::clone(&self.signers);
         let new = Self::new(self.mount, store, signers, self.clock.clone());
-        // The last list itself is adopted if it is stored.
+        // Minus one, so that the last published list is adopted if it is still stored.
         *self = Self { floor: published.saturating_sub(1), ..new };
     }
 
-    /// Updates the lists of every group: makes what is due by the settings or `wanted`. A failing group keeps its lists
-    /// and does not block others. Signers are awaited through `outside`, which frees the thread.
+    /// Makes the lists that are due by the settings and those that `wanted` asks for. A group that fails keeps its
+    /// published lists and does not block other groups. While the build waits for a signer, `outside` frees the thread.
     ///
     /// # Errors
     /// `Unavailable` when the revocations cannot be read; the published lists remain.
@@ -210,7 +211,7 @@ impl CrlBuilder {
         })
     }
 
-    /// Adopts a new layout. If it moves entries to other lists, all revocations are read again.
+    /// Adopts a new assignment of revocations to groups. Reads all revocations again if entries move to other lists.
     fn adopt_layout(&mut self, layout: GroupLayout, groups: &[IssuerGroup]) {
         if !layout.is_compatible_with(&self.layout, self.orphans) {
             self.forget(true);
@@ -235,7 +236,7 @@ impl CrlBuilder {
         let mut incoming: HashMap<String, RevocationsByList> =
             groups.iter().map(|g| (g.id.clone(), limits(&g.id).unwrap_or_default())).collect();
         self.read_revocations(&mut incoming, &rewound).await?;
-        // Missing revocations were removed, so everything that a published list covers counts as read.
+        // Everything that a published list covers counts as read: revocations that storage lacks were removed since.
         let covered =
             stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
         self.loaded = covered.max().unwrap_or(0).max(self.loaded).max(self.reached);
@@ -251,8 +252,9 @@ impl CrlBuilder {
         Ok(())
     }
 
-    /// Returns the stored lists that are newer and can be rebuilt, and the groups to read again: those of which more
-    /// was read than the newer list covers, with the sequence to start from.
+    /// Returns two maps by group. The first has stored lists that are newer than those of this builder. The second has
+    /// groups for which more revocations were read than the newer list covers; they are read again after the given
+    /// sequence.
     fn find_newer_lists(
         &self,
         groups: &[IssuerGroup],
@@ -285,8 +287,8 @@ impl CrlBuilder {
         (newer, rewound)
     }
 
-    /// Reads all pages of new revocations, and older ones for the `rewound` groups. Fetches the next page while one is
-    /// encoded. The state changes only if all reads succeed.
+    /// Reads all pages of new revocations, and older ones for the `rewound` groups. Fetches the next page while the
+    /// current one is encoded. The state changes only if all reads succeed.
     async fn read_revocations(
         &mut self,
         incoming: &mut HashMap<String, RevocationsByList>,
@@ -320,7 +322,7 @@ impl CrlBuilder {
         Ok(())
     }
 
-    /// Adds revocations to a group that keeps its own lists.
+    /// Adds revocations to the new entries of a group. Used if no newer list of the group is adopted from storage.
     fn add_revocations(&mut self, group: &IssuerGroup, sorted: GroupRevocations) {
         let state = self.states.entry(group.id.clone()).or_default();
         state.new_entries = state.new_entries.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
@@ -331,7 +333,8 @@ impl CrlBuilder {
         }
     }
 
-    /// Rebuilds stored lists, after a start or from another node. If that fails, new lists become due.
+    /// Rebuilds the stored lists of a group, after a start or after another node published them. If that fails, new
+    /// lists become due.
     fn take_over(
         &mut self,
         view: &MountView,
@@ -349,7 +352,7 @@ impl CrlBuilder {
         let delta_last = delta.as_ref().map_or(row.covers, |delta| delta.covers.max(row.covers));
         let mut fresh = sorted.delta.clone();
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
-            // Only the delta CRL is new. Dropped entries have been read again.
+            // Only the delta CRL is new. Entries that were dropped from memory have been read again.
             state.entries = state.entries.and(&sorted.complete);
             fresh = state.new_entries.and(&fresh);
         } else {
@@ -387,7 +390,8 @@ impl CrlBuilder {
         state.waiting_since = sorted.oldest.filter(|_| self.restored);
     }
 
-    /// Returns entries for revoked issuers not yet listed; revocation rows, which hold more data, take precedence.
+    /// Returns entries for revoked issuers that have none in the group's state or in `newer`. Entries made from
+    /// revocation rows take precedence, because the rows hold more data.
     fn unlisted_revoked_issuers(&self, group: &IssuerGroup, newer: &[&CrlEntries]) -> CrlEntryBatch {
         let state = self.states.get(&group.id);
         let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.new_entries]).chain(newer.iter().copied());
@@ -400,8 +404,9 @@ impl CrlBuilder {
         batch
     }
 
-    /// Makes the lists that are due for a group and returns their number. A group in back-off is skipped unless lists
-    /// are explicitly requested, because it delays the mount's other groups.
+    /// Makes the lists that are due for a group and returns their number. A group in back-off fails with its last error
+    /// at once, because another attempt would delay the mount's other groups. It is attempted only if `wanted` asks for
+    /// complete or delta CRLs.
     async fn build_group(
         &mut self,
         view: &MountView,
@@ -456,7 +461,7 @@ impl CrlBuilder {
             guard::check_entry_limit(config, &listed)?;
             let now = self.clock.synchronized_now()?.unix_timestamp();
             state.guard(number, self.loaded, &listed, now, config.disable)?;
-            // thisUpdate must not precede that of the previous list, here or elsewhere.
+            // thisUpdate must not precede that of the previous list, whether this mount or another system published it.
             let floor = self.floor.max(group.floor);
             let last = match &state.complete {
                 Some(last) if last.number > floor => Some(last.this_update.min(now)),
@@ -476,7 +481,7 @@ impl CrlBuilder {
                     state.record_publish_delay(self.clock.now());
                     return Ok(());
                 }
-                // Another node was first: the next CRL must include the revocations on its list.
+                // Another node took the number first. The next CRL must include the revocations on that node's list.
                 Err(e) if e.kind() == Kind::Conflict => {
                     let stored = self.adopt_newer_lists(view, group, number, e).await?;
                     let state = self.states.entry(group.id.clone()).or_default();
@@ -519,7 +524,7 @@ impl CrlBuilder {
                     state.record_publish_delay(self.clock.now());
                     return Ok(());
                 }
-                // Another node published; its lists may suffice.
+                // Another node took the number first. Its lists may already have all new entries.
                 Err(e) if e.kind() == Kind::Conflict => {
                     let stored = self.adopt_newer_lists(view, group, number, e).await?;
                     let state = self.states.entry(group.id.clone()).or_default();

@@ -14,18 +14,20 @@ use crate::x509::serial::Serial;
 pub(super) struct IssuerGroup {
     pub(super) id: String,
     pub(super) issuers: Vec<String>,
-    /// Issuer that signs the lists; `None` if no member has its key and the usage `crl-signing`.
+    /// Issuer that signs the lists; `None` if no member has both its private key in this mount and the usage
+    /// `crl-signing`.
     pub(super) signer: Option<Arc<IssuerSigner>>,
-    /// Issuer for which stored lists are rebuilt: the signer, or else another member.
+    /// Issuer whose name and key identifier are used to rebuild stored lists: the signer, or else another member.
     pub(super) rebuild_issuer: Option<Arc<IssuerSigner>>,
-    /// `true` if a member's key is available, even without the usage.
+    /// `true` if a member's key is available, even without the usage `crl-signing`.
     pub(super) keyed: bool,
-    /// New numbers must exceed this, because earlier ones were used elsewhere.
+    /// New CRL numbers must exceed this, the last number known to be used elsewhere; 0 if there is none.
     pub(super) floor: u64,
 }
 
 impl IssuerGroup {
-    /// Returns a warning if no issuer can sign the lists. A CA without key and entries needs none here.
+    /// Returns a warning if no issuer can sign the lists. A CA without key and entries needs no CRL from this mount, so
+    /// there is no warning.
     pub(super) fn missing_signer_warning(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
         (self.signer.is_none() && (self.keyed || has_entries())).then(|| {
             let issuers = self.issuers.join(", ");
@@ -79,7 +81,8 @@ pub(super) struct GroupLayout {
     default_group: Option<String>,
     /// Groups of each root by its serial number; a root is not on its own list.
     roots: HashMap<Serial, Vec<String>>,
-    /// Revoked issuers with their parent's group, read from issuer records: the certificate may be from elsewhere.
+    /// Revoked issuers, each with the group of its parent, whose list it belongs on. Read from issuer records, because
+    /// their certificates may have been issued elsewhere.
     revoked_issuers: Vec<(String, RevocationRow)>,
 }
 
@@ -130,7 +133,8 @@ impl GroupLayout {
     }
 }
 
-/// Returns the entry of a revoked issuer and the group that lists it: all parents have the same name and key.
+/// Returns the entry of a revoked issuer and the group that lists it, that of its first parent: all parents have the
+/// same name and key.
 fn revoked_issuer(
     view: &MountView,
     issuer: &Issuer,

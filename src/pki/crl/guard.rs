@@ -1,7 +1,7 @@
 //! Final check before a complete CRL is published: the new list must not lose revocations of the old one.
 //!
 //! The guard rejects, counts and logs; it repairs nothing. An operator overrides it by setting `disable` in the CRL
-//! settings and resetting it.
+//! settings and clearing it again.
 
 use super::entries::CrlEntries;
 use crate::error::{Error, Result};
@@ -14,12 +14,13 @@ pub(super) struct CrlSummary<'a> {
     pub(super) entries: &'a CrlEntries,
 }
 
-/// Rejects the next edition if its number does not increase, if it covers fewer revocations, or if it lost the entry of
-/// a valid certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains lost
-/// entries, which are then only logged. `compare` is `true` if the new entries do not extend the old ones.
+/// Rejects the next CRL if its number does not increase, if it covers fewer revocations, or if it lost the entry of a
+/// valid certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains lost entries,
+/// which are then only logged. `compare` is `true` if the new entries were not made by adding to the old ones, so that
+/// each must be compared.
 ///
 /// # Errors
-/// `Internal`, with the figures.
+/// `Internal`, with the numbers that conflict.
 pub(super) fn check_next_crl(
     last: &CrlSummary<'_>,
     next: &CrlSummary<'_>,

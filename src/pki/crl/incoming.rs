@@ -34,7 +34,7 @@ impl CrlEntriesBuilder {
 
 #[derive(Default)]
 pub(super) struct RevocationsByList {
-    /// Sequences that the stored complete CRL and the stored delta CRL cover.
+    /// Highest sequence numbers that the stored complete CRL and the stored delta CRL cover.
     limits: (u64, u64),
     parts: [CrlEntriesBuilder; 3],
     last: u64,

@@ -23,7 +23,7 @@ pub struct PublishedCrl {
     pub number: u64,
     /// Number of the complete CRL that a delta CRL extends.
     pub base: Option<u64>,
-    /// Creation, epoch seconds; for a list rebuilt after a start, its thisUpdate.
+    /// Time of creation, epoch seconds; for a list rebuilt after a start, its thisUpdate.
     pub made_at: i64,
     /// thisUpdate, epoch seconds.
     pub this_update: i64,
@@ -33,7 +33,7 @@ pub struct PublishedCrl {
     pub entries: usize,
     /// Bytes of the DER encoding.
     pub len: usize,
-    /// Unique per list: a hash of its first and last piece; the latter contains the signature.
+    /// Identifies the list: a hash of its first and last piece, of which the last contains the signature.
     pub tag: String,
     pieces: Vec<Bytes>,
 }
@@ -58,7 +58,8 @@ const MAX_CLOCK_ERROR_SECONDS: i64 = 12 * 3600;
 
 /// Returns thisUpdate of a CRL or OCSP response made at `made_at`, epoch seconds: backdated like certificates, for
 /// clients whose clocks are behind, but never before the latest revocation. Revocation times more than
-/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; the list would be useless until then.
+/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; with them, the list would not be valid
+/// until then.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
     let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING_SECONDS);
     let from_cache = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR_SECONDS));

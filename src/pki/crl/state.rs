@@ -11,9 +11,11 @@ use crate::error::{Error, Result};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::telemetry;
 
-/// Remaining lifetime at which a CRL is renewed without `auto_rebuild`, at most a sixth of its lifetime.
+/// Without `auto_rebuild`, a CRL is renewed this long before its nextUpdate, or a sixth of its lifetime before if that
+/// is shorter.
 const RENEW_BEFORE: Duration = Duration::from_secs(12 * 3600);
-/// Minimum remaining lifetime at which a CRL is renewed, if its lifetime allows: a build takes time.
+/// A CRL is renewed at least this long before its nextUpdate, because a build takes time. Below six minutes of
+/// lifetime, a sixth of the lifetime applies instead.
 const MIN_REMAINING_LIFETIME: Duration = Duration::from_secs(60);
 /// Seconds that thisUpdate of a list may be ahead of this node's clock. A larger difference means that a clock was
 /// wrong, and that relying parties would reject the list.
@@ -21,17 +23,17 @@ const MAX_CLOCK_AHEAD_SECONDS: i64 = 120;
 
 #[derive(Default)]
 pub(super) struct CrlGroupState {
-    /// Entries of the next complete CRL up to `covers`.
+    /// Entries of the revocations up to the sequence number `covers`, for the next complete CRL.
     pub(super) entries: CrlEntries,
     /// Entries that are not on the complete CRL.
     pub(super) new_entries: CrlEntries,
-    /// Highest sequence that was read for the group.
+    /// Highest sequence number of a revocation that was read for the group.
     pub(super) last_sequence: u64,
     /// Time of the first revocation that is on no list yet.
     pub(super) waiting_since: Option<Time>,
     pub(super) complete: Option<Arc<PublishedCrl>>,
     pub(super) delta: Option<Arc<PublishedCrl>>,
-    /// Highest sequence on the delta CRL or on the complete CRL that it extends.
+    /// Highest sequence number of a revocation on the delta CRL or on the complete CRL that it extends.
     pub(super) delta_last_sequence: u64,
     /// Entries of the published complete CRL.
     pub(super) complete_entries: CrlEntries,
@@ -40,9 +42,9 @@ pub(super) struct CrlGroupState {
     pub(super) stale: bool,
     /// The entries were read again, not only extended, since the last publication.
     pub(super) rebuilt: bool,
-    /// `rebuilt` because an operator changed issuers.
+    /// `rebuilt` because an operator changed issuers, so that entries may have moved to other lists.
     pub(super) moved: bool,
-    /// Number of the stored complete CRL that could not be rebuilt.
+    /// Number of the stored complete CRL that could not be rebuilt; it is not tried again.
     pub(super) unreproducible_number: u64,
     /// End of the back-off after a failed build, and its error.
     pub(super) backoff: Option<(Instant, Error)>,
@@ -69,7 +71,7 @@ impl CrlGroupState {
         self.moved |= moved;
     }
 
-    /// Returns the sequence up to which entries were read, without the new entries.
+    /// Returns the sequence number up to which `entries` has all revocations; later ones are in `new_entries`.
     pub(super) fn read_up_to(&self) -> u64 {
         // Dropped entries are read again from the beginning and then count as new.
         if self.rebuilt { 0 } else { self.covers }
@@ -81,12 +83,13 @@ impl CrlGroupState {
         self.last_sequence = 0;
     }
 
-    /// Returns `true` if a complete CRL is due. A list with a number up to `floor` does not count, because relying
-    /// parties may have seen a higher number elsewhere.
+    /// Returns `true` if a complete CRL is due. A published list with a number up to `floor` does not count, because
+    /// relying parties may have seen a higher number elsewhere.
     pub(super) fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, floor: u64, now: i64) -> bool {
         let Some(complete) = self.complete.as_ref().filter(|list| list.number > floor) else { return true };
         let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.new_entries.is_empty());
-        // thisUpdate may be ahead if a revocation is: its time came from a clock that was ahead.
+        // thisUpdate is legitimately ahead of this clock if a listed revocation is, because another node's clock was
+        // ahead.
         let ahead = complete.this_update
             > self.complete_entries.latest_revocation().unwrap_or(i64::MIN).max(now + MAX_CLOCK_AHEAD_SECONDS);
         wanted || self.stale || by_revocation || ahead || now >= renewal_time(config, complete)
@@ -149,7 +152,7 @@ impl CrlGroupState {
         self.moved = false;
     }
 
-    /// Records how long the revocations that have now been listed waited for it.
+    /// Records how long the oldest revocation that is now listed waited to be published.
     pub(super) fn record_publish_delay(&mut self, now: Time) {
         if let Some(since) = self.waiting_since.take() {
             metrics::histogram!(telemetry::PKI_CRL_PUBLISH_SECONDS).record((now - since).as_seconds_f64().max(0.0));
@@ -161,7 +164,8 @@ impl CrlGroupState {
 pub(super) fn renewal_time(config: &CrlConfig, list: &PublishedCrl) -> i64 {
     let lifetime = Duration::from_secs((list.next_update - list.made_at).max(0) as u64);
     let before = if config.auto_rebuild { config.auto_rebuild_grace_period() } else { RENEW_BEFORE.min(lifetime / 6) };
-    // A list made under longer settings must not be due permanently under shorter ones.
+    // At most three quarters of the lifetime: a grace period longer than the lifetime must not make every list due at
+    // once.
     let before = before.max(MIN_REMAINING_LIFETIME.min(lifetime / 6)).min(lifetime / 2 + lifetime / 4);
     list.next_update - before.as_secs() as i64
 }

@@ -1,4 +1,4 @@
-//! Figures about the published CRLs of a server, for the metrics. The control actors update them after each build.
+//! Metrics of the published CRLs of a server. The control actors update them after each build.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use super::list::PublishedCrl;
 use crate::documents::MountId;
 
-/// Figures about the complete CRLs of a mount.
+/// Metrics of the complete CRLs of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MountCrlMetrics {
-    /// Entries of the largest one.
+    /// Number of entries of the largest CRL.
     pub entries: usize,
-    /// Bytes of the largest one.
+    /// Size of the largest CRL, bytes.
     pub bytes: usize,
-    /// thisUpdate of the oldest one, epoch seconds.
+    /// Earliest thisUpdate, epoch seconds.
     pub this_update: Option<i64>,
     /// Earliest nextUpdate, epoch seconds.
     pub next_update: Option<i64>,

@@ -1,9 +1,10 @@
 //! Cache of signed OCSP responses, used by [`ocsp`](crate::pki::revocation::ocsp).
 //!
-//! A cached response is sent without reading the row for at most one second, and only if this server recorded no
-//! revocation since the row was read. Later its signature is reused if the row is unchanged, for a fraction of the
-//! response's lifetime. Only single requests without a nonce about known certificates are cached, so that made-up
-//! serials cannot fill the cache. Each shard has two halves; the older half is dropped when the younger one is full.
+//! A cached response is sent without reading the certificate's row again for at most one second, and only if this
+//! server recorded no revocation since the row was read. After that second, the row is read, and the signed response is
+//! reused if the row is unchanged, for a fraction of the response's lifetime. Only single requests without a nonce
+//! about known certificates are cached, so that made-up serials cannot fill the cache. Each shard has two halves; the
+//! older half is dropped when the younger one is full.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +18,9 @@ use crate::documents::MountId;
 use crate::pki::mount::view::MountView;
 use crate::x509::ocsp::OcspCertStatus;
 
-/// Maximum age of a row that is used without reading it again.
+/// Maximum age of a certificate's row that is used without reading it again.
 const MAX_ROW_AGE: Duration = Duration::from_secs(1);
-/// A signature is reused for this fraction (1/12) of the response's lifetime.
+/// A signed response is reused for this fraction (1/12) of its lifetime.
 const REUSE_DIVISOR: u32 = 12;
 const CACHE_SHARDS: usize = 16;
 /// Maximum number of responses in one half of a shard; each takes at most a few kilobytes.
@@ -28,7 +29,7 @@ const MAX_PER_HALF: usize = 1_024;
 /// Times of an OCSP response, epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OcspTimes {
-    /// Creation.
+    /// Time of creation.
     pub made_at: i64,
     /// thisUpdate, backdated for clients whose clocks are behind.
     pub this_update: i64,
@@ -80,7 +81,7 @@ struct OcspCacheEntry {
     read: RowRead,
 }
 
-/// Clock and epoch before a row was read.
+/// Current time and revocation epoch, captured before a row is read.
 #[derive(Clone, Copy)]
 pub(crate) struct RowRead {
     at: Time,
@@ -103,7 +104,7 @@ impl OcspCache {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Captures clock and epoch before a row is read.
+    /// Captures the current time and the revocation epoch. Must be called before the row is read.
     pub(crate) fn reading(&self, now: Time) -> RowRead {
         RowRead { at: now, epoch: self.epoch.load(Ordering::SeqCst) }
     }

@@ -1,4 +1,5 @@
-//! This node's state of a mount's tidy runs: the active run and the next due time ([`tidy`](crate::pki::tidy)).
+//! This node's state of a mount's tidy runs, which remove expired data: the active run and the next due time
+//! ([`tidy`](crate::pki::tidy)).
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Time;
 use crate::pki::mount::settings::tidy::AutoTidyConfig;
 
-/// Signals to a run.
+/// Signals to an active run.
 #[derive(Default)]
 pub(crate) struct TidySignals {
     pub(crate) wake: Notify,
@@ -29,9 +30,9 @@ pub(crate) struct TidyController {
     opened_at: Time,
     /// Position of this node's first run in the range of start-up delays: 0 for the minimum, 255 for the maximum.
     startup_position: u8,
-    /// Start of the current interval, as last read; epoch microseconds.
+    /// Start of the interval that ends when the next automatic run is due, as last read; epoch microseconds.
     interval_start: AtomicI64,
-    /// No check before this; epoch microseconds.
+    /// Time before which no due run is looked for; epoch microseconds.
     suppressed_until: AtomicI64,
     run: Mutex<Option<(Arc<TidySignals>, JoinHandle<()>)>>,
 }

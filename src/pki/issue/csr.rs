@@ -10,7 +10,7 @@ use crate::x509::raw_extension::{self, RawExtension, grants_ocsp_signing};
 use crate::x509::usage::OCSP_SIGNING;
 use crate::x509::weak_key;
 
-/// Reason for rejecting a CA with the purpose OCSPSigning; appended to the field.
+/// Error text for a CA with the purpose OCSPSigning. Callers put the name of the field in front of it.
 pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets its holder sign OCSP \
     responses for the issuer (RFC 6960 4.2.2.2); a CA signs those for its own certificates without it";
 
@@ -44,7 +44,7 @@ fn min_key_bits(kind: KeyKind) -> u32 {
     }
 }
 
-/// Verifies the CSR of an endpoint without its own key rules.
+/// Verifies the key and the signature of a CSR, for endpoints that have no key rules of their own.
 ///
 /// # Errors
 /// `Invalid` naming `csr` and the rule.
@@ -53,7 +53,7 @@ pub(crate) fn verify(csr: &Csr) -> Result<()> {
     csr.verify()
 }
 
-/// Rejects keys below the minimum size and keys with known weaknesses. `what` is the field.
+/// Rejects keys below the minimum size and keys with known weaknesses. `what` names the field in errors.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.

@@ -1,9 +1,9 @@
 //! External policy: a service of the operator decides about certificates, and this server signs them.
 //!
 //! The *policy engine* receives the request with the caller's CSR, or with an empty CSR of a generated key, and returns
-//! a certificate as a template. Private keys are never sent, and roles do not apply, but all checks of signed
-//! certificates do. If the engine fails, nothing is issued. `wire` has the JSON messages, `template` converts
-//! templates, [`policy_engine`](crate::pki::policy_engine) is the client, and
+//! a certificate as a template. Private keys are never sent. Roles do not apply, but the structural checks of every
+//! certificate do. If the engine fails, nothing is issued. `wire` has the JSON messages, `template` converts templates,
+//! [`policy_engine`](crate::pki::policy_engine) is the client, and
 //! [`settings`](crate::pki::mount::settings::external_policy) configures it.
 
 mod template;
@@ -35,16 +35,16 @@ use crate::x509::{name, pem};
 /// The operation to ask the engine about.
 #[derive(Clone, Debug)]
 pub enum PolicyOperation {
-    /// Certificate for a key generated here; RSA if no type is given.
+    /// Certificate for a key that this server generates: an RSA key if the request names no type.
     Issue(RequestedKey),
     /// Certificate for the key of a CSR. The CSR's signature is verified before the engine is called.
     Sign(Csr),
-    /// Like `Sign`, but the certificate may be a CA's.
+    /// Like `Sign`, but the template may be a CA certificate.
     SignIntermediate(Csr),
 }
 
 impl PolicyOperation {
-    /// Value of `issuance_mode`.
+    /// The operation's name in the field `issuance_mode` of the message to the engine.
     fn name(&self) -> &'static str {
         match self {
             Self::Issue(_) => "issue",
@@ -54,7 +54,7 @@ impl PolicyOperation {
     }
 }
 
-/// A request for the engine to decide.
+/// A certificate request on which the engine decides.
 pub struct ExternalPolicyRequest {
     /// The operation.
     pub mode: PolicyOperation,
@@ -64,7 +64,7 @@ pub struct ExternalPolicyRequest {
     pub mount: String,
     /// The caller's body, sent to the engine.
     pub body: PolicyRequestBody,
-    /// Identity of the caller; `None` without an entity.
+    /// Identity of the caller; `None` if the token has no entity.
     pub who: Option<PolicyCallerIdentity>,
 }
 

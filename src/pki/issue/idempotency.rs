@@ -1,10 +1,10 @@
 //! Idempotent requests: a client that repeats a request with the same `Idempotency-Key` gets the same certificate, for
 //! [a day](RecordedResponseRow::LIFETIME_SECONDS) and from every node.
 //!
-//! The answered request is recorded in the same commit as the certificate, under a unique key. Of two concurrent
-//! requests one is stored and the other returns its certificate; nothing is locked. Only hashes of key, caller and
-//! request are stored. Rejected: another request with a used key, responses with a private key, and certificates that
-//! are not stored.
+//! The answered request is recorded in the same commit as the certificate, under a unique key, so no lock is needed: of
+//! two concurrent requests with the same key, one is stored, and the other returns the certificate of the first. Only
+//! hashes of key, caller and request are stored. A used key is rejected for a different request. A key is also rejected
+//! if the response has a private key, or if the certificate is not stored.
 
 use aws_lc_rs::digest::{Context, SHA256};
 
@@ -34,9 +34,9 @@ pub struct IdempotentRequest {
 /// The caller; idempotency keys are separate for each caller.
 #[derive(Clone, Copy, Debug)]
 pub enum IdempotencyCaller<'a> {
-    /// An entity with any of its tokens: a client that lost the response may have lost the token too.
+    /// An entity, whichever of its tokens it uses: a client that lost the response may have lost the token too.
     Entity(&'a str),
-    /// A token without an entity, as named in records.
+    /// A token without an entity, by the name that records use for the token.
     Token(&'a str),
 }
 
@@ -52,8 +52,8 @@ pub struct IdempotentContent<'a> {
 }
 
 impl IdempotentRequest {
-    /// Hashes a request and its idempotency key. The time of a UUID version 7 becomes the prefix of the stored key, so
-    /// that new rows are appended to the index.
+    /// Hashes a request and its idempotency key. If the key is a UUID of version 7, its time becomes the prefix of the
+    /// stored key, so that new rows are appended to the index.
     pub fn new(mount: MountId, caller: IdempotencyCaller<'_>, key: &str, content: IdempotentContent<'_>) -> Self {
         let (kind, id) = match caller {
             IdempotencyCaller::Entity(id) => ("entity", id),
@@ -91,7 +91,7 @@ pub fn require_stored(store: bool, repeatable: Option<&IdempotentRequest>, why: 
     }
 }
 
-/// Returns the result of an earlier request with the same key, if any.
+/// Returns the certificate of an earlier request with the same key, if any.
 ///
 /// # Errors
 /// `Invalid` when the key was used for another request, or the response cannot be repeated; `Unavailable` from storage.

@@ -1,8 +1,8 @@
 //! `sign-intermediate`: certifies the key of a CSR as a CA below an issuer.
 //!
 //! The request sets names and constraints of the CA. With `use_csr_values`, subject, names and extensions come from the
-//! CSR. basicConstraints, authorityKeyIdentifier and CRL URLs never do; name constraints, key identifier and other URLs
-//! do only if request and issuer set none.
+//! CSR, with two exceptions. basicConstraints, authorityKeyIdentifier and CRL URLs never come from the CSR. Name
+//! constraints, key identifier and other URLs come from it only if request and issuer set none.
 
 use std::collections::HashSet;
 
@@ -89,7 +89,7 @@ fn refuse_responder(request: &IntermediateRequest, from_csr: bool) -> Result<()>
     field.map_or(Ok(()), |field| Err(Error::invalid(format!("{field} {CA_WITH_OCSP_SIGNING_REASON}"))))
 }
 
-/// The path length to encode: as requested, else one less than the issuer's, if that is limited.
+/// The path length to encode: the requested one, else one less than the issuer's path length, if that is limited.
 fn path_length(requested: Option<u8>, signer: &IssuerSigner, warnings: &mut Warnings) -> Result<Option<u32>> {
     let max = remaining_path_length(signer)?;
     let length = match (requested.map(u32::from), max) {

@@ -9,7 +9,7 @@ use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::values::renewal;
 use crate::x509::serial::Serial;
 
-/// A signed certificate ready for release: if it is recorded, the record is durable.
+/// A signed certificate that may be returned to the client: if it has a record, the record is already durable.
 pub struct IssuedCertificate {
     /// The certificate, DER.
     pub der: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct IssuedCertificate {
     pub not_after: i64,
     /// Recommended renewal time, epoch seconds.
     pub renew_after: i64,
-    /// Time of issuance, or of the repeated request, epoch seconds.
+    /// Time of issuance, epoch seconds; if `repeated`, the time of the request that repeated it.
     pub issued_at: i64,
     /// The issuer with its chain.
     pub signer: Arc<IssuerSigner>,

@@ -67,7 +67,7 @@ pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest
     Ok(PreparedCertificate { draft, record, subject_key, warnings })
 }
 
-/// Checks names against the role in the CPU queue.
+/// Checks names against the role on the CPU queue, because long lists take long.
 async fn check_long_names(
     collected: CollectedNames,
     role: Arc<CompiledRole>,
@@ -82,7 +82,7 @@ async fn check_long_names(
     }
 }
 
-/// The key to generate: the role's, or with `any` the request's.
+/// The key to generate: the key type of the role, or of the request if the role permits any key.
 fn key_spec(role: &Role, requested: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
     let RoleKeys::Only(spec) = role.keys else {
         let key_type = requested
@@ -121,7 +121,7 @@ fn draft_leaf(
     )?);
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
-    // The structural checks have this rule too; here it applies before key generation.
+    // The structural checks have this rule too; here it rejects the request before a key is generated.
     if subject.is_empty() && sans.is_empty() {
         return Err(Error::invalid(
             "common_name: the certificate has no name; set common_name or a subject alternative name",
@@ -145,7 +145,7 @@ fn draft_leaf(
     Ok((draft, warnings))
 }
 
-/// Maps the parts of a leaf to their fields.
+/// Maps each part of a leaf to the field that error messages name for it.
 fn sources() -> FieldSources {
     FieldSources::all("certificate")
         .with(oid::SUBJECT_ALT_NAME, "alt_names")

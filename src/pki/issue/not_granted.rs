@@ -95,7 +95,7 @@ fn describe_extension(requested: &RawExtension) -> String {
     }
 }
 
-/// Finds an extension among encoded ones.
+/// Finds an extension by its OID in a list of encoded extensions.
 pub(super) fn find_extension<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<ExtensionRef<'a>> {
     let mut extensions = DerReader::new(piece.as_der());
     while !extensions.is_empty() {

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::pki::engine_deps::EngineDeps;
 use crate::pki::mount::view::MountView;
 
-/// A request that a mount's replica handles.
+/// A certificate request to a mount.
 pub enum CertificateRequest {
     /// `issue` and `sign`.
     Leaf(LeafRequest),
@@ -44,8 +44,8 @@ impl CertificateRequest {
     }
 }
 
-/// Issues the certificate of a request. This is the only entry for all of them. The arguments are references, so that
-/// the future stays small.
+/// Issues the certificate of a request; all kinds of requests enter here. The arguments are references, so that the
+/// future stays small.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; `Busy` without capacity; `Unavailable` when the record cannot be stored, in which

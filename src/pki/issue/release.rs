@@ -32,7 +32,7 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
-/// Maximum attempts on serial collisions; a single one is practically impossible.
+/// Maximum number of serial numbers tried for a certificate; even one collision is practically impossible.
 const MAX_SERIAL_ATTEMPTS: usize = 3;
 
 /// A certificate that lacks only its key and serial number.
@@ -49,7 +49,7 @@ pub(crate) struct CertificateDraft {
     pub(crate) key_id: SubjectKeyIdSource,
     /// Extensions after subjectKeyIdentifier.
     pub(crate) tail: Extensions,
-    /// Fields that the parts come from.
+    /// For each part, the field that error messages name for it.
     pub(crate) sources: FieldSources,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum SubjectKeyIdSource {
     Derived,
     /// This value.
     Given(Vec<u8>),
-    /// Already among the other extensions.
+    /// Nothing to add: the extension is already in `head` or `tail`.
     Copied,
 }
 
@@ -94,7 +94,7 @@ impl<'r> SubjectKey<'r> {
     }
 }
 
-/// Storage of a certificate and its related rows.
+/// How a certificate is stored, and the rows stored with it.
 pub(crate) struct IssuanceRecord<'a> {
     /// Name of the role, if any.
     pub(crate) role: Option<&'a str>,
@@ -105,8 +105,8 @@ pub(crate) struct IssuanceRecord<'a> {
 }
 
 impl<'a> IssuanceRecord<'a> {
-    /// Determines how the certificate is stored: under a role, given with its name, or without a role. Then checks that
-    /// store and signer accept another job, before keys and signatures are computed.
+    /// Determines how the certificate is stored. `role` has the name and the rules of the role, if one is used. Then
+    /// checks that store and signer accept another job, before keys and signatures are computed.
     ///
     /// # Errors
     /// Those of [`IssueSideEffects::of`]; `Invalid` for an idempotent request under a role with `no_store`; `Busy` when
@@ -136,7 +136,8 @@ impl<'a> IssuanceRecord<'a> {
 }
 
 impl CertificateDraft {
-    /// Runs the checks before the signature with a placeholder key, before the real key is generated.
+    /// Runs all checks that precede the signature, with the placeholder key `stand_in`, so that a bad request fails
+    /// before a key is generated.
     ///
     /// # Errors
     /// `Invalid` from the checks.

@@ -18,25 +18,25 @@ use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
 use crate::x509::extension::NameConstraints;
 
-/// The caller, as far as rules and records need it.
+/// The data about the caller that rules and records need.
 #[derive(Clone, Debug, Default)]
 pub struct IssueRequester {
-    /// Name in records; never a token or accessor in clear.
+    /// Name of the caller in stored records; never a token or accessor in clear text.
     pub recorded_as: String,
     /// Display name of the token; roles may allow it as a name.
     pub display_name: String,
-    /// Identity for the templates of roles.
+    /// Identity of the caller, which fills in the templates of roles.
     pub identity: Option<TemplateIdentity>,
     /// Hash of the token that leases are bound to, if any.
     pub token: Option<[u8; 32]>,
-    /// `true` if the token expires with this request.
+    /// `true` if this request is the last use of the token, which ends with it.
     pub last_use: bool,
     /// Reports when the caller disconnects.
     pub watch: CallerWatch,
 }
 
 impl IssueRequester {
-    /// Identity for the templates of roles.
+    /// The values with which templates of roles are filled in, if the caller has an identity.
     pub(crate) fn identity(&self) -> Option<&dyn TemplateValues> {
         self.identity.as_ref().map(|identity| &*identity.0)
     }
@@ -61,7 +61,7 @@ pub struct IssueContext {
     pub issuer_ref: Option<String>,
     /// The caller.
     pub requester: IssueRequester,
-    /// The mount's lifetimes.
+    /// Default and maximum lifetime of the mount's certificates.
     pub limits: MountLifetimes,
     /// Idempotency data, if the client sent an idempotency key.
     pub repeatable: Option<Box<IdempotentRequest>>,
@@ -88,7 +88,7 @@ pub struct LeafRequest {
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)]
 pub enum RequestedSubjectKey {
-    /// To be generated; the role permits a choice only if it permits any key.
+    /// A key to be generated; the request chooses its type and size only if the role permits any key.
     Generated(RequestedKey),
     /// The key of a CSR, whose signature is not yet verified.
     Csr(Csr),
@@ -111,9 +111,10 @@ pub struct VerbatimRequest {
     pub user_ids: Vec<String>,
     /// Requested validity.
     pub validity: RequestedValidity,
-    /// Applies the issuer's setting for certificates that would outlive it; otherwise they are truncated.
+    /// `true` applies the issuer's `leaf_not_after_behavior` to a certificate that would outlive the issuer; `false`
+    /// truncates its validity.
     pub enforce_leaf_not_after_behavior: bool,
-    /// Requested usages, unless the CSR has them.
+    /// Requested usages; a usage extension in the CSR takes precedence.
     pub usages: RequestedUsages,
     /// Adds basicConstraints with cA FALSE; `None` uses the role's setting.
     pub basic_constraints_valid_for_non_ca: Option<bool>,
@@ -134,9 +135,10 @@ pub struct IntermediateRequest {
     pub validity: RequestedValidity,
     /// Backdating; zero selects the default.
     pub not_before_duration: Duration,
-    /// Applies the issuer's setting for certificates that would outlive it; otherwise they are truncated.
+    /// `true` applies the issuer's `leaf_not_after_behavior` to a certificate that would outlive the issuer; `false`
+    /// truncates its validity.
     pub enforce_leaf_not_after_behavior: bool,
-    /// Maximum number of CAs below it; `None` allows as many as the issuer does.
+    /// Maximum number of CAs below this CA; `None` allows as many as the issuer does.
     pub max_path_length: Option<u8>,
     /// Usages in addition to those of every CA.
     pub usages: RequestedUsages,
@@ -162,7 +164,7 @@ pub enum RequestedCaNames {
     FromCsr {
         /// otherNames to add to the CSR's: `<oid>;UTF8:<value>`.
         other_sans: Vec<String>,
-        /// Fields about names that are ignored with a warning.
+        /// Fields of the request about names, which are ignored with a warning.
         ignored: Vec<&'static str>,
     },
 }
@@ -174,6 +176,6 @@ pub struct SelfIssuedRequest {
     pub certificate: Certificate,
     /// Requires that the certificate's key has the type of the issuer's key.
     pub require_matching_key_types: bool,
-    /// Warnings about content that other verifiers reject; the content is kept.
+    /// Warnings about content of the certificate that some verifiers reject; the content is kept.
     pub warnings: Warnings,
 }

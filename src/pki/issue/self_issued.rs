@@ -1,8 +1,8 @@
-//! `sign-self-issued`: signs the self-issued certificate of another CA unchanged, so that both roots lead to the same
-//! keys.
+//! `sign-self-issued`: signs the self-issued certificate of another CA, so that certificates of that CA also verify for
+//! clients that trust only this issuer.
 //!
 //! Only the issuer name, authorityKeyIdentifier and, if configured, the distribution points change. The certificate is
-//! not recorded, because its serial number was chosen by its creator.
+//! not recorded, because the other CA chose its serial number.
 
 use std::time::Instant;
 
@@ -74,8 +74,8 @@ pub(super) async fn sign(
     Ok(IssuedCertificate { warnings, ..issued })
 }
 
-/// Warns about a certificate with the issuer's own name, such as a new key of the CA signed by its old key: the result
-/// has the same issuer and serial number as the certificate in the request (RFC 5280 4.1.2.2).
+/// Warns if the certificate has the issuer's own name, such as a new key of the CA signed by its old key: the result
+/// then has the same issuer and serial number as the certificate in the request (RFC 5280 4.1.2.2).
 fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
     let serial = certificate.serial();
     certificate.issuer().matches(issuer.certificate.subject()).then(|| {
@@ -126,7 +126,8 @@ async fn refuse_used_serial(
     Ok(())
 }
 
-/// Replaces extensions with the issuer's `own`, or appends these. Empty ones are ignored.
+/// The certificate's extensions, in which each non-empty extension of `own` replaces the extension with the same OID,
+/// or is appended.
 pub(crate) fn replace_extensions(certificate: &Certificate, own: &[(&[u8], &Extensions)]) -> Extensions {
     let of = |oid: &[u8]| own.iter().find(|(own, one)| *own == oid && !one.is_empty()).map(|(_, one)| *one);
     let kept = certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or(&e.raw));

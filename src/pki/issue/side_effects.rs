@@ -63,7 +63,7 @@ impl IssueSideEffects {
         Ok(Self { lease: lease.transpose()?, metadata })
     }
 
-    /// Only a lease, for a request at `path`.
+    /// Requests only a lease, for a request at `path`.
     ///
     /// # Errors
     /// `Invalid` on the last use of a token, and for a batch token without a parent.

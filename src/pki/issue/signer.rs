@@ -27,8 +27,8 @@ pub(crate) fn find_signer(view: &MountView, reference: &str) -> Result<Arc<Issue
     })
 }
 
-/// Checks that the signer of the selected issuer accepts another job. This comes before other work, so that a flood of
-/// requests for a slow device is cheap for other mounts.
+/// Checks that the signer of the selected issuer accepts another job. This comes before other work, so that many
+/// requests for a slow device cost the server little.
 ///
 /// # Errors
 /// `Busy` when it does not; those of [`Signers::signer`].
@@ -40,9 +40,8 @@ pub(crate) fn require_signer_capacity(view: &MountView, reference: &str, signers
     }
 }
 
-/// Returns the issuer's key and the time to date certificates with, if the issuer may sign certificates now. It may if
-/// its key is in the mount, its usage allows it, its certificate is neither revoked nor expired, and at least one chain
-/// verifies.
+/// Returns the issuer's key and the current time, if the issuer may sign certificates now: its key is in the mount, its
+/// usage allows it, its certificate is neither revoked nor expired, and at least one chain verifies.
 ///
 /// # Errors
 /// `Invalid` naming the reason; those of [`Clock::synchronized_now`].

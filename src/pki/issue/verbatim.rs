@@ -152,14 +152,15 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     csr.subject.appended(&ids.collect())
 }
 
-/// Maps the parts of the certificate to fields: the CSR, except for usages that it lacks.
+/// Maps each part of the certificate to the field that error messages name for it: `csr`, except for usages that the
+/// CSR lacks.
 pub(super) fn sources(csr: &Csr) -> FieldSources {
     let usages = [(oid::KEY_USAGE, "key_usage"), (oid::EXT_KEY_USAGE, "ext_key_usage")];
     let lacking = usages.into_iter().filter(|(oid, _)| csr.extension(oid).is_none());
     lacking.fold(FieldSources::all("csr"), |sources, (oid, field)| sources.with(oid, field))
 }
 
-/// keyUsage, extKeyUsage and basicConstraints of the request, each unless the CSR has it.
+/// keyUsage, extKeyUsage and basicConstraints of the request. An extension that the CSR has is left out.
 fn leading_extensions(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
     let usage = request.usages.key_usage.unwrap_or(DEFAULT_KEY_USAGE);
     if usage.contains(KeyUsage::CERT_SIGN) {

@@ -24,12 +24,14 @@ pub type Issuers = BTreeMap<String, Arc<Issuer>>;
 /// The ids of the parents of each issuer: self-signed parents first, each group sorted by id.
 pub type Parents = BTreeMap<String, Vec<String>>;
 
-/// Computes the parents of all issuers. Results missing in the records are taken from `earlier`, or else checked.
+/// Computes the parents of all issuers. Signature results that the records lack are taken from `earlier`, or else
+/// computed.
 pub fn compute_parents(issuers: &Issuers, earlier: &Parents) -> Parents {
     issuers.iter().map(|(id, issuer)| (id.clone(), find_parents(issuer, issuers.values(), earlier))).collect()
 }
 
-/// `true` if `parent` certifies `child`, by either record, else by `earlier`, else by a signature check.
+/// `true` if `parent` certifies `child`: according to the record of either issuer, else to `earlier`, else to a
+/// signature check.
 fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool {
     let above = &parent.record;
     let below = &child.record;

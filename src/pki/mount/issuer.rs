@@ -140,7 +140,8 @@ pub struct IssuerRecord {
     /// Reason for the revocation.
     #[serde(default, skip_serializing_if = "RevocationReason::is_empty")]
     pub revoked_for: RevocationReason,
-    /// Last CRL number that the authority used elsewhere; CRLs of this mount get higher numbers. 0 if none is known.
+    /// Last CRL number that this CA used before it came to this mount; CRLs of this mount get higher numbers. 0 if none
+    /// is known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crl_number: u64,
     /// Time of the last change, epoch seconds (`Last-Modified`).
@@ -148,8 +149,8 @@ pub struct IssuerRecord {
     /// Known results of signature checks. The view fills them in; callers may leave them empty.
     #[serde(default, skip_serializing_if = "IssuerSignatures::are_unknown")]
     pub signatures: IssuerSignatures,
-    /// Id of the authority with which it shares CRLs, if that differs from the id of its own bytes: an earlier issuer
-    /// of the mount has the same key and a matching subject. The view sets it.
+    /// The authority id that an earlier issuer with the same key and a matching subject has; `None` if it equals the id
+    /// computed from this certificate. Issuers of one authority share CRLs. The view sets this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
 }
@@ -172,7 +173,7 @@ pub struct Issuer {
     pub subject: Arc<CanonicalName>,
     /// Canonical name of its issuer.
     pub issuer: Arc<CanonicalName>,
-    /// Hashes by which OCSP requests identify it.
+    /// Hashes of name and key by which OCSP requests identify the issuer.
     pub hashes: Arc<IssuerHashes>,
     /// Name constraints of the certificate, or why they cannot be parsed.
     pub constraints: Result<Option<Arc<Constraints>>, String>,
@@ -198,7 +199,7 @@ impl Issuer {
         Ok(Self { record, version, certificate, self_signed, subject, issuer, hashes, constraints })
     }
 
-    /// Replaces the record; keeps the certificate and the authority.
+    /// Returns the issuer with another record and version; certificate and authority stay.
     pub fn with_record(&self, record: IssuerRecord, version: u64) -> Self {
         Self {
             record: IssuerRecord { authority: self.record.authority.clone(), ..record },
@@ -217,12 +218,12 @@ impl Issuer {
         self.subject == self.issuer
     }
 
-    /// Id of its authority: issuers of one authority share CRLs and the OCSP responder.
+    /// Id of the issuer's authority. Issuers of one authority share their key, CRLs and OCSP responder.
     pub(crate) fn authority_id(&self) -> String {
         self.record.authority.clone().unwrap_or_else(|| authority_id(&self.certificate))
     }
 
-    /// Joins the authority of the first of `others` with the same key and a matching subject.
+    /// Takes the authority id of the first issuer in `others` that has the same key and a matching subject.
     pub(crate) fn joined_to_authority<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
         self.record.authority = None;
         let own = self.authority_id();
@@ -231,12 +232,12 @@ impl Issuer {
         self
     }
 
-    /// `true` if both have the same key, and subjects that match by RFC 5280 7.1.
+    /// `true` if both issuers have the same key, and subjects that match by RFC 5280 7.1.
     pub(crate) fn is_same_authority(&self, other: &Self) -> bool {
         self.subject == other.subject && self.certificate.key() == other.certificate.key()
     }
 
-    /// [`may_sign_crls`] for its certificate.
+    /// `true` if the certificate's key may sign CRLs; see [`may_sign_crls`].
     pub fn may_sign_crls(&self) -> bool {
         may_sign_crls(&self.certificate)
     }
@@ -291,7 +292,7 @@ pub struct StoredManagedKeyRef {
     pub name: String,
     /// SubjectPublicKeyInfo in base64, so that a mount loads without calling the key's backend.
     pub public: String,
-    /// Identifies the key at its backend; empty when the managed key's configuration does.
+    /// Identifies the key at its backend; empty if the configuration of the managed key identifies it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub locator: String,
 }

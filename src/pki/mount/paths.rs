@@ -25,7 +25,7 @@ const MAX_SHOWN_NAME_CHARS: usize = 200;
 pub struct CertificationPath {
     /// The issuer, followed by each issuer that certifies the previous.
     issuers: Vec<Arc<Issuer>>,
-    /// The chain sent to clients: `issuers`, or the operator's list.
+    /// The chain sent to clients: `issuers`, or the chain that the operator set.
     pub served: Vec<Arc<Issuer>>,
     /// Period in which all certificates above the issuer are valid, epoch seconds.
     span: RangeInclusive<i64>,
@@ -110,8 +110,8 @@ impl CertificationPaths {
         self.0.iter().filter(|path| path.rejection.is_none())
     }
 
-    /// Maximum number of CAs below the issuer, valid on every path that is not rejected: a verifier may build any of
-    /// them. Incomplete paths count only if there is no complete one (RFC 5280 4.2.1.9).
+    /// Maximum number of CAs below the issuer. It holds on every path that is not rejected, because a verifier may
+    /// build any of them. Incomplete paths (root unknown) count only if no path is complete (RFC 5280 4.2.1.9).
     pub(super) fn path_length(&self) -> Option<u32> {
         let has_root = self.accepted().any(CertificationPath::is_complete);
         let counted = self.accepted().filter(|path| path.is_complete() || !has_root);

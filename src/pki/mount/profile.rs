@@ -22,8 +22,8 @@ pub struct RoleEntry {
     pub version: u64,
     /// The role's RDNs in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
     pub subject: Rdns,
-    /// keyUsage, extKeyUsage and basicConstraints, in that order and where the role sets them, for RSA, EC and Ed25519
-    /// keys.
+    /// For RSA, EC and Ed25519 keys: keyUsage, extKeyUsage and basicConstraints in that order, each only if the role
+    /// sets it.
     leading: [Extensions; 3],
     /// certificatePolicies; empty when the role has none.
     pub policies: Extensions,
@@ -114,7 +114,7 @@ pub struct UrlExtensions {
 }
 
 impl UrlExtensions {
-    /// Encodes URLs whose placeholders are replaced.
+    /// Encodes URLs. Their placeholders must already be replaced.
     pub fn new(urls: &Urls) -> Self {
         Self {
             authority_info: extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates),
@@ -125,7 +125,7 @@ impl UrlExtensions {
 }
 
 impl EncodedIssuerParts {
-    /// Encodes an issuer. The placeholders in `urls` must be replaced.
+    /// Encodes an issuer. The placeholders in `urls` must already be replaced.
     pub fn new(issuer: &Issuer, constraints: Vec<ChainConstraints>, urls: &Urls) -> Self {
         let key_id = issuer_key_id(issuer);
         Self {
@@ -136,7 +136,8 @@ impl EncodedIssuerParts {
         }
     }
 
-    /// The extensions after subjectKeyIdentifier: the issuer's, with `own` before its CRL URLs and `last` at the end.
+    /// The extensions after subjectKeyIdentifier: those of the issuer, with the certificate's `own` before the CRL URLs
+    /// and `last` at the end.
     pub(crate) fn tail(&self, own: [&Extensions; 2], last: &Extensions) -> Extensions {
         let UrlExtensions { authority_info, distribution_points, freshest_crl } = &self.locations;
         let [first, second] = own;

@@ -1,4 +1,4 @@
-//! OCSP responders of a mount, computed once per change of issuers, so that a request only looks up.
+//! OCSP responders of a mount, computed once per change of issuers, so that a request needs only a lookup.
 //!
 //! Issuers with the same subject (RFC 5280 7.1) and key form one [`Responder`]. Any of them with a key in the mount and
 //! the usage `ocsp-signing` signs for all. A CertID hashes the issuer's name as encoded in the client's certificate, so
@@ -17,10 +17,10 @@ use crate::x509::ocsp::{CertId, IdHash, IssuerHashes};
 use crate::x509::pieces::Name;
 use crate::x509::serial::Serial;
 
-/// Issuers of one subject and key.
+/// The OCSP responder of all issuers with the same subject and key.
 pub struct Responder {
     issuers: HashSet<String>,
-    /// Their authority ids in stored documents.
+    /// Authority ids of the issuers, by which revocations of deleted issuers are assigned.
     authorities: HashSet<String>,
     /// Any of the issuers: all have the same key and matching names.
     representative: Arc<Issuer>,
@@ -41,7 +41,7 @@ pub(crate) struct ResponderKey {
 }
 
 impl ResponderKey {
-    /// `None` if the issuer has no key here, lacks the usage, or has no algorithm to sign with.
+    /// Key and algorithm of an issuer; `None` if it has no key here, lacks the usage, or has no algorithm to sign with.
     fn of(signer: &IssuerSigner) -> Option<Self> {
         let key = signer.key.as_ref().filter(|_| signer.issuer.record.usage.ocsp)?;
         Some(Self { key: key.signing.clone(), algorithm: revocation_algorithm(signer).ok()? })
@@ -61,12 +61,12 @@ impl Responder {
         }
     }
 
-    /// Hashes of its issuers, one per encoding of their name.
+    /// Hashes of the issuers, one per encoding of their name.
     pub(crate) fn hashes(&self) -> &[Arc<IssuerHashes>] {
         &self.hashes
     }
 
-    /// The subject in the encoding that the client knows, taken from the first CertID that matches; else any encoding.
+    /// The subject, encoded as in the client's certificate if a requested CertID matches; else in any encoding.
     pub(crate) fn name<'i>(&self, mut requested: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
         let known = requested.find_map(|id| self.encoding(id));
         known.map_or_else(|| self.representative.certificate.subject(), |at| &self.names[at])
@@ -98,7 +98,7 @@ impl Responder {
         self.certified.get(serial).copied()
     }
 
-    /// `true` if its key signed the certificate under its name.
+    /// `true` if the certificate names this responder as its issuer, and the responder's key signed it.
     pub(crate) fn signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
         let own = &self.representative.certificate;
         certificate.issuer().matches(own.subject()) && certificate.was_signed_by(own.key())
@@ -167,7 +167,7 @@ impl Responders {
         Some(&self.all[*self.by_hashes.get(&id.issuer())?])
     }
 
-    /// The responder of an issuer that may itself sign OCSP responses.
+    /// The responder of an issuer; `None` if this issuer may not sign OCSP responses.
     pub(crate) fn of(&self, signer: &IssuerSigner) -> Option<&Responder> {
         ResponderKey::of(signer)?;
         Some(&self.all[*self.by_hashes.get(signer.issuer.hashes.of(IdHash::Sha1))?])

@@ -188,8 +188,8 @@ impl Role {
         Self::LISTS.iter().filter(|list| list.limit == SUBJECT_LIST_LIMITS)
     }
 
-    /// Hash size for signatures in bits; 0 leaves it to the issuer's key. Roles for RSA keys store 256 when none was
-    /// set, so 256 counts as not set there.
+    /// Hash size for signatures in bits; 0 means the default of the issuer's key. Roles for RSA keys store 256 if none
+    /// was set, so 256 counts as not set for them.
     pub(crate) fn requested_signature_bits(&self) -> u32 {
         match self.signature_bits {
             SignatureBits::SHA_256 if self.keys.are_rsa() => 0,

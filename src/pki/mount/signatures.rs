@@ -1,9 +1,9 @@
 //! Stored results of signature checks between the issuers of a mount.
 //!
 //! Each signature is checked once. The result is stored in the issuer's record, so that neither a restart nor a change
-//! by another node repeats the check. A result stays valid while [`SIGNATURE_CHECKS_VERSION`] is the same, because the
-//! certificate of an id never changes and ids are never reused. Missing results, or results with another value, are
-//! computed again.
+//! by another node repeats the check. The certificate of an id never changes and ids are never reused, so a result
+//! stays valid as long as [`SIGNATURE_CHECKS_VERSION`] stays the same. Results that are missing or from another version
+//! are computed again.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,10 @@ use crate::x509::certificate::Certificate;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "StoredSignatures", into = "StoredSignatures")]
 pub struct IssuerSignatures {
-    /// `true` if that issuer's key signed this certificate. The issuer's own id says whether it is self-signed.
+    /// By id of the other issuer: `true` if that issuer's key signed this issuer's certificate. The entry with the
+    /// issuer's own id is `true` for a self-signed certificate.
     pub by: BTreeMap<String, bool>,
-    /// `true` if this issuer's key signed that issuer's certificate.
+    /// By id of the other issuer: `true` if this issuer's key signed that issuer's certificate.
     pub of: BTreeMap<String, bool>,
 }
 

@@ -20,18 +20,18 @@ pub struct IssuerSigner {
     pub paths: CertificationPaths,
     /// Maximum number of CAs below it, by its own path length and those above it; `None` is unlimited.
     pub path_length: Option<u32>,
-    /// Pre-encoded extensions; the error is why nothing can be issued (URLs that cannot be expanded).
+    /// Pre-encoded extensions, or the reason why this issuer cannot issue anything (URLs that cannot be expanded).
     pub pieces: Result<EncodedIssuerParts, String>,
 }
 
 impl IssuerSigner {
-    /// The chain to serve at a time (epoch seconds), itself first.
+    /// The chain to serve at a time (epoch seconds); the issuer comes first.
     pub fn chain(&self, now: i64) -> &[Arc<Issuer>] {
         self.paths.at(now).map_or(&[], |path| &path.served)
     }
 
-    /// Returns a warning if every path requires a certificate policy and none of `policies` (OIDs in DER contents)
-    /// meets any.
+    /// Returns a warning if every path requires certificate policies, and `policies` (OIDs in DER contents) meet the
+    /// requirement of none.
     pub(crate) fn policy_warning(&self, policies: impl FnOnce() -> BTreeSet<Vec<u8>>) -> Option<String> {
         let mut demands = self.paths.accepted().map(|path| path.policy.as_ref());
         let first = demands.next()??;
@@ -61,8 +61,9 @@ pub(crate) fn revocation_algorithm(signer: &IssuerSigner) -> Result<SignatureAlg
     }
 }
 
-/// Selects the algorithm that a key signs with, by hash size and scheme. A managed key with fewer algorithms decides
-/// what the request leaves open: the hash if `bits` is 0, and the scheme unless `pss`. Does not call the key's backend.
+/// Selects the algorithm that a key signs with, by hash size and scheme. If a managed key supports only some
+/// algorithms, these determine what the request leaves open: the hash if `bits` is 0, and the scheme unless `pss`. Does
+/// not call the key's backend.
 ///
 /// # Errors
 /// `Invalid` for a hash size other than 256, 384 or 512 bits, for a P-224 key, and when the key supports no matching

@@ -7,7 +7,7 @@ use super::cluster::{CLUSTER_PLACEHOLDERS, Cluster, is_absolute_url, is_location
 use crate::error::{Error, Result};
 use crate::fields::{ListFieldSlot, ListLimit, Resource as _, resource};
 
-/// Limits of each list: every certificate contains the URLs.
+/// Limits of each list. They are tight, because every certificate contains the URLs.
 const URL_LIST_LIMITS: ListLimit = ListLimit::new(16, 1024);
 
 resource! {
@@ -15,16 +15,16 @@ resource! {
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Urls {
-        /// caIssuers of authorityInfoAccess.
+        /// URLs of caIssuers in authorityInfoAccess.
         list(URL_LIST_LIMITS) issuing_certificates;
-        /// cRLDistributionPoints, one per URL.
+        /// URLs of cRLDistributionPoints, each a point of its own.
         list(URL_LIST_LIMITS) crl_distribution_points;
-        /// freshestCRL, one per URL.
+        /// URLs of freshestCRL, each a point of its own.
         list(URL_LIST_LIMITS) delta_crl_distribution_points;
-        /// OCSP of authorityInfoAccess.
+        /// URLs of OCSP in authorityInfoAccess.
         list(URL_LIST_LIMITS) ocsp_servers;
-        /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs. The field has another name
-        /// for the mount than for an issuer.
+        /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs. The API names this field
+        /// differently for a mount and for an issuer.
         stored templating: bool = false;
     }
 }

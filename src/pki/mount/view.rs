@@ -1,8 +1,8 @@
 //! The published state of a mount: roles, issuers, keys, settings, and values derived from them.
 //!
-//! A [`MountView`] is immutable once published. Only the mount's control actor publishes views; a request loads one and
-//! sees a consistent state throughout. A change clones the view (its parts are shared), modifies the clone and returns
-//! it together with the documents to store.
+//! A [`MountView`] is immutable once published. Only the mount's control actor, the task that makes all changes,
+//! publishes views; a request loads one and sees a consistent state throughout. A change clones the view (its parts are
+//! shared), modifies the clone and returns it together with the documents to store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,9 +83,9 @@ pub struct MountView {
     roles: BTreeMap<String, Arc<RoleEntry>>,
     issuers: Issuers,
     keys: BTreeMap<String, Arc<MountKey>>,
-    /// Default issuer.
+    /// `config/issuers`: the default issuer and deleted issuers.
     pub issuers_config: StoredSetting<IssuersConfig>,
-    /// Default key.
+    /// `config/keys`: the default key.
     pub keys_config: StoredSetting<KeysConfig>,
     /// The mount's authority information URLs.
     pub urls: StoredSetting<Urls>,
@@ -93,9 +93,9 @@ pub struct MountView {
     pub cluster: StoredSetting<Cluster>,
     /// CRL and OCSP settings.
     pub crl_config: StoredSetting<CrlConfig>,
-    /// Settings of the external policy engine, which replaces roles.
+    /// Settings of the external policy engine, which decides on requests instead of roles.
     pub external_policy: StoredSetting<external_policy::ExternalPolicyConfig>,
-    /// Client of the policy engine, when enabled; the error is what requests that need it receive.
+    /// Client of the policy engine, if it is enabled, or the error for requests that need the engine.
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
     /// Schedule and tasks of automatic tidy.
     pub auto_tidy: StoredSetting<AutoTidyConfig>,
@@ -115,8 +115,8 @@ impl MountView {
         Self::empty(mount).reloaded(documents)
     }
 
-    /// Like [`MountView::load`], but keeps results of signature checks, and the policy engine's client with its health
-    /// state if the engine's settings are the same.
+    /// Like [`MountView::load`], but keeps two things from this view: results of signature checks, and, if the settings
+    /// of the policy engine are the same, its client with the health state.
     ///
     /// # Errors
     /// As [`MountView::load`].
@@ -190,8 +190,8 @@ impl MountView {
         Ok(())
     }
 
-    /// Begins a batch of changes: signers and chains stay as they are until [`MountView::settle`]. Recomputing them
-    /// after every change would take quadratic time.
+    /// Begins a batch of changes. Signers and chains are not recomputed until [`MountView::settle`], because
+    /// recomputing them after every change would take quadratic time.
     pub(crate) fn begin_batch(&mut self) {
         self.is_batch_open = true;
     }
@@ -273,8 +273,8 @@ impl MountView {
         self.signers.values()
     }
 
-    /// Time of the last change of any chain of an issuer, epoch seconds. Chains span several issuers, so this covers
-    /// all of them.
+    /// Time of the last change of any issuer, epoch seconds. A chain contains several issuers, so this covers changes
+    /// of all chains.
     pub fn issuers_changed_at(&self) -> i64 {
         let records = self.issuers.values().map(|issuer| issuer.record.modified_at);
         records.max().unwrap_or(0).max(self.issuers_config.value.changed_at)
@@ -470,7 +470,7 @@ impl MountView {
 
     // --- Settings ---
 
-    /// Stores a settings document.
+    /// Replaces a settings document in this view, and returns the document to store.
     fn set_config<T: Serialize>(
         &mut self,
         name: &str,

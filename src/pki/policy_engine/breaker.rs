@@ -46,7 +46,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Admits a call, or returns `None`.
+    /// Admits a call, or returns `None` if the breaker rejects it.
     pub(super) fn enter(&self, now: Time) -> Option<BreakerTicket<'_>> {
         let mut state = self.state();
         let probe = match *state {
@@ -96,7 +96,7 @@ impl Drop for CircuitBreaker {
     }
 }
 
-/// A clock that was set back must not keep the breaker open.
+/// `true` if the breaker may let a probe through. A clock that was set back must not keep it open.
 fn is_open_period_over(since: Time, now: Time) -> bool {
     now < since || now - since >= OPEN_DURATION
 }

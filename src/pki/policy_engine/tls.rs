@@ -19,10 +19,10 @@ use crate::tls::{self, PresentedCertificate, ServerTrust, parse_blocks, parse_ce
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
-/// Member with the client's certificate chain and private key, which is secret.
+/// Name of the field with the client's certificate chain and private key, which is secret.
 pub(crate) const CLIENT_BUNDLE_FIELD: &str = "service_client_cert_bundle";
 
-/// Parsed contents of the PEM members.
+/// Certificates and keys parsed from the PEM fields of the settings.
 pub(crate) struct EngineTlsMaterial {
     provider: Arc<CryptoProvider>,
     roots: RootCertStore,
@@ -31,10 +31,10 @@ pub(crate) struct EngineTlsMaterial {
 }
 
 impl EngineTlsMaterial {
-    /// Parses the members: trusted CAs, pinned server certificates, and the client certificate with its key.
+    /// Parses the fields: trusted CAs, pinned server certificates, and the client certificate with its key.
     ///
     /// # Errors
-    /// `Invalid` naming the member and the rule, never quoting the text.
+    /// `Invalid` naming the field and the rule, never quoting the text.
     pub(crate) fn read(trusted_ca: &str, trusted_leaves: &str, client_bundle: &Secret) -> Result<Self> {
         Ok(Self {
             roots: parse_roots(trusted_ca)?,
@@ -156,7 +156,7 @@ impl ServerTrust for EngineTlsTrust {
         }
         match &self.chain {
             Some(chain) => chain.verify_server_cert(leaf, intermediates, name, ocsp, now).map(drop),
-            // `EngineTlsTrust::new` ensures that certificates are pinned in this case.
+            // Without CAs, certificates are pinned (`EngineTlsTrust::new` requires it) and were compared above.
             None => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! CRLs that a caller composes: from arbitrary entries, or from CRLs of the same key. They are signed and returned, but
-//! not stored, and do not affect the CRLs of the mount.
+//! CRLs that a caller composes, from arbitrary entries or from other CRLs that the same key signed. They are signed and
+//! returned, but not stored, and do not affect the CRLs of the mount.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::x509::serial::Serial;
 use crate::x509::writer::{ENUMERATED, SEQUENCE, context};
 
 const DEFAULT_CRL_LIFETIME: Duration = Duration::from_secs(72 * 3600);
-/// Extensions that only the server writes.
+/// Extensions that a caller may not set, because the server writes them.
 const RESERVED_EXTENSIONS: [(&[u8], &str); 3] = [
     (oid::AUTHORITY_KEY_ID, "authorityKeyIdentifier"),
     (oid::CRL_NUMBER, "cRLNumber"),
@@ -70,7 +70,7 @@ impl CallerSuppliedCrlSigner {
         Ok(Self { signer, signers: Arc::clone(&tools.signers), now: tools.clock.now().unix_timestamp() })
     }
 
-    /// Signs a CRL off the worker; returns its DER.
+    /// Signs a CRL in the CPU queue, because it may be long; returns its DER.
     ///
     /// # Errors
     /// `Invalid` for an extension that only the server writes, or when the CRL breaks a rule.
@@ -130,7 +130,7 @@ impl CallerSuppliedCrlTerms {
     }
 }
 
-/// Extensions of an entry or CRL in order, each with the contents of its OID.
+/// Extensions of an entry or CRL in order, each with the content bytes of its OID.
 #[derive(Default)]
 pub struct CallerSuppliedExtensions(Vec<(Vec<u8>, Extensions)>);
 
@@ -163,9 +163,9 @@ impl CallerSuppliedExtensions {
 
 /// An entry that a caller specifies.
 pub struct CallerSuppliedEntry {
-    /// Any serial number.
+    /// The revoked serial number, which this server need not have issued.
     pub serial: Serial,
-    /// Epoch seconds, from 1970 to 9999.
+    /// Time of the revocation, epoch seconds, from 1970 to 9999.
     pub revoked_at: i64,
     /// Entry extensions.
     pub extensions: CallerSuppliedExtensions,
@@ -176,9 +176,9 @@ pub struct CallerSuppliedEntries {
     batch: CrlEntryBatch,
     seen: HashSet<Serial>,
     is_delta: bool,
-    /// Path of the first entry with a certificateIssuer.
+    /// Path (such as `revoked_certs[3]`) of the first entry with a certificateIssuer, for errors.
     of_another: Option<String>,
-    /// Path of the first entry without one.
+    /// Path of the first entry without a certificateIssuer, for errors.
     first_without_issuer: Option<String>,
 }
 
@@ -268,7 +268,8 @@ fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result
 /// reasonCode removeFromCRL, as an ENUMERATED.
 const REMOVE_FROM_CRL: [u8; 3] = [ENUMERATED, 1, 8];
 
-/// Union of the entries of several CRLs of one key; the earliest revocation of a serial is used.
+/// Union of the entries of several CRLs of one key. If several CRLs list a serial number, its earliest revocation
+/// counts.
 pub struct CrlUnion<'a> {
     key: &'a PublicKey,
     entries: BTreeMap<Serial, i64>,

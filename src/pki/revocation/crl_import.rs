@@ -1,10 +1,10 @@
-//! Imports CRLs that an authority published before it came to this mount (`issuers/import/crl`).
+//! Imports CRLs that a CA published before it was moved to this mount (`issuers/import/crl`).
 //!
 //! Relying parties that know the old CRL must accept the next one: its number must be higher and every entry must
-//! remain. The entries are stored first, in units of [`ENTRIES_PER_PAGE`] so that other writes proceed, and then the
-//! number, in the issuer's record. Nothing is stored before the whole CRL was read and its serials checked: a serial
-//! that another issuer of the mount used is rejected. After a storage failure the same CRL can be imported again. One
-//! CRL is imported into a mount at a time.
+//! remain. The entries are stored first, in transactions of [`ENTRIES_PER_PAGE`] so that other writes proceed. The
+//! number is stored last, in the issuer's record. Nothing is stored before the whole CRL was read and its serials
+//! checked: a serial that another issuer of the mount used is rejected. After a storage failure the same CRL can be
+//! imported again. One CRL is imported into a mount at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,13 +29,14 @@ use crate::x509::serial::Serial;
 use crate::x509::time::MAX_EPOCH;
 
 const ENTRIES_PER_PAGE: usize = 500;
-/// Maximum number of attempts when the write queue is full.
+/// Maximum number of attempts to store a page while the write queue is full.
 const MAX_COMMIT_ATTEMPTS: usize = 20;
 /// Pause between these attempts.
 const COMMIT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Tolerated clock difference of the CRL's issuer or of the caller, in seconds.
 pub(super) const MAX_CLOCK_SKEW_SECONDS: i64 = 300;
-/// notAfter of certificates that are not stored: 9999-12-31T23:59:59Z (RFC 5280 4.1.2.5), so entries remain.
+/// End of validity that is assumed for revoked certificates that are not stored: 9999-12-31T23:59:59Z (RFC 5280
+/// 4.1.2.5). Their entries thus stay on the CRLs.
 const UNKNOWN_NOT_AFTER: i64 = MAX_EPOCH;
 
 /// Result of an import.
@@ -58,11 +59,11 @@ pub struct ImportedCrl {
 ///
 /// # Errors
 /// `Invalid` naming `crl` and the rule, with nothing stored; `Busy` while another CRL is imported; `Unavailable` from
-/// storage, with earlier units stored.
+/// storage, with earlier pages stored.
 pub async fn import_crl(authority: &Arc<Authority>, list: ForeignCrl) -> Result<ImportedCrl> {
     let import_lock = lock_crl_import(authority)?;
     let authority = Arc::clone(authority);
-    // A task of its own, so that a client disconnect does not leave a partial import.
+    // Runs as a task of its own, so that a client disconnect does not leave a partial import.
     let work = async move {
         let _import_lock = import_lock;
         let view = authority.view();
@@ -73,17 +74,17 @@ pub async fn import_crl(authority: &Arc<Authority>, list: ForeignCrl) -> Result<
     tokio::spawn(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
 
-/// Checked CRLs that accompany imported certificates and are not stored yet.
+/// CRLs that were submitted together with certificates to import: checked, but not stored yet.
 pub struct AccompanyingCrls {
     authority: Arc<Authority>,
     lists: Vec<(CrlImport, CheckedCrlEntries)>,
-    /// First issuer of the CRL that contains the serial number.
+    /// Serial numbers on the added CRLs, each with the first issuer of its CRL.
     serials: HashMap<Serial, String>,
     _import_lock: OwnedMutexGuard<()>,
 }
 
 impl AccompanyingCrls {
-    /// Starts an empty import. Blocks other CRL imports of the mount until it is dropped.
+    /// Starts an empty import. Other CRL imports into the mount fail until it is dropped.
     ///
     /// # Errors
     /// `Busy` while another CRL is imported.
@@ -100,7 +101,7 @@ impl AccompanyingCrls {
     /// Checks and adds a CRL of an issuer in `view`, the state of the mount after the import.
     ///
     /// # Errors
-    /// `Invalid` naming `crl` and the rule; those of the store. The CRL is not added then.
+    /// `Invalid` naming `crl` and the rule; those of the store. After an error the CRL is not added.
     pub async fn add(&mut self, view: &Arc<MountView>, list: ForeignCrl) -> Result<()> {
         let import = CrlImport::of(Arc::clone(&self.authority), Arc::clone(view), list).await?;
         let checked = import.check().await?;
@@ -170,23 +171,24 @@ struct CrlImport {
     authority: Arc<Authority>,
     list: Arc<ForeignCrl>,
     issuers: Vec<String>,
-    /// All ids under which certificates and revocations of these issuers may be stored, including deleted issuers.
+    /// All issuer ids that stored certificates and revocations of these issuers may have, including ids of deleted
+    /// issuers.
     same: HashSet<String>,
     /// Issuers of the mount that these issuers certify.
     certified: HashMap<Serial, String>,
     entries: usize,
     held_entries: usize,
-    /// Serials of self-signed certificates among them, which are not on their own CRL.
+    /// Serials of the self-signed certificates among `issuers`, which their own CRLs do not list.
     roots: HashSet<Serial>,
 }
 
 #[derive(Default)]
 struct CheckedCrlEntries {
     fresh: usize,
-    /// notAfter of the stored certificates.
+    /// notAfter of the revoked certificates that are stored.
     ends: HashMap<Serial, i64>,
     revoked: Vec<(String, ForeignCrlEntry)>,
-    /// Entries that CRLs made here will not contain.
+    /// Entries that the CRLs of this mount will not contain.
     unlisted: Vec<Serial>,
 }
 
@@ -248,7 +250,7 @@ impl CrlImport {
         Ok(checked)
     }
 
-    /// Checks that no other authority uses a serial number.
+    /// Rejects a serial number that an issuer with another name or key has used in this mount.
     fn require_own_serial(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
         let of_certificate = known.certificate.iter().map(|(issuer, _)| issuer);
         if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {
@@ -257,7 +259,7 @@ impl CrlImport {
         Err(serial_in_use_error(serial))
     }
 
-    /// Checks the length of the next CRL; above the limit it could not be published at all.
+    /// Rejects the import if the next CRL would exceed its limit, because it could then not be published at all.
     async fn check_crl_length(&self, fresh: usize) -> Result<()> {
         let Some(max) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
         let published = self.published().await.map_or(0, |list| list.entries);
@@ -275,7 +277,7 @@ impl CrlImport {
         self.authority.crls(issuer).await.ok().flatten().map(|lists| lists.complete)
     }
 
-    /// Stores the entries, then the number, and builds the next CRL.
+    /// Stores the entries and then the CRL number, and builds the next CRL.
     async fn carry_out(self, checked: CheckedCrlEntries) -> Result<ImportedCrl> {
         let CheckedCrlEntries { ends, revoked, unlisted, .. } = checked;
         let (imported, full) = self.store(&ends).await?;
@@ -296,7 +298,7 @@ impl CrlImport {
         }
         let issuers = self.issuers.clone();
         let now = self.authority.tools().clock.now();
-        // New entries make a CRL due under any settings, so its number must also exceed the published one.
+        // New entries cause a new CRL under any settings. Its number must also exceed the number of the published CRL.
         let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
         let number = self.list.number.unwrap_or(0).max(published);
         let plan = move |view: &MountView| {
@@ -334,8 +336,8 @@ impl CrlImport {
         Ok(ImportedCrl { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
 
-    /// Stores the entries in units, with keys that are revoked as compromised. Returns the number of new entries, and a
-    /// warning if the list of compromised keys is full.
+    /// Stores the entries page by page, together with keys that the CRL revokes as compromised. Returns the number of
+    /// new entries, and a warning if the list of compromised keys is full.
     async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
         let mut imported = 0;
         let mut full = None;
@@ -351,7 +353,7 @@ impl CrlImport {
             full = full.or_else(|| committed.warning());
             for outcome in committed.stored.unwrap_or_default() {
                 let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
-                // A concurrent request may have revoked it since the check.
+                // A concurrent request may have revoked the serial number since the check.
                 let known = KnownSerial { certificate: None, revocation: Some(stored.row.issuer) };
                 self.require_own_serial(stored.row.serial, &known)?;
                 imported += usize::from(fresh);

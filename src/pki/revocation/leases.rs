@@ -41,7 +41,7 @@ fn bounds_below(prefix: &str) -> (String, String) {
     }
 }
 
-/// Returns the leases of a scope between two ids. A mount in `left_out` has no leases below this path.
+/// Returns the leases of a scope between two ids. Mounts in `scope.left_out` were moved, so their leases are excluded.
 fn lease_range(scope: &PathScope, after: String, below: String) -> LeaseRange {
     let without = scope.left_out.iter().map(|(mount, _)| *mount).collect();
     LeaseRange { mount: scope.mount, without, after, below }
@@ -53,13 +53,13 @@ pub struct LeaseKeys {
     store: Arc<dyn PkiStore>,
 }
 
-/// Keys with their positions, and the start of the next page. A position is an id relative to the listed path, or the
-/// upper bound of a segment.
+/// Keys with their positions, and the position at which the next page starts. The position of a lease is its id
+/// relative to the listed path; the position of a segment is the upper bound of the ids below it.
 pub type LeasePage = (Vec<(String, String)>, Option<String>);
 
 impl LeaseKeys {
-    /// Returns up to `max` keys above `from`, and the start of the next page if there may be one. A page before the
-    /// last may be empty.
+    /// Returns up to `max` keys above `from`, and the start of the next page unless this page is certainly the last. A
+    /// page before the last may be empty.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -73,7 +73,8 @@ impl LeaseKeys {
             for scope in &scopes {
                 let (found, more) = list_scope_keys(&*store, scope, &from, max).await?;
                 keys.extend(found);
-                // Beyond the end of the shortest page, keys of that scope are not known yet.
+                // A scope whose page ends at a position may have more keys after it, so only keys up to the lowest such
+                // position are complete.
                 next = [next, more].into_iter().flatten().min();
             }
             let known = |position: &String| next.as_ref().is_none_or(|next| position <= next);
@@ -121,7 +122,7 @@ impl Engine {
         Ok(self.stored_lease(id, scopes).await?.filter(|lease| now < lease.expires_at))
     }
 
-    /// As [`Engine::lease`], including expired leases.
+    /// Like [`Engine::lease`], but also returns expired leases.
     async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
         let given = PathScope::of(id);
         let searched = std::iter::once(&given).chain(scopes).filter(|scope| scope.shown.is_empty());
@@ -134,20 +135,23 @@ impl Engine {
         Ok(None)
     }
 
-    /// Returns the lister of keys directly below a path and its start after `after`; `None` for an invalid path.
+    /// Returns a lister of the keys directly below a path, and the position at which the listing after `after` starts;
+    /// `None` for an invalid path.
     pub fn lease_keys(&self, scopes: Vec<PathScope>, after: &str) -> Option<(LeaseKeys, String)> {
         if !is_lease_id(after) || scopes.iter().any(|scope| !is_lease_id(&scope.stored)) {
             return None;
         }
-        // `after` is a segment that was already listed, so everything below it is skipped.
+        // If `after` is a segment, it was already listed, so everything below it is skipped.
         let from = if after.ends_with('/') { bounds_below(after).1 } else { after.to_owned() };
         Some((LeaseKeys { scopes, store: Arc::clone(&self.tools().store) }, from))
     }
 
-    /// Revokes a lease and its certificate, if it exists. With `wait` set to `false`, only schedules that.
+    /// Revokes a lease, if it exists, and its certificate. Without `wait`, only marks the lease, and a sweep revokes it
+    /// soon.
     ///
     /// # Errors
-    /// `Unavailable` or `Busy` from storage; with `wait`, also when no CRL can be built. Marked leases end later.
+    /// `Unavailable` or `Busy` from storage; with `wait`, also when no CRL can be built. Sweeps retry leases that are
+    /// marked.
     pub async fn revoke_lease(self: &Arc<Self>, id: &str, scopes: &[PathScope], wait: bool) -> Result<()> {
         if id.is_empty() || !is_lease_id(id) {
             return Ok(());
@@ -181,7 +185,7 @@ impl Engine {
             }
         }
         for scope in scopes {
-            // Starts below the prefix itself, which may be the id of a lease that an earlier attempt marked.
+            // The range includes the prefix itself, which may be the id of a lease that an earlier call marked.
             let path = &scope.stored;
             let end = bounds_below(&scope.stored).1;
             let after = path.get(..path.len().saturating_sub(1)).unwrap_or_default();
@@ -196,7 +200,7 @@ impl Engine {
             self.wake_leases();
             return Ok(());
         }
-        // A task of its own, so that a client disconnect does not leave revocations without their CRLs.
+        // Runs as a task of its own, so that a client disconnect does not leave revocations without their CRLs.
         let engine = Arc::clone(self);
         let after = after.to_owned();
         let below = below.to_owned();
@@ -223,7 +227,7 @@ impl Engine {
     }
 
     /// Revokes the certificates of marked leases between two ids, then builds the CRLs once. Also waits for the CRLs of
-    /// `mount`, whose lease a concurrent sweep may have ended.
+    /// `mount`, because a concurrent sweep may have ended the lease of the caller.
     async fn revoke_marked(&self, after: &str, below: &str, mount: Option<MountId>) -> Result<()> {
         let mut after = after.to_owned();
         let open = mount.and_then(|mount| Some((mount, self.authority(mount).ok()?)));
@@ -251,9 +255,10 @@ impl Engine {
         outcome
     }
 
-    /// Revokes the certificates of leases and removes the leases in one commit. Returns the mount if its CRLs are due.
+    /// Revokes the certificates of leases and removes the leases in one commit. Returns the mount if its CRLs must be
+    /// built.
     async fn end(&self, mount: MountId, leases: Vec<LeaseRow>) -> Result<Option<Arc<Authority>>> {
-        // The store returns only leases of existing mounts; this one may have just been created.
+        // The store returns only leases of existing mounts, but this node may not have opened a new mount yet.
         self.open(mount).await?;
         let authority = self.authority(mount)?;
         let mut unit = Vec::with_capacity(leases.len() + 1);
@@ -263,7 +268,7 @@ impl Engine {
         unit.push(PkiWrite::LeasesEnd(leases.into_iter().map(|lease| lease.id).collect()));
         let mut revoked = 0;
         let outcomes = self.tools().store.commit(unit).await;
-        // After a failure as well: the revocations may be stored.
+        // Invalidate cached OCSP responses even after a failure, because the revocations may be stored.
         self.answers().revoked();
         for outcome in outcomes? {
             match outcome {

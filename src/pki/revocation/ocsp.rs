@@ -1,10 +1,10 @@
 //! The OCSP responder of a mount (RFC 6960, with the nonce of RFC 9654).
 //!
 //! A response is signed by the issuer of the first known certificate in the request, or else by the default issuer. It
-//! covers only that issuer's certificates; others are `unknown`, as are serials never issued unless
-//! `ocsp_unknown_serial` is `good`. Issuers sign directly, without responder certificates. Without a key, the usage
-//! `ocsp-signing` or permission the result is `unauthorized`; when the store or signer is unavailable or busy it is
-//! `tryLater`, for other failures `internalError`.
+//! covers only that issuer's certificates; all others are `unknown`. Serials never issued are `unknown` too, unless
+//! `ocsp_unknown_serial` is `good`. Issuers sign directly, without responder certificates. If the issuer lacks a key,
+//! the usage `ocsp-signing` or permission to use its managed key, the result is `unauthorized`. When the store or
+//! signer is unavailable or busy it is `tryLater`, for other failures `internalError`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,7 +71,7 @@ impl OcspReply {
     pub fn failed(error: &Error) -> Self {
         let outcome = match error.kind() {
             Kind::Busy | Kind::Unavailable | Kind::Quota => OcspOutcome::TryLater,
-            // The mount may not use the key, or not for this.
+            // The mount may not use the managed key, or may not sign OCSP responses with it.
             Kind::Invalid => OcspOutcome::Unauthorized,
             _ => OcspOutcome::InternalError,
         };
@@ -151,7 +151,8 @@ fn reuse_response(signed: SignedOcspResponse) -> OcspReply {
     OcspReply { outcome: OcspOutcome::Successful, der: signed.der, cacheable_times: Some(signed.times) }
 }
 
-/// Returns the responder of the first known certificate or else of the default issuer; `None` if it may not sign.
+/// Returns the responder of the first known certificate, or else of the default issuer; `None` if that responder may
+/// not sign.
 fn find_responder<'a>(view: &'a MountView, ids: &[CertId<'_>]) -> Option<(&'a Responder, &'a ResponderKey)> {
     let responders = view.responders();
     let meant = ids.iter().find_map(|id| responders.find(id));
@@ -170,7 +171,7 @@ async fn certificate_status(
     }
     let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
-    // A deleted issuer's revocation applies to responders with its name and key, or to all if these are unknown.
+    // A deleted issuer's revocation applies to responders with its name and key; to all if name and key are unknown.
     let was = |issuer: &str| {
         gone(issuer) && view.authority_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
     };
@@ -226,7 +227,7 @@ async fn sign_response(
     let data =
         ResponseData { responder: name, produced_at: this_update, next_update, responses: &responses, nonce }.encode();
     let prepared = LintedTbs::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
-        // The response is built here, so an invalid one is not the client's error.
+        // The server builds the response, so an invalid response is an internal error.
         .map_err(Error::internal)?;
     let basic = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());

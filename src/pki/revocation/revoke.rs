@@ -29,7 +29,7 @@ use crate::x509::time::FIRST_UTC;
 
 /// Remaining validity in seconds below which a certificate is not revoked.
 const MIN_REMAINING_SECONDS: i64 = 2;
-/// Warning for a reason or date that the earlier revocation does not adopt.
+/// Warning for a reason or invalidity date that is ignored, because the certificate was revoked earlier.
 const REASON_UNCHANGED_WARNING: &str =
     "already revoked: reason and invalidity date are unchanged; only a key compromise can be added later";
 
@@ -115,7 +115,7 @@ pub enum RevocationOutcome {
     Revoked {
         /// Time of the first revocation.
         at: Time,
-        /// Warnings of the CRL build.
+        /// Warnings for the caller.
         warnings: Warnings,
     },
     /// Expired before the request; nothing was recorded.
@@ -127,9 +127,9 @@ struct RevocationTarget {
     serial: Serial,
     issuer: String,
     not_after: i64,
-    /// Empty if it is revoked but not stored.
+    /// The certificate, DER; empty if it is revoked but not stored.
     der: Vec<u8>,
-    /// Record of a submitted certificate that is not stored yet.
+    /// Record of a certificate that the caller submitted and that is not stored yet.
     brought: Option<Box<CertificateRow>>,
 }
 
@@ -177,7 +177,8 @@ pub async fn revoke(
     revoke_target(authority, target, why, coming).await
 }
 
-/// Revokes as [`revoke`] does, for the holder of the private key. `proof` parses the key once the certificate is found.
+/// Like [`revoke`], for the holder of the private key. `proof` parses the key, and runs only after the certificate was
+/// found.
 ///
 /// # Errors
 /// As [`revoke`]; those of `proof`; `Invalid` when the key belongs to another certificate. Errors never quote the key.
@@ -212,7 +213,8 @@ fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> R
     Ok(())
 }
 
-/// Returns the revocation for an ending lease; `None` if not stored, already revoked, expired, or an issuer.
+/// Returns the revocation for an ending lease; `None` if the certificate is not stored, already revoked, expired, or an
+/// issuer's.
 pub(crate) async fn revocation_of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
     let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
     let now = authority.tools().clock.synchronized_now()?;
@@ -241,7 +243,7 @@ async fn revoke_target(
     again.ok_or_else(|| Error::internal("a revocation without an outcome"))
 }
 
-/// Returns `None` if the submitted certificate was stored in the meantime.
+/// Returns `None` if another request stored the submitted certificate in the meantime; the caller then tries again.
 async fn try_revoke(
     authority: &Arc<Authority>,
     mut target: RevocationTarget,
@@ -264,9 +266,9 @@ async fn try_revoke(
     let is_revoked = target.revocation.is_some();
     let unchanged = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
     if let Some(earlier) = unchanged.filter(|_| target.brought.is_none()) {
-        // Another node may have stored it: the OCSP cache may be outdated, and the CRL may be pending.
+        // Another node may have stored this revocation, so the OCSP cache may be outdated and the CRL may be pending.
         authority.answers().revoked();
-        // An operator may have removed the key from the list.
+        // An operator may have removed the key from the list of compromised keys, so it is added again.
         let full = list_compromised_key(authority, compromised).await?;
         let mut warnings = authority.publish_revocation(&earlier, coming).await?;
         warnings.extend(reason_unchanged_warning(earlier.row.revocation_reason(), why));
@@ -283,26 +285,27 @@ async fn try_revoke(
     let mut unit = Vec::with_capacity(2);
     unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
     unit.push(PkiWrite::Revocation(row));
-    // A task of its own, so that a client disconnect does not leave the revocation without its CRL.
+    // Runs as a task of its own, so that a client disconnect does not leave the revocation without its CRL.
     let authority = Arc::clone(authority);
     let work = async move { store_revocation(&authority, unit, compromised, &issuer, why, coming).await };
     let recorded = tokio::spawn(QueueCaller::current().scope(work));
     recorded.await.map_err(Error::internal)?
 }
 
-/// Lists a key whose certificate needs no new revocation; returns a warning if the list is full.
+/// Adds the key of a certificate that needs no new revocation to the list of compromised keys; returns a warning if
+/// that list is full.
 async fn list_compromised_key(
     authority: &Arc<Authority>,
     compromised: Option<NewCompromisedKey>,
 ) -> Result<Option<String>> {
     let Some(key) = compromised else { return Ok(None) };
     let authority = Arc::clone(authority);
-    // A task of its own, so that a client disconnect does not leave this node's list without the stored entry.
+    // Runs as a task of its own, so that a client disconnect does not leave this node's list without the stored entry.
     let listed = tokio::spawn(async move { authority.tools().compromised.add_in_own_commit(key).await });
     Ok(listed.await.map_err(Error::internal)??.warning())
 }
 
-/// Returns a warning if the stored revocation did not adopt the given reason or date.
+/// Returns a warning if the stored revocation does not have the given reason or date.
 fn reason_unchanged_warning(stored: RevocationReason, why: RequestedReason) -> Option<String> {
     let RevocationReason { reason, invalidity_date } = why.revocation_reason();
     let taken = reason.is_none_or(|reason| Some(reason) == stored.reason)
@@ -318,7 +321,7 @@ async fn store_revocation(
     why: RequestedReason,
     coming: PendingRevocation,
 ) -> Result<Option<RevocationOutcome>> {
-    // One unit, so that neither the key nor the revocation is stored without the other.
+    // One transaction, so that neither the key nor the revocation is stored without the other.
     let commit = |mut writes: Vec<PkiWrite>| {
         writes.extend(unit.iter().cloned());
         let committed = authority.tools().store.commit(writes);
@@ -329,7 +332,7 @@ async fn store_revocation(
         committed.map(move |outcomes| outcomes.map(revoked)).boxed()
     };
     let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await;
-    // After a failure as well: the revocation may be stored.
+    // Invalidate cached OCSP responses even after a failure, because the revocation may be stored.
     authority.answers().revoked();
     let committed = committed?;
     let full = committed.warning();
@@ -341,7 +344,7 @@ async fn store_revocation(
     if fresh {
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
     }
-    // If a concurrent request stored it, this response also waits for a CRL that lists it.
+    // If a concurrent request stored the revocation, this response also waits for a CRL that lists it.
     let mut warnings = authority.publish_revocation(&stored, coming).await?;
     warnings.extend(reason_unchanged_warning(stored.row.revocation_reason(), why));
     warnings.extend(full);
@@ -421,7 +424,8 @@ async fn find_by_certificate(
     });
     let not_ours = || Error::invalid("certificate: not signed by an issuer of this mount");
     let (issuer, is_issuers) = found.await?.ok_or_else(not_ours)?;
-    // CRLs and OCSP responses identify certificates only by serial number.
+    // CRLs and OCSP responses identify certificates only by serial number, so a serial number that another issuer has
+    // revoked is rejected.
     let revocation = store.status(mount, serial).await?.revocation;
     let is_others = |stored: &StoredRevocation| view.are_different_authorities(&stored.row.issuer, &issuer);
     if is_issuers || revocation.as_ref().is_some_and(is_others) {
@@ -460,7 +464,7 @@ fn issuer_not_allowed_error(field: &str) -> Error {
 }
 
 /// Revokes an issuer. It signs no more certificates, and its parents in this mount list it; it still signs its own CRL.
-/// Returns its id and warnings. A repetition may only amend the reason, as for a [certificate](revoke).
+/// Returns its id and warnings. A second revocation may only amend the reason, as for a [certificate](revoke).
 ///
 /// # Errors
 /// `NotFound` for an unknown issuer; `Unavailable` from storage.
@@ -479,7 +483,7 @@ pub async fn revoke_issuer(
     let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
     let wanted = id.clone();
     let rows = Arc::new(rows);
-    // Together with the change of the issuer's record, for the same reason as in `store_revocation`.
+    // One commit with the change of the issuer's record, so that neither is stored without the other.
     let commit = |listing: Vec<PkiWrite>| {
         let wanted = wanted.clone();
         let rows = Arc::clone(&rows);
@@ -497,7 +501,7 @@ pub async fn revoke_issuer(
 }
 
 /// Plans the revocation of an issuer, with `listing` and `rows` in the same commit. Returns warnings, and `true` if it
-/// was not revoked before. A repeated revocation writes only amended grounds.
+/// was not revoked before. A repeated revocation writes only an amended reason or date.
 fn plan_revocation(
     view: &MountView,
     wanted: &str,
@@ -526,7 +530,8 @@ fn plan_revocation(
 }
 
 /// Returns the rows to store next to the issuer's record: the revocation of its certificate, and the certificate if a
-/// parent in this mount signed it and it is not stored. Empty without a parent, or if its serial collides.
+/// parent in this mount signed it and it is not stored. Empty if no parent signed it, or if another certificate is
+/// stored under its serial number.
 async fn issuer_rows(
     authority: &Authority,
     view: &MountView,

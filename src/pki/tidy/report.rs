@@ -44,21 +44,21 @@ pub struct TidyCounts {
 /// Report of a run. Times are epoch microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TidyReport {
-    /// Configuration.
+    /// Tasks and buffers of the run.
     pub config: TidyConfig,
     /// State as last recorded by the run.
     pub state: TidyRunState,
     /// Error of a failed run.
     pub error: Option<String>,
-    /// Current activity.
+    /// What the run is doing now, for `tidy-status`.
     pub message: Option<String>,
-    /// Start.
+    /// Start of the run.
     pub started: i64,
-    /// End.
+    /// End of the run; `None` while it is active.
     pub finished: Option<i64>,
     /// End of the last successful run, this one or an earlier one.
     pub last_success: Option<i64>,
-    /// Numbers so far.
+    /// Objects removed and found so far.
     pub counts: TidyCounts,
 }
 

@@ -24,19 +24,19 @@ use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
-/// Maximum number of rows in a step, a few milliseconds of the store's single writer.
+/// Maximum number of rows in a step. They occupy the store's single writer for a few milliseconds.
 const MAX_ROWS_PER_STEP: u32 = 250;
 /// Minimum pause between two steps, so that issuing takes precedence.
 const MIN_STEP_PAUSE: Duration = Duration::from_millis(10);
-/// Maximum pause after a step, as the sum of the pauses per row.
+/// Maximum pause after a step: the configured pauses for its rows add up to at most this.
 const MAX_STEP_PAUSE: Duration = Duration::from_secs(1);
 /// Duration of the lease after its last renewal.
 pub(super) const RUN_LEASE_DURATION: Duration = Duration::from_secs(60);
-/// Maximum time between two renewals.
+/// Maximum time between two renewals of the lease.
 const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
-/// Attempts at a step while the store's queue is full, one per second.
+/// Maximum number of attempts, one per second, to commit a step while the store's queue is full.
 const MAX_BUSY_ATTEMPTS: u32 = 60;
-/// Attempts to record the end.
+/// Maximum number of attempts to store the end of the run.
 const MAX_RECORD_END_ATTEMPTS: u32 = 5;
 
 enum TidyEarlyEnd {
@@ -154,7 +154,8 @@ impl TidyRun {
         Ok(())
     }
 
-    /// Rebuilds the CRLs if revocations changed; not when the server stops, because its next start reads everything.
+    /// Rebuilds the CRLs if revocations changed. Skipped when the server stops, because it reads all revocations at its
+    /// next start.
     async fn publish(&self) -> TidyStepResult<()> {
         if !self.revocations_changed || self.signals.stopping() {
             return Ok(());
@@ -188,7 +189,7 @@ impl TidyRun {
         self.report.message = Some(format!("Tidying: {what}"));
     }
 
-    /// Returns the time `buffer` seconds before the start of the run, epoch seconds.
+    /// Returns the time in epoch seconds that is `buffer` seconds before the start of the run.
     fn ended_before(&self, buffer: u64) -> i64 {
         self.report.started.div_euclid(1_000_000).saturating_sub_unsigned(buffer)
     }
@@ -217,7 +218,8 @@ impl TidyRun {
         }
     }
 
-    /// Commits one unit with the lease renewal in front and counts removed rows. Ends the run if it was cancelled.
+    /// Commits the renewal of the lease, followed by `writes`, in one unit, and counts removed rows. Ends the run if it
+    /// was cancelled.
     async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
         self.authority.tools().clock.require_agreed()?;
         for _ in 0..MAX_BUSY_ATTEMPTS {
@@ -272,7 +274,7 @@ impl TidyRun {
         }
     }
 
-    /// Pauses for the configured time per visited row, at least as long as the step took.
+    /// Pauses for the configured time per visited row, but at least as long as the step took.
     async fn pause(&mut self, visited: u32, worked: Duration) -> TidyStepResult<()> {
         let mut left = self.report.config.pause().saturating_mul(visited).max(worked).max(MIN_STEP_PAUSE);
         while !left.is_zero() {
@@ -298,7 +300,8 @@ impl TidyRun {
         timeout(time, self.signals.wake.notified()).await.is_ok()
     }
 
-    /// Removes certificates whose DER cannot be parsed; reads all of them, outside the writer.
+    /// Removes certificates whose DER cannot be parsed. Reads all certificates, without occupying the store's single
+    /// writer.
     async fn unreadable(&mut self, revoked_before: i64) -> TidyStepResult<()> {
         let mount = self.authority.mount();
         let limit = self.limit();
@@ -373,7 +376,7 @@ impl TidyRun {
         tokio::task::spawn_blocking(find).await.map_err(Error::internal)
     }
 
-    /// Removes issuers that ended before `before`, with the CRL entries of revoked ones; not the default issuer.
+    /// Removes issuers that ended before `before`, and the CRL entries of revoked ones. The default issuer stays.
     async fn issuers(&mut self, before: i64) -> TidyStepResult<()> {
         self.step(Vec::new).await?;
         let is_removable = move |view: &MountView, issuer: &Issuer, listed: i64| {
@@ -411,7 +414,7 @@ impl TidyRun {
         crl_built.map_err(TidyEarlyEnd::from)
     }
 
-    /// Releases the lease. If that cannot be stored, the lease expires.
+    /// Releases the lease. If the release cannot be stored, the lease expires by itself.
     async fn record_end(&self) {
         for _ in 0..MAX_RECORD_END_ATTEMPTS {
             match self.authority.tools().store.commit(vec![self.renew_lease(None)]).await {

@@ -28,8 +28,8 @@ impl Glob {
         Some(Self { pattern: pattern.into(), first, last, min_length })
     }
 
-    /// `true` if the pattern matches. Takes linear time: the leftmost match of each inner piece suffices, so there is
-    /// no backtracking.
+    /// `true` if the pattern matches. Takes linear time: the leftmost match of each text between two `*` suffices, so
+    /// there is no backtracking.
     pub fn matches(&self, text: &str) -> bool {
         if text.len() < self.min_length {
             return false;

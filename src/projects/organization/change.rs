@@ -60,7 +60,7 @@ impl OrganizationChange {
         }
     }
 
-    /// As [`OrganizationChange::read`], and requires the name and the email address.
+    /// Reads the attributes of a create. Unlike [`OrganizationChange::read`], requires the name and the email address.
     pub fn read_new(attributes: &mut AttributeReader<'_>, pool: AttributeValue<String>) -> Self {
         for (name, detail) in [("name", "Name can't be blank"), ("email", "Email can't be blank")] {
             if !attributes.has(name) {
@@ -75,8 +75,8 @@ impl OrganizationChange {
         (self.name.as_deref().unwrap_or_default(), self.email.as_deref().unwrap_or_default())
     }
 
-    /// Completes validation by looking up the agent pool in the organization with row id `id` (0 for a create, which
-    /// has no pools).
+    /// Completes validation by looking up the agent pool in the organization with row id `id`. A create passes 0,
+    /// because the new organization has no pools.
     ///
     /// # Errors
     /// `Invalid` with all faults.
@@ -89,7 +89,7 @@ impl OrganizationChange {
         Ok(self)
     }
 
-    /// Stores the change of an organization whose row is locked.
+    /// Stores the change. The caller has locked the organization's row.
     ///
     /// # Errors
     /// `Invalid` when the name is taken.
@@ -116,7 +116,7 @@ impl OrganizationChange {
     }
 }
 
-/// 3 to 40 letters, digits, `-` and `_`.
+/// A name has 3 to 40 letters, digits, `-` and `_`.
 fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
     let letters = name.chars().count();
     if letters == 0 {

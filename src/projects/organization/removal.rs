@@ -1,24 +1,25 @@
 //! Removes deleted organizations, a limited number of rows per transaction, so that other writers do not wait.
 //!
-//! A team or project with many dependent rows is deleted the same way: its transaction moves it to an ended
-//! organization created for it ([`move_to_ended_organization`]). It is invisible from then on and its name is free. A
-//! periodic sweep removes the rows even if the request or the server fails.
+//! A team or project with many dependent rows is deleted the same way: the deleting transaction moves it to an ended
+//! organization that is created for this purpose ([`move_to_ended_organization`]). The team or project is invisible
+//! from then on and its name is free. A periodic sweep removes the rows even if the request or the server fails.
 
 use super::super::id;
 use super::super::rejection::WorkResult;
 use super::super::tx::{MAX_ROWS_PER_SESSION, Tx};
 
-/// Maximum number of rows of one table that a step processes.
+/// Maximum number of rows of an owned table, such as teams, that one step removes with their dependent rows.
 const MAX_ROWS_PER_STEP: i64 = 100;
 
-/// A table with rows of an organization, and the tables with their dependent rows: table, key columns, owner column.
+/// A table whose rows belong to an organization. `parts` are the tables with dependent rows: table, key columns, and
+/// the column that refers to the owning row.
 struct OwnedTable {
     table: &'static str,
     parts: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// Dependent rows are deleted before the rows that they reference. Tokens come first because nodes of older versions
-/// still accept them.
+/// The tables in order of deletion: dependent rows before the rows that they reference. Teams with their tokens come
+/// first because nodes of older versions still accept the tokens.
 const OWNED_TABLES: &[OwnedTable] = &[
     OwnedTable {
         table: "teams",
@@ -40,7 +41,7 @@ const OWNED_TABLES: &[OwnedTable] = &[
     OwnedTable { table: "organization_memberships", parts: &[] },
 ];
 
-/// Moves a row to a new organization that has already ended. Only the row's dependent rows reference it from now on.
+/// Moves a row to a new organization that has already ended. From then on only its dependent rows reference the row.
 ///
 /// # Errors
 /// Those of the store.
@@ -56,7 +57,8 @@ pub async fn move_to_ended_organization(tx: &mut Tx<'_>, table: &str, row: i64) 
     Ok(())
 }
 
-/// Removes some rows of a deleted organization, and finally the organization. Returns `true` if there was one.
+/// Removes some rows of the oldest ended organization, and the organization itself when it has no rows left. Returns
+/// `true` if there was an ended organization.
 ///
 /// # Errors
 /// Those of the store.
@@ -68,7 +70,8 @@ pub async fn remove_next(tx: &mut Tx<'_>) -> WorkResult<bool> {
     }
 }
 
-/// As [`remove_next`], for one ended organization. Returns `true` if rows are left.
+/// Removes some rows of this ended organization, or the organization itself if it has no rows left. Returns `true` if
+/// rows may be left.
 ///
 /// # Errors
 /// Those of the store.
@@ -95,9 +98,9 @@ pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
     Ok(false)
 }
 
-/// Removes some of the project access of an ended organization's teams. Returns `true` if there may be more. Projects
-/// in other organizations are only found for a team that was moved ([`move_to_ended_organization`]); their team count
-/// decreases by one, because such an ended organization has no other team.
+/// Removes some rows with the access of an ended organization's teams to projects. Returns `true` if more rows may be
+/// left. A project in another organization belongs to a team that was moved ([`move_to_ended_organization`]). Its team
+/// count decreases by exactly one, because the ended organization has only that team.
 async fn remove_project_access(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> WorkResult<bool> {
     let some = "SELECT id, project_id FROM team_project_access WHERE team_id = ANY($1) LIMIT $2";
     let mut access = Vec::<i64>::new();
@@ -112,7 +115,7 @@ async fn remove_project_access(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> W
     let may_be_more = access.len() as i64 == MAX_ROWS_PER_SESSION;
     let lock = "SELECT id FROM projects WHERE id = ANY($1) AND org_id <> $2 ORDER BY id FOR UPDATE";
     tx.rows(lock, &[projects.into(), org_id.into()]).await?;
-    // A concurrent session may have removed some of the same rows.
+    // Returns only the projects of rows that this session removed: a concurrent session may have removed some of them.
     let delete = "DELETE FROM team_project_access WHERE id = ANY($1) RETURNING project_id";
     let gone: Vec<i64> = tx.column(delete, &[access.into()]).await?;
     let count = "UPDATE projects SET team_count = team_count - 1 WHERE id = ANY($1) AND org_id <> $2";

@@ -11,21 +11,21 @@ const MAX_DESCRIPTION_CHARS: usize = 256;
 
 /// The attributes of a create or an update.
 pub struct ProjectFields {
-    /// 3 to 40 letters, digits, spaces, `-`, `_`; no space at either end.
+    /// The name: 3 to 40 letters, digits, spaces, `-`, `_`; no space at either end.
     pub name: AttributeValue<String>,
-    /// At most 256 characters.
+    /// The description, of at most 256 characters.
     pub description: AttributeValue<String>,
-    /// The inactivity duration, see [`read_duration`].
+    /// The time of inactivity before resources are destroyed, see [`read_duration`].
     pub auto_destroy: AttributeValue<String>,
     /// Its own execution mode; `None` for no change.
     pub mode: Option<ModeColumns>,
-    /// All tags; `None` for no change.
+    /// All tags, which replace the stored ones; `None` for no change.
     pub tags: Option<Vec<Tag>>,
 }
 
 impl ProjectFields {
     /// Reads and validates attributes, in the order name, description, duration, mode. `pool` is the relationship to
-    /// the agent pool. A create has no `stored` project and requires a name. Faults are added to `attributes`.
+    /// the agent pool. `stored` is `None` for a create, which requires a name. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.

@@ -1,27 +1,28 @@
 //! Lists of the projects that the caller sees.
 //!
-//! Callers who see all projects are served from the organization's indexes, with a stored count. For other callers
-//! the grants of their teams are read first. If there are few, they select the projects, at a cost independent of the
-//! organization's size. With many grants, scanning the list finds visible projects quickly.
+//! For callers who see all projects, the query uses the organization's indexes and a stored count. For other callers
+//! the grants (rights of their teams on single projects) are read first. If there are few grants, the query selects
+//! their projects by id, at a cost independent of the organization's size. If there are many, scanning all projects
+//! finds visible ones quickly.
 
 use super::super::grants::{self, ProjectGrants};
 use super::super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::super::tag::{self, TagFilter, TaggedResource};
 use super::{Member, Project, ProjectRights, Tx, WorkResult, load_by_rows, load_with_grants};
 
-/// Maximum number of matches of a name search that the server sorts instead of the store.
+/// Maximum number of projects found by part of the name that the server sorts in memory. The store sorts more of them.
 const MAX_SORTED_MATCHES: usize = 500;
 
 const PROJECTS: ListSource = ListSource { id: "p.id", from: "projects p" };
 
-/// The filters and the order of a list.
+/// The filters and the order of a list of projects.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectFilter {
     /// Names to match, any of them, case-insensitive. Takes precedence over `q`.
     pub names: Vec<String>,
     /// Part of the name, case-insensitive.
     pub q: Option<String>,
-    /// Rights that the caller must have on a project.
+    /// Rights that the caller must have on each listed project.
     pub granted: ProjectRights,
     /// Tags that a project must have.
     pub tagged: Vec<TagFilter>,
@@ -35,7 +36,8 @@ impl ProjectFilter {
     }
 }
 
-/// Returns a page of the projects that the member sees, and the number of visible projects without any filter.
+/// Returns a page of the projects that the member sees and that match `wanted`, and the number of all projects that the
+/// member sees.
 ///
 /// # Errors
 /// Those of the store; `Unavailable` when the query takes too long.
@@ -85,13 +87,13 @@ pub async fn list(
     Ok((ResultPage { items, matching }, total))
 }
 
-/// The member's grants on projects, in addition to organization-wide rights.
+/// The grants of the member's teams on single projects, which add to organization-wide rights.
 enum LoadedGrants {
-    /// No relevant grants.
+    /// Not loaded, because organization-wide rights are sufficient.
     None,
-    /// All grants, by project.
+    /// All grants, by project, including the rights on the default project.
     Few(ProjectGrants),
-    /// Too many grants to load, and the rights on the default project.
+    /// Too many grants to load. The value is the default project with the member's rights on it, if any.
     Many(Option<(i64, ProjectRights)>),
 }
 
@@ -119,7 +121,7 @@ struct VisibleProjects {
     newest: Option<Vec<i64>>,
 }
 
-/// Returns the projects on which the member has all of `needed`.
+/// Returns a condition for the projects on which the member has all of `needed`.
 async fn select_visible(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -146,7 +148,8 @@ async fn select_visible(
     })
 }
 
-/// Counts the projects with one right. Returns `None` for several rights, which may come from different grants.
+/// Counts the projects on which the right `missing` is granted. Returns `None` if `missing` has several rights:
+/// different grants may contribute them, which this query cannot count.
 async fn count_granted(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -168,7 +171,7 @@ async fn count_granted(
     Ok(Some(counted + i64::from(default.is_some())))
 }
 
-/// Returns a condition that checks the grants for each project.
+/// Returns a condition on `projects p` that looks up the grants of each project.
 fn filter_by_grants(member: &Member, missing: ProjectRights) -> Filter {
     let mut filter = Filter::new("p.org_id = {}", member.organization.id);
     let teams = filter.parameter(member.teams.clone());
@@ -190,7 +193,8 @@ impl VisibleProjects {
         let before = self.filter.values.len();
         if !wanted.names.is_empty() {
             let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();
-            // Includes the organization, so that the planner uses the index on names instead of the granted ids.
+            // With the organization in the condition, the planner uses the index on names instead of the ids of granted
+            // projects.
             self.filter.and("p.org_id = {}", org_id);
             self.filter.and("p.name_lc = ANY({})", names);
         } else if let Some(q) = &wanted.q {
@@ -202,8 +206,8 @@ impl VisibleProjects {
         }
     }
 
-    /// Loads the row ids if there are at most [`MAX_SORTED_MATCHES`]: one query instead of a count and a sort, for rare
-    /// name parts.
+    /// Loads the row ids if there are at most [`MAX_SORTED_MATCHES`]. For a rare part of a name, this query replaces
+    /// both the count and the sorted query.
     async fn load_if_few(&mut self, tx: &mut Tx<'_>) -> WorkResult<()> {
         let mut values = self.filter.values.clone();
         values.push((MAX_SORTED_MATCHES as i64 + 1).into());

@@ -1,6 +1,7 @@
 //! Moves workspaces into a project, all of them or none.
 //!
-//! Workspaces are locked in row order, then projects in row order, so that concurrent moves cannot deadlock.
+//! Workspaces are locked first, then projects, both in order of their row ids, so that concurrent moves cannot
+//! deadlock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -29,7 +30,7 @@ pub async fn move_workspaces(
     projects.dedup();
     let lock = "SELECT id FROM projects WHERE id = ANY($1) AND +org_id = $2 ORDER BY id FOR UPDATE";
     if tx.rows(lock, &[projects.clone().into(), member.organization.id.into()]).await?.len() < projects.len() {
-        // The other projects contain locked workspaces, so only the destination can be absent.
+        // The source projects contain locked workspaces and cannot be deleted, so only the destination can be absent.
         return Err(ApiRejection::not_found().into());
     }
     let movable = |project: &Project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE);
@@ -86,8 +87,8 @@ struct MovedWorkspace {
     project: i64,
 }
 
-/// Locks workspaces of the member's organization and returns them by external id. The `+` keeps the embedded store
-/// from scanning the organization's index.
+/// Locks workspaces of the member's organization and returns them by external id. The `+` before `org_id` keeps the
+/// embedded store from scanning the organization's index.
 async fn lock_workspaces(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -102,7 +103,8 @@ async fn lock_workspaces(
     Ok(found)
 }
 
-/// Rejects all ids that may not be moved, in the order of the request, without duplicates.
+/// Rejects the request if any workspace may not be moved. The message lists their ids in the order of the request,
+/// without duplicates.
 fn reject_unmovable(ids: &[String], may: impl Fn(&str) -> bool) -> WorkResult<()> {
     let mut seen = HashSet::new();
     let refused: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !may(id) && seen.insert(*id)).collect();
@@ -122,7 +124,8 @@ async fn move_locked(tx: &mut Tx<'_>, destination: &Project, moved: Vec<MovedWor
     for workspace in &moved {
         *losses.entry(workspace.project).or_default() += 1;
     }
-    // One statement per size of the change, independent of the number of projects.
+    // Groups the projects by the change of their workspace count, so that one statement updates all projects with the
+    // same change.
     let mut changes: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     changes.insert(moved.len() as i64, vec![destination.id]);
     for (project, loss) in losses {

@@ -4,12 +4,14 @@ use super::super::rights::{Flag, OrganizationRights};
 use super::ProjectAccessLevel;
 use super::keys::{PROJECT_KEY_COUNT, ProjectAccessKey, ProjectKeyBlock, ProjectKeyRanks, keys_of};
 
-/// Index of the flag "sees the project and its workspaces".
+/// Index, in the extent, of the flag "sees the project and its workspaces".
 const READS_INDEX: usize = PROJECT_KEY_COUNT;
-/// Index of the flag "administers the workspaces", which the levels `maintain` and `admin` imply. It has no key.
+/// Index, in the extent, of the flag "administers the workspaces". The levels `maintain` and `admin` imply it, and no
+/// access key sets it.
 const ADMINISTERS_INDEX: usize = PROJECT_KEY_COUNT + 1;
 
-/// The rank of each key, and the two flags above. Access of several teams is united by the maximum of each element.
+/// The rank of each access key (0 for the least access), followed by the two flags above. The union of the access of
+/// several teams is the maximum of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectAccessExtent([u8; PROJECT_KEY_COUNT + 2]);
 
@@ -17,7 +19,7 @@ impl ProjectAccessExtent {
     /// No access.
     pub const NONE: Self = Self([0; PROJECT_KEY_COUNT + 2]);
 
-    /// Returns the access of a team with a level and these values.
+    /// Returns the access of a team with this level and these values of the keys.
     pub fn of(level: ProjectAccessLevel, settings: &ProjectKeyRanks) -> Self {
         let mut extent = Self::NONE;
         extent.0[..PROJECT_KEY_COUNT].copy_from_slice(&settings.ranks());
@@ -27,7 +29,7 @@ impl ProjectAccessExtent {
         extent
     }
 
-    /// Reads stored access: the name of the level, and the keys of a custom one.
+    /// Reads stored access: the name of the level, and the stored keys if the level is `custom`.
     pub fn stored(level: &str, custom: Option<&str>) -> Self {
         ProjectAccessLevel::of(level)
             .map_or(Self::NONE, |level| Self::of(level, &ProjectKeyRanks::stored(level, custom)))
@@ -63,7 +65,7 @@ impl ProjectAccessExtent {
         extent
     }
 
-    /// Returns the union.
+    /// Returns the union of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         for (own, other) in self.0.iter_mut().zip(other.0) {

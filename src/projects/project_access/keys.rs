@@ -1,4 +1,5 @@
-//! The keys of a team's access to a project, with their valid values and their value at each level.
+//! The keys of a team's access to a project, such as `runs`, with their valid values and the value that each level
+//! implies.
 
 use serde_json::{Value, json};
 
@@ -12,9 +13,9 @@ use crate::error::Kind;
 /// The attribute that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectKeyBlock {
-    /// `project-access`: the project itself.
+    /// `project-access`: keys for the project itself.
     Project,
-    /// `workspace-access`: its workspaces.
+    /// `workspace-access`: keys for the project's workspaces.
     Workspace,
 }
 
@@ -29,7 +30,7 @@ impl ProjectKeyBlock {
     }
 }
 
-/// A key. The discriminant is the index of its row in the table.
+/// An access key. The discriminant is the index of its row in `PROJECT_KEYS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectAccessKey {
     /// The project's settings.
@@ -60,7 +61,8 @@ pub enum ProjectAccessKey {
     PolicyOverrides,
 }
 
-/// A row of the table: key, block, name, values in ascending order, and the value at each level.
+/// A row of `PROJECT_KEYS`: key, block, name, values in ascending order of access, and the value that each level
+/// implies.
 struct ProjectKeyDefinition(ProjectAccessKey, ProjectKeyBlock, &'static str, ValueScale, [&'static str; 5]);
 
 const FLAG: ValueScale = ValueScale::FLAG;
@@ -190,7 +192,7 @@ impl ProjectKeyDefinition {
     }
 }
 
-/// A minimum rank of a key.
+/// A permission: the access key that grants it, and the minimum rank of the key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectPermission(ProjectAccessKey, u8);
 
@@ -238,7 +240,7 @@ impl ProjectPermission {
 pub struct ProjectKeyRanks([u8; PROJECT_KEY_COUNT]);
 
 impl ProjectKeyRanks {
-    /// Returns the values of a level; for the custom level, the initial values.
+    /// Returns the values that a level implies; for the custom level, the initial values.
     pub fn of(level: ProjectAccessLevel) -> Self {
         Self(std::array::from_fn(|index| PROJECT_KEYS[index].at(level)))
     }
@@ -271,7 +273,7 @@ impl ProjectKeyRanks {
         (block(ProjectKeyBlock::Project), block(ProjectKeyBlock::Workspace))
     }
 
-    /// Returns the resulting rights on the project.
+    /// Returns the rights on the project that these values give.
     pub fn rights(&self) -> ProjectRights {
         let mut rights = ProjectRights::READ;
         for (reach, right) in [
@@ -288,7 +290,7 @@ impl ProjectKeyRanks {
         rights
     }
 
-    /// `true` if a key has at least this rank.
+    /// `true` if the key has at least the rank that the permission needs.
     pub fn allows(&self, reach: ProjectPermission) -> bool {
         self.0[reach.0.index()] >= reach.1
     }
@@ -324,11 +326,12 @@ impl RequestedProjectKeys {
         Self(named)
     }
 
-    /// Applies these keys to `base`, the values of the level; for a custom level, these are the stored values. A key
-    /// that repeats its value in `before`, the values of the last response, changes nothing.
+    /// Applies these keys to `base`: the values of a predefined level, or the stored values of the custom level. At a
+    /// predefined level, a key is ignored if it repeats its value in `before`, the values that the last response
+    /// showed.
     ///
     /// # Errors
-    /// `Invalid` for each key that differs from its value at a predefined level.
+    /// `Invalid` for each other key that differs from its value at a predefined level.
     pub fn apply_to(
         &self,
         level: ProjectAccessLevel,

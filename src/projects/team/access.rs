@@ -1,4 +1,5 @@
-//! The flags of `organization-access`, their dependencies, and the check of granted flags.
+//! The flags of `organization-access` (rights of a team in the organization), their dependencies, and the check that a
+//! member may grant them.
 //!
 //! Setting a flag also sets the flags that it needs. A request that clears a needed flag at the same time is invalid.
 //! A member cannot grant flags that the member lacks (see [`escalation`] for other rights).
@@ -21,7 +22,7 @@ const FLAG_DEPENDENCIES: &[(Flag, &[Flag])] = &[
     (Flag::ReadProjects, &[Flag::ReadWorkspaces]),
 ];
 
-/// The flags of which `access-secret-teams` needs one.
+/// The flag `access-secret-teams` needs at least one of these flags.
 const TEAM_FLAGS: [Flag; 3] = [Flag::ManageMembership, Flag::ManageTeams, Flag::ManageOrganizationAccess];
 
 /// The flags that a request sets.
@@ -49,7 +50,7 @@ impl OrganizationFlagChanges {
         self.0.is_empty()
     }
 
-    /// Returns `before` with these flags applied, and the flags that they need.
+    /// Returns `before` with these flags applied. Flags that the result needs are set too.
     ///
     /// # Errors
     /// `Invalid` when the request clears a needed flag.
@@ -80,7 +81,7 @@ impl OrganizationFlagChanges {
     }
 }
 
-/// Rejects granted rights that are neither in `before` nor among the member's own.
+/// Rejects `given` if it has a right that is neither in `before` nor among the member's own rights.
 ///
 /// # Errors
 /// `Forbidden`, naming the rights.

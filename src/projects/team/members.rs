@@ -1,7 +1,8 @@
 //! Members of teams.
 //!
-//! A team's row is locked before its members change; several teams are locked in row order. This keeps the counters
-//! correct, and the owners team from losing its last members to concurrent requests.
+//! A team's row is locked before its members change; several teams are locked in the order of their row ids. The locks
+//! keep the stored numbers of members correct. They also prevent concurrent requests from removing the last members of
+//! the owners team.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +11,7 @@ use super::super::tx::Tx;
 use super::Team;
 use crate::error::Kind;
 
-/// Returns the users of teams, ordered by user row id.
+/// Returns the row ids of the users in each team, in ascending order, by team row id.
 ///
 /// # Errors
 /// Those of the store.
@@ -28,12 +29,12 @@ pub async fn load_users_of_teams(tx: &mut Tx<'_>, teams: &[i64]) -> WorkResult<H
     Ok(users)
 }
 
-/// Returns the row ids of the organization's members with these usernames. Their memberships are locked, so they
-/// remain members until the end of the transaction. The users are not locked: they also belong to other
+/// Returns the row ids of the organization's members with these usernames. The membership rows are locked, so the users
+/// remain members until the end of the transaction. The user rows are not locked: users also belong to other
 /// organizations, whose requests would wait or deadlock.
 ///
 /// # Errors
-/// `Malformed`, with a fault for each name that is not a member.
+/// `Malformed`, with a fault for each name that is not the username of a member.
 pub async fn find_by_username(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> WorkResult<Vec<i64>> {
     let sql = "SELECT u.username_lc, u.id FROM users u JOIN organization_memberships m ON m.user_id = u.id
         WHERE u.username_lc = ANY($1) AND +m.org_id = $2 ORDER BY m.id FOR UPDATE OF m";
@@ -41,7 +42,8 @@ pub async fn find_by_username(tx: &mut Tx<'_>, org_id: i64, names: &[String]) ->
     find_locked_rows(tx, sql, lowered, org_id, (names, "a member")).await
 }
 
-/// Returns the row ids of the users of memberships in an organization.
+/// Returns the row ids of the users with these memberships (external ids) in an organization. Locks the rows as
+/// [`find_by_username`] does.
 ///
 /// # Errors
 /// As [`find_by_username`].
@@ -68,7 +70,7 @@ async fn find_locked_rows(
         match rows.get(key) {
             Some(user) => drop(users.insert(*user)),
             None => {
-                // The text does not reveal users outside the organization.
+                // The text does not reveal whether a user exists outside the organization.
                 let detail = format!("{} is not {kind} of the organization", truncate_for_message(given));
                 faults.push(Fault::at(format!("/data/{n}/id"), detail));
             }
@@ -78,7 +80,7 @@ async fn find_locked_rows(
     Ok(users.into_iter().collect())
 }
 
-/// Adds users to a team. Present members are ignored.
+/// Adds users to a team. Users who are members already are ignored.
 ///
 /// # Errors
 /// `NotFound` when the team was deleted concurrently.

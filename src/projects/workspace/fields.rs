@@ -12,29 +12,30 @@ use crate::clock::Time;
 /// Maximum length of a name, in characters.
 const MAX_WORKSPACE_NAME_CHARS: usize = 90;
 
-/// The attributes of a workspace after a create or an update.
+/// The validated attributes of a workspace, to be stored by a create or an update.
 pub struct WorkspaceFields {
-    /// 1 to 90 letters, digits, `-`, `_`.
+    /// The name: 1 to 90 letters, digits, `-`, `_`.
     pub name: String,
     /// The description.
     pub description: Option<String>,
     /// `true` if the auto-destroy duration is inherited from the project.
     pub inherits_auto_destroy: bool,
-    /// Its own auto-destroy duration. `None` means "never" unless the duration is inherited.
+    /// Its own auto-destroy duration: the time of inactivity after which its resources are destroyed. `None` means
+    /// "never" unless the duration is inherited.
     pub own_auto_destroy: Option<String>,
     /// The time at which its resources are to be destroyed.
     pub auto_destroy_at: Option<Time>,
     /// `latest`, a version, or version constraints.
     pub terraform_version: String,
-    /// The attributes without effect.
+    /// The attributes that are stored but have no effect.
     pub settings: WorkspaceSettingValues,
     /// The execution mode; `None` for no change.
     pub mode: Option<ModeColumns>,
 }
 
 impl WorkspaceFields {
-    /// Reads and validates attributes over the stored values, or over the defaults for a create. `pool` is the
-    /// relationship to the agent pool. Faults are added to `attributes`.
+    /// Reads and validates attributes. An absent attribute keeps its stored value, or gets its default on a create.
+    /// `pool` is the relationship to the agent pool. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.
@@ -74,7 +75,7 @@ impl WorkspaceFields {
     }
 }
 
-/// The target of the attributes.
+/// The workspace to which a request's attributes apply.
 #[derive(Clone, Copy)]
 pub enum WorkspaceTarget<'w> {
     /// A new workspace in this project.
@@ -133,8 +134,8 @@ fn read_name(attributes: &mut AttributeReader<'_>, required: bool) -> AttributeV
 
 /// Reads the auto-destroy duration. Returns `true` if it is inherited, and the workspace's own duration.
 ///
-/// A value sets the workspace's own duration; null sets "never", unless the request asks to inherit. When it does, a
-/// value that documents already show is ignored.
+/// A value sets the workspace's own duration; null sets "never". If the request asks to inherit, the duration is
+/// inherited instead; a value is then a fault, unless it is the value that responses already show.
 fn read_auto_destroy(attributes: &mut AttributeReader<'_>, of: WorkspaceTarget<'_>) -> (bool, Option<String>) {
     let stored = of.stored();
     let duration = project::read_duration(attributes);

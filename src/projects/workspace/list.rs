@@ -1,7 +1,7 @@
 //! Lists of the workspaces that the caller sees, sorted by name.
 //!
-//! Callers who see all workspaces are served from the organization's indexes, with a stored count. For other callers,
-//! the grants of their teams on projects and workspaces are loaded first, if there are few.
+//! For callers who see all workspaces, the query uses the organization's indexes and a stored count. For other callers,
+//! the grants (rights of their teams on single projects and workspaces) are loaded first, unless there are too many.
 
 use super::super::grants;
 use super::super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
@@ -10,7 +10,7 @@ use super::super::tag::{self, TagFilter, TaggedResource};
 use super::rights::{self, WorkspaceRights};
 use super::{Member, Tx, WorkResult, Workspace, load_by_rows};
 
-/// The filters and the order of a list.
+/// The filters and the order of a list of workspaces.
 #[derive(Clone, Debug, Default)]
 pub struct WorkspaceFilter {
     /// Part of the name, case-insensitive.
@@ -25,7 +25,7 @@ pub struct WorkspaceFilter {
     pub tagged: Vec<TagFilter>,
     /// External ids of projects to match, any of them; empty for all.
     pub projects: Vec<String>,
-    /// Sort in descending order.
+    /// `true` to sort by name in descending order.
     pub backwards: bool,
 }
 
@@ -65,7 +65,7 @@ pub async fn list(
     let matching = match everything.known {
         Some(known) if filter.values.len() == before => known,
         _ => {
-            // A generic plan would scan all workspaces of the organization.
+            // A generic query plan, made without the parameter values, would scan all workspaces of the organization.
             tx.use_custom_plans();
             page::count(tx, WORKSPACES, &filter).await?
         }
@@ -82,13 +82,13 @@ pub struct VisibleWorkspaces {
     known: Option<i64>,
 }
 
-/// Maximum number of workspaces with individual team access that are listed by row id.
+/// Maximum number of workspaces with access for single teams that a query lists by row id.
 const MAX_DIRECT_ACCESS_ROWS: usize = 1_000;
 
 enum DirectAccess {
-    /// Their row ids.
+    /// The row ids of the workspaces to which the member's teams have individual access.
     Few(Vec<i64>),
-    /// Too many to list.
+    /// Too many such workspaces to list; a subquery selects them.
     Many,
 }
 

@@ -1,5 +1,5 @@
-//! Locks of workspaces, each held by one user or team. A change is one conditional statement, so of two concurrent
-//! changes one fails.
+//! Locks of workspaces, each held by one user or team. Each change of a lock is one conditional SQL statement, so of
+//! two concurrent changes one fails.
 
 use super::super::caller::{ProjectsCaller, TokenSubject};
 use super::super::team;
@@ -22,7 +22,8 @@ pub async fn lock(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, wor
 /// Releases the caller's own lock.
 ///
 /// # Errors
-/// `Conflict` when another user or team holds the lock, or it is not locked. Clients distinguish the two by the text.
+/// `Conflict` when another user or team holds the lock, or the workspace is not locked. Clients distinguish the two
+/// cases by the text.
 pub async fn unlock(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
@@ -51,7 +52,7 @@ pub async fn unlock(
 /// Releases the lock of any holder.
 ///
 /// # Errors
-/// `Conflict` when it is not locked; `NotFound` when it was deleted concurrently.
+/// `Conflict` when the workspace is not locked; `NotFound` when it was deleted concurrently.
 pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> WorkResult<()> {
     let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by IS NOT NULL";
     if tx.execute(sql, &[workspace.id.into()]).await? == 1 {
@@ -69,7 +70,8 @@ fn not_locked_error() -> ApiRejection {
     ApiRejection::conflict("the workspace is not locked")
 }
 
-/// Returns the holder of a lock that the caller takes. For an organization token this is the owners team.
+/// Returns the user or team that holds a lock which the caller takes. For an organization token this is the owners
+/// team.
 async fn resolve_holder(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member) -> WorkResult<String> {
     if !matches!(caller.subject, TokenSubject::Organization { .. }) {
         return Ok(caller.reference());

@@ -20,11 +20,11 @@ impl WorkspaceRights {
     pub const NONE: Self = Self(0);
     /// See it and its settings.
     pub const READ: Self = Self(1);
-    /// Change its settings, release locks of others, delete it unconditionally.
+    /// Change its settings, release locks of other users and teams, delete it even if it is locked.
     pub const ADMIN: Self = Self(1 << 1);
-    /// Delete it safely.
+    /// Delete it safely: only while it is not locked.
     pub const DESTROY: Self = Self(1 << 2);
-    /// Lock it, and release the own lock.
+    /// Lock it, and release the caller's own lock.
     pub const LOCK: Self = Self(1 << 3);
     /// Manage its run tasks.
     pub const RUN_TASKS: Self = Self(1 << 4);
@@ -128,7 +128,7 @@ impl BitOrAssign for WorkspaceRights {
 /// Returns the member's rights on every workspace of the organization.
 pub(crate) fn organization_wide_rights(member: &Member) -> WorkspaceRights {
     if member.owner && member.teams.is_empty() {
-        // An organization token owns everything but cannot start runs.
+        // An organization token has all rights of an owner, except that it cannot start runs.
         WorkspaceRights(WorkspaceRights::ALL.0 & !(WorkspaceRights::PLAN.0 | WorkspaceRights::APPLY.0))
     } else if member.rights.manages_workspaces() {
         WorkspaceRights::ALL
@@ -193,7 +193,7 @@ pub(crate) async fn load_for_workspaces(
     Ok(rights)
 }
 
-/// A team's access to a workspace.
+/// A team's access to a single workspace.
 pub(crate) struct TeamWorkspaceGrant {
     /// Row id of the team.
     pub(crate) team: i64,
@@ -201,11 +201,11 @@ pub(crate) struct TeamWorkspaceGrant {
     pub(crate) workspace: i64,
     /// Row id of the project.
     pub(crate) project: i64,
-    /// The rights of the access.
+    /// The rights that the access gives.
     pub(crate) rights: WorkspaceRights,
 }
 
-/// Returns the access of teams to single workspaces of their organizations, at most `limit` rows.
+/// Returns the access of these teams to single workspaces, at most `limit` rows.
 ///
 /// # Errors
 /// Those of the store.

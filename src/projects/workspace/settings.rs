@@ -1,5 +1,5 @@
-//! The attributes of a workspace that are stored and returned without effect, and the Terraform version, which is
-//! validated but has no effect either.
+//! The settings of a workspace: attributes that are stored and returned but have no effect. Also the Terraform version,
+//! which is validated but has no effect either.
 
 use serde_json::{Map, Value, json};
 
@@ -33,11 +33,12 @@ const PROJECT_STATE: &str = "project-remote-state";
 const TRIGGER_PREFIXES: &str = "trigger-prefixes";
 const TRIGGER_PATTERNS: &str = "trigger-patterns";
 
-/// Maximum length of a text of a setting, in characters.
+/// Maximum length of a text in a setting, in characters.
 const MAX_TEXT_CHARS: usize = 4096;
-/// Maximum number of elements of a list.
+/// Maximum number of elements of a setting that is a list.
 const MAX_LIST_ELEMENTS: usize = 256;
-/// Maximum total length of a list, in characters. A page shows the lists of up to a hundred workspaces.
+/// Maximum total length of the elements of a list, in characters. It is limited because a page of a hundred workspaces
+/// contains all their lists.
 const MAX_LIST_CHARS: usize = 1 << 16;
 
 /// The settings that were explicitly set for a workspace.
@@ -66,8 +67,8 @@ impl WorkspaceSettingValues {
         SETTINGS.iter().map(|(name, form)| ((*name).to_owned(), value(name, form))).collect()
     }
 
-    /// Returns the settings after a request. Null resets to the default. Setting prefixes clears patterns and vice
-    /// versa; a request may not set both.
+    /// Returns the settings after a request. Null resets a setting to its default. Setting trigger prefixes clears
+    /// trigger patterns and vice versa; a request may not set both.
     pub fn changed(&self, attributes: &mut AttributeReader<'_>) -> Self {
         let mut settings = self.0.clone();
         let mut filled = Vec::new();
@@ -121,7 +122,7 @@ fn read_list(attributes: &mut AttributeReader<'_>, name: &str) -> AttributeValue
     texts
 }
 
-/// The default version.
+/// The default of `terraform-version`.
 pub(crate) const LATEST_VERSION: &str = "latest";
 
 /// Reads `terraform-version`: `latest`, a version, or version constraints.

@@ -23,7 +23,7 @@ pub(super) struct FrameAllowance {
 }
 
 impl FrameAllowance {
-    /// A full allowance at `now`, in milliseconds.
+    /// Creates a full allowance at `now`, in milliseconds.
     pub(super) fn new(now: u64) -> Self {
         Self { left: Cell::new(MAX_TOKENS), at: Cell::new(now), spent: Cell::new(false) }
     }

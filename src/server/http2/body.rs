@@ -31,7 +31,8 @@ pub(super) struct Http2RequestBody {
     activity: Rc<Http2Activity>,
     /// Set while the reader waits for more.
     receiving: Option<BodyWaitGuard>,
-    /// `None` if the body is known to be longer than [`MAX_DISCARDED_BODY_BYTES`].
+    /// Receives the stream when the body is dropped. `None` if the body is known to exceed
+    /// [`MAX_DISCARDED_BODY_BYTES`].
     left: Option<UnreadStreamCell>,
 }
 
@@ -93,8 +94,8 @@ impl Drop for Http2RequestBody {
 }
 
 impl UnreadBodyRest {
-    /// Discards what has arrived. Ready when nothing is left, or when it was more than [`MAX_DISCARDED_BODY_BYTES`];
-    /// the stream is then reset.
+    /// Discards the bytes that have arrived. Ready at the end of the body, or after more than
+    /// [`MAX_DISCARDED_BODY_BYTES`], when the stream is reset.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(stream) = self.open_stream() {
             match ready!(poll_chunk(stream, cx)) {
@@ -105,14 +106,14 @@ impl UnreadBodyRest {
         Poll::Ready(())
     }
 
-    /// Waits until nothing is left, for at most [`DISCARD_TIMEOUT`].
+    /// Discards the rest of the body, for at most [`DISCARD_TIMEOUT`].
     pub(super) async fn discard_rest(mut self) {
         if self.open_stream().is_some() {
             let _ = timeout(DISCARD_TIMEOUT, poll_fn(|cx| self.poll(cx))).await;
         }
     }
 
-    /// The stream, once the reader was dropped.
+    /// Returns the stream, if the reader was dropped.
     fn open_stream(&mut self) -> Option<&mut RecvStream> {
         if let Some(stream) = self.left.take() {
             self.stream = Some(stream);
@@ -121,7 +122,7 @@ impl UnreadBodyRest {
     }
 }
 
-/// Reads the next piece of a body and opens the window by its length.
+/// Reads the next piece of a body and opens the flow control window by its length.
 fn poll_chunk(stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
     let read = ready!(stream.poll_data(cx));
     Poll::Ready(read.map(|read| {

@@ -17,8 +17,8 @@ pub(super) const MAX_HEADER_BYTES: u32 = 64 << 10;
 pub(super) const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 /// Maximum number of bytes of all request bodies of a connection that wait for handlers: four full windows.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
-/// Maximum number of requests that a client may reset beyond the number of completed ones. A gateway may reset all of
-/// its requests.
+/// Maximum number of requests that a client may reset beyond the number of completed ones. A gateway may have reason to
+/// reset all of its requests.
 pub(super) const MAX_EXCESS_RESETS: usize = 100;
 /// Maximum number of streams that are reset because of a client's errors.
 pub(super) const MAX_ERROR_RESETS: usize = 1000;
@@ -31,12 +31,12 @@ pub(super) const RESPONSE_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of an unread request body that are discarded: a client may send them before it sees the
 /// response.
 pub(super) const MAX_DISCARDED_BODY_BYTES: usize = STREAM_WINDOW_BYTES as usize;
-/// Time limit for the end of such a body once the response is complete.
+/// Time limit for receiving the rest of an unread request body once the response is complete.
 pub(super) const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for sending the final GOAWAY frame. Progress restarts it while the connection is closing.
 pub(super) const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The settings of the library, which announces them to clients.
+/// Returns the settings of the `h2` library, which announces them to clients.
 pub(super) fn builder() -> Builder {
     let mut builder = Builder::new();
     builder

@@ -196,7 +196,7 @@ where
         }
         let (phase, since) = match (activity.phase(), activity.partial_frame_since()) {
             (Some(phase), _) => (phase, *idle),
-            // The client gets its full time after the last response, too.
+            // After its last response, the client has the full time limit to complete a frame, too.
             (None, Some(since)) => (ConnectionPhase::Opening, since.max(*idle)),
             (None, None) => (ConnectionPhase::Idle, *idle),
         };

@@ -82,7 +82,7 @@ where
             // An unread body must not occupy the connection window that other bodies need.
             let _ = rest.poll(cx);
             if polled.is_pending() && wanted.as_ref().is_some_and(|wanted| wanted.take()) {
-                // A client that misses the 100 sends its body anyway, a little later.
+                // A failure does not matter: a client that gets no 100 sends its body anyway, a little later.
                 let _ = respond.send_informational(continue_response());
             }
             polled.map(Some)

@@ -15,9 +15,10 @@ const END_HEADERS_FLAG: u8 = 4;
 pub(super) struct FrameCounts {
     /// `true` if a frame, a field block or the preface ended.
     pub(super) any_ended: bool,
-    /// Number of frames that began.
+    /// Number of frames whose header is complete.
     pub(super) frames: usize,
-    /// Those that count against the allowance: neither body data nor CONTINUATION, which have other limits.
+    /// Number of those frames that cost tokens of the allowance: neither body data nor CONTINUATION, which have other
+    /// limits.
     pub(super) charged: usize,
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn send_response<B: MessageBody>(
     let mut body = pin!(body);
     let mut patience = WriteBudget(RESPONSE_WRITE_TIMEOUT);
     while left != Some(0) {
-        // While the body stream has no data, the server is busy: the client is not to blame.
+        // While the app produces no data, the connection counts as busy, not as waiting for its client.
         let mut handled = None;
         let next = poll_fn(|cx| {
             if let Some(error) = check_reset(&mut stream, cx) {
@@ -79,7 +79,7 @@ pub(super) async fn send_response<B: MessageBody>(
         let mut chunk = match next {
             Some(Ok(chunk)) => chunk,
             Some(Err(_)) => {
-                // The rest is not available, and the client must not take the part for the whole.
+                // The body failed. The reset prevents the client from taking the sent part for the whole.
                 stream.send_reset(Reason::INTERNAL_ERROR);
                 return Ok(());
             }
@@ -92,7 +92,7 @@ pub(super) async fn send_response<B: MessageBody>(
         while !chunk.is_empty() {
             let started_at = Instant::now();
             let Ok(capacity) = timeout(patience.0, wait_for_capacity(&mut stream, chunk.len())).await else {
-                // The client does not accept the response, which must not be held in memory forever.
+                // The client accepts the response too slowly, and it must not stay in memory forever.
                 stream.send_reset(Reason::CANCEL);
                 return Ok(());
             };
@@ -105,7 +105,7 @@ pub(super) async fn send_response<B: MessageBody>(
     match left {
         Some(0) => {}
         None => stream.send_data(Bytes::new(), true)?,
-        // Shorter than the head declares: the client must not take it for the whole.
+        // The body is shorter than declared. The reset prevents the client from taking it for the whole.
         Some(_) => stream.send_reset(Reason::INTERNAL_ERROR),
     }
     Ok(())
@@ -145,7 +145,7 @@ fn check_reset(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Option<h
     }
 }
 
-/// The size of the body for this status, which may not allow one (RFC 9110, 6.4.1).
+/// Returns the size of the body for this status, which may not allow a body (RFC 9110, 6.4.1).
 fn body_size(status: StatusCode, size: BodySize) -> BodySize {
     match status {
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => BodySize::None,

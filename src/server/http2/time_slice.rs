@@ -1,8 +1,8 @@
 //! Limits the work for a connection before its worker serves other connections.
 //!
-//! A busy connection wakes itself whenever a handler completes or a response continues. If that began the next time
-//! slice, the limit would have no effect. So a used-up slice is followed by a rest: until the other ready tasks have
-//! run and the sockets were polled, wakes of the connection do nothing.
+//! A busy connection wakes itself whenever a handler completes or a response continues. If such a wake began the next
+//! time slice, the limit would have no effect. So a used-up slice is followed by a rest: wakes of the connection do
+//! nothing until the other ready tasks have run and the sockets were polled.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl TimeSlice {
         self.left.get() == 0
     }
 
-    /// Ends the time slice while there is more to do, and begins a rest.
+    /// Ends the time slice although there is more to do, and begins a rest.
     pub(super) fn end(&self, cx: &Context<'_>) {
         if self.rest.is_over.swap(false, Ordering::AcqRel) {
             self.rest.task.register(cx.waker());

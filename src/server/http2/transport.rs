@@ -1,8 +1,8 @@
 //! The byte stream of an HTTP/2 connection, which observes its traffic.
 //!
-//! Bytes that arrive at a closed socket make the kernel discard what it has not sent yet. So at a stop, shortly after
-//! a response, the client closes first, and what it still sends is discarded. When another connection needs the slot,
-//! the server does not wait.
+//! Bytes that arrive at a closed socket make the kernel discard the output that it has not sent yet. So when the server
+//! stops shortly after a response, the connection waits until the client has closed its side, and discards what the
+//! client still sends. A connection whose slot is needed does not wait.
 
 use std::cell::Cell;
 use std::io;
@@ -32,7 +32,7 @@ pub(super) struct Http2Activity {
     receiving: Cell<usize>,
     /// `true` if a response progressed or a request ended since the last check.
     progressed: Cell<bool>,
-    /// Since when a frame of the client is incomplete.
+    /// Time since which a frame of the client is incomplete.
     partial: Cell<Option<u64>>,
     pub(super) time_slice: TimeSlice,
     /// Frames that the client may still send.

@@ -134,7 +134,8 @@ mod tests {
         let recording = Arc::new(Recording { certificate: Arc::new(certificate), threads: Mutex::default() });
         let server = ServerConfig::builder_with_provider(provider(&[SECP256R1])).with_safe_default_protocol_versions();
         let server = server.unwrap().with_no_client_auth().with_cert_resolver(recording.clone());
-        // Its key share is of a group that the server does not accept, so that the server requests another one.
+        // The client's key share is of a group that the server does not accept, so that the server requests another
+        // one.
         let client = ClientConfig::builder_with_provider(provider(&[X25519, SECP256R1]));
         let client = client.with_safe_default_protocol_versions().unwrap();
         let mut trusted = RootCertStore::empty();

@@ -43,7 +43,7 @@ pub(super) async fn record_backup(context: &OperatorContext) -> Result<Value> {
     Ok(json!({ "noted": true }))
 }
 
-/// Waits for `work`; after each `beat` runs `look` and sends a `working` line.
+/// Waits for `work`. Every `beat` it runs `look` and sends a `working` line.
 async fn report_progress<T>(
     writer: &mut OperatorWriter,
     beat: Duration,

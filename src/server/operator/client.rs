@@ -81,7 +81,7 @@ impl OperatorClient {
             });
             let done = work(&stop);
             let stopped = stop.load(Ordering::Acquire);
-            // A failure to send is explained by what the server has sent.
+            // A failure to send is ignored, because the response of the server explains it.
             let _ = if done.is_ok() { send_line(&writer, line) } else { writer.shutdown(Shutdown::Both) };
             let response = receiver.join().map_err(|_| Error::internal("the socket's reader has panicked"))?;
             match done {

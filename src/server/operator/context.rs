@@ -1,4 +1,4 @@
-//! The context of operator commands.
+//! The server state that operator commands work on.
 
 use std::sync::Arc;
 

@@ -54,7 +54,8 @@ pub(super) async fn hand_out_token(
     Ok(json!({ "taken": taken }))
 }
 
-/// Creates a token if the caller `proved` possession of the seal key, and records `command` in the audit like a request on `path`.
+/// Creates a token if the caller `proved` possession of the seal key, and records `command` in the audit like a request
+/// on `path`.
 ///
 /// # Errors
 /// `Forbidden` without the proof; `Unavailable` when the audit fails, which revokes the token; the errors of `make`.

@@ -20,10 +20,10 @@ pub(super) struct OperatorConnection {
     pub(super) writer: OperatorWriter,
 }
 
-/// The receiving side.
+/// The receiving side of a connection.
 pub(super) struct OperatorReader(BufReader<OwnedReadHalf>);
 
-/// The sending side.
+/// The sending side of a connection.
 pub(super) struct OperatorWriter(OwnedWriteHalf);
 
 impl OperatorConnection {

@@ -7,7 +7,7 @@
 /// Length of the longest field name that matters for the length of a body, in bytes.
 const MAX_FIELD_NAME_BYTES: usize = "transfer-encoding".len();
 
-/// A bare line feed where HTTP would accept a replacement byte.
+/// Error: a bare line feed in a place where HTTP could accept the NUL byte that would replace it.
 #[derive(Debug)]
 pub(super) struct BareLineFeed;
 
@@ -43,7 +43,7 @@ struct HeadLine {
     name: [u8; MAX_FIELD_NAME_BYTES],
     name_length: usize,
     has_value: bool,
-    /// The digits in its value, or the size of a chunk.
+    /// The number that the digits of the value form, or the size of a chunk.
     number: u64,
 }
 
@@ -103,7 +103,7 @@ impl HeadScanner {
                 };
                 self.has_begun = false;
             }
-            // An empty line before the request line, or a trailer.
+            // Nothing to do: an empty line before the request line, or a trailer.
             RequestPart::Head | RequestPart::Trailers | RequestPart::Body { .. } => {}
         }
     }
@@ -152,7 +152,7 @@ impl HeadLine {
 mod tests {
     use super::*;
 
-    /// The text as HTTP gets it from pieces of this length; `None` if the connection ends.
+    /// Scans `text` in pieces of this length, and returns the text that HTTP gets; `None` if the connection ends.
     fn scanned(text: &str, piece: usize) -> Option<String> {
         let mut scanner = HeadScanner::default();
         let mut bytes = text.as_bytes().to_vec();

@@ -1,10 +1,12 @@
-//! The commit actor: the queue of waiting units, and the backend that one batch at a time uses.
+//! The commit actor. It owns the queue of waiting units and the backend, which commits one batch at a time.
 //!
 //! It runs on its own thread and actix system, so that it does not block a worker. Session work may delay all units of
-//! its commit. So a commit takes all short units, but only as much session work as recently stayed fast, fairly between
-//! callers. Background work pauses after each step for as long as the step took.
+//! its commit. So a commit takes all short units, but limits the number of session works. The limit adapts to the time
+//! that they recently took, and the selection is fair between callers. Background work pauses after each step for as
+//! long as the step took.
 //!
-//! Units wait in a queue next to the mailbox. Only an idle actor is sent a message; a busy one checks the queue itself.
+//! Units wait in a queue separate from the actor's mailbox. A message only wakes an idle actor; a busy one checks the
+//! queue itself.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -32,13 +34,14 @@ const MAX_BATCH_UNITS: usize = 512;
 const MAX_SESSION_WORK: usize = 64;
 /// Minimum number of session works per commit.
 const MIN_SESSION_WORK: usize = 2;
-/// Session work of a commit above this duration halves the number; below half of it, the number doubles.
+/// If the session work of a commit takes longer, the maximum number per commit is halved. Below half of this time, it
+/// is doubled.
 const MAX_WORK_TIME: Duration = Duration::from_millis(20);
 
 /// Minimum pause of background work.
 const MIN_BACKGROUND_PAUSE: Duration = Duration::from_millis(5);
 
-/// Maximum number of yields to other threads before a commit. The first one brings most units.
+/// Maximum number of yields to other threads before a commit. Most of the additional units arrive during the first one.
 const MAX_YIELDS: usize = 3;
 
 #[derive(Clone)]
@@ -49,7 +52,8 @@ pub(super) struct CommitLink {
 }
 
 impl CommitLink {
-    /// Submits a job without blocking, except for the queue's mutex. The permits of the handle limit the queue.
+    /// Submits a job without blocking, except for the queue's mutex. The permits of `CommitHandle` limit the length of
+    /// the queue.
     pub(super) fn submit(&self, job: CommitJob) {
         if self.queue.push(job) {
             self.wake.do_send(WakeCommitter);
@@ -157,7 +161,7 @@ impl CommitQueue {
     }
 
     /// Takes the next batch. Returns `None`, and closes the queue, if it is empty and the actor is `stopping`. Units
-    /// without writes get their own batches, because a full disk would fail them together with the writes of others.
+    /// without writes get their own batches. In a common batch, they would fail with the writes when the disk is full.
     fn take(&self, stopping: bool) -> Option<Vec<CommitJob>> {
         let mut waiting = self.lock();
         waiting.closed = stopping && waiting.len() == 0;
@@ -178,7 +182,7 @@ impl CommitQueue {
         Some(batch)
     }
 
-    /// Adjusts the amount of session work per commit to the duration of the last one.
+    /// Adjusts the maximum amount of session work per commit to the duration of that work in the last commit.
     fn record_batch(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let max = waiting.max_work;
@@ -223,7 +227,7 @@ struct Committer<B> {
 impl<B: StoreBackend> Actor for Committer<B> {
     type Context = Context<Self>;
 
-    /// Background work may be left from an earlier process.
+    /// Schedules a run at the start, because background work may be left from an earlier process.
     fn started(&mut self, ctx: &mut Self::Context) {
         self.schedule_run(ctx);
     }
@@ -255,7 +259,7 @@ impl<B: StoreBackend> Committer<B> {
         }
     }
 
-    /// Takes the batch only when the run starts, so that everything that has arrived by then shares the commit.
+    /// Starts a run soon. The batch is taken only then, so that all units that have arrived by then share the commit.
     fn schedule(&mut self, ctx: &mut Context<Self>) {
         ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.commit_batch(ctx)));
     }
@@ -276,7 +280,7 @@ impl<B: StoreBackend> Committer<B> {
                 actor.paused_until = Instant::now() + rest;
                 ctx.run_later(rest, |actor, ctx| actor.schedule_run(ctx));
             }
-            // A pause that ended during the batch has not scheduled a run.
+            // If a pause of background work ended during the batch, it has not scheduled a run.
             let idle = backend.has_chores() && actor.paused_until <= Instant::now();
             actor.backend = Some(backend);
             if actor.queue.needs_another_pass(idle || !actor.stopping.is_empty()) {
@@ -338,7 +342,7 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, status: 
     histogram!(telemetry::COMMIT_SECONDS).record(start.elapsed());
     // A backend that panicked has returned no results.
     answers.resize_with(callers.len(), || Err(Error::internal("the storage backend gave no answer")));
-    // Set before the replies, so that a caller with a result already sees it.
+    // Set before the replies, so that a caller that gets an error already sees the new status.
     if answers.iter().map(count_failure).fold(false, |any, fails| any | fails) {
         status.failing.store(true, Ordering::Relaxed);
     }

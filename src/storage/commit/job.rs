@@ -40,7 +40,7 @@ impl Drop for CommitPermit {
     }
 }
 
-/// Counts a failed result; `true` if the store caused the failure.
+/// Counts a failed result in the metrics; `true` if the store failed to take the write.
 pub(super) fn count_failure(answer: &Result<Outcomes>) -> bool {
     let reason = match answer {
         Ok(Outcomes::Pki(outcomes)) if outcomes.contains(&PkiOutcome::SerialTaken) => "serial_taken",

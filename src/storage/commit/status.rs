@@ -5,6 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 #[derive(Default)]
 pub(super) struct CommitStatus {
     pub(super) commits: AtomicU64,
-    /// `true` after a write that the store failed to take, until a write is known to have succeeded.
+    /// `true` after the store failed to take a write, until another write is known to have succeeded.
     pub(super) failing: AtomicBool,
 }

@@ -18,7 +18,8 @@ const OTHERS_WRITE: u32 = 0o002;
 /// Checks that the folder and its files are writable for this process, and not for every user.
 ///
 /// # Errors
-/// `Unavailable` for the first path that is not writable; `Invalid` for the first that every user may write.
+/// `Unavailable` for the first path that this process cannot write; `Invalid` for the first path that every user may
+/// write.
 pub(super) fn require_writable(folder: &Path) -> Result<()> {
     require_not_world_writable(folder)?;
     STORE_FILES.iter().try_for_each(|name| require_not_world_writable(&folder.join(name)))?;

@@ -1,4 +1,4 @@
-//! SQL of issued certificates, and of the rows that are stored with them: leases, metadata and completed requests.
+//! SQL of issued certificates, and of the rows that are stored with them: leases, metadata and recorded responses.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 

@@ -1,9 +1,10 @@
 //! Checkpoints of the write-ahead log into the database file, on a low-priority thread with its own connection.
 //!
-//! A passive checkpoint blocks nothing, but under steady writes never reaches the end of the log, and only a fully
-//! moved log can start over. So above a second limit the short rest is moved while the writer waits. SQLite counts
-//! pages as moved before they are synced. After a failed sync, a retry would sync only later pages. So the thread halts
-//! until the writer has reopened all connections, which makes SQLite move the whole log again.
+//! A passive checkpoint blocks nothing. But under steady writes it never reaches the end of the log, and SQLite can
+//! start the log over only when all of its pages are moved. So above a second limit the short rest is moved while the
+//! writer waits. SQLite counts pages as moved before they are synced. After a failed sync, a retry would sync only
+//! later pages. So the thread halts until the writer has reopened all connections, which makes SQLite move the whole
+//! log again.
 
 use std::fs::File;
 use std::io;
@@ -24,14 +25,15 @@ use crate::storage::checkpoint_lock::CheckpointLock;
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time that a full checkpoint waits for readers and blocks the writer.
 const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(100);
-/// 16 MiB in pages of 4 KiB: limits the amount that a sync writes while commits need the disk.
+/// Number of unmoved log pages from which a passive checkpoint runs: 16 MiB in pages of 4 KiB. So a sync, which
+/// competes with commits for the disk, has little to write.
 const PASSIVE_CHECKPOINT_PAGES: i64 = 4 * 1024;
 /// Size of the log from which a full checkpoint runs: 256 MiB in pages of 4 KiB.
 const FULL_CHECKPOINT_PAGES: i64 = 64 * 1024;
 /// Nice value of the thread: its work can wait.
 const NICE: i32 = 15;
 
-/// The checkpointing thread, which ends when this is dropped.
+/// Handle of the checkpointing thread, which ends when the handle is dropped.
 pub(super) struct Checkpointer {
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -46,7 +48,7 @@ impl Checkpointer {
         let halted = Arc::new(AtomicBool::new(false));
         let halt = halted.clone();
         let body = move || {
-            // Without this permission the thread runs at normal priority.
+            // If the priority cannot be set, the thread runs at normal priority.
             let _ = rustix::process::setpriority_process(None, NICE);
             let mut log = CheckpointRunner { path, database, db: None };
             let mut failing = false;
@@ -65,7 +67,8 @@ impl Checkpointer {
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "checkpoint failed; the log keeps growing until one succeeds");
                     }
-                    // Closed before the halt is visible: SQLite rereads the log only when all connections are closed.
+                    // Closed before the writer can see the halt: SQLite rereads the log only when all connections are
+                    // closed.
                     log.db = None;
                     halt.store(is_failed_sync(&error), Ordering::Release);
                 }
@@ -122,7 +125,7 @@ struct CheckpointRunner {
 
 impl CheckpointRunner {
     fn tick(&mut self) -> rusqlite::Result<()> {
-        // The log file never shrinks below its content, so its size cheaply rules out most ticks.
+        // The log file is never smaller than its content, so a small file cheaply shows that there is nothing to do.
         let size = std::fs::metadata(log::log_path(&self.path)).map_or(0, |m| m.len());
         if size < PASSIVE_CHECKPOINT_PAGES as u64 * 4096 {
             return Ok(());
@@ -155,7 +158,8 @@ fn is_failed_sync(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }
 
-/// Converts a failed sync of ours to SQLite's error: pages that count as moved may be missing on the disk.
+/// Converts a failed sync by this program to the error of a failed sync by SQLite. After both, pages that count as
+/// moved may be missing on the disk.
 fn sync_error(error: io::Error) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), Some(error.to_string()))
 }
@@ -190,7 +194,7 @@ fn run_checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<(i64, i64)> {
 mod tests {
     use super::*;
 
-    /// A database with automatic checkpoints off, and its mover.
+    /// A database without automatic checkpoints, and the runner of its checkpoints.
     fn database(folder: &Path) -> (Connection, CheckpointRunner) {
         let path = folder.join("x.db");
         let writer = Connection::open(&path).unwrap();

@@ -13,12 +13,12 @@ use rustix::fs::FlockOperation;
 use crate::error::{Error, Kind, Result, describe_io_error};
 use crate::storage::disk_space;
 
-/// Maximum time that a write waits for a checkpoint with the writer lock.
+/// Maximum time that a write waits for a checkpoint that holds the writer lock.
 const WRITER_BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that a read waits while the log is recovered.
 const READER_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size in bytes of a log file that starts over after it had grown, as during a long backup. Above the normal
-/// maximum of the checkpointer, so that the usual log is never truncated.
+/// Size in bytes to which a log file is truncated when it starts over after it had grown, for example during a long
+/// backup. A usual log is never truncated, because the checkpointer keeps it smaller.
 const MAX_LOG_BYTES: u64 = 320 << 20;
 const READ_FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 /// Capacity for all statements of this engine.
@@ -47,8 +47,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
         .map_err(failed)?;
     cache_statements(&db).map_err(failed)?;
     db.busy_timeout(WRITER_BUSY_TIMEOUT).map_err(failed)?;
-    // 16 MiB contain the upper levels of the index of serials, which random serials access everywhere. A larger cache
-    // costs more than it saves: a commit that splits a page walks the whole hash table of the cache.
+    // 16 MiB contain the upper levels of the index of serials, which is accessed everywhere because serials are random.
+    // A larger cache costs more than it saves: a commit that splits a page walks the whole hash table of the cache.
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
          PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;",
@@ -73,7 +73,7 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     configure_reader(Connection::open_with_flags(path, READ_FLAGS)?)
 }
 
-/// As [`open_reader`], for a file without a log that does not change: creates no other files.
+/// As [`open_reader`], for a file that has no log and does not change: SQLite then creates no other files.
 pub(super) fn open_immutable_reader(path: &Path) -> rusqlite::Result<Connection> {
     let mut uri = "file:".to_owned();
     for &octet in path.as_os_str().as_bytes() {
@@ -114,7 +114,8 @@ fn require_durable(db: &Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sets whether closing leaves the log alone. Otherwise SQLite moves and deletes it, even after a failed sync.
+/// Sets whether closing the connection leaves the log as it is. Otherwise SQLite moves its pages into the database file
+/// and deletes it, even after a failed sync.
 pub(super) fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
 }

@@ -1,9 +1,10 @@
-//! Copies of the database file: created while the server runs or not, and restored into a new data folder.
+//! Copies of the database file, which are made of a running or stopped server and restored into a new data folder.
 //!
 //! While checkpoints are paused (`checkpoint_lock`), the file and the log up to its length at the start are a state as
-//! after a crash, from which SQLite recovers every commit before the copy. Later log content is ignored, so that the
-//! copy ends. Plain file reads are used, because a database connection would block the writer's recovery from a failed
-//! sync. A copy appears under its name only when it is complete and synced, and never replaces a file.
+//! after a crash, from which SQLite recovers every commit before the copy. Log content written during the copy is
+//! ignored, so that the copy ends. Plain file reads are used, because a database connection would block the writer's
+//! recovery from a failed sync. A copy appears under its name only when it is complete and synced, and never replaces a
+//! file.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Result as IoResult, Seek as _};
@@ -34,11 +35,11 @@ use crate::storage::tables::facts;
 
 /// Name of the database file in a data folder.
 pub(crate) const DATABASE_FILE: &str = "signet.db";
-/// Suffix of the temporary folder in which a copy is created, before random characters.
+/// Suffix of the temporary folder in which a copy is created. Random characters follow it.
 pub const PARTIAL_SUFFIX: &str = ".partial-";
 /// Suffixes of SQLite's other files.
 const SIDE_FILE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
-/// Bytes at the beginning of a log that change when it starts over.
+/// Length of the log's header, which changes when the log starts over.
 const LOG_HEADER_BYTES: u64 = 32;
 /// Maximum pause after a slice, so that a slow slice does not prolong the pause of checkpoints by minutes.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -113,7 +114,7 @@ impl PartialCopy {
         Ok(partial)
     }
 
-    /// Creates the folder, in which only this user may create files, even if others can write next to it.
+    /// Creates the folder. Only this user may create files in it, even if other users may write in the folder of `to`.
     fn next_to(to: &Path) -> Result<Self> {
         if to.symlink_metadata().is_ok() {
             return Err(Error::file_exists(to.display()));
@@ -123,7 +124,7 @@ impl PartialCopy {
         Ok(Self { part: folder.join(DATABASE_FILE), folder, to: to.to_owned() })
     }
 
-    /// Creates a file of the copy: the database, or another file by its suffix.
+    /// Creates a file of the copy: the database, or one of SQLite's other files by its suffix.
     fn create(&self, end: &str) -> Result<File> {
         let path = append_suffix(&self.part, end);
         files::create_new(&path, 0o600).map_err(|e| create_error(&path, e))
@@ -138,13 +139,14 @@ impl PartialCopy {
         self.finish_with(copied_fact(Some(now)))
     }
 
-    /// As [`PartialCopy::finish`]. `mark` has no effect on a file that is marked as a copy already.
+    /// As [`PartialCopy::finish`], with the fact that marks the file as a copy. If the file has such a fact already,
+    /// `mark` has no effect.
     fn finish_with(self, mark: Fact) -> Result<u64> {
         let failed = |e: rusqlite::Error| {
             Error::unavailable(format!("{}: the copy cannot be finished ({e})", self.part.display()), e)
         };
         let db = Connection::open_with_flags(&self.part, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
-        // Synced below, only once.
+        // The file is synced once, below.
         db.execute_batch("PRAGMA synchronous = OFF").map_err(failed)?;
         let left: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(failed)?;
         let mode: String = db.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(failed)?;
@@ -172,7 +174,7 @@ impl PartialCopy {
 
 impl Drop for PartialCopy {
     fn drop(&mut self) {
-        // Missing if it was renamed.
+        // The file is missing if it was renamed to its final name.
         let _ = std::fs::remove_file(&self.part);
         for side in SIDE_FILE_SUFFIXES {
             let _ = std::fs::remove_file(append_suffix(&self.part, side));
@@ -225,7 +227,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
     access::require_not_world_writable(folder)?;
     let _lock = connection::lock(folder)?;
     let database = folder.join(DATABASE_FILE);
-    // The log of another database would be applied to this one.
+    // SQLite would apply the left log of another database to this one.
     let names = SIDE_FILE_SUFFIXES.iter().map(|side| append_suffix(&database, side)).chain([database.clone()]);
     if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
         let text = format!(
@@ -243,7 +245,8 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
     Ok(bytes)
 }
 
-/// Converts a copy into a regular store: later CRL numbers are above all earlier ones. No effect on other stores.
+/// Converts a restored copy into a regular store: later CRL numbers are above all earlier ones. Does nothing to a store
+/// that is not a copy.
 ///
 /// # Errors
 /// `Invalid` when the clock is behind the copy, or no higher numbers exist; `Unavailable` from the disk.
@@ -266,7 +269,7 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the store was not copied into a database.
+/// Checks that the store was not copied into a PostgreSQL database.
 ///
 /// # Errors
 /// `Conflict` when it was.
@@ -275,8 +278,8 @@ pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
     restore_facts::require_unmoved(&facts)
 }
 
-/// Records that the store was copied into a database; no server starts on it until [`remove_move_record`]. Needs a
-/// [`lock`].
+/// Records that the store was copied into a PostgreSQL database. No server starts on it until [`remove_move_record`].
+/// Needs a [`lock`].
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -285,7 +288,7 @@ pub(crate) fn record_move(folder: &Path, now: Time) -> Result<()> {
     change_facts(folder, |db| db.execute(sql::INSERT, params![name, value])).map(drop)
 }
 
-/// `true` if [`record_move`] was recorded. The folder must be [locked](lock).
+/// `true` if [`record_move`] has marked the store as copied. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -298,7 +301,7 @@ pub(crate) fn is_moved(folder: &Path) -> Result<bool> {
     Ok(found > 0)
 }
 
-/// Removes the record of [`record_move`]; `true` if there was one. The folder must be [locked](lock).
+/// Removes the mark of [`record_move`]; `true` if there was one. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -454,7 +457,7 @@ mod tests {
                 assert!(writer.apply(fact(round * 100 + name)).await[0].is_ok());
             }
             checkpoint(mode);
-            // Some of the log is not in the file.
+            // This commit is only in the log, not in the database file.
             assert!(writer.apply(fact(round * 100 + 50)).await[0].is_ok());
             partial(&folder, &file).unwrap().finish(at(1)).unwrap();
             assert_eq!(facts(&file), (round as i64 + 1) * 21, "{mode}");
@@ -512,7 +515,7 @@ mod tests {
         let file = dir.path().join("copy.db");
         let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
         assert!(writer.apply(fact(1)).await[0].is_ok());
-        // Other users may write next to the copy.
+        // Other users may write into the folder of the copy.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(dir.path(), open).unwrap();
         let partial = partial(&folder, &file).unwrap();
@@ -580,7 +583,7 @@ mod tests {
         let [folder, new, file] = ["data", "new", "copy.db"].map(|name| dir.path().join(name));
         drop(super::super::open(&folder, at(0)).unwrap());
         partial(&folder, &file).unwrap().finish(at(1)).unwrap();
-        // As an interrupted restore leaves it.
+        // The folder that an interrupted restore leaves.
         let left = new.join("signet.db.partial-0123abcd");
         std::fs::create_dir_all(&left).unwrap();
         for name in ["signet.db", "signet.db-wal"] {

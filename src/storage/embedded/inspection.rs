@@ -73,7 +73,8 @@ fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
         }
         Err(e) => return Err(failed(&path, e)),
     }
-    // Must not create files. A store that no server has opened has no lock file.
+    // Opened without creating it, because an inspection must not create files. A store that no server has opened has no
+    // lock file.
     let lock_path = folder.join("signet.lock");
     let lock = match OpenOptions::new().read(true).open(&lock_path) {
         Ok(lock) => lock,
@@ -86,7 +87,8 @@ fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
     // A server would not start on a store that it cannot write.
     access::require_writable(folder)?;
     let unreadable = |e| Error::unavailable(format!("{}: cannot be read as a database", path.display()), e);
-    // Without a log, the file is read as immutable: otherwise SQLite would create files. The lock prevents changes.
+    // Without a log, the file is opened as immutable, because SQLite would otherwise create files. The lock on the
+    // folder prevents changes.
     let has_log = std::fs::metadata(log::log_path(&path)).is_ok_and(|log| log.len() > 0);
     let open = if has_log { connection::open_reader } else { connection::open_immutable_reader };
     let db = open(&path).map_err(unreadable)?;

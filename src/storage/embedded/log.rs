@@ -1,9 +1,10 @@
 //! The write-ahead log as a file, for two cases that SQLite does not cover.
 //!
-//! After a failed sync the kernel reports the pages as clean, although the disk lacks them. A process that starts after
-//! a crash reads them from the page cache, takes them for committed, and appends commits that a power failure would
-//! lose. So an existing log is rewritten and synced when the store opens ([`rewrite_log`]). Before a running process
-//! reads the log from its beginning (`writer`), the rest of an undone transaction is cut off ([`truncate`]).
+//! After a failed sync the kernel treats the pages as clean, although the disk lacks them. A process that starts after
+//! a crash reads these pages from the page cache and takes them for committed. A power failure would then lose them,
+//! and with them all commits appended later. So an existing log is rewritten and synced when the store opens
+//! ([`rewrite_log`]). Before a running process reads the log from its beginning (`writer`), the rest of an undone
+//! transaction is cut off ([`truncate`]).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Result};
@@ -45,7 +46,7 @@ pub(super) fn rewrite_log(path: &Path) -> Result<()> {
         let current = buffer[..read].chunks_exact(frame).take_while(|f| f[8..16] == header[16..24]).count();
         file.write_all_at(&buffer[..current * frame], at)?;
         at += (current * frame) as u64;
-        // Followed by frames of an earlier round of the log, or none.
+        // The used part of the log ends in this buffer: frames of an earlier round follow, or none.
         if current < FRAMES_PER_BUFFER {
             break;
         }
@@ -62,7 +63,7 @@ pub(super) fn truncate(path: &Path, frames: u64) -> Result<()> {
         Some(frame) if held == LOG_HEADER_BYTES && frames > 0 => LOG_HEADER_BYTES as u64 + frames * frame as u64,
         _ => 0,
     };
-    // Never extends it: missing frames cannot be replaced.
+    // Never extends the log: missing frames cannot be replaced.
     if file.metadata()?.len() > len { file.set_len(len) } else { Ok(()) }
 }
 
@@ -116,7 +117,7 @@ mod tests {
         assert!(!log_path(&path).exists(), "no log is made");
         let db = logged(&path, 700);
         db.execute_batch("PRAGMA wal_checkpoint(RESTART)").unwrap();
-        // A second round over the frames of the first one.
+        // The log starts over: this writes a second round of frames over those of the first.
         db.execute("DELETE FROM t WHERE rowid <= 100", []).unwrap();
         let before = std::fs::read(log_path(&path)).unwrap();
         rewrite_log(&path).unwrap();

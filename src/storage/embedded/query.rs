@@ -18,7 +18,7 @@ impl From<rusqlite::Error> for SqliteError {
     }
 }
 
-/// Returns the result of work on a connection of this engine, which never waits.
+/// Returns the result of work on a connection of this engine, whose futures are ready on the first poll.
 pub(super) fn resolve<T>(work: impl Future<Output = Result<T, SqliteError>>) -> Result<T, SqliteError> {
     work.now_or_never().unwrap_or(Err(SqliteError::Unreadable("work on a table that waits")))
 }

@@ -1,4 +1,4 @@
-//! The reading connections: a small pool with its own threads and a limited wait.
+//! The reading connections: a small pool with its own threads. A read waits a limited time for a connection.
 
 mod queue;
 
@@ -60,7 +60,7 @@ impl SqliteReaderPool {
         Self::open_with(connection::open_reader, path, lock)
     }
 
-    /// As [`SqliteReaderPool::open`], with another function for the connections, which cannot be reopened after a
+    /// As [`SqliteReaderPool::open`], but opens the connections with `open`. Such a pool cannot be resumed after a
     /// pause.
     pub(super) fn open_with(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
@@ -81,7 +81,8 @@ impl SqliteReaderPool {
         Ok(PausedReaders { queue: self.0.queue.clone(), connections: Vec::new() })
     }
 
-    /// Runs `work` with a connection on a thread of the pool. Skips it if the caller has gone before it starts.
+    /// Runs `work` with a connection on a thread of the pool. Skips the work if the caller no longer waits when its
+    /// turn comes.
     fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&SqliteReadConnection) -> Result<T, SqliteError> + Send + 'static,
@@ -113,8 +114,8 @@ impl SqliteReaderPool {
         .boxed()
     }
 
-    /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts it when it takes too long, or
-    /// when its caller has gone.
+    /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts the work when it takes too long,
+    /// or when its caller no longer waits.
     pub(super) fn session(
         &self,
         caller_id: CallerId,
@@ -133,7 +134,7 @@ impl SqliteReaderPool {
                 if starts.send(()).is_ok() {
                     let _ = reply.send(run_in_snapshot(&db, &work));
                 }
-                // A later interrupt would hit the next job of this connection.
+                // Otherwise a later interrupt would hit the next job of this connection.
                 set_interrupt_handle(&running, None);
             };
             queue.join(ReadJob::Session(caller_id, Box::new(job))).map_err(rejection_error)?;
@@ -149,7 +150,7 @@ impl SqliteReaderPool {
     }
 }
 
-/// Interrupts a session that takes too long, or whose caller has gone. No effect after the session.
+/// Interrupts a session that takes too long, or whose caller no longer waits. No effect after the end of the session.
 struct InterruptOnDrop(Arc<Mutex<Option<InterruptHandle>>>);
 
 impl Drop for InterruptOnDrop {
@@ -481,7 +482,7 @@ mod tests {
             assert_eq!(read.expect("a connection is left").unwrap(), 0);
         }
         assert!(begun.try_recv().is_err());
-        // When a session ends, the caller without any gets the connection.
+        // When a session ends, the caller that has no session yet gets the connection.
         free.send(()).unwrap();
         assert_eq!(begun.recv().await, Some(3));
         drop(free);
@@ -509,7 +510,7 @@ mod tests {
         });
         let session = tokio::spawn(pool.session(1, work));
         begun.recv().await.unwrap();
-        // The statement begins later than the work.
+        // Waits until the work runs its statement.
         tokio::time::sleep(Duration::from_millis(100)).await;
         session.abort();
         assert_eq!(timeout(Duration::from_secs(4), ended.recv()).await.unwrap(), Some(true));

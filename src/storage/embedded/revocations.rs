@@ -18,7 +18,8 @@ const AMEND: &str =
     "UPDATE revocation SET seq = $1, reason = $2, invalidity_date = $3 WHERE mount = $4 AND serial = $5";
 
 /// Inserts a revocation, and returns the stored one and whether it is new. The sequence number comes from the mount's
-/// row in the same transaction. So a failed transaction returns it, and numbers become visible in ascending order.
+/// row in the same transaction. So a failed transaction releases the number, and numbers become visible in ascending
+/// order.
 pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), SqliteError> {
     let key = params![row.mount.0, row.serial.octets()];
     if let Some(stored) =
@@ -41,7 +42,7 @@ pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevo
     Ok((StoredRevocation { row: row.clone(), sequence: sequence as u64 }, true))
 }
 
-/// Gives a revocation another reason and the next sequence number.
+/// Changes the reason of a revocation, and gives it the next sequence number.
 fn amend(db: &Connection, row: RevocationRow) -> rusqlite::Result<StoredRevocation> {
     let sequence = next_sequence(db, row.mount)?;
     let key = (row.mount.0, row.serial.octets());

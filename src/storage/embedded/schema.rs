@@ -33,12 +33,12 @@ pub(super) fn require_known(db: &Connection) -> Result<()> {
     known_version(db)?.map(drop).ok_or_else(|| Error::invalid("storage: the file is not a store"))
 }
 
-/// As [`migrations::require_current`].
+/// As [`migrations::require_current`], with the version read from the database.
 pub(super) fn require_current(db: &Connection) -> Result<()> {
     migrations::require_current(version(db).map_err(unreadable_error)?, MIGRATIONS)
 }
 
-/// As [`migrations::known_version`].
+/// As [`migrations::known_version`], with the version read from the database.
 pub(super) fn known_version(db: &Connection) -> Result<Option<(usize, usize)>> {
     migrations::known_version(version(db).map_err(unreadable_error)?, MIGRATIONS)
 }
@@ -103,7 +103,7 @@ mod tests {
         }
         db.execute_batch(crate::storage::tests::contract::TEAM_MEMBERSHIPS).unwrap();
         apply(&mut db, &MIGRATIONS[12], 13).unwrap();
-        // As the previous version inserts it.
+        // A row as the previous version inserts it.
         db.execute_batch("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)").unwrap();
         let text = "SELECT group_concat(team_id || ' ' || user_id || ' ' || org_id) FROM
             (SELECT * FROM team_memberships ORDER BY team_id, user_id)";

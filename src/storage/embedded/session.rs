@@ -25,7 +25,8 @@ pub(super) fn run_work(db: &Connection, work: &SqlWork) -> Result<(), SqlError> 
     }
 }
 
-/// Runs work that reports its failures itself. A failure rolls back its changes, but not the rest of the batch.
+/// Runs session work, which reports its failures itself. A failure rolls back the changes of this work, but not the
+/// rest of the batch.
 pub(super) fn in_savepoint(db: &Connection, work: &SqlWork) -> rusqlite::Result<()> {
     db.execute_batch("SAVEPOINT work")?;
     if run_work(db, work).is_err() {
@@ -44,7 +45,7 @@ impl SqlSession for SqliteSession<'_> {
         ready(query_rows(self.0, sql, values).map_err(failure)).boxed_local()
     }
 
-    /// Plans do not depend on values in SQLite.
+    /// Does nothing: SQLite's plans do not depend on values.
     fn use_custom_plans(&mut self) {}
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
@@ -115,8 +116,8 @@ fn query_rows(db: &Connection, sql: &str, values: &[SqlValue]) -> rusqlite::Resu
     Ok(rows)
 }
 
-/// Calls `run` with the values; for a list of byte strings, once with each of its elements. JSON has no bytes, and a
-/// lookup of each key needs no estimate of the length of a list.
+/// Calls `run` with the values. If one of them is a list of byte strings, calls `run` once for each element of the
+/// list, because JSON has no bytes, and SQLite cannot estimate the length of a list.
 fn for_each_byte_string(
     values: &[SqlValue],
     mut run: impl FnMut(&[SqlValue]) -> rusqlite::Result<()>,
@@ -161,8 +162,8 @@ impl ToSql for SqlValue {
     }
 }
 
-/// Rewrites shared SQL for SQLite: a list becomes one JSON parameter, a list of byte strings one of its elements, and
-/// row locks are removed.
+/// Rewrites shared SQL for SQLite. A list becomes one JSON parameter. A list of byte strings becomes a parameter for
+/// one of its elements. Row locks are removed.
 pub(super) fn rewrite_sql<'s>(sql: &'s str, values: &[SqlValue]) -> Cow<'s, str> {
     const ANY: &str = "= ANY(";
     const LOCKS: [&str; 4] = [" FOR UPDATE", " FOR NO KEY UPDATE", " FOR SHARE", " FOR KEY SHARE"];

@@ -19,13 +19,14 @@ const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0
     WHERE hash IN (SELECT hash FROM token WHERE parent = $1 AND uses IS NOT 0 LIMIT $2) RETURNING hash";
 const SELECT_CHILDREN: &str = "SELECT hash FROM token WHERE parent = $1";
 const SELECT_USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
-/// Searched per mount, because the index starts with it. Tokens of a dropped mount are removed with it.
+/// Searches each mount, because the index starts with the mount. Tokens of dropped mounts are not found here; they are
+/// removed in steps.
 const SELECT_EXPIRED: &str = "SELECT token.hash FROM (SELECT id FROM mount UNION ALL SELECT NULL) m
     CROSS JOIN token ON token.mount IS m.id AND token.expires_at_micros <= $1 LIMIT $2";
 const INSERT_ENDED_TOKEN: &str = "INSERT INTO ended_token (hash)
     SELECT $1 WHERE EXISTS (SELECT 1 FROM lease WHERE lease.token = $1 AND lease.ending = 0)
     ON CONFLICT (hash) DO NOTHING";
-/// Number of children of a token that are ended per statement.
+/// Maximum number of children whose uses one statement sets to 0.
 const CHILDREN_PER_STATEMENT: i64 = 100;
 
 impl WriteConnection for Connection {
@@ -136,7 +137,7 @@ impl WriteConnection for Connection {
     }
 }
 
-/// Records a token that ended while it had leases.
+/// Records that a token has ended, if it has leases.
 fn record_ended_token(db: &Connection, hash: &TokenHash) -> rusqlite::Result<()> {
     prepare(db, INSERT_ENDED_TOKEN)?.execute([hash]).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The writes of a transaction on SQLite, which run at once.
+//! The writes of a transaction on SQLite, which run synchronously.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,8 @@ use crate::storage::statements::{conflict, mounts as sql};
 /// The node id of an embedded store.
 const EMBEDDED_NODE_ID: i64 = 0;
 
-/// The existing mounts that a transaction writes to, and the rows that it inserted.
+/// The mounts that a transaction writes to and that are known to exist, with the number of rows that it inserted into
+/// each.
 #[derive(Clone, Default)]
 pub(super) struct MountCache(HashMap<MountId, InsertCounts>);
 
@@ -47,7 +48,8 @@ pub(super) struct SqliteTransaction<'w> {
 }
 
 impl SqliteTransaction<'_> {
-    /// Inserts a certificate, a row that belongs to one, or a revocation; `None` for another write.
+    /// Inserts a certificate, a row that belongs to one, or a revocation. Returns `None`, and does nothing, for any
+    /// other write.
     pub(super) fn insert(&mut self, write: &PkiWrite) -> Result<Option<PkiOutcome>, SqliteError> {
         let Self { db, known } = self;
         match write {

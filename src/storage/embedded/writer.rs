@@ -24,7 +24,7 @@ use crate::telemetry;
 
 const WRITE_FAILED: &str = "storage: the write failed";
 
-/// Ends the tidy runs of earlier processes when the store opens: no other process can own one.
+/// Ends tidy runs that earlier processes left, when the store opens. No other process can own a run then.
 const END_TIDY_RUNS: &str = "UPDATE tidy SET valid_until = 0";
 
 /// The writing connection with its dependencies.
@@ -50,8 +50,8 @@ impl SqliteWriter {
         Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts, worked: Duration::ZERO })
     }
 
-    /// Reopens all connections, so that SQLite reads the log from its beginning and moves all of it again. On failure
-    /// the checkpoints stay halted, and the next batch tries again.
+    /// Reopens all connections, so that SQLite reads the log from its beginning and moves all of its pages again. After
+    /// a failure the checkpoints stay halted, and the next batch reopens again.
     async fn reopen(&mut self) -> Result<()> {
         let reads = self.readers.pause().await?;
         if let Some(db) = self.db.take() {
@@ -145,7 +145,7 @@ fn measure<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl FnOnce() -> T
     outcome
 }
 
-/// Ends a transaction left open by a failed rollback.
+/// Rolls back the transaction that a failed rollback left open, if there is one.
 fn roll_back(db: &Connection) -> rusqlite::Result<()> {
     if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }
 }
@@ -187,7 +187,8 @@ impl StoreBackend for SqliteWriter {
             if self.db.as_ref().is_some_and(|db| is_behind(db).unwrap_or(false)) {
                 return;
             }
-            // After a failure the rest waits for the next drop or start, instead of failing in a loop.
+            // After a failure, the remaining rows are removed after the next drop of a mount or the next start, instead
+            // of failing in a loop.
             self.dropped_mounts = self.remove_dropped().unwrap_or_else(|failure| {
                 telemetry::warn_task_failed(
                     "rows of a dropped mount could not be removed",

@@ -52,7 +52,8 @@ impl SealReopener {
             let holds = match attempt.outcome.peek() {
                 None => true,
                 Some(Ok(())) => false,
-                // A token locks itself after a few wrong PINs, so a rejection is never retried.
+                // A hardware token locks itself after a few wrong PINs, so an attempt that the device rejected is never
+                // repeated.
                 Some(Err(error)) => error.kind() == Kind::BadGateway || attempt.started.elapsed() < FAILURE_CACHE_TIME,
             };
             if holds {

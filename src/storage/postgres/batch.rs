@@ -1,9 +1,11 @@
-//! The units of one transaction, in order, dispatched to their domains. Certificates with their records, and
-//! revocations, are collected and sent in one statement each at the end, followed by the counters.
+//! The units of one transaction, in order, dispatched to their domains. Rows of certificates, of the records that
+//! belong to them, and of revocations are collected. At the end, one statement per table sends them, followed by the
+//! counters.
 //!
-//! A unit that can fail half-way runs inside a savepoint. Repeated requests, which any caller can send, are found
-//! before anything is sent (`recorded_responses`). Other failures appear only at the end, such as a taken serial or a
-//! missing mount. Then the transaction is rolled back, and repeated with a savepoint for every unit.
+//! A unit that can fail half-way runs inside a savepoint. Requests with an idempotency key that was used before, which
+//! any caller can send, are found before anything is sent (`recorded_responses`). Other failures, such as a taken
+//! serial or a missing mount, appear only at the end. Then the transaction is rolled back, and repeated with a
+//! savepoint for every unit.
 
 use super::collected_rows::{OutcomePosition, SendOrder};
 use super::query::{PostgresClient, PostgresError, execute};
@@ -127,7 +129,7 @@ impl<'a> WriteBatch<'a> {
                 tx.mark_documents(SYSTEM_MOUNT);
                 Ok(Outcomes::Done)
             }
-            // Session work has its own connections in this engine.
+            // In this engine, session work runs on connections of its own.
             WriteUnit::Work(..) => Err(PostgresError::Unreadable("work of another engine")),
         }
     }
@@ -138,7 +140,7 @@ async fn flush_if_needed(tx: &mut Transaction<'_>, turn: SendOrder) -> Result<()
     if tx.collected.must_flush_before(turn) { tx.flush().await } else { Ok(()) }
 }
 
-/// Puts the stored revocations into the outcomes of their writes; a rejected unit has none.
+/// Puts the stored revocations into the outcomes of their writes. Skips rejected units, which have no outcomes.
 fn fill_outcomes(revoked: Vec<(OutcomePosition, StoredRevocation, bool)>, answers: &mut UnitResults) {
     for (OutcomePosition(unit, at), stored, fresh) in revoked {
         if let Some(Ok(Outcomes::Pki(outcomes))) = answers.get_mut(unit)
@@ -165,8 +167,8 @@ fn any_write(unit: &WriteUnit, is: impl Fn(SendOrder) -> bool) -> bool {
     }
 }
 
-/// Returns `true` if a write of the unit may have to be undone because a later one fails. Collected rows are not sent
-/// yet, and a single write leaves nothing behind when its condition fails, unless it has several steps.
+/// Returns `true` if a write of the unit may have to be undone because a later one fails. Rows that are only collected
+/// need no undo. A single write leaves nothing behind when its condition fails, except if it has several steps.
 fn can_fail_halfway(unit: &WriteUnit) -> bool {
     let several = match unit {
         WriteUnit::Pki(writes) => writes.len() > 1,

@@ -37,7 +37,7 @@ pub(super) async fn insert_all(db: &PostgresClient, all: &[&CertificateRow]) -> 
     .await
 }
 
-/// As [`insert_all`], for metadata.
+/// As [`insert_all`], for rows of certificate metadata.
 pub(super) async fn insert_metadata(db: &PostgresClient, all: &[&MetadataRow]) -> Result<(), PostgresError> {
     insert(
         db,

@@ -1,9 +1,10 @@
 //! SQL of the change log, and the connection that listens for changes of other nodes.
 //!
-//! Every commit that changes documents, revokes, or publishes a CRL marks its mount's row with its transaction id. A
-//! reader gets the rows marked by transactions that were not finished at its last read, so late commits are not missed.
-//! After a crash or failover, a server may reuse ids of uncommitted transactions; so a new connection reads everything
-//! again. NOTIFY only wakes readers up; it serializes commits, so it is not sent for certificates and CRLs.
+//! A transaction that changes documents, revokes certificates or publishes a CRL marks the row of the mount with its
+//! transaction id. A reader gets all rows marked by transactions that were not finished at its last read, so it misses
+//! no late commit. After a crash or failover, a server may reuse ids of uncommitted transactions; so a new connection
+//! reads everything again. NOTIFY only wakes readers up; it serializes commits, so it is not sent for certificates and
+//! CRLs.
 
 use std::future::poll_fn;
 use std::sync::Weak;
@@ -21,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::nodes::store::{ChangeLogResponse, LogPosition, LoggedMountChange, Timeline};
 use crate::telemetry;
 
-/// Assignments for every change of a mount's row: `changed_by` and `changed_at_micros`.
+/// SQL assignments that mark a mount's row as changed: `changed_by` and `changed_at_micros`.
 macro_rules! marked {
     () => {
         "changed_by = pg_current_xact_id()::text::bigint,
@@ -49,7 +50,7 @@ const SELECT_TIMELINE: &str = "SELECT system_identifier,
         ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint
     FROM pg_control_system()";
 const NOTIFY: &str = "NOTIFY signet_change";
-/// A listening connection holds a lock that marks it as a node.
+/// A listening connection holds an advisory lock, which shows that its node runs.
 const LISTEN: &str = "LISTEN signet_change; SELECT pg_advisory_lock_shared(1936287598, 2)";
 /// The sessions that hold that lock.
 const SELECT_NODES: &str = "SELECT COUNT(*), COALESCE(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_locks
@@ -83,7 +84,7 @@ pub(super) async fn notify(db: &PostgresClient) -> Result<(), PostgresError> {
     Ok(db.batch_execute(NOTIFY).await?)
 }
 
-/// Reads the changes since a point, for `node`, on a connection created at `made`.
+/// Reads the changes since `point`, for this node's id `node`. The connection was created at `made`.
 pub(super) async fn read_changes(
     db: &PostgresClient,
     made: Instant,
@@ -116,7 +117,7 @@ pub(super) async fn read_changes(
     Ok(ChangeLogResponse { point, at, mounts, is_other_timeline })
 }
 
-/// Identifies the history of a server; `None` if the server does not provide it.
+/// Identifies the timeline of a server; `None` if the server does not provide it.
 async fn read_timeline(db: &PostgresClient) -> Result<Option<Timeline>, PostgresError> {
     match row(db, SELECT_TIMELINE, &[]).await {
         Ok(Some(row)) => Ok(Some(Timeline { system: row.try_get(0)?, timeline: row.try_get(1)? })),
@@ -179,7 +180,7 @@ async fn listen_once(url: &PostgresUrl, signal: &Weak<Notify>) -> Result<()> {
     };
     let listening = async {
         client.batch_execute(LISTEN).await.map_err(connect::connection_error)?;
-        // For changes made before the connection listened.
+        // Wakes the reader, because changes may have been made before the connection listened.
         wake_receiver();
         std::future::pending::<Result<()>>().await
     };

@@ -1,4 +1,5 @@
-//! Rows that are collected and sent in one statement per kind: certificates with their records, and revocations.
+//! Rows that are collected and sent in one statement per table: certificates, the records that belong to them, and
+//! revocations.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +12,9 @@ use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, PkiWrite, Recorde
 /// Order in which a write is sent, relative to the collected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOrder {
-    /// Collected itself, and sent with the others.
+    /// The write is collected itself, and sent with the other collected rows.
     Collected,
-    /// Immediately: independent of collected rows.
+    /// Immediately, because the write does not depend on collected rows.
     Immediate,
     /// After the collected leases, on which it depends.
     AfterLeases,
@@ -45,13 +46,13 @@ impl SendOrder {
             | PkiWrite::LeasesEnd(_)
             | PkiWrite::LeasesMarkEnded { .. }
             | PkiWrite::LeasesSweep { .. } => Self::AfterLeases,
-            // Removals need not see collected rows, which can hardly have expired.
+            // Removals of expired rows need not see collected rows, which are too new to have expired.
             _ => Self::Immediate,
         }
     }
 }
 
-/// The position of an outcome: unit and write.
+/// The position of an outcome: the index of the unit, and of the write in it.
 #[derive(Clone, Copy)]
 pub(super) struct OutcomePosition(pub(super) usize, pub(super) usize);
 
@@ -94,7 +95,7 @@ impl CollectedRows<'_> {
         }
     }
 
-    /// The mounts of the rows. A completed request has the mount of its certificate.
+    /// The mounts of the collected rows. A recorded response has no mount of its own, as it belongs to a certificate.
     pub(super) fn mounts(&self) -> BTreeSet<MountId> {
         let certificates = self.certificates.iter().map(|row| row.mount);
         let attached = self.leases.iter().map(|row| row.mount).chain(self.metadata.iter().map(|row| row.mount));

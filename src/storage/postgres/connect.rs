@@ -1,4 +1,4 @@
-//! Connections: their creation and settings, and the requirements for a server.
+//! Creation and settings of connections, and the requirements for a server.
 //!
 //! All hosts of a URL are tried concurrently, and the first that takes writes is used. So an unreachable host, or one
 //! that has become a standby, causes no delay. Reads use the same server, as they must see all committed writes.
@@ -21,8 +21,9 @@ use crate::telemetry;
 const MIN_SERVER_VERSION: u32 = 130_000;
 
 /// Settings of every session, independent of the defaults of server and role. The lock timeout is shorter than the
-/// statement timeout, because a waiting transaction holds other locks. A node that stalls inside a transaction loses
-/// it, and its locks, before other nodes time out; it starts the transaction again when it continues.
+/// statement timeout, because a waiting transaction holds other locks. If a node stalls inside a transaction, the
+/// server ends the transaction, and with it the locks, before other nodes time out. The node repeats the transaction
+/// when it continues.
 const SESSION_SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '3s';
     SET idle_in_transaction_session_timeout = '2s'; SET default_transaction_isolation = 'read committed';
     SET client_min_messages = 'warning'; SET jit = off; SET DateStyle = 'ISO'";
@@ -32,7 +33,8 @@ const SELECT_SERVER_SETTINGS: &str = "SELECT current_setting('fsync'), current_s
 
 /// Identifies a server connection.
 const SELECT_BACKEND: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-/// Number of probes for a pooler that shares the connection: a busy one may pick another connection.
+/// Number of probes for a connection pooler, each of which may miss it: a busy pooler may pick another server
+/// connection.
 const POOLER_PROBES: usize = 3;
 const POOLER_REJECTED: &str = "storage: the database is behind a pooler in transaction or statement mode, which loses LISTEN, \
     advisory locks and prepared statements between transactions: set pool_mode = session, or connect to the server itself";
@@ -104,7 +106,8 @@ pub(super) async fn open_session(url: &PostgresUrl) -> Result<PostgresClient> {
 }
 
 /// As [`open_session`], and checks that the session has its own server connection. LISTEN, advisory locks, prepared
-/// statements and settings belong to that connection. A pooler that shares it between transactions loses them.
+/// statements and settings belong to that connection. Behind a pooler that shares server connections between
+/// transactions, they would be lost.
 ///
 /// # Errors
 /// As [`open_session`]; `Invalid` behind such a pooler.
@@ -113,7 +116,7 @@ pub(super) async fn open_dedicated_session(url: &PostgresUrl) -> Result<Postgres
     let (other, driver) = open_client(url).await?;
     for _ in 0..POOLER_PROBES {
         let before = backend_id(&session).await?;
-        // Poolers pick the connection that was returned last.
+        // A pooler would give this client the server connection that was returned last.
         other.batch_execute("BEGIN").await.map_err(|error| match error.code() {
             Some(code) if is_transaction_rejected(code) => Error::invalid(POOLER_REJECTED),
             _ => connection_error(error),
@@ -161,7 +164,7 @@ fn describe_failure(error: &tokio_postgres::Error, shows_certificate: bool) -> S
     let Some(cause) = std::error::Error::source(error) else { return error.to_string() };
     let Some(cause) = cause.downcast_ref::<io::Error>() else { return cause.to_string() };
     match cause.kind() {
-        // The only indication that tokio-postgres gives.
+        // tokio-postgres gives no other indication of a server that accepts no writes.
         io::ErrorKind::PermissionDenied if cause.to_string() == "database does not allow writes" => {
             "it accepts no writes: a standby, or default_transaction_read_only is on".to_owned()
         }

@@ -30,7 +30,7 @@ const SELECT_COLUMNS: &str =
     WHERE table_schema = current_schema() AND table_name::text = $1::text";
 const FOREIGN_KEYS: &str = "SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid)
     FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace";
-/// The rows of a store that was never used.
+/// The rows that a new store already has: table and condition.
 const INITIAL_ROWS: &[(&str, &str)] = &[("meta", "name = 'schema'"), ("mount", "id = 0")];
 
 /// The outcome of the commit.
@@ -41,7 +41,7 @@ pub(crate) enum CommitOutcome {
     Unknown(Error),
 }
 
-/// An empty database during the copy.
+/// A database, empty before, into which a store is being copied.
 pub(crate) struct CopyTarget {
     db: PostgresClient,
     foreign_keys: Vec<[String; 3]>,
@@ -179,7 +179,7 @@ pub(crate) async fn has_fact(url: &PostgresUrl, fact: &str) -> Result<bool> {
     let db = connect::open_session(url).await?;
     let found = async {
         db.batch_execute(BEGIN).await?;
-        // The server may still process the COMMIT of a lost connection.
+        // The server may still process the COMMIT of the lost connection, whose locks this waits for.
         db.batch_execute("LOCK TABLE meta IN SHARE MODE").await?;
         exists(&db, "SELECT 1 FROM meta WHERE name = $1", &[&fact]).await
     };

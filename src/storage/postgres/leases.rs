@@ -1,10 +1,11 @@
-//! SQL of leases, and of ended tokens with leases.
+//! SQL of leases, and of the tokens that ended while they had leases.
 
 use super::query::{PostgresClient, PostgresError, column, execute, exists, insert};
 use crate::auth::store::TokenHash;
 use crate::pki::store::LeaseRow;
 
-/// Locks a live token until its lease is committed: a concurrent revocation or last use waits and finds the lease.
+/// Locks a live token until its lease is committed. A concurrent revocation or last use of the token waits, and then
+/// finds the lease.
 const LOCK_LIVE_TOKEN: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0) FOR SHARE";
 const INSERT: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
     SELECT UNNEST($1::TEXT[]), UNNEST($2::BIGINT[]), UNNEST($3::BYTEA[]), UNNEST($4::BYTEA[]), UNNEST($5::BIGINT[]),
@@ -37,7 +38,7 @@ pub(super) async fn insert_all(db: &PostgresClient, all: &[&LeaseRow]) -> Result
     .await
 }
 
-/// Records those of these tokens that ended while they had leases.
+/// Records that tokens have ended, if they have leases.
 pub(super) async fn record_ended_tokens(db: &PostgresClient, hashes: &[&[u8]]) -> Result<(), PostgresError> {
     execute(db, INSERT_ENDED_TOKENS, &[&hashes]).await.map(drop)
 }

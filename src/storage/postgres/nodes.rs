@@ -23,11 +23,13 @@ impl ChangeLog for Store<PostgresReaderPool> {
         async move {
             let changes = found.await?;
             if changes.is_other_timeline {
-                // The current key may have been lost with the previous server, and later all values sealed with it.
+                // The failover may have lost the current data key. Then all values sealed with it from now on would be
+                // unreadable later.
                 keys.reload_after_loss().await?;
                 return Ok(changes);
             }
-            // It may be a new data key. On failure the node loads the key when it reads a value sealed with it.
+            // The change may be a new data key. If loading it fails here, the node loads it when it reads a value
+            // sealed with it.
             if changes.mounts.iter().any(|change| change.mount == SYSTEM_MOUNT)
                 && let Err(error) = keys.learn().await
             {

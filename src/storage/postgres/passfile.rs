@@ -9,7 +9,7 @@ use tokio_postgres::config::Host;
 use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
-/// Folders of unix sockets that `localhost` matches as well, as in libpq.
+/// Default folders of unix sockets. As in libpq, `localhost` in the file matches them as well.
 const SOCKET_FOLDERS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 
 /// Reads a password file, which must be private.

@@ -1,9 +1,9 @@
-//! Pools of connections, with a fair queue and a limited wait.
+//! Pools of connections. Callers wait for a connection in a fair queue, for a limited time.
 //!
 //! The runtime that opened the store drives the reading connections, because an HTTP worker that ends or is busy must
-//! not block other reads. A session exchanges many messages with the server, and each would wake up two threads. So the
-//! HTTP worker that opens a connection for a session also drives it, and a worker takes its own idle connections first.
-//! Only a full pool lends a worker the connection of another one.
+//! not block other reads. A session exchanges many messages with the server, and on the store's runtime each would wake
+//! up two threads. So the HTTP worker that opens a connection for a session also drives it, and a worker takes its own
+//! idle connections first. Only if the pool is full does it get the connection of another worker.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,12 +22,13 @@ use crate::telemetry;
 const MAX_READ_CONNECTIONS: usize = 4;
 const MAX_SESSION_CONNECTIONS: usize = 8;
 /// A list query that scans too much ends early, so that it does not delay others. The lock timeout is shorter, because
-/// it has its own error and is retried.
+/// a lock timeout has its own error and is retried.
 const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '1s'";
 /// Maximum wait for a permit, and maximum time to create a connection. Longer than one connection attempt
 /// ([`SESSION_TIMEOUT`](super::url::SESSION_TIMEOUT)).
 const MAX_CONNECTION_WAIT: Duration = Duration::from_secs(5);
-/// Maximum duration of a read, above the server's own limit: for a server that does not respond at all.
+/// Maximum duration of a read. It is above the server's own limit, so it only matters for a server that does not
+/// respond at all.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// The purpose of a pool's connections.
@@ -59,7 +60,7 @@ impl ConnectionUse {
     }
 }
 
-/// Connections for one purpose. Clones share them.
+/// A pool of connections for one purpose. Clones share the connections.
 #[derive(Clone)]
 pub(super) struct ConnectionPool(Arc<PoolParts>);
 
@@ -136,8 +137,8 @@ impl ConnectionPool {
         Ok(own.or(any).map(|index| state.idle.remove(index)))
     }
 
-    /// Opens a connection. If that takes too long for the caller, the connection is kept for the next one, so that
-    /// slow networks work as well.
+    /// Opens a connection. If that takes too long for the caller, the pool keeps the connection for the next caller, so
+    /// that slow networks work as well.
     async fn open(&self, runtime: Handle) -> Result<PostgresConnection> {
         let pool = self.clone();
         let id = runtime.id();
@@ -156,7 +157,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Ends a loan whose connection is idle, or closed (`None`).
+    /// Ends the loan of a connection: keeps it if it is idle, or only counts it as returned if it was closed (`None`).
     fn end_loan(&self, connection: Option<PostgresConnection>, permit: Permit) {
         self.lock().borrowed -= 1;
         if let Some(connection) = connection {

@@ -82,7 +82,7 @@ impl PostgresError {
     }
 }
 
-/// The server's message, if the error is from the server. Excludes its details, which contain values.
+/// The server's message, if the error is from the server. Excludes the detail of the message, which contains values.
 pub(crate) fn server_message<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e str> {
     cause.downcast_ref::<DbError>().map(DbError::message)
 }

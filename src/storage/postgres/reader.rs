@@ -53,8 +53,8 @@ impl PostgresReaderPool {
         Ok(Self { connections, sessions, home, url: url.clone(), node, listener: Arc::default() })
     }
 
-    /// Runs `work` on a connection, with the creation time of the connection. A lost connection is replaced once: reads
-    /// are safe to repeat, and after a restart of the server all idle connections are lost.
+    /// Runs `work` with a connection and its creation time. A lost connection is replaced once: reads are safe to
+    /// repeat, and after a restart of the server all idle connections are lost.
     pub(super) fn read_with_age<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! SQL of completed requests that may be repeated.
+//! SQL of recorded responses: for each idempotency key, the result of the request that used it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use super::query::{PostgresClient, PostgresError, column, execute, rows};
 use crate::pki::store::{PkiWrite, RecordedResponseRow};
 use crate::storage::backend::WriteUnit;
 
-/// Waits for an uncommitted row of another node with the same key.
+/// The insert waits if another node has an uncommitted row with the same key.
 const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease, expires_at)
     SELECT UNNEST($1::BYTEA[]), UNNEST($2::BYTEA[]), UNNEST($3::BYTEA[]), UNNEST($4::TEXT[]), UNNEST($5::BIGINT[])
     ON CONFLICT (key) DO UPDATE SET request = excluded.request, serial = excluded.serial, lease = excluded.lease,
@@ -15,8 +15,9 @@ const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease,
 
 const SELECT_RECORDED: &str = "SELECT key, expires_at FROM answered_request WHERE key = ANY($1)";
 
-/// Finds the units whose key is already stored, or used by an earlier unit of the batch. Only these are rejected, and
-/// the others stay in one statement. Keys that another node stores later are found by [`insert_all`].
+/// Finds the units whose key is already stored, or used by an earlier unit of the batch. Only these units are rejected,
+/// and the rows of the others are still inserted with one statement. Keys that another node stores later are found by
+/// [`insert_all`].
 pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Result<HashSet<usize>, PostgresError> {
     let keyed: Vec<(usize, &RecordedResponseRow)> =
         units.iter().enumerate().flat_map(|(at, unit)| rows_of_unit(unit).map(move |row| (at, row))).collect();
@@ -118,7 +119,7 @@ mod tests {
         let mount = MountId::random();
         let made = WriteUnit::Auth { writes: vec![AuthWrite::MountCreate(mount)], now: crate::clock::Time::UNIX_EPOCH };
         assert!(writer.apply(vec![made]).await[0].is_ok());
-        // Every subtransaction would have its own id.
+        // Counts transaction ids, because every savepoint would add one.
         let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
         let end = NOW + RecordedResponseRow::LIFETIME_SECONDS;
         /// A key and the time of its use.

@@ -12,8 +12,8 @@ use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, revocations as sql};
 use crate::x509::serial::Serial;
 
-/// Serializes the revocations of a mount before the lookup of existing ones, so that no other node can insert one in
-/// between. Batches of certificates do not use this lock.
+/// Serializes the revocations of a mount. Taken before the lookup of existing ones, so that no other node can insert a
+/// revocation between lookup and insert. Batches of certificates do not use this lock.
 const LOCK_MOUNT: &str = "SELECT rev_seq FROM mount WHERE id = $1 FOR NO KEY UPDATE";
 const SELECT_EXISTING: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
     FROM revocation WHERE mount = $1 AND serial = ANY($2)";
@@ -29,12 +29,12 @@ const AMEND: &str = "UPDATE revocation SET seq = new.seq, reason = new.reason, i
 
 pub(super) struct InsertedRevocation {
     pub(super) stored: StoredRevocation,
-    /// `true` if the call created it.
+    /// `true` if this call created the revocation.
     pub(super) fresh: bool,
 }
 
 /// Inserts revocations of one mount. Returns the stored ones in the given order, and whether anything changed. The
-/// sequence numbers come from the mount's row in the same transaction. So a failed transaction returns them, and
+/// sequence numbers come from the mount's row in the same transaction. So a failed transaction releases them, and
 /// numbers become visible in ascending order.
 pub(super) async fn insert_all(
     db: &PostgresClient,
@@ -65,7 +65,8 @@ pub(super) async fn insert_all(
     Ok((all.iter().map(stand).collect::<Result<_, PostgresError>>()?, changed))
 }
 
-/// Splits into new revocations and amended ones. Each serial occurs once, in its final state.
+/// Splits rows into new revocations and amendments of existing ones. In the result each serial occurs once, in its
+/// final state.
 fn split_new_and_amended(
     all: &[&RevocationRow],
     stored_rows: &HashMap<Serial, StoredRevocation>,

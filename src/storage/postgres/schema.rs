@@ -1,5 +1,5 @@
 //! Migrations of the PostgreSQL database, all in one transaction. An advisory lock serializes nodes that start
-//! concurrently; the second one finds the work done.
+//! concurrently; a node that gets the lock later finds the schema upgraded.
 
 use super::query::{PostgresClient, PostgresError, row};
 use crate::error::{Error, Result};
@@ -26,7 +26,8 @@ const MIGRATIONS: &[Migration] = migrations!(
     "0016_endless_tokens",
 );
 
-/// A migration may take long, also on another node. Two-part lock keys differ from the one-part keys of mounts.
+/// A migration may take long, also for a node that waits for another node's migration. Two-part lock keys differ from
+/// the one-part keys of mounts.
 const LOCK_SCHEMA: &str = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
     SELECT pg_advisory_xact_lock(1936287598, 1)";
 /// Queries the permission to create tables in the schema of the migrations, and the names of user, database and schema.
@@ -56,13 +57,13 @@ pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
     Ok(())
 }
 
-/// As [`migrations::known_version`].
+/// As [`migrations::known_version`], with the version read from the database.
 pub(super) async fn known_version(db: &PostgresClient) -> Result<Option<(usize, usize)>> {
     let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
     migrations::known_version(found, MIGRATIONS)
 }
 
-/// As [`migrations::require_current`].
+/// As [`migrations::require_current`], with the version read from the database.
 pub(super) async fn require_current(db: &PostgresClient) -> Result<()> {
     let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
     migrations::require_current(found, MIGRATIONS)
@@ -125,7 +126,7 @@ mod unit_tests {
         }
         database.psql(contract::TEAM_MEMBERSHIPS);
         database.psql(MIGRATIONS[12].sql);
-        // As the previous version inserts it.
+        // A row as the previous version inserts it.
         database.psql("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)");
         let text = "SELECT string_agg(team_id || ' ' || user_id || ' ' || org_id, ',' ORDER BY team_id, user_id)
             FROM team_memberships";

@@ -1,6 +1,7 @@
-//! SQL sessions on PostgreSQL: each work has its own connection, and a transaction if it writes. A deadlock, a
+//! SQL sessions on PostgreSQL. Each unit of work has its own connection, and runs in a transaction. A deadlock, a
 //! serialization failure or a lock timeout is retried. A connection that is lost, or whose server no longer takes
-//! writes, is replaced once. Without a response to COMMIT the outcome is unknown, and the work is `Unavailable`.
+//! writes, is replaced once. Without a response to COMMIT the outcome is unknown, and the work fails with
+//! `Unavailable`.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use crate::telemetry;
 /// Maximum number of retries after a conflict.
 const MAX_RETRIES: u32 = 3;
 
-/// See [`SqlSession::use_custom_plans`].
+/// The setting behind [`SqlSession::use_custom_plans`].
 const USE_CUSTOM_PLANS: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
 
 struct PostgresSession<'c> {
@@ -100,7 +101,7 @@ fn to_sql_row(found: &tokio_postgres::Row) -> Result<SqlRow, tokio_postgres::Err
     (0..found.len()).map(|n| found.try_get(n)).collect::<Result<_, _>>().map(SqlRow::new)
 }
 
-/// Reads the column types of the schema.
+/// Decodes the column types that occur in the schema.
 impl<'r> FromSql<'r> for SqlValue {
     fn from_sql(kind: &Type, raw: &'r [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         Ok(match *kind {
@@ -143,7 +144,8 @@ impl ToSql for SqlValue {
     to_sql_checked!();
 }
 
-/// Converts an error for work that `writes` or reads, and returns whether the connection is unusable.
+/// Converts an error of work; `writes` is `true` if the work may write. The first result is `true` if the connection is
+/// unusable.
 fn failure(error: PostgresError, writes: bool) -> (bool, SqlError) {
     let constraint = error.server_error().and_then(|answer| answer.constraint()).map(str::to_owned);
     let said = match (error.code(), constraint) {
@@ -214,13 +216,14 @@ impl PostgresReaderPool {
 async fn run_attempt(db: &Connection, work: &SqlWork, writes: bool) -> SessionAttempt {
     let mut remote = PostgresSession { db, writes, gone: false, custom_plans: false };
     let (begun, outcome) = if writes {
-        // Not pipelined: if BEGIN failed, a statement would be a transaction of its own.
+        // BEGIN is not pipelined: if it failed, each later statement would be a transaction of its own.
         match db.batch_execute("BEGIN").await {
             Ok(()) => (Ok(()), work(&mut remote).await),
             Err(error) => (Err(error), Ok(())),
         }
     } else {
-        // Pipelined with the first statement. A read uses one snapshot, so that the count and the rows of a list agree.
+        // BEGIN is pipelined with the first statement. The whole read uses one snapshot, so that the count and the rows
+        // of a list agree.
         let begin = db.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         join(begin, work(&mut remote)).await
     };

@@ -93,7 +93,7 @@ async fn server_with_reset_transaction_ids_hides_no_change() {
     let (fixture, storage, mount) = node().await;
     storage.pki().commit(document(mount, "a")).await.unwrap();
     let (point, _) = changes(&storage, LogPosition::default()).await;
-    // As if the ids of transactions were lost with the server.
+    // A position from a lost server, whose transaction ids were higher.
     let ahead = LogPosition { sequence: point.sequence + 1_000_000, ..point };
     assert_eq!(changes(&storage, ahead).await.1, []);
     fixture.database.end_connections();
@@ -107,7 +107,7 @@ async fn commit_without_a_synchronous_standby_is_unavailable() {
     let cluster = cluster::Cluster::new();
     let database = cluster.database();
     let (writer, reader) = open(PostgresUrl::parse(&database.url()).unwrap()).await.unwrap();
-    // Longer than the server's own statement limit.
+    // The deadline is longer than the server's own statement limit.
     let mut writer = writer.with_deadline(Duration::from_secs(12));
     cluster.set(&["synchronous_standby_names = 'absent'"]);
     // The server applies the setting asynchronously. Write until a commit waits for the standby.
@@ -173,7 +173,7 @@ async fn read_only_server_is_left_for_a_writable_one() {
 async fn hanging_server_does_not_prevent_a_connection_to_another() {
     let primary = cluster::Cluster::new();
     let database = primary.database();
-    // It accepts connections and sends nothing.
+    // A server that accepts connections and sends nothing.
     let folder = tempfile::tempdir().unwrap();
     let _mute = std::os::unix::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
     let mute = folder.path().display();
@@ -225,7 +225,7 @@ async fn only_documents_and_revocations_wake_other_nodes() {
     told().await;
     pki.commit(revoke(mount, Serial::random())).await.unwrap();
     told().await;
-    // Two notifications for two changes, and none for the certificate.
+    // The two changes were notified; the certificate must not be.
     pki.commit(issue(mount)).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), woken.notified()).await.is_err());
 }
@@ -295,7 +295,7 @@ async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
     pki.counts(mount).await.unwrap();
     fixture.database.signal_connections("STOP");
     let hung = tokio::time::timeout(Duration::from_millis(200), pki.counts(mount)).await;
-    // On another connection, while the first one still hangs.
+    // This read uses another connection, while the first one still hangs.
     let next = tokio::time::timeout(Duration::from_secs(10), pki.counts(mount)).await;
     fixture.database.signal_connections("CONT");
     assert!(hung.is_err());
@@ -374,7 +374,7 @@ fn term(fixture: &Postgres, name: &str) -> Vec<u8> {
     fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
 }
 
-/// On two nodes: the one with outdated data keys loads the new key once.
+/// A test with two nodes: the node with outdated data keys loads the new key once.
 #[tokio::test]
 async fn node_with_a_stale_ring_reads_the_keys_once() {
     let (fixture, first, mount) = node().await;
@@ -389,7 +389,7 @@ async fn node_with_a_stale_ring_reads_the_keys_once() {
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3);
     write(&second, mount, "d").await;
     assert_eq!((term(&fixture, "a"), term(&fixture, "d")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
-    // An unknown key.
+    // The value now names an unknown data key.
     fixture.change("UPDATE document SET body = $1 || substr(body, 5) WHERE name = 'd'", &[&[0, 0, 0, 9]]);
     assert!(second.pki().documents(mount).await.is_err());
 }
@@ -526,7 +526,7 @@ async fn keys_are_rotated_and_the_seal_changed_at_the_same_time() {
         assert_eq!(rotated.unwrap(), from + 1);
         match changed {
             Ok(_) => seal = next,
-            // The new data key was first.
+            // The new data key was created first, so the seal cannot be changed until all nodes know that key.
             Err(error) => assert_eq!(error.kind(), Kind::Busy),
         }
     }
@@ -662,7 +662,7 @@ async fn token_revoked_on_one_node_ends_leases_of_other_nodes() {
         let lease = LeaseRow { id, mount, serial: row.serial, token: [n; 32], issued_at: 0, expires_at: 9 };
         vec![PkiWrite::Certificate(row), PkiWrite::Lease(lease)]
     };
-    // Some leases of each token on one node, and concurrently its end (revoked or used up) on the other.
+    // One node creates leases of each token. Concurrently, the other node revokes the token or spends its last use.
     let leasing = join_all((0..40).flat_map(|n| [n; 3]).map(|n| second.pki().commit(leased(n))));
     let ending = join_all((0..40).map(|n: u8| {
         let end =

@@ -2,7 +2,8 @@
 //!
 //! TLS 1.2 and 1.3 with rustls on aws-lc-rs. The files are read for every connection, so a renewed certificate needs no
 //! restart. A server's name must be among the subject alternative names of its certificate; its subject is ignored. A
-//! server certificate in the file of authorities is trusted directly, because servers often have self-signed ones.
+//! server certificate that is itself in the file of authorities is trusted directly, because servers often have
+//! self-signed certificates.
 
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ const MAX_KEY_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CertVerification {
-    /// None: a man in the middle is not detected.
+    /// Nothing is verified: a man in the middle is not detected.
     Nothing,
     /// A trusted authority must have signed the certificate.
     Chain,
@@ -101,7 +102,7 @@ fn load_client_certificate(own: &ClientCertificateFiles, provider: &CryptoProvid
 struct PostgresCertVerifier {
     verify: CertVerification,
     roots: RootCertStore,
-    /// The certificates in `roots`, in DER.
+    /// The certificates of the configured authorities, in DER.
     given: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -120,7 +121,8 @@ impl PostgresCertVerifier {
         let algorithms = self.provider.signature_verification_algorithms.all;
         let found = verify_server_cert_signed_by_trust_anchor(certificate, &self.roots, intermediates, now, algorithms);
         found.map_err(|error| match error {
-            // For a self-signed certificate, the unknown issuer is the actual problem, not that it is a CA certificate.
+            // A self-signed certificate may be reported as a CA certificate, but the actual problem is that it is not
+            // trusted.
             rustls::Error::InvalidCertificate(CertificateError::Other(_)) if is_self_signed(shown) => {
                 CertificateError::UnknownIssuer.into()
             }
@@ -204,7 +206,7 @@ impl TlsStream for PostgresTlsStream {
 }
 
 /// The `tls-server-end-point` channel binding (RFC 5929, section 4.1): a hash of the certificate with the hash function
-/// of its signature. `None` for signatures without one, or with an unsupported one.
+/// of its signature. `None` if the signature has no hash function, or an unsupported one.
 fn channel_binding_hash(shown: &[u8]) -> Option<Vec<u8>> {
     let hash = Certificate::parse_untrusted(shown).ok()?.signature_algorithm()?.hash()?;
     Some(hash.digest(shown).as_ref().to_vec())

@@ -12,13 +12,14 @@ use crate::storage::backend::micros;
 use crate::storage::engine::WriteConnection;
 use crate::storage::statements::{conflict, tokens as sql};
 
-/// Locks the parent until the child is committed: a concurrent revocation waits, and then finds the child.
+/// Locks the parent until its new child is committed. A concurrent revocation of the parent waits, and then finds the
+/// child.
 const LOCK_PARENT: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR KEY SHARE";
-/// Locks in a fixed order, so that two nodes cannot deadlock, and sweeps skip the tokens.
+/// Locks in a fixed order, so that two nodes cannot deadlock. Sweeps skip locked tokens.
 const LOCK_TOKENS: &str = "SELECT 1 FROM token WHERE hash = ANY($1) ORDER BY hash FOR UPDATE";
 const MARK_REVOKED: &str = "UPDATE token SET uses = 0 WHERE hash = ANY($1) AND uses IS DISTINCT FROM 0";
-/// Locks below the limit, so that rows which another node removes concurrently do not count. The order matches the
-/// index, so that no plan scans the table if there are no children.
+/// The lock is taken inside the limited subquery, so that rows which another node removes concurrently do not count
+/// towards the limit. The order matches the index, so that no plan scans the table if there are no children.
 const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
         SELECT child.hash FROM UNNEST($1::bytea[]) AS p (hash) CROSS JOIN LATERAL (
             SELECT hash FROM token WHERE parent BETWEEN p.hash AND p.hash AND uses IS DISTINCT FROM 0
@@ -26,7 +27,7 @@ const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY
         LIMIT 200))
     RETURNING hash";
 const SELECT_CHILDREN: &str = "SELECT hash FROM token WHERE parent = ANY($1)";
-/// Removes the parent from some children, which are locked. Uses the index, even if few rows have another parent.
+/// Locks some children and removes their parent. Uses the index, even if most rows have the same parent.
 const DETACH_CHILDREN: &str = "UPDATE token SET parent = NULL WHERE hash = ANY (ARRAY (
         SELECT hash FROM token WHERE parent BETWEEN $1 AND $1 ORDER BY parent LIMIT $2 FOR UPDATE))";
 const LOCK_LIVE: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR UPDATE";
@@ -35,9 +36,10 @@ const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash"
 const SELECT_USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
 const SELECT_EXPIRED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
-/// Excludes the transactions that hold the mount with a shared lock.
+/// Waits for transactions that hold a mount with a shared lock, and excludes new ones.
 const LOCK_MOUNT_EXCLUSIVELY: &str = "SELECT pg_advisory_xact_lock($1)";
-/// Number of tokens per step, and maximum number of their children that [one statement](REVOKE_CHILDREN) ends.
+/// Number of tokens per step, and maximum number of their children whose uses [one statement](REVOKE_CHILDREN) sets to
+/// 0.
 const TOKENS_PER_STEP: usize = 200;
 
 impl WriteConnection for PostgresClient {
@@ -95,7 +97,8 @@ impl WriteConnection for PostgresClient {
         }
     }
 
-    /// A token that is locked or has no uses gets no new children; a concurrent insert is waited for.
+    /// No child can be inserted under a token that is locked or has no uses left. The lock waits for concurrent
+    /// inserts.
     async fn revoke_tokens(&self, hashes: &[TokenHash]) -> Result<RevokedTokens, PostgresError> {
         rows(self, LOCK_TOKENS, &[&as_slices(hashes)]).await?;
         let mut gone = Vec::new();
@@ -125,7 +128,8 @@ impl WriteConnection for PostgresClient {
         Ok(RevokedTokens { gone, left, met })
     }
 
-    /// Statements after the lock see a child that another node commits before the lock is granted.
+    /// The lock is a separate statement: later statements see a child that another node commits before the lock is
+    /// granted.
     async fn revoke_token_alone(&self, hash: &TokenHash) -> Result<RevokedTokens, PostgresError> {
         if row(self, LOCK_LIVE, &[&&hash[..]]).await?.is_none() {
             return Ok(RevokedTokens::default());

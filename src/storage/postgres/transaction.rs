@@ -25,7 +25,7 @@ pub(super) struct Transaction<'a> {
     pub(super) collected: CollectedRows<'a>,
     /// This node's id in the change log.
     node: i64,
-    /// The row of the counters that this node updates.
+    /// The number of the counter row that this node updates.
     counter: i64,
     known: RestorableState,
     /// The revocations that were sent, with the positions of their writes.
@@ -68,7 +68,8 @@ impl<'a> Transaction<'a> {
         Ok(self.db.batch_execute("RELEASE SAVEPOINT unit").await?)
     }
 
-    /// Rolls back to the last savepoint, which releases its locks; so the known mounts and tokens are restored as well.
+    /// Rolls back to the last savepoint. That releases the locks taken since, so the known mounts and tokens are
+    /// restored as well.
     pub(super) async fn roll_back_to(&mut self, point: Savepoint) -> Result<(), PostgresError> {
         self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
         self.known = point.known;
@@ -77,8 +78,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Collects a certificate, a row that belongs to one, or a revocation, whose outcome is filled in when it is sent.
-    /// Returns `false` for another write.
+    /// Collects a certificate, a row that belongs to one, or a revocation. The outcome of a revocation is filled in
+    /// when it is sent. Returns `false`, and does nothing, for any other write.
     pub(super) async fn collect(
         &mut self,
         position: OutcomePosition,
@@ -137,16 +138,16 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Does the work before COMMIT: sends collected rows, counters and change log marks. Returns the sent revocations,
-    /// and whether this transaction created them.
+    /// Does the work before COMMIT: sends collected rows, counters and change log marks. Returns the stored revocation
+    /// of each revocation write, and whether this transaction created it.
     pub(super) async fn finish(mut self) -> Result<Vec<(OutcomePosition, StoredRevocation, bool)>, PostgresError> {
         self.send_rest().await?;
         self.mark().await?;
         Ok(self.revoked)
     }
 
-    /// Sends the remaining collected rows and the counters. Only the insertion of revocations shows how many are new;
-    /// without any, the counts are known and everything is pipelined.
+    /// Sends the remaining collected rows and the counters. If there are revocations, only their insertion shows how
+    /// many are new. Otherwise the counts are known and everything is pipelined.
     async fn send_rest(&mut self) -> Result<(), PostgresError> {
         if !self.collected.revocations.is_empty() {
             self.flush().await?;
@@ -159,7 +160,7 @@ impl<'a> Transaction<'a> {
         try_join(lock_existing(self.db, &new), stored).await.map(drop)
     }
 
-    /// Marks the changed mounts, and notifies other nodes, except of certificates and CRLs.
+    /// Marks the changed mounts, and notifies other nodes if documents or revocations have changed.
     async fn mark(&self) -> Result<(), PostgresError> {
         for (mount, marks) in &self.known.marks {
             changes::mark(self.db, *mount, *marks, self.node).await?;
@@ -233,16 +234,16 @@ impl WriteTransaction for Transaction<'_> {
     }
 }
 
-/// Protects distinct mounts from being dropped until the transaction ends, and checks that they exist. A shared
-/// advisory lock, for which a drop waits, writes nothing, unlike a row lock. The check is a separate statement after
-/// the lock, so that it sees a drop that the lock waited for. Both are pipelined. The caller may send rows before the
-/// response, but not COMMIT.
+/// Protects distinct mounts from being dropped until the transaction ends, and checks that they exist. A drop waits for
+/// the shared advisory lock, which, unlike a row lock, writes nothing. The check is a separate statement after the
+/// lock, so that it sees a drop that the lock waited for. Lock and check are pipelined. The caller may send rows before
+/// the response, but not COMMIT.
 async fn lock_existing(db: &PostgresClient, mounts: &[MountId]) -> Result<(), PostgresError> {
     let ids: Vec<i64> = mounts.iter().filter(|mount| **mount != SYSTEM_MOUNT).map(|mount| mount.0).collect();
     if ids.is_empty() {
         return Ok(());
     }
-    // Both are prepared first, because preparing one in between would break the order.
+    // Both statements are prepared first, because preparing one in between would break their order.
     let lock = db.prepare_cached(LOCK_MOUNTS).await?;
     let look = db.prepare_cached(ALL_EXIST).await?;
     let ids: [&(dyn ToSql + Sync); 1] = [&ids];

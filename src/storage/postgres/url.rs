@@ -17,12 +17,12 @@ use super::passfile;
 use super::tls::{CertVerification, ClientCertificateFiles, PostgresTlsFiles, TrustRoots};
 use crate::error::{Error, Result};
 
-/// Maximum duration of the creation of a session with one server.
+/// Maximum time to connect to one server and set up the session.
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
-/// Default connect timeout per address: long enough for a retransmission of a lost packet, and short enough that
-/// several dead addresses of a name leave time for the others.
+/// Default connect timeout per address. A lost packet can be retransmitted within it, and several dead addresses of a
+/// host name leave time for the others.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_200);
-/// Maximum time without an acknowledgement for sent data, and idle time before keepalive probes.
+/// Maximum time without an acknowledgement for sent data, and idle time of a connection before keepalive probes.
 const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of hosts in a URL, all of which are tried concurrently.
 const MAX_HOSTS: usize = 16;
@@ -43,11 +43,11 @@ struct PostgresUrlInner {
 
 #[derive(Clone)]
 pub(super) struct PostgresServer {
-    /// All of its settings, except those read from files.
+    /// All settings of the server, except those read from files.
     pub(super) config: Config,
     /// Host and port, for error messages.
     pub(super) name: String,
-    /// `true` if a client certificate is sent to it.
+    /// `true` if a client certificate is sent to the server.
     pub(super) shows_certificate: bool,
 }
 
@@ -64,7 +64,8 @@ impl PostgresUrl {
         let addresses = host_addresses(&all)?;
         let mode = TlsMode::of(&own)?;
         if all.get_ssl_mode() != SslMode::Prefer || all.get_target_session_attrs() != TargetSessionAttrs::Any {
-            // Reached only if the text was split differently here than by tokio-postgres.
+            // Normally `split_parameters` has removed both parameters. Reached only if tokio-postgres splits the text
+            // differently.
             return Err(url_error("must be of the form postgres://user:password@host:5432/database"));
         }
         if own.get("target_session_attrs").is_some_and(|text| !ACCEPTED_SESSION_ATTRS.contains(&text)) {
@@ -120,8 +121,8 @@ fn url_error(rule: &str) -> Error {
     Error::invalid(format!("{ERROR_PREFIX}: {rule}"))
 }
 
-/// Converts a parse error of tokio-postgres. It quotes no value, and a parameter name only if it looks like one: the
-/// rest of a password that was not escaped may appear in its place.
+/// Converts a parse error of tokio-postgres. The result quotes no value. It quotes a parameter name only if the text
+/// looks like one, because the rest of an unescaped password may appear in its place.
 fn convert_parse_error(error: &tokio_postgres::Error) -> Error {
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let quoted = |begin: &str| said.strip_prefix(begin)?.strip_suffix('`');
@@ -273,7 +274,7 @@ fn tls_files(mode: TlsMode, own: &UrlParameters) -> Result<Option<PostgresTlsFil
     Ok(Some(PostgresTlsFiles { verify, roots, own }))
 }
 
-/// A host, with its numeric address if that is given as well.
+/// A host, with its numeric address if the URL has `hostaddr` as well.
 struct HostAddress<'c> {
     host: Option<&'c Host>,
     number: Option<IpAddr>,

@@ -1,8 +1,9 @@
 //! The single writer of this node: batches of units, each in one transaction on one connection.
 //!
 //! It creates the connection for the first batch, on the runtime of the batches. Deadlocks and serialization failures
-//! between nodes are retried. If the connection is lost before COMMIT is sent, nothing was stored, so it is replaced
-//! and the batch is retried. Without a response to COMMIT the outcome is unknown, and the batch is `Unavailable`.
+//! between nodes are retried. If the connection is lost before COMMIT is sent, nothing was stored, so the connection is
+//! replaced and the batch is retried. Without a response to COMMIT the outcome is unknown, and the batch fails with
+//! `Unavailable`.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,8 @@ const BATCH_TIMEOUT: Duration = Duration::from_secs(20);
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// Maximum number of attempts at a batch.
 const MAX_BATCH_ATTEMPTS: u32 = 5;
-/// Number of counter rows. Nodes pick one at random, and queue if they share one.
+/// Number of counter rows per mount. Each node picks one at random. Nodes that picked the same one wait for each
+/// other's commits.
 const COUNTER_ROWS: u8 = 64;
 
 /// The writing side of one node.
@@ -33,7 +35,7 @@ pub(crate) struct PostgresWriter {
     url: PostgresUrl,
     session: Option<PostgresClient>,
     not_before: Option<Instant>,
-    /// The row of the counters that this node updates.
+    /// The number of the counter row that this node updates.
     counter: i64,
     /// This node's id in the change log.
     node: i64,
@@ -153,7 +155,7 @@ impl PostgresWriter {
         let more = more.await.map_err(PostgresError::into_write_error);
         histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
         if more.is_err() {
-            // It may be inside the transaction.
+            // The connection may still be inside the transaction.
             self.session = None;
         }
         more
@@ -196,7 +198,8 @@ impl StoreBackend for PostgresWriter {
     fn chore(&mut self) -> BoxFuture<'_, ()> {
         async move {
             let more = self.run_with_deadline(async |writer| writer.remove_dropped().await).await;
-            // After a failure the rest waits for the next drop or start, instead of failing in a loop.
+            // After a failure, the remaining rows are removed after the next drop of a mount or the next start, instead
+            // of failing in a loop.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
                 telemetry::warn_task_failed("rows of a dropped mount could not be removed", &error);
                 false
@@ -206,7 +209,7 @@ impl StoreBackend for PostgresWriter {
     }
 
     fn close(self) -> BoxFuture<'static, Result<()>> {
-        // All committed batches are stored; the server notices the end of the connection.
+        // Nothing is left to do, because committed batches are stored. The server notices the end of the connection.
         async move {
             drop(self);
             Ok(())

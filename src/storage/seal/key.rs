@@ -29,7 +29,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 #[derive(Clone)]
 pub struct SealKey {
     pub(super) location: SealKeyLocation,
-    /// The file that it was read from.
+    /// The file from which the key was read.
     file: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum SealKeyLocation {
     Device(Arc<dyn SealDevice>),
 }
 
-/// The source of a seal key, to read it again. Of a file only the name is stored, because its content may change.
+/// The source of a seal key, to read it again. For a file this is only the path, because the content may change.
 pub(crate) enum SealKeyOrigin {
     /// A key file.
     File(PathBuf),
@@ -72,7 +72,7 @@ impl SealKey {
         key
     }
 
-    /// Creates a key in a device or service.
+    /// Returns the seal key that a device or service holds.
     pub fn in_device(device: Arc<dyn SealDevice>) -> Self {
         Self { location: SealKeyLocation::Device(device), file: None }
     }
@@ -123,7 +123,7 @@ impl SealKey {
         Self::create(path, None)
     }
 
-    /// As [`SealKey::create_file`], with the owner of another file.
+    /// As [`SealKey::create_file`], but gives the new file the owner of another file.
     pub(super) fn create(path: &Path, owner: Option<&Metadata>) -> Result<Self> {
         let key = Self { file: Some(path.to_owned()), ..Self::random() };
         let mut text = Vec::with_capacity(2 * SEAL_KEY_BYTES + 1);
@@ -158,7 +158,7 @@ pub(super) fn file_error(path: &Path, action: &str, error: io::Error) -> Error {
     Error::of_io(format_args!("seal key file {}", path.display()), action, error)
 }
 
-/// Changes the owner of a file to the one of the previous key.
+/// Changes the owner of a file to that of the previous key's file.
 pub(super) fn change_owner(file: &File, path: &Path, owner: &Metadata) -> Result<()> {
     fchown(file, Some(owner.uid()), Some(owner.gid())).map_err(|e| {
         let text = format!(
@@ -188,7 +188,7 @@ fn write_new_with(path: &Path, owner: Option<&Metadata>, write: impl FnOnce(&Fil
         write(&file).and_then(|()| files::sync_folder(path)).map_err(|e| file_error(path, "written", e))
     });
     if written.is_err() {
-        // An incomplete file would block the next attempt.
+        // An incomplete file would block the next attempt, because no file is ever overwritten.
         let _ = std::fs::remove_file(path);
     }
     written

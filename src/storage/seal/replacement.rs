@@ -1,5 +1,6 @@
 //! Replacement of the key in a seal key file. All steps that may fail run before the store takes the new key: both keys
-//! are then on disk and belong to the owner of the file. The last step is a rename. A repetition continues.
+//! are then on disk and belong to the owner of the file. The last step is a rename. A repeated command continues after
+//! an interruption.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,7 +12,8 @@ use crate::error::{Error, Kind, Result};
 use crate::files::{append_suffix, folder_of, sync_folder};
 use crate::secret::{Secret, is_private};
 
-/// Suffixes of the new key's file, and of the previous key's, before its name.
+/// Suffixes of the file with the new key, and of the file with the previous key. The latter is followed by the key's
+/// name.
 const NEW_SUFFIX: &str = ".new";
 const OLD_SUFFIX: &str = ".old-";
 /// Minimum length in bytes of a key as text: base64 without padding.
@@ -26,10 +28,11 @@ pub struct SealKeyReplacement {
 }
 
 impl SealKeyReplacement {
-    /// Creates a new key next to the file (`….new`), or reuses an earlier one, and names the previous key `….old-NAME`.
+    /// Creates a file with a new key next to the key file (`….new`), or reuses that of an earlier attempt. Keeps the
+    /// previous key as `….old-NAME` as well.
     ///
-    /// The errors of the key file; `Conflict` when another key has the name; `Unavailable` when a file cannot be
-    /// written or given to the owner of the previous one, because then the server could not read it.
+    /// The errors of the key file; `Conflict` when a file of that name has another key; `Unavailable` when a file
+    /// cannot be written or given to the owner of the previous one, because then the server could not read it.
     pub fn prepare(file: &Path) -> Result<Self> {
         Self::prepare_with(file, |from, to| std::fs::hard_link(from, to))
     }
@@ -53,7 +56,7 @@ impl SealKeyReplacement {
         let old = append_suffix(file, &format!("{OLD_SUFFIX}{}", before.about().key));
         let key = match read_earlier_key(&fresh)? {
             Some(key) => {
-                // The earlier attempt may not have synced it, or another user may have made it.
+                // The earlier attempt may not have synced the file, or another user may have created it.
                 let opened = File::open(&fresh).map_err(|e| file_error(&fresh, "read", e))?;
                 change_owner(&opened, &fresh, &owner)?;
                 opened.sync_all().map_err(|e| file_error(&fresh, "written", e))?;
@@ -112,7 +115,8 @@ pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
     }
 }
 
-/// Lists the files of a complete or interrupted replacement with another key; `None` if there are none.
+/// Lists the key files that a complete or interrupted replacement has left next to `file` and that do not have the
+/// given key; `None` if there are none.
 fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let fresh = append_suffix(file, NEW_SUFFIX);

@@ -2,8 +2,8 @@
 //!
 //! The store records the seal in one fact ([`SEAL_FACT`]) with the wrapped root key. A store created with a key in a
 //! file or the environment has no such fact until its seal is changed: its root key is that key itself. Every change
-//! creates a new root key, so a previous seal key opens only copies from before, and the data keys in them. Those stay
-//! in use until the next data key is created and everything is resealed.
+//! creates a new root key, so a previous seal key opens only copies of the store from before the change, and the data
+//! keys in them. These data keys stay in use until the next one is created and all values are resealed.
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -31,7 +31,7 @@ pub struct SealInfo {
     pub mechanism: String,
     /// The name of the key; for a key in a file, digits derived from it.
     pub key: String,
-    /// The time at which it wrapped the root key; `None` for the original seal of the store.
+    /// The time at which this key wrapped the root key; `None` for the original seal of the store.
     pub since: Option<Time>,
 }
 
@@ -41,14 +41,14 @@ impl std::fmt::Display for SealInfo {
     }
 }
 
-/// The stored fact.
+/// The value of [`SEAL_FACT`], as JSON.
 #[derive(Serialize, Deserialize)]
 struct SealRecord {
     #[serde(rename = "type")]
     kind: String,
     mechanism: String,
     key: String,
-    /// Epoch seconds.
+    /// Time of the wrapping, in epoch seconds.
     wrapped_at: i64,
     /// The wrapped root key in base64.
     root: String,

@@ -1,4 +1,4 @@
-//! Lists of certificates, and the records of known serial numbers.
+//! Lists of certificates, and lookups of what is known about serial numbers.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::sql::{SqlError, SqlRow};
 use crate::storage::statements::certificates as sql;
 use crate::x509::serial::Serial;
 
-/// Reads a page of the serials that `sql` lists, after `after`.
+/// Reads a page of the serials that the query `sql` lists, starting after the serial `after`.
 pub(crate) async fn serials<C: TableConnection>(
     db: &C,
     sql: &'static str,

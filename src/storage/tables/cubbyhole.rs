@@ -1,4 +1,4 @@
-//! Cubbyholes.
+//! Cubbyholes: the private entries of each token.
 
 use super::{TableConnection, TableError, TableResult, column, exists, row};
 use crate::auth::store::{AuthOutcome, CubbyholeRow, TokenHash};

@@ -7,7 +7,7 @@ use crate::storage::backend::SealedDocument;
 use crate::storage::engine::{WriteResult, WriteTransaction};
 use crate::storage::statements::{conflict, documents as sql};
 
-/// Writes a document in a transaction that holds its mount.
+/// Writes a document, after checking that its mount exists and cannot be removed until the transaction ends.
 pub(crate) async fn write_in<T: WriteTransaction>(tx: &mut T, write: &DocumentWrite) -> WriteResult<T, ()> {
     tx.hold_mount(write.key.mount).await?;
     self::write(tx.db(), write).await?;
@@ -24,7 +24,7 @@ async fn write<C: TableConnection>(db: &C, write: &DocumentWrite) -> TableResult
     let holds = match (expected, body.clone().map(SqlValue::from)) {
         (0, Some(body)) => db.execute(sql::INSERT, &[mount, kind, name, body]).await? == 1,
         (_, Some(body)) => db.execute(sql::UPDATE, &[body, mount, kind, name, version]).await? == 1,
-        // Deleting a document that must be absent only checks the condition.
+        // A deletion that expects version 0 only checks that the document is absent.
         (0, None) => !exists(db, sql::EXISTS, &[mount, kind, name]).await?,
         (_, None) => db.execute(sql::DELETE, &[mount, kind, name, version]).await? == 1,
     };

@@ -54,8 +54,8 @@ pub(crate) async fn delete<C: TableConnection>(db: &C, id: &str) -> TableResult<
     Ok(done_or_absent(delete_all(db, vec![id.to_owned()]).await? > 0))
 }
 
-/// Returns the number of entities that existed. They are removed before their aliases, so that an insert of an alias
-/// waits for it.
+/// Removes entities with their aliases, and returns the number of entities that existed. The entities are removed
+/// first, so that a concurrent insert of an alias waits.
 async fn delete_all<C: TableConnection>(db: &C, ids: Vec<String>) -> TableResult<C, u64> {
     let ids: [SqlValue; 1] = [ids.into()];
     let found = db.execute(sql::DROP, &ids).await?;
@@ -67,7 +67,8 @@ pub(crate) async fn delete_alias<C: TableConnection>(db: &C, id: &str) -> TableR
     Ok(done_or_absent(db.execute(sql::DROP_ALIAS, &[id.into()]).await? > 0))
 }
 
-/// The outcome has the number of entities that were examined.
+/// Examines expired entities: removes those without tokens, and keeps the others longer. The outcome has the number of
+/// examined entities.
 pub(crate) async fn sweep<C: TableConnection>(
     db: &C,
     now: Time,
@@ -87,7 +88,7 @@ pub(crate) async fn sweep<C: TableConnection>(
         ended.retain(|other| *other != id);
         extensions.push([last.max(again).into(), id.into()]);
     }
-    // Pipelined, if the engine can.
+    // Sent together, if the engine pipelines statements.
     try_join_all(extensions.iter().map(|values| db.execute(sql::KEEP, values))).await?;
     delete_all(db, ended).await?;
     Ok(examined)
@@ -113,7 +114,7 @@ fn read_entity(row: &mut SqlRow) -> Result<EntityRow, SqlError> {
     Ok(EntityRow { id: row.get()?, name: row.get()?, version: row.get()?, body: row.get()?, kept_until: row.get()? })
 }
 
-/// The columns of an entity without aliases are NULL.
+/// Reads the alias columns of a row, which are NULL if the entity has no alias.
 fn read_alias(row: &mut SqlRow, entity: String) -> Result<Option<AliasRow>, SqlError> {
     let Some(id) = row.get()? else { return Ok(None) };
     let accessor = row.get()?;

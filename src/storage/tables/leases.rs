@@ -1,4 +1,4 @@
-//! Leases, except their insertion with a certificate.
+//! Leases, except their insertion together with a certificate, which each engine implements.
 
 use super::{TableConnection, TableResult, column, count, map_row, map_rows};
 use crate::pki::store::{LeaseRange, LeaseRow};

@@ -1,4 +1,4 @@
-//! Certificate metadata, except its insertion with a certificate.
+//! Certificate metadata, except its insertion together with a certificate, which each engine implements.
 
 use super::{TableConnection, TableResult, map_row};
 use crate::documents::MountId;

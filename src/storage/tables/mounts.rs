@@ -1,8 +1,9 @@
 //! Mounts, their removal, and the counters.
 //!
 //! A dropped mount disappears immediately: the same transaction removes its documents, CRLs and counters, and reads
-//! skip rows of missing mounts. Certificates, revocations and tokens, perhaps millions, are removed in short steps
-//! between commits. The first step for tokens is part of the drop, so that a few leases end without delay.
+//! skip rows of missing mounts. Certificates, revocations and tokens may be millions, so they are removed in short
+//! steps between commits. The first step for tokens is part of the drop, so that the leases of a mount with few tokens
+//! end without delay.
 
 use super::{TableConnection, TableError, TableResult, column, exists, map_row};
 use crate::documents::{MountId, SYSTEM_MOUNT};

@@ -1,4 +1,5 @@
-//! Completed requests that may be repeated, except their insertion with a certificate.
+//! Recorded responses for repeated requests, except their insertion together with a certificate, which each engine
+//! implements.
 
 use super::{TableConnection, TableResult, count, map_row};
 use crate::pki::store::RecordedResponseRow;

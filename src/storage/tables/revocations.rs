@@ -5,7 +5,7 @@ use crate::documents::MountId;
 use crate::storage::statements::revocations as sql;
 use crate::x509::serial::Serial;
 
-/// Gives a revocation another issuer; returns the number of changed rows.
+/// Changes the issuer of a revocation; returns the number of changed rows.
 pub(crate) async fn set_issuer<C: TableConnection>(
     db: &C,
     mount: MountId,

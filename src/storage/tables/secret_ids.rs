@@ -8,7 +8,7 @@ use crate::sql::{SqlError, SqlRow, SqlValue};
 use crate::storage::backend::known_to_all_nodes_before;
 use crate::storage::statements::{conflict, secret_ids as sql};
 
-/// Returns the mount that must exist until a write is committed.
+/// Returns the mount that must exist until the write is committed; `None` if the write needs none.
 pub(crate) fn required_mount(write: &SecretIdWrite) -> Option<MountId> {
     match write {
         SecretIdWrite::Insert(row) => Some(row.mount),
@@ -22,7 +22,7 @@ pub(crate) async fn write<C: TableConnection>(db: &C, write: &SecretIdWrite, now
     match write {
         SecretIdWrite::Insert(row) => insert(db, row).await,
         SecretIdWrite::Spend { mount, hash, now } => {
-            // Waits for a concurrent use on another node, and then sees its result.
+            // The statement waits for a concurrent use on another node, and then sees the remaining uses.
             let spent = row(db, sql::SPEND, &[(*now).into(), mount.0.into(), hash.to_vec().into()]).await?;
             let Some(mut spent) = spent else { return Ok(AuthOutcome::Absent) };
             let left: u32 = spent.get()?;

@@ -1,4 +1,4 @@
-//! Tidy: mutual exclusion of runs, and the removal of expired rows in steps of limited size.
+//! Tidy, the cleanup of expired rows: mutual exclusion of its runs, and the removal of rows in steps of limited size.
 //!
 //! Every statement uses an index: rows are found in the order of their expiry and deleted by their key.
 

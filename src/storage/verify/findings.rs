@@ -1,9 +1,9 @@
 //! Findings about a store, one line each.
 
-/// Maximum number of stored lines, enough to show that a store is damaged throughout.
+/// Maximum number of lines that are kept. More would not help if a store is damaged throughout.
 const MAX_FINDING_LINES: usize = 200;
 
-/// Defects of a store, and notes.
+/// Defects of a store (the findings), and notes on what could not be checked.
 #[derive(Default)]
 pub struct Findings {
     lines: Vec<String>,

@@ -26,7 +26,7 @@ const SELECT_REVOCATIONS: &str = "SELECT mount, seq, serial FROM revocation
     WHERE (mount, seq) > ($1, $2) ORDER BY mount, seq LIMIT $3";
 const SELECT_CRLS: &str = "SELECT mount, grp, number, covers, this_update, next_update FROM crl ORDER BY mount, grp";
 
-/// Totals of a mount: the recorded ones, and those found by the scan.
+/// Totals of a mount: those that the store has recorded, and those that the scan has counted.
 #[derive(Default)]
 struct MountTotals {
     sequence: i64,
@@ -124,7 +124,7 @@ fn certificate(row: &mut SqlRow) -> Result<CertificateColumns, SqlError> {
     Ok((row.get()?, row.get()?, row.get()?, (row.get()?, row.get()?), row.get()?))
 }
 
-/// Checks that every sequence number was assigned and every serial is valid.
+/// Checks that the mount has assigned every sequence number of its revocations, and that every serial is valid.
 async fn check_revocations(
     store: &dyn ProjectStore,
     sums: &mut BTreeMap<i64, MountTotals>,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Time without failures after which an outage is over.
 pub(crate) const MIN_QUIET_TIME: Duration = Duration::from_secs(5);
-/// Longest such time, for a recurring outage.
+/// Maximum quiet time: each recurrence of an outage doubles the time, up to this.
 const MAX_QUIET_TIME: Duration = Duration::from_secs(120);
 /// An outage within this time after the end of the last one counts as recurring.
 const RECURRENCE_WINDOW: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ impl Outage {
         Some(EndedOutage { seconds: (over.last - over.began).as_secs(), failures: over.failures, quiet })
     }
 
-    /// `true` if a new failure would not count as recurring.
+    /// `true` if the outage can be forgotten: it is over, and a new failure would not count as recurring.
     pub(super) fn is_expired(&self, now: Instant) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.now.is_none() && state.ended.is_none_or(|ended| now.saturating_duration_since(ended) >= RECURRENCE_WINDOW)

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use super::state::{EndedOutage, Outage};
 
-/// Maximum number of outages that are logged separately. Others share an entry, so that a total outage takes less than
-/// twenty lines.
+/// Maximum number of outages that are logged separately. Further ones share an entry, so that a total outage takes less
+/// than twenty lines.
 const MAX_SEPARATE_OUTAGES: usize = 7;
 const SHARED_OUTAGE_NAME: &str = "something else";
 
@@ -67,7 +67,8 @@ impl OutageTable {
         outages.entry(what.to_owned()).or_insert_with(Outage::new).record(now).then_some(named)
     }
 
-    /// Ends the outages that are over. They are remembered until a new failure would not count as recurring.
+    /// Ends the outages that are over, and returns them. Each stays in the table until a new failure would not count as
+    /// recurring.
     fn take_ended(&self, now: Instant) -> Vec<(String, EndedOutage)> {
         if !self.has_outages.load(Ordering::Relaxed) {
             return Vec::new();
@@ -80,14 +81,14 @@ impl OutageTable {
     }
 }
 
-/// `Shared` for the entry of all outages above the limit.
+/// How an outage is logged: alone, or in the entry that all outages above the limit share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutageEntryKind {
     Separate,
     Shared,
 }
 
-/// The message for the end of an outage. It may have ended only because no request used the object.
+/// The message for the end of an outage. It claims no recovery, because perhaps no request has used the device since.
 fn describe_end(what: &str, over: EndedOutage) -> String {
     format!("{what}: has not failed for {} s", over.quiet)
 }
@@ -98,7 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// Log lines of ten minutes in which the objects in `failing` fail each second, until all outages are over.
+    /// Returns the log lines of ten minutes, and until all outages are over. In each second, the objects that `failing`
+    /// names fail.
     fn lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
         let others = OutageTable::new();
         let start = Instant::now();

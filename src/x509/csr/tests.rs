@@ -1,4 +1,4 @@
-//! Requests of `openssl` and hand-written ones.
+//! Parses requests that `openssl` wrote, and requests that the tests encode.
 
 use std::sync::LazyLock;
 

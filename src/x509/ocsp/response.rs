@@ -104,7 +104,7 @@ pub fn encode_successful(basic: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Encodes an OCSPResponse that has only a status (RFC 6960 4.2.1), which must not be `encode_successful`.
+/// Encodes an OCSPResponse that has only a status (RFC 6960 4.2.1). The status must not be 0 (successful).
 pub fn encode_failure(status: u8) -> [u8; 5] {
     [SEQUENCE, 3, ENUMERATED, 1, status]
 }

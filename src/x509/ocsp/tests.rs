@@ -189,7 +189,7 @@ proptest! {
         number.unsigned(serial.octets());
         let mut parts = Parts::of(IdHash::ALL[hash]);
         (parts.serials, parts.extensions) = (vec![number.finish()], nonce(octets));
-        // 20 bytes with the first bit set take 21 in DER, but still count as 20.
+        // A serial number of 20 bytes whose first bit is set takes 21 bytes in DER. It is accepted too.
         let der = parts.encode();
         let request = OcspRequest::parse(&der).unwrap();
         prop_assert_eq!(request.certificates[0].serial, serial);

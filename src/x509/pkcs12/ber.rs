@@ -1,4 +1,4 @@
-//! Conversion of BER to DER for PKCS #12 files: lengths become definite, and segmented strings primitive.
+//! Conversion of BER to DER for PKCS #12 files: lengths become definite, and segmented strings become primitive values.
 
 use zeroize::Zeroizing;
 
@@ -9,8 +9,8 @@ use crate::x509::writer::{CONSTRUCTED, DerWriter, OCTET_STRING};
 const MAX_DEPTH: usize = 16;
 const TRUNCATED: DerError = DerError("truncated BER");
 
-/// Converts the first value of `ber` to definite lengths and returns the remaining input. The result exceeds `ber` by
-/// the additional length bytes at most.
+/// Converts the first value of `ber` to definite lengths and returns the remaining input. The result is longer than
+/// `ber` at most by the bytes of the new lengths.
 ///
 /// # Errors
 /// The violated rule.
@@ -33,7 +33,8 @@ fn convert<'a>(ber: &'a [u8], out: &mut DerWriter, depth: usize) -> DerResult<&'
         out.tlv(tag, content);
         return Ok(rest);
     }
-    // It may include a private key: a reallocation would leave a copy in memory, so the capacity is set in advance.
+    // The content may include a private key: a reallocation would leave a copy in memory, so the capacity is set in
+    // advance.
     let mut content = DerWriter::with_capacity(length.unwrap_or(rest.len()).min(rest.len()) + 16);
     let rest = match length {
         Some(length) => {

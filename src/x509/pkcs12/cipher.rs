@@ -74,7 +74,7 @@ impl<'a> PbeScheme<'a> {
         }
     }
 
-    /// PBES2-params (RFC 8018 appendix A.4).
+    /// Reads PBES2-params (RFC 8018 appendix A.4).
     fn read_pbes2(mut parameters: DerReader<'a>) -> Result<Self, Pkcs12Problem> {
         let mut derivation = parameters.sequence()?;
         let mut encryption = parameters.sequence()?;

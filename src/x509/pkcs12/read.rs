@@ -69,7 +69,7 @@ struct Pkcs12Reader<'a> {
 }
 
 impl Pkcs12Reader<'_> {
-    /// PFX (RFC 7292 section 4).
+    /// Reads a PFX (RFC 7292 section 4).
     fn file(&mut self, file: &[u8]) -> Result<(), Pkcs12Problem> {
         let (der, rest) = to_definite_lengths(file)?;
         DerReader::new(rest).done()?;
@@ -95,7 +95,7 @@ impl Pkcs12Reader<'_> {
         Ok(())
     }
 
-    /// MacData (RFC 7292 section 4).
+    /// Verifies the MAC in MacData (RFC 7292 section 4).
     fn check_mac(&mut self, mut mac: DerReader<'_>, content: &[u8]) -> Result<(), Pkcs12Problem> {
         let mut info = mac.sequence()?;
         let algorithm = info.sequence()?.oid()?;
@@ -103,7 +103,7 @@ impl Pkcs12Reader<'_> {
         let hash = hash.ok_or("its MAC has a digest other than SHA-1 and SHA-2")?;
         let value = info.octet_string()?;
         let salt = bounded_salt(mac.octet_string()?)?;
-        // The default is 1.
+        // The iteration count defaults to 1.
         let iterations = if mac.is_empty() { 1 } else { mac.small()? };
         mac.done()?;
         let iterations = self.budget.take(iterations)?;
@@ -112,7 +112,7 @@ impl Pkcs12Reader<'_> {
         hmac::verify(&key, content, value).map_err(|_| Pkcs12Problem::Password)
     }
 
-    /// A ContentInfo of the AuthenticatedSafe.
+    /// Reads a ContentInfo of the AuthenticatedSafe.
     fn part(&mut self, mut part: DerReader<'_>) -> Result<(), Pkcs12Problem> {
         let kind = part.oid()?;
         let mut content = read_explicit(&mut part)?;
@@ -134,7 +134,7 @@ impl Pkcs12Reader<'_> {
         }
     }
 
-    /// SafeContents.
+    /// Reads SafeContents.
     fn bags(&mut self, contents: &[u8]) -> Result<(), Pkcs12Problem> {
         let der = Zeroizing::new(to_definite_lengths(contents)?.0);
         let mut bags = DerReader::new(&der).sequence()?;
@@ -161,7 +161,7 @@ impl Pkcs12Reader<'_> {
         Ok(())
     }
 
-    /// EncryptedPrivateKeyInfo (RFC 5208 section 6).
+    /// Reads an EncryptedPrivateKeyInfo (RFC 5208 section 6).
     fn encrypted_key(&mut self, mut value: DerReader<'_>) -> Result<(), Pkcs12Problem> {
         let mut encrypted = value.sequence()?;
         let algorithm = encrypted.sequence()?;

@@ -27,7 +27,7 @@ fn pkcs12_kdf_gives_the_values_of_another_program() {
             2000,
             "50730563538e7e9d3490a929dbee46fc6f1d502d7ad8765ad6cad6c9e02437a7",
         ),
-        // Longer than a digest.
+        // The derived key is longer than a digest.
         (
             HashFunction::Sha2(Hash::Sha256),
             Pkcs12KeyPurpose::Encryption,

@@ -53,7 +53,7 @@ fn read_naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
     authority.done()
 }
 
-/// Reads a DirectoryString of the type that every reader supports.
+/// Reads a DirectoryString, which must be a UTF8String, the type that every reader supports.
 fn read_directory_string(fields: &mut DerReader<'_>) -> DerResult<()> {
     let value = fields.any()?;
     let fits = value.tag == UTF8_STRING && (1..=MAX_TEXT_BYTES).contains(&value.content.len());

@@ -41,7 +41,7 @@ fn validate_ip_address(octets: &[u8]) -> DerResult<()> {
     }
 }
 
-/// Validates the kinds with the same rules in names and constraints.
+/// Validates kinds of names whose rules are the same in alternative names and in name constraints.
 pub(super) fn validate_other_kind(name: &Tlv<'_>) -> DerResult<()> {
     match name.tag {
         OTHER_NAME => validate_other_name(name.reader(), text::validate_srv_name),
@@ -60,7 +60,7 @@ pub(super) fn validate_other_kind(name: &Tlv<'_>) -> DerResult<()> {
     }
 }
 
-/// As [`validate_names`], for the text of an otherName in the string type of its kind.
+/// Validates the text of an otherName, in the string type of `kind`, by the rules of [`validate_names`].
 ///
 /// # Errors
 /// The violated rule.

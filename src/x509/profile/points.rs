@@ -5,7 +5,7 @@ use super::{read_nonempty_list, read_oid, require, text, validate_named_bits, va
 use crate::x509::reader::{DerError, DerReader, DerResult, Tlv};
 use crate::x509::writer::{SEQUENCE, context, context_constructed};
 
-/// cRLDistributionPoints and freshestCRL.
+/// Validates cRLDistributionPoints and freshestCRL.
 pub(super) fn validate_distribution_points(value: &[u8]) -> DerResult<()> {
     let mut points = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.13)")?;
     while !points.is_empty() {
@@ -47,7 +47,7 @@ fn validate_reason_flags(flags: &Tlv<'_>) -> DerResult<()> {
     validate_named_bits(flags.content)
 }
 
-/// issuingDistributionPoint: not empty, and with one scope.
+/// Validates issuingDistributionPoint: it is not empty, and its flags do not contradict each other.
 pub(super) fn validate_issuing_distribution_point(value: &[u8]) -> DerResult<()> {
     let mut fields = read_nonempty_list(value, "must not be empty (RFC 5280 5.2.5)")?;
     if let Some(name) = fields.optional(context_constructed(0))? {
@@ -77,7 +77,7 @@ fn read_flag(fields: &mut DerReader<'_>, tag: u8) -> DerResult<bool> {
     }
 }
 
-/// authorityInfoAccess and subjectInfoAccess.
+/// Validates authorityInfoAccess and subjectInfoAccess.
 pub(super) fn validate_access_descriptions(value: &[u8]) -> DerResult<()> {
     let mut descriptions = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.2.1)")?;
     while !descriptions.is_empty() {

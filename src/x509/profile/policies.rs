@@ -66,7 +66,7 @@ fn validate_notice(mut fields: DerReader<'_>) -> DerResult<()> {
 
 fn validate_display_text(of_type: bool, tag: u8, content: &[u8]) -> DerResult<()> {
     require(of_type, "the text of a notice has a type that RFC 5280 4.2.1.4 does not permit")?;
-    // A VisibleString is ASCII too.
+    // A VisibleString is ASCII, so it is validated like an IA5String.
     name::validate_string(if tag == VISIBLE_STRING { IA5_STRING } else { tag }, content)?;
     let characters = match tag {
         UTF8_STRING => content.iter().filter(|b| **b & 0xc0 != 0x80).count(),
@@ -93,7 +93,7 @@ pub(super) fn validate_mappings(value: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-/// policyConstraints: one or both of two numbers of certificates.
+/// Validates policyConstraints: at least one of its two fields, each a number of certificates.
 pub(super) fn validate_constraints(value: &[u8]) -> DerResult<()> {
     let mut fields = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.11)")?;
     for tag in [0, 1] {

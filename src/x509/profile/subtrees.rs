@@ -7,7 +7,7 @@ use crate::x509::general_name::{DIRECTORY_NAME, DNS_NAME, IP_ADDRESS, OTHER_NAME
 use crate::x509::reader::{DerError, DerReader, DerResult, Tlv};
 use crate::x509::writer::{SEQUENCE, context_constructed};
 
-/// Requires at least one subtree, and at most as many as are evaluated when a certificate below is signed.
+/// Requires at least one subtree, and at most as many as this server evaluates when the CA signs a certificate.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
@@ -38,7 +38,7 @@ fn validate_base(base: &Tlv<'_>) -> DerResult<()> {
         URI_NAME => text::validate_uri_base(base.content),
         IP_ADDRESS => validate_network(base.content),
         OTHER_NAME => validate_other_name(base.reader(), text::validate_srv_name_base),
-        // An empty one matches all names.
+        // An empty directoryName is valid and matches all names.
         DIRECTORY_NAME => name::validate_directory_name(base.content),
         _ => validate_other_kind(base),
     }

@@ -13,9 +13,9 @@ fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     build(tag, 0, |w| parts.iter().for_each(|part| w.raw(part)))
 }
 
-/// 1.2.3.
+/// The encoded OID 1.2.3.
 const SOME: &[u8] = &[6, 2, 42, 3];
-/// 1.2.2147483648, which Go cannot read.
+/// The encoded OID 1.2.2147483648, which Go cannot read.
 const LARGE: &[u8] = &[6, 6, 42, 0x88, 0x80, 0x80, 0x80, 0];
 
 fn host(text: &str) -> Vec<u8> {
@@ -686,7 +686,7 @@ fn crl_and_unsupported_extensions_are_refused_in_certificates() {
             (vec![4, 1, 0], "unexpected DER tag"),
         ],
     );
-    // The second value is well-formed: inherited addresses.
+    // The second value is well-formed: it inherits the addresses of the issuer.
     for (oid, value, rule) in [
         (oid::IP_ADDR_BLOCKS, b"junk".to_vec(), "is not supported"),
         (oid::IP_ADDR_BLOCKS, point(&[&[4, 2, 0, 1], &[5, 0]]), "RFC 3779"),

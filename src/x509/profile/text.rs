@@ -20,7 +20,8 @@ fn read_nonempty_ia5(content: &[u8]) -> DerResult<&str> {
     read_ia5(content)
 }
 
-/// `true` for labels of letters, digits, hyphens and underscores, which occur in real host names.
+/// `true` for a host name whose labels consist of letters, digits, hyphens, or underscores, which real host names
+/// contain.
 fn is_host(text: &str) -> bool {
     text.len() <= MAX_HOST_BYTES && text.split('.').all(|label| is_label(label, b"-_"))
 }
@@ -31,7 +32,7 @@ fn is_label(label: &str, more: &[u8]) -> bool {
         && is_decodable(label)
 }
 
-/// `true` unless a label starts with `xn--` and is not a valid A-label. Readers and resolvers decode A-labels (RFC
+/// `false` for a label that starts with `xn--` but is not a valid A-label. Readers and resolvers decode A-labels (RFC
 /// 5890 2.3.2.1, UTS #46).
 pub(crate) fn is_decodable(label: &str) -> bool {
     let begins = label.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("xn--"));

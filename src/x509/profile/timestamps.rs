@@ -42,7 +42,7 @@ fn validate_timestamp(mut rest: &[u8]) -> DerResult<()> {
     let at = u64::from_be_bytes(read_bytes(&mut rest)?);
     require(at / 1000 <= MAX_EPOCH.unsigned_abs(), "a timestamp lies after the year 9999")?;
     read_vector(&mut rest)?;
-    // SHA-256, with RSA or ECDSA.
+    // 4 is SHA-256, 1 is RSA and 3 is ECDSA.
     let [hash, signature] = read_bytes(&mut rest)?;
     require(hash == 4 && matches!(signature, 1 | 3), "a timestamp is signed by another algorithm (RFC 6962 2.1.4)")?;
     require(!read_vector(&mut rest)?.is_empty(), "a timestamp is not signed (RFC 6962 3.2)")?;

@@ -47,7 +47,8 @@ pub(super) fn remainder(number: &BigUint, small: u64) -> u64 {
     (number % small).try_into().expect("below the divisor")
 }
 
-/// Divides by products of primes that fit a machine word, to save divisions.
+/// `true` if a small prime divides the modulus. Divides by products of primes that fit a machine word, to save
+/// divisions.
 fn has_small_factor(modulus: &BigUint) -> bool {
     let mut primes = &SMALL_PRIMES[..];
     while !primes.is_empty() {
@@ -93,10 +94,10 @@ fn is_square(number: &BigUint) -> bool {
     &root * &root == *number
 }
 
-/// Moduli to detect non-squares: for each of these, about half of the numbers or more are not squares.
+/// Moduli to detect non-squares: for each modulus, about half of the remainders or more are not those of a square.
 const SIEVE_MODULI: [u64; 6] = [64, 63, 65, 11, 17, 19];
 const SIEVE_PRODUCT: u64 = 64 * 63 * 65 * 11 * 17 * 19;
-/// For each sieve, the bit set of squares.
+/// For each of [`SIEVE_MODULI`], the bit set of the remainders that squares have.
 const SQUARES_BY_SIEVE: [u128; SIEVE_MODULI.len()] = {
     let mut squares = [0; SIEVE_MODULI.len()];
     let mut at = 0;

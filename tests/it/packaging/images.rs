@@ -112,7 +112,10 @@ fn pin_images_writes_the_digests_of_the_registry() {
         (child.wait().unwrap().success(), error)
     };
     let (succeeded, error) = pin();
-    assert!(!succeeded && error.contains("postgres:17-bookworm: the registry does not say what it is"), "{error}");
+    assert!(
+        !succeeded && error.contains("postgres:17-bookworm: the registry did not return the image's manifest"),
+        "{error}"
+    );
     for text in ["first", "second"] {
         let digests = IMAGES.map(|(file, image)| (file, image, registry.add(image, text)));
         let (succeeded, error) = pin();

@@ -9,7 +9,7 @@ use crate::documents::MountId;
 use crate::error::Result;
 use crate::fields::Fields;
 
-/// The method.
+/// The authentication method `approle`.
 pub(crate) struct AppRoleMethod;
 
 impl AuthMethod for AppRoleMethod {

@@ -21,7 +21,7 @@ resource! {
     /// A role. The default is a new role with a random role id.
     #[derive(Clone, Serialize, Deserialize)]
     pub(crate) struct AppRole {
-        /// Names the role at logins; unique within the mount.
+        /// Id by which a login names the role; unique within the mount.
         value role_id: String = crate::random::uuid();
         /// `true` if a login requires a secret id.
         flag bind_secret_id = true;
@@ -29,7 +29,7 @@ resource! {
         value secret_id_bound_cidrs: Vec<Network>;
         /// Default and maximum number of uses of a secret id; 0 for no limit.
         value secret_id_num_uses: u32;
-        /// Default and maximum TTL of a secret id, in whole seconds; zero for the mount's.
+        /// Default and maximum TTL of a secret id, in whole seconds; zero for the mount's maximum.
         timespan secret_id_ttl;
         /// Without effect, because there is one cluster; stored and returned.
         flag local_secret_ids;

@@ -1,6 +1,7 @@
 //! Index of role ids, which are unique within a mount.
 //!
-//! Each role has a document named after the hash of its role id. Nodes that assign the same id conflict on it.
+//! Each role has a document named after the hash of its role id. If two nodes assign the same role id at the same time,
+//! the second commit conflicts on this document.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ fn hash_role_id(role_id: &str) -> [u8; 32] {
     hash
 }
 
-/// Returns the writes of role id documents when `before` becomes `after`.
+/// Returns the writes of role id documents for a change of a role from `before` to `after`.
 pub(super) fn role_id_writes(
     mount: MountId,
     name: &str,

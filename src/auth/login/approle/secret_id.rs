@@ -17,7 +17,7 @@ use crate::secret::Secret;
 /// Maximum length of a secret id in bytes.
 pub(super) const MAX_SECRET_ID_BYTES: usize = 4_096;
 
-/// A request for a new secret id. Missing values are the role's.
+/// A request for a new secret id. The values of the role replace missing ones.
 pub(crate) struct SecretIdRequest {
     /// The text, if the client chooses it.
     pub(crate) text: Option<Secret>,
@@ -25,7 +25,7 @@ pub(crate) struct SecretIdRequest {
     pub(crate) metadata: BTreeMap<String, String>,
     /// Networks from which it can be used, within those of the role.
     pub(crate) cidr_list: Vec<Network>,
-    /// Networks of its tokens, replacing those of the role and within them.
+    /// Networks from which its tokens may be used. They replace those of the role, and must lie within them.
     pub(crate) token_bound_cidrs: Vec<Network>,
     /// Maximum number of uses; 0 for no limit.
     pub(crate) num_uses: Option<u32>,

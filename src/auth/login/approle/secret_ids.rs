@@ -34,7 +34,7 @@ fn unknown_role_error(name: &str) -> Error {
     Error::invalid(format!("role {name:?} does not exist"))
 }
 
-/// The error for changing a role that does not exist.
+/// The error when a change names a role that does not exist.
 pub(crate) fn missing_role_error(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("role {name:?} does not exist"))
 }
@@ -43,7 +43,8 @@ impl MethodMount<AppRoleMethod> {
     /// Creates a secret id.
     ///
     /// # Errors
-    /// `NotFound` without the role; `Invalid` with the violated rule, and when the chosen text exists; store errors.
+    /// `NotFound` if the role does not exist; `Invalid` with the violated rule, and when the chosen text exists; store
+    /// errors.
     pub(crate) async fn issue(
         &self,
         name: &str,
@@ -89,7 +90,7 @@ impl MethodMount<AppRoleMethod> {
         self.find(view.roles().get(name).ok_or_else(|| unknown_role_error(name))?, named, now).await
     }
 
-    /// As [`MethodMount::look_up`], with the role itself.
+    /// As [`MethodMount::look_up`], for a role that was already looked up.
     pub(super) async fn find(&self, role: &AppRole, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
         let row = self.store().secret_id(self.mount(), role.number, named.key(role)).await?;
         row.map_or(Ok(None), |row| SecretId::live(row, now))
@@ -114,7 +115,7 @@ impl MethodMount<AppRoleMethod> {
         self.view().roles().get(name).map(|role| role.number).ok_or_else(|| unknown_role_error(name))
     }
 
-    /// Returns up to `limit` accessors after `after` of a role's live secret ids, in byte order.
+    /// Returns the accessors of a role's live secret ids, in byte order: up to `limit`, after `after`.
     pub(crate) fn accessors(
         &self,
         role: i64,

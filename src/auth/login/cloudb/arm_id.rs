@@ -1,6 +1,6 @@
 //! Parsed ids of the provider's resources.
 //!
-//! A client's id is never copied into a URL or searched as text: comparisons and URLs use the parsed segments.
+//! An id from a client is never copied into a URL or searched as text: comparisons and URLs use the parsed segments.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl ArmId {
         }
     }
 
-    /// Parses an id. Its fixed words are case-insensitive; a trailing `/` is rejected.
+    /// Parses an id. Its fixed words, such as `subscriptions`, are case-insensitive; a trailing `/` is rejected.
     ///
     /// # Errors
     /// `Invalid` with `invalid resource_id`.

@@ -27,12 +27,12 @@ resource! {
 }
 
 impl Bounds {
-    /// `true` if the principal is restricted.
+    /// `true` if only the listed principals may log in.
     pub(super) fn restricts_principals(&self) -> bool {
         is_specific(&self.bound_service_principal_ids)
     }
 
-    /// `true` if the groups of the principal are restricted.
+    /// `true` if only principals in the listed groups may log in.
     pub(super) fn restricts_groups(&self) -> bool {
         is_specific(&self.bound_group_ids)
     }
@@ -44,7 +44,7 @@ impl Bounds {
             .any(|list| !list.is_empty())
     }
 
-    /// Validates the lists of a role that is written.
+    /// Validates the lists when a role is written.
     ///
     /// # Errors
     /// `Invalid` for a role without restrictions, or that every identity of the tenant could use.
@@ -63,12 +63,13 @@ impl Bounds {
         if self.are_sufficient() { Ok(()) } else { Err(forbidden(UNRESTRICTED_ROLE_ERROR)) }
     }
 
-    /// A resource is enough on its own, because it restricts the principal.
+    /// A required resource is enough on its own, because only the identities of that resource can log in.
     fn are_sufficient(&self) -> bool {
         self.restricts_principals() || self.restricts_groups() || self.requires_resource()
     }
 
-    /// Returns a warning if resources of any subscription match: other names repeat across subscriptions.
+    /// Returns a warning if resources of any subscription match, because names of groups and scale sets may repeat
+    /// across subscriptions.
     pub(super) fn warning(&self) -> Option<String> {
         let is_open = self.requires_resource() && self.bound_subscription_ids.is_empty();
         let text = "bound_subscription_ids: is empty, so resources of every subscription of the tenant match";

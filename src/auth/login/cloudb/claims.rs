@@ -20,11 +20,11 @@ pub(super) struct CloudbClaims {
     pub(super) groups: Vec<String>,
     /// `true` if the token omits the groups because there are too many.
     overage: bool,
-    /// The resource that holds the identity, if the claim is a valid id.
+    /// Claim `xms_az_rid`: the resource that holds the identity; `None` if it is absent or not a valid id.
     pub(super) az_rid: Option<ArmId>,
-    /// The identity, or the resource that it belongs to.
+    /// Claim `xms_mirid`: the identity itself, or the resource that it belongs to; `None` as above.
     pub(super) mirid: Option<ArmId>,
-    /// `true` if either claim is present, valid or not.
+    /// `true` if one of these two claims is present, valid or not.
     pub(super) names_resource: bool,
 }
 

@@ -135,7 +135,8 @@ impl CloudbConfig {
         })
     }
 
-    /// `true` if `other` is of the same write with the same connection settings; the rotation state is ignored.
+    /// `true` if `other` was stored by the same configuration write and has the same connection settings. The rotation
+    /// state is ignored.
     pub(super) fn has_same_connection(&self, other: &Self) -> bool {
         let Self { tenant_id, resource, environment, client_id, client_secret, .. } = self;
         let Self { max_retries, retry_delay, max_retry_delay, written, .. } = self;

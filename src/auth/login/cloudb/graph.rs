@@ -12,7 +12,7 @@ use crate::secret::{Secret, sealed};
 
 const GRAPH_API_NAME: &str = "cloudb: the directory API";
 
-/// The API, authenticated with one of the application's secrets.
+/// A client of this API that authenticates with one of the application's secrets.
 pub(super) struct GraphClient<'p> {
     provider: &'p Provider,
     client_secret: &'p Secret,
@@ -83,7 +83,7 @@ impl<'p> GraphClient<'p> {
         }
     }
 
-    /// Creates a secret. Sent once, because a retry would create another one.
+    /// Creates a secret. The request is sent only once, because a retry would create another secret.
     ///
     /// # Errors
     /// As [`GraphClient::application`]. After `Unavailable` the secret may exist.

@@ -29,7 +29,7 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::jose::CompactJws;
 use crate::telemetry;
 
-/// Maximum time for identifying the client.
+/// Maximum time for identifying the client, including all calls to the directory and the provider.
 const IDENTIFICATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct IdentifiedClient {
@@ -84,7 +84,7 @@ async fn authenticate(
     let known = tokio::time::timeout(IDENTIFICATION_TIMEOUT, identify_client(services, &view, role, request, &jwt))
         .await
         .map_err(late)??;
-    // The provider may have been slow, and the role may have changed.
+    // The role may have changed while the provider was slow to respond.
     if open.view().roles().get(&request.role).is_none_or(|now| **now != **role) {
         return Err(Error::new(Kind::Unavailable, "the role changed during the login; log in again"));
     }

@@ -11,7 +11,7 @@ use crate::auth::login::method::{AuthMethod, MethodView};
 use crate::auth::login::role::Roles;
 use crate::error::Result;
 
-/// The method.
+/// The authentication method `cloudb`.
 pub(crate) struct CloudbMethod;
 
 impl AuthMethod for CloudbMethod {
@@ -32,8 +32,8 @@ impl AuthMethod for CloudbMethod {
     }
 }
 
-/// The tenant of a view, created at the first login. It is replaced when the configuration is written or the secret
-/// changes; logins in progress finish with the old one.
+/// The clients for the tenant that a configuration names, created at the first login. A write of the configuration or a
+/// new secret replaces them; logins in progress finish with the old ones.
 #[derive(Default)]
 pub(crate) struct TenantSlot(OnceLock<Arc<Tenant>>);
 
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(is_same(&first, &slots().await), [true, true]);
         let second = write().await;
         assert_eq!(is_same(&first, &second), [false, false]);
-        // Written again after a deletion, before the other node has reloaded.
+        // The configuration is deleted and written again before the other node has reloaded.
         nodes[0].delete_config().await.unwrap();
         assert_eq!(is_same(&second, &write().await), [false, false]);
     }

@@ -48,7 +48,8 @@ impl<'p> ProvenResource<'p> {
         Ok(proven)
     }
 
-    /// One claim must match every part, because the identity may be in another group than the machine.
+    /// Checks that one of the two claims matches all parts. The other claim may differ, because an identity can be in
+    /// another group than its machine.
     fn check_claims(&self, claims: &CloudbClaims) -> Result<()> {
         if !claims.names_resource {
             return Err(forbidden("xms_az_rid and xms_mirid claims are missing from token"));
@@ -218,7 +219,7 @@ mod tests {
             assert_eq!(agrees(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
         }
         assert_eq!(agrees(&claimed("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
-        // Occurs in the id, but in the wrong position.
+        // The name or type occurs in the id, but in the wrong position.
         for rest in [
             "Microsoft.Compute/virtualMachines/web/extensions/a",
             "Evil.Compute/virtualMachines/web",

@@ -1,4 +1,5 @@
-//! Client of the provider's resource API, with this service's access token. Belongs to one write of a configuration.
+//! Client of the provider's resource API, with this service's access token. Each written configuration has its own
+//! client.
 //!
 //! Error texts of the provider are only logged. Redirects and links to other hosts are not followed.
 
@@ -25,7 +26,7 @@ const ARM_API_NAME: &str = "cloudb: the provider";
 /// Maximum number of cached API versions.
 const MAX_CACHED_VERSIONS: usize = 1000;
 
-/// Endpoints and caches for one write of a configuration.
+/// Endpoints and caches for one written configuration.
 pub(super) struct Provider {
     pub(super) services: Arc<CloudbServices>,
     pub(super) config: EffectiveCloudbConfig,
@@ -85,7 +86,7 @@ impl Provider {
     /// Reads a URL of the resource API.
     ///
     /// # Errors
-    /// `Forbidden` when it does not exist, `BadGateway` for a rejected credential, `Unavailable` otherwise.
+    /// `Forbidden` when the resource does not exist, `BadGateway` for a rejected credential, `Unavailable` otherwise.
     async fn get_url<T: DeserializeOwned>(&self, call: &'static str, url: &str) -> Result<T> {
         let begun = Instant::now();
         let request = self.services.outbound.call(Method::GET, url)?;

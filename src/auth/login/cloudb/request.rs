@@ -29,7 +29,8 @@ pub(super) struct ClaimedResource {
     pub(super) selector: Option<ResourceSelector>,
 }
 
-/// A resource. If several are given, the first variant counts and the others are ignored.
+/// The resource that a login request names. If it names several, the first of them in the order of these variants
+/// counts.
 #[derive(Debug, PartialEq)]
 pub(super) enum ResourceSelector {
     ScaleSet(String),

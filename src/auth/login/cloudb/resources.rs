@@ -36,7 +36,7 @@ struct ResourceResponse {
 #[serde(rename_all = "camelCase")]
 struct ResourceIdentity {
     principal_id: Option<String>,
-    /// By the id of the identity.
+    /// User-assigned identities by their resource id.
     user_assigned_identities: Option<BTreeMap<String, Option<AssignedIdentity>>>,
 }
 

@@ -30,7 +30,7 @@ impl CloudbRole {
         self.bounds.warning()
     }
 
-    /// The restrictions.
+    /// The restrictions on clients.
     pub(crate) fn bounds(&self) -> &Bounds {
         &self.bounds
     }

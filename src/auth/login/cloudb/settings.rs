@@ -1,4 +1,5 @@
-//! Server settings for `cloudb`. Requests cannot change them, since the directory vouches for identities.
+//! Server settings for `cloudb`. Requests cannot change them, because the directory at these URLs confirms the identity
+//! of every client.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use crate::outbound::cloudb::IMDS_URL;
 use crate::outbound::{Outbound, validate_base_url};
 use crate::secret::Secret;
 
-/// Base URLs of the provider, replacing those of a mount's `environment`.
+/// Base URLs of the provider. Each URL that is set replaces the one of a mount's `environment`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudbUrls {
     /// The directory.
@@ -45,11 +46,11 @@ impl CloudbUrls {
 /// Settings for all mounts of `cloudb`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CloudbSettings {
-    /// Base URLs.
+    /// Base URLs of the provider's services.
     pub urls: CloudbUrls,
     /// PEM file of CA certificates for these URLs, replacing the system's.
     pub ca_file: Option<PathBuf>,
-    /// Defaults of mounts.
+    /// Defaults for values that a mount's configuration leaves empty.
     pub fallback: Fallback,
 }
 

@@ -25,7 +25,8 @@ resource! {
     pub(crate) struct JwtConfig {
         /// Source of the keys; [`KeySourceFields`] has its fields.
         stored source: KeySource;
-        /// Required issuer; empty for that of the discovery document or, without one, for any.
+        /// Required issuer. If it is empty, the issuer in the discovery document is required; without that document,
+        /// any.
         text bound_issuer;
         /// Role of logins that name none; empty for none.
         text default_role;
@@ -53,7 +54,7 @@ pub(crate) enum KeySource {
 }
 
 resource! {
-    /// A [`KeySource`] as requests and responses have it. The fields of other sources are empty.
+    /// A [`KeySource`] as the fields of requests and responses. The fields of other sources are empty.
     pub(crate) struct KeySourceFields {
         text oidc_discovery_url;
         text oidc_discovery_ca_pem;
@@ -97,7 +98,7 @@ fn not_one_source() -> Error {
 }
 
 impl JwtConfig {
-    /// Returns the initial value of a write: the current configuration, or an empty one.
+    /// Returns the configuration to which a write applies its fields: the current one, or an empty one.
     pub(crate) fn for_write(current: Option<&Self>) -> Self {
         Self { written: ConfigWriteId::now(), ..current.cloned().unwrap_or_default() }
     }
@@ -158,7 +159,7 @@ impl JwtConfig {
     /// Creates the verifier and checks that keys are available.
     ///
     /// # Errors
-    /// `Invalid` as above; `Unavailable` without keys.
+    /// `Invalid` for an unusable configuration; `Unavailable` if keys cannot be fetched.
     pub(crate) async fn check(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
         self.verifier(settings, clock)?.check().await
     }

@@ -13,10 +13,10 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
-/// The method.
+/// The authentication method `jwt`.
 pub(crate) struct JwtMethod;
 
-/// The verifier for one write of a configuration, created at the first login.
+/// The verifier for one written configuration, created at the first login.
 #[derive(Clone, Default)]
 pub(crate) struct LazyVerifier(Arc<OnceLock<Verifier>>);
 
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(is_same(&first, &keys().await), [true, true]);
         let second = write().await;
         assert_eq!(is_same(&first, &second), [false, false]);
-        // Written again after a deletion, before the other node has reloaded.
+        // The configuration is deleted and written again before the other node has reloaded.
         nodes[0].delete_config().await.unwrap();
         assert_eq!(is_same(&second, &write().await), [false, false]);
     }

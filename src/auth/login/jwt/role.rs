@@ -37,7 +37,7 @@ resource! {
         stored terms: TokenTerms;
         /// Claim with the name of the client.
         text user_claim;
-        /// `true` if that is a JSON pointer. Other claim names are pointers if they begin with `/`.
+        /// `true` if `user_claim` is a JSON pointer. Other claim names are pointers if they begin with `/`.
         flag user_claim_json_pointer;
         /// Claim with the groups of the client; empty for none.
         text groups_claim;
@@ -68,7 +68,7 @@ resource! {
 pub(crate) struct BoundClaims {
     /// `true` if the values are patterns.
     pub(crate) globs: bool,
-    /// By name or pointer: a value or a list of values, as written.
+    /// The required value or list of values as written, by the name of the claim or a JSON pointer to it.
     pub(crate) claims: Map<String, Value>,
 }
 
@@ -203,7 +203,7 @@ impl JwtRole {
 }
 
 impl BoundClaims {
-    /// Values are non-blank texts or, unless they are patterns, numbers and booleans.
+    /// Checks that all values are non-blank texts or, unless they are patterns, numbers and booleans.
     fn check(&self) -> Result<()> {
         if self.claims.len() > MAX_ROLE_MAP_ENTRIES {
             return Err(Error::invalid("bound_claims: more than 100 entries"));

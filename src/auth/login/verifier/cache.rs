@@ -1,10 +1,9 @@
 //! A cache of an issuer's published keys.
 //!
 //! Keys are fresh for an hour, and usable for a day while the issuer is unavailable. The issuer is queried at most once
-//! in ten seconds, counted from the end of the last attempt. All logins share its result, however many tokens have
-//! unknown keys. Without any usable keys, an attempt includes retries, so that one lost connection does not fail a
-//! login.
-//! Only a usable key set replaces the cached one.
+//! in ten seconds, counted from the end of the last attempt. All logins share the result of an attempt, however many
+//! tokens have unknown keys. Without any usable keys, an attempt includes retries, so that one lost connection does not
+//! fail a login. Only a usable key set replaces the cached one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time that a login waits for new keys while older ones are usable.
 const MAX_REFRESH_WAIT: Duration = Duration::from_secs(1);
 
-/// Attempts of one login while there are no keys.
+/// Retries within one attempt while there are no usable keys.
 const INITIAL_RETRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),
@@ -102,8 +101,8 @@ impl KeySetCache {
         (self.clock.now() < cached.at + age).then_some(cached)
     }
 
-    /// Queries the issuer, or returns the result of a recent attempt. The attempt continues if the caller is cancelled,
-    /// because others may wait for it.
+    /// Queries the issuer, or returns the result of a recent attempt. The attempt continues if this login is cancelled,
+    /// because other logins may wait for it.
     async fn refresh(self: &Arc<Self>, tries: RetryPolicy) -> Result<()> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         let now = self.clock.now();
@@ -119,7 +118,7 @@ impl KeySetCache {
             *last = Some(FetchAttempt { ended: cache.clock.now(), outcome: outcome.clone() });
             outcome
         };
-        // Must not be rejected by the caller's limits, because others wait for the result.
+        // The caller's limits must not reject the fetch, because other logins wait for its result.
         tokio::spawn(QueueCaller::current().must_run().scope(attempt)).await.map_err(Error::internal)?
     }
 

@@ -16,7 +16,7 @@ const MAX_PUBLISHED_KEYS: usize = 100;
 const MAX_CONFIGURED_KEYS: usize = 32;
 /// Maximum length of a configured key, in bytes.
 const MAX_PEM_BYTES: usize = 16 * 1024;
-/// Maximum number of keys tried for a token that names none, since any client can send one.
+/// Maximum number of keys tried for a token that names no key. Any client can send such a token.
 const MAX_TRIED_KEYS: usize = MAX_CONFIGURED_KEYS;
 
 pub(super) struct KeySet(Vec<IssuerKey>);
@@ -79,7 +79,7 @@ impl KeySet {
         texts.iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    /// Tries the matching keys: by key id if both sides have one, else the first few.
+    /// Tries the matching keys: those with the token's key id if token and key have one, and at most `MAX_TRIED_KEYS`.
     pub(super) fn verify(&self, token: &CompactJws<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
         let mut outcome = SignatureOutcome::NoKey;
         for key in self.0.iter().filter(|key| key.may_match(header, needs_kid)).take(MAX_TRIED_KEYS) {

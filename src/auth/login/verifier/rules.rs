@@ -16,10 +16,11 @@ pub(in crate::auth) struct JwtRules<'r> {
     pub(in crate::auth) algorithms: &'r [JwsAlgorithm],
     /// `true` if the token must name its key.
     pub(in crate::auth) needs_kid: bool,
-    /// Required issuer, compared byte for byte. `None` for that of the discovery document or, without one, for any.
+    /// Required issuer, compared byte for byte. If `None`, the issuer in the discovery document is required; without
+    /// that document, any.
     pub(in crate::auth) issuer: Option<&'r str>,
-    /// The token must have one of these audiences, compared byte for byte. If there are none, it must have no audience,
-    /// because it would be meant for another service.
+    /// The token must have one of these audiences, compared byte for byte. If the list is empty, a token with an
+    /// audience is rejected, because it is meant for another service.
     pub(in crate::auth) audiences: &'r [String],
     pub(in crate::auth) times: JwtTimeRules,
 }

@@ -20,7 +20,7 @@ pub(in crate::auth) enum KeySetSource {
 
 pub(in crate::auth) type DiscoveryCheck = Arc<dyn Fn(&DiscoveryDocument) -> Result<()> + Send + Sync>;
 
-/// The used part of a discovery document (OpenID Connect Discovery 1.0, 3).
+/// The members of a discovery document that are used (OpenID Connect Discovery 1.0, 3).
 #[derive(Debug, Deserialize)]
 pub(in crate::auth) struct DiscoveryDocument {
     pub(in crate::auth) issuer: String,

@@ -11,7 +11,7 @@ const MAX_JWT_BYTES: usize = 64 * 1024;
 /// Maximum length of a key id in bytes.
 const MAX_KID_BYTES: usize = 1024;
 
-/// The used part of a header. References to keys (`jku`, `jwk`, `x5u`, `x5c`) are ignored.
+/// The members of a header that are used. References to keys (`jku`, `jwk`, `x5u`, `x5c`) are ignored.
 pub(super) struct JwtHeader {
     pub(super) algorithm: JwsAlgorithm,
     pub(super) kid: Option<String>,

@@ -43,7 +43,7 @@ fn render_user(user: User) -> RenderedResult {
 /// An empty picture: clients require a URL, and this one makes them contact no other server.
 const EMPTY_AVATAR_URL: &str = "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E";
 
-/// A user in the list of included resources.
+/// Renders a user for the list of included resources.
 pub(crate) fn document(user: &User) -> Rendered {
     json!({
         "id": user.ext_id,
@@ -59,7 +59,7 @@ pub(crate) fn document(user: &User) -> Rendered {
     .into()
 }
 
-/// A user's own account.
+/// Renders a user's own account.
 pub(crate) fn account(user: &User) -> Rendered {
     let permissions = json!({
         "can-create-organizations": true,

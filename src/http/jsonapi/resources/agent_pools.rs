@@ -152,7 +152,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 /// The type of pool documents.
 const RESOURCE_TYPE: &str = "agent-pools";
 
-/// A pool.
+/// Renders a pool.
 fn document(member: &Member, pool: &AgentPool) -> Rendered {
     json!({
         "id": pool.ext_id,

@@ -124,7 +124,8 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization
     let change =
         OrganizationChange::read(&mut attributes, resource.related("default-agent-pool")?, Some(&member.organization));
     change.checked(tx, id, attributes).await?.store(tx, id).await?;
-    // Uses the caller's rights from before the change, which may disable the caller's own token.
+    // The response shows the caller's rights from before the change, because the change may disable the caller's own
+    // token.
     let organization = organization::load_by_row(tx, id).await?;
     let member = Member { organization, ..member };
     let project = organization::find_default_project(tx, member.organization.id).await?;
@@ -173,7 +174,7 @@ fn link(name: &str) -> String {
     format!("/api/v2/organizations/{name}")
 }
 
-/// The member's organization. `default_project` is an external id.
+/// Renders the member's organization. `default_project` is the external id of a project.
 pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Rendered {
     let organization = &member.organization;
     let rights = member.rights;
@@ -222,9 +223,9 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
     .into()
 }
 
-/// The features of this server that known clients query. `operations` makes a client send each plan and apply to this
-/// server, which refuses it before anything changes. Without it the client would run them locally, and their result
-/// would have no state.
+/// Renders the features of this server that known clients query. `operations` makes a client send each plan and apply
+/// to this server, which refuses it before anything changes. Without it the client would run them locally, and their
+/// result would have no state.
 fn entitlement_set(organization: &Organization) -> Rendered {
     json!({
         "id": organization.ext_id,

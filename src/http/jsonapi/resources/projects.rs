@@ -170,7 +170,7 @@ async fn move_workspaces(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()>
 /// The type of project documents.
 const RESOURCE_TYPE: &str = "projects";
 
-/// A project.
+/// Renders a project.
 pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
     let path = format!("/api/v2/projects/{}", project.ext_id);
     let mode = project.mode(member);
@@ -209,7 +209,7 @@ pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
     .into()
 }
 
-/// A project with identifiers of its effective tags.
+/// Renders a project with identifiers of its effective tags.
 fn document_with_tags(member: &Member, project: &Project, tags: &[TagBinding]) -> Rendered {
     document(member, project).with(tags::EFFECTIVE_BINDINGS_PATH, tags::effective_identifiers(tags))
 }

@@ -1,4 +1,5 @@
-//! Tag bindings of projects and workspaces: own and effective ones, merge and replace; and flat tags.
+//! Tag bindings (key and value) of projects and workspaces: own ones, and effective ones, which include inherited ones;
+//! merge and replace. Also flat tags, which have no value.
 
 use serde_json::{Value, json};
 
@@ -159,7 +160,7 @@ const EFFECTIVE_BINDING_TYPE: &str = "effective-tag-bindings";
 /// Path of the identifiers of effective bindings in a resource.
 pub(crate) const EFFECTIVE_BINDINGS_PATH: &[&str] = &["relationships", EFFECTIVE_BINDING_TYPE, "data"];
 
-/// A resource's own binding.
+/// Renders a resource's own binding.
 fn document(binding: &TagBinding) -> Rendered {
     json!({
         "id": binding.ext_id,
@@ -169,7 +170,8 @@ fn document(binding: &TagBinding) -> Rendered {
     .into()
 }
 
-/// An effective binding. `from` is the project that it is inherited from; the resource's own bindings have no links.
+/// Renders an effective binding. `from` is the project that it is inherited from; the resource's own bindings have no
+/// links.
 pub(crate) fn effective_binding(binding: &TagBinding, from: Option<&str>) -> Rendered {
     let document = document(binding).with(&["type"], EFFECTIVE_BINDING_TYPE);
     let Some(project) = from else { return document };
@@ -179,12 +181,12 @@ pub(crate) fn effective_binding(binding: &TagBinding, from: Option<&str>) -> Ren
         .with(&["relationships"], json!({ "inherited-from": to_one("projects", Some(project)) }))
 }
 
-/// A flat tag of a workspace.
+/// Renders a flat tag of a workspace.
 fn flat_tag(name: &str) -> Rendered {
     json!({ "id": tag::flat_id(name), "type": "tags", "attributes": { "name": name } }).into()
 }
 
-/// A flat tag with the number of workspaces that have it.
+/// Renders a flat tag with the number of workspaces that have it.
 fn organization_tag(member: &Member, tag: &OrganizationTag) -> Rendered {
     let organization = related("organizations", &member.organization.name);
     flat_tag(&tag.name)

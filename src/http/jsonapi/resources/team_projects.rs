@@ -22,10 +22,10 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "team-projects/:access_id", "team_project_delete", delete => empty),
 ];
 
-/// Required parameter of the list.
+/// The required parameter of the list: the external id of a project.
 const PROJECT_FILTER: &str = "filter[project][id]";
 
-/// The project is in the body, so the shape of the body is checked before the caller's rights.
+/// Creates an access. The project is in the body, so the shape of the body is checked before the caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectAccess> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let project = resource.required_to_one("project")?;
@@ -78,7 +78,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     team_access::delete(tx, &project, &access).await
 }
 
-/// A team's access, with all keys at each access level.
+/// Renders a team's access to a project. It lists all single permissions, whatever the access level.
 fn document(access: &ProjectAccess) -> Rendered {
     let (project, workspace) = access.settings.blocks();
     json!({

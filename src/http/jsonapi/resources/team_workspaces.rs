@@ -22,12 +22,12 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "team-workspaces/:workspace_access_id", "team_workspace_delete", delete => empty),
 ];
 
-/// Required parameter of the list.
+/// The required parameter of the list: the external id of a workspace.
 const WORKSPACE_FILTER: &str = "filter[workspace][id]";
-/// Optional filter of the list.
+/// An optional filter of the list: the external id of a team.
 const TEAM_FILTER: &str = "filter[team][id]";
 
-/// The workspace is in the body, so the shape of the body is checked before the caller's rights.
+/// Creates an access. The workspace is in the body, so the shape of the body is checked before the caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceAccess> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let workspace = resource.required_to_one("workspace")?;
@@ -85,7 +85,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace_access::delete(tx, &access).await
 }
 
-/// A team's access, with all keys at each access level.
+/// Renders a team's access to a workspace. It lists all single permissions, whatever the access level.
 fn document(access: &WorkspaceAccess) -> Rendered {
     let mut attributes = access.settings.attributes();
     attributes.insert("access".to_owned(), access.level.name().into());

@@ -163,7 +163,8 @@ async fn find_changeable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResul
     team::find_permitted(tx, &call.caller, call.param("team_id"), team::may_change_members).await
 }
 
-/// Returns the team in the path, if the caller may add members: members act with the team's rights.
+/// Returns the team in the path, if the caller may add members to it. Members get the team's rights, so the team must
+/// not be stronger than the caller.
 async fn joinable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
     let (member, team) = find_changeable_team(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;
@@ -243,7 +244,7 @@ fn render_team(member: &Member, team: &Team, people: Option<&TeamPeople>) -> Ren
 
 const RESOURCE_TYPE: &str = "teams";
 
-/// A team.
+/// Renders a team.
 pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     let flags: Map<String, Value> =
         Flag::ALL.into_iter().map(|flag| (flag.name().to_owned(), team.access.has(flag).into())).collect();

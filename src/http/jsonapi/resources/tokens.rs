@@ -47,7 +47,7 @@ async fn create_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Api
     api_token::create(tx, &call.caller, TokenOwner::User(user), wanted).await
 }
 
-/// The list for another user is empty, so that it does not reveal if that user exists.
+/// Lists the tokens of a user. The list for another user is empty, so that it does not reveal if that user exists.
 async fn list_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
     let list_request = ListRequest::read(call, &[])?;
     let listed = match own_user_row(call) {
@@ -89,7 +89,7 @@ async fn delete_of_organization(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkRes
     api_token::delete_in_slot(tx, slot).await
 }
 
-/// Returns the slot in `?token=` of an organization, which the caller must own.
+/// Returns the token slot that `?token=` selects, in an organization that the caller must own.
 async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TokenOwner> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     member.require_owner()?;
@@ -123,7 +123,7 @@ async fn delete_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> 
     api_token::delete_in_slot(tx, TokenOwner::Team(team.id)).await
 }
 
-/// Creates a token of a team. Without a description it replaces the token in the team's slot.
+/// Creates a token of a team. A token without a description replaces the previous one without a description.
 async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ApiToken, Secret)> {
     let team = team_for_new_token(tx, call).await?;
     let wanted = read_token_request(tx, call)?;
@@ -164,7 +164,8 @@ async fn delete_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult
     api_token::delete_team_tokens(tx, &call.caller, &member, ids).await
 }
 
-/// Returns the team in the path, if the caller may create its tokens: a token acts with the team's rights.
+/// Returns the team in the path, if the caller may create its tokens. A token has the team's rights, so the team must
+/// not be stronger than the caller.
 async fn team_for_new_token(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
     let (member, team) = managed_team(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;
@@ -196,7 +197,7 @@ fn render_one(token: ApiToken) -> RenderedResult {
     RenderedResult::resource(document(&token, None))
 }
 
-/// A token. `secret` is its text, known only when the token was just created; otherwise the text is `null`.
+/// Renders a token. `secret` is its text, known only when the token was just created; otherwise the text is `null`.
 fn document(token: &ApiToken, secret: Option<&Secret>) -> Rendered {
     let maker = token.created_by.as_ref().map(|(kind, id)| identifier(kind, id));
     let mut relationships = json!({ "created-by": { "data": maker } });

@@ -121,7 +121,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage>
     let query = &call.query;
     let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
-    // Accepted without effect: there are no runs.
+    // Sorting by the current run is accepted without effect, because there are no runs.
     let sort = query.sort(&["name", "current-run.created-at"])?;
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = WorkspaceFilter {
@@ -170,7 +170,7 @@ async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceView>
 fn render_one(WorkspaceView { member, workspace, included_rows, plans }: WorkspaceView) -> RenderedResult {
     let (mut items, included) = render_items(&member, std::slice::from_ref(&workspace), included_rows);
     let item = items.pop().unwrap_or_else(|| document(&member, &workspace));
-    // The first step of the client's run is then rejected by `refuse_run`.
+    // So that the client sends its run to this server, where `refuse_run` rejects the first step.
     let item = if plans { for_remote_run(item) } else { item };
     RenderedResult::resource(item).including(included)
 }
@@ -240,7 +240,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
     let resource = PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), Some(&workspace.ext_id))?;
     let project = match resource.to_one("project")? {
         Some(None) => return Err(ApiRejection::at("/data/relationships/project", "project must name a project").into()),
-        // The workspace is in this project already.
+        // A project that the workspace is in already counts as absent.
         named => named.flatten().filter(|named| *named != workspace.project_ext_id),
     };
     let mut attributes = AttributeReader::new(resource.attributes());
@@ -248,7 +248,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
     let given = WorkspaceFields::read(tx, &member, &mut attributes, pool, WorkspaceTarget::Stored(&workspace)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?;
     let changes = !resource.attributes().is_empty() || bindings.is_some() || given.mode.is_some();
-    // A caller who may only move the workspace may change nothing else.
+    // A caller may have the right to move the workspace without the right to change anything else.
     if changes && !workspace.rights.has(WorkspaceRights::ADMIN) {
         return Err(ApiRejection::not_found().into());
     }
@@ -298,7 +298,7 @@ async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 /// The type of workspace documents.
 const RESOURCE_TYPE: &str = "workspaces";
 
-/// A workspace. For clients that plan and apply, see [`for_remote_run`].
+/// Renders a workspace. For clients that plan and apply, see [`for_remote_run`].
 pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     let organization = &member.organization.name;
     let name = &workspace.name;
@@ -325,8 +325,8 @@ pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     .into()
 }
 
-/// A workspace for a client that plans and applies. In mode `local` the client would apply changes itself, and then
-/// find that this server stores no state. In mode `remote` it sends the run to this server, which refuses it.
+/// Adapts a workspace for a client that plans and applies. In mode `local` the client would apply changes itself, and
+/// then find that this server stores no state. In mode `remote` it sends the run to this server, which refuses it.
 #[must_use]
 fn for_remote_run(workspace: Rendered) -> Rendered {
     workspace.with(&["attributes", "execution-mode"], "remote")

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{id, rendering};
+use super::fields::id;
+use super::rendering;
 use crate::auth::Auth;
 use crate::auth::identity::AliasChange;
 use crate::auth::mounts::MountTable;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{exactly_one, id, rendering};
+use super::fields::{exactly_one, id};
+use super::rendering;
 use crate::auth::Auth;
 use crate::auth::identity::EntityChange;
 use crate::auth::mounts::MountTable;

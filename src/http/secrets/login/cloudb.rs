@@ -75,7 +75,8 @@ async fn login(mut call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }
 
-/// `POST auth/<mount>/rotate-root`. A requested secret is stored even if the caller disconnects.
+/// `POST auth/<mount>/rotate-root`: requests a new secret from the directory. It is stored even if the caller
+/// disconnects.
 async fn rotate_root(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<CloudbMethod>().await?;
     run_detached(async move { cloudb::rotate_root(call.state.auth.logins().cloudb(), &open).await }).await
@@ -145,7 +146,7 @@ fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result
     Ok(())
 }
 
-/// The error for features of other editions of the service.
+/// Returns the error for features of other editions of the service.
 fn unsupported(what: &str) -> Error {
     Error::invalid(format!("{what} is not supported"))
 }

@@ -9,10 +9,10 @@ use crate::http::secrets::route::Call;
 
 /// Maximum size of an ACME request body, in bytes. It is not parsed.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
-/// RFC 9457.
+/// Media type of problem details (RFC 9457).
 const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 const DISABLED_ERROR: &str = "ACME is not enabled in this mount";
-/// 90 days, in seconds.
+/// `max_ttl` in the configuration: 90 days, in seconds.
 const MAX_TTL_SECONDS: u64 = 90 * 24 * 3600;
 
 /// `GET config/acme`: disabled, with the default settings.

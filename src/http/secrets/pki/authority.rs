@@ -27,7 +27,7 @@ const PEM_MEDIA_TYPE: &str = "application/pem-certificate-chain";
 /// An issuer as served at `now`.
 struct ServedIssuer {
     signer: Arc<IssuerSigner>,
-    /// Epoch seconds.
+    /// The current time in epoch seconds.
     now: i64,
     /// Time of the latest change to the mount's issuers, epoch seconds.
     changed_at: i64,
@@ -45,7 +45,7 @@ async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     }))
 }
 
-/// A raw response about an issuer; 204 when there is no default issuer.
+/// Builds a raw response about an issuer; 204 when there is no default issuer.
 async fn raw_issuer(
     call: &Call,
     media_type: &'static str,
@@ -58,7 +58,7 @@ async fn raw_issuer(
     }
 }
 
-/// A response in an envelope. It has no entity tag, because the envelope contains the request id.
+/// Builds a response in an envelope. It has no entity tag, because the envelope contains the request id.
 fn enveloped(data: Value, changed_at: i64) -> HandlerResponse {
     HandlerResponse::data(data).with_validators(Validators {
         tag: None,
@@ -150,7 +150,7 @@ pub(super) async fn certificate_pem(call: Call) -> Result<HandlerResponse> {
     raw_certificate(&call, PEM_MEDIA_TYPE, |der| pem::encode_file("CERTIFICATE", &der).into_bytes()).await
 }
 
-/// A raw response about the certificate in the path, which never changes; 204 when there is none.
+/// Builds a raw response about the certificate in the path, which never changes; 204 when there is none.
 async fn raw_certificate(
     call: &Call,
     media_type: &'static str,

@@ -80,8 +80,8 @@ pub(super) async fn as_crl(call: Call) -> Result<HandlerResponse> {
 }
 
 /// Returns the CRL of a path and the current time in epoch seconds. `None` for an unknown issuer, for an issuer without
-/// CRL, and for unified CRLs when they are off. The nodes of a database form one cluster, so its CRLs are the unified
-/// ones.
+/// CRL, and for unified CRLs when they are off. The nodes of a database form one cluster, so each CRL also serves as
+/// the unified one of all clusters.
 async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
     let authority = call.authority().await?;
     let view = authority.view();
@@ -112,7 +112,7 @@ fn pem_pieces(list: &PublishedCrl, newline: &'static str) -> BodyPieces {
     BodyPieces { len, pieces: Box::new(pieces) }
 }
 
-/// A PEM file, with a newline at the end.
+/// Renders a CRL as a PEM file, with a newline at the end.
 fn pem_file(list: &PublishedCrl) -> BodyPieces {
     let BodyPieces { len, pieces } = pem_pieces(list, "\n");
     BodyPieces { len: len + 1, pieces: Box::new(pieces.chain([Bytes::from_static(b"\n")])) }

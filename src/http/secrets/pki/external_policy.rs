@@ -31,7 +31,7 @@ pub(super) const SIGN_FIELDS: &[&str] = &["csr", "format", "private_key_format",
 
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    // For this server, since it started or the settings changed.
+    // Counts only successes on this server, since it started or the settings changed.
     let last_success = view.policy_engine().ok().and_then(|engine| engine.last_success());
     Ok(HandlerResponse::data(config_json(&view.external_policy.value, last_success)))
 }
@@ -46,7 +46,7 @@ pub(super) async fn write_config(mut call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
-    // With other formats the field belongs to the engine, as all other fields do.
+    // With other formats the password is a field for the policy engine, like all other fields.
     let password = match call.fields.str("format") {
         Ok(Some("p12")) => call.fields.take_secret(PASSWORD_FIELD),
         _ => Ok(None),
@@ -116,7 +116,7 @@ fn merged_config(
     Ok(config)
 }
 
-/// Renders the members. Only the certificates of the client bundle are included.
+/// Renders the members. Of the client's key and certificates (`bundle`) only the certificates are included.
 fn config_json(config: &ExternalPolicyConfig, last_success: Option<Time>) -> Value {
     let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
     let others = [

@@ -44,7 +44,7 @@ pub(super) async fn certificates(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeys::Refused).await
 }
 
-/// Imports the certificate for a CSR of this mount, and its parents. The mount has the key.
+/// Imports the certificate that was issued for a CSR of this mount, and its parents. The mount already has the key.
 pub(super) async fn set_signed(mut call: Call) -> Result<HandlerResponse> {
     let text = take_required("certificate", &mut call.fields)?;
     import(call, "certificate", text, PrivateKeys::Refused).await
@@ -94,7 +94,7 @@ pub(super) async fn key(mut call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(data).with_warnings(key.warnings))
 }
 
-/// Imports a CRL that an issuer published elsewhere, before it was imported.
+/// Imports a CRL that an issuer published elsewhere, before the issuer was imported here.
 pub(super) async fn import_crl(mut call: Call) -> Result<HandlerResponse> {
     let body = std::mem::take(&mut call.body);
     let authority = call.authority().await?;

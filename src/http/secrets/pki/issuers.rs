@@ -27,12 +27,12 @@ pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[
 ]);
 /// Flag for templates in the issuer's own URLs.
 const TEMPLATING_FIELD: &str = "enable_aia_url_templating";
-/// Limit on a manual chain.
+/// Limit on a chain that an operator sets manually for an issuer.
 const MANUAL_CHAIN_LIMIT: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LEN);
 
 pub(super) async fn replace_root(call: Call) -> Result<HandlerResponse> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
-    // No other setting: the permission to replace the default must not allow other changes.
+    // Reads no other field: the permission to replace the default must not allow other changes.
     default_to(&*call.authority().await?, Some(default), None).await
 }
 

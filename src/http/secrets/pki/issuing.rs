@@ -91,7 +91,8 @@ fn dates(issued: &IssuedCertificate) -> Dates {
     Dates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
-/// Handles a request: reads it, answers a repeated one from its record, or else issues the certificate.
+/// Handles a request: reads it, and issues the certificate. A repeated request gets the certificate from its
+/// idempotency record.
 pub(super) async fn run(
     call: Call,
     operation: IssuingOperation,
@@ -113,15 +114,16 @@ pub(super) async fn run(
     if let Some(earlier) = recorded_response(&call, repeatable.as_deref()).await? {
         return build_response(earlier, render, &rendering, dialect);
     }
-    // Before the certificate is signed: if the CPU queue is full, no certificate must be lost.
+    // Before the certificate is signed: a refusal by the full CPU queue must not lose a certificate.
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
     let issued = replica.run(IssueContext { repeatable, ..origin(call) }, request).await?;
     build_response(issued, render, &rendering, dialect)
 }
 
-/// Builds the idempotency record of a request with an idempotency key. The caller is identified by entity, so that
-/// later tokens can repeat the request, or else by token, including its renewals.
+/// Builds the idempotency record of a request with an idempotency key. The record names the caller's entity, so that
+/// later tokens of the entity can repeat the request. For a caller without an entity it names the token, also after
+/// renewals.
 fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<IdempotentRequest>>> {
     let Some(key) = call.idempotency_key.as_deref() else { return Ok(None) };
     let caller = call.caller()?;

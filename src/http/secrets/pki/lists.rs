@@ -37,7 +37,7 @@ struct SerialListSource {
     store: Arc<dyn PkiStore>,
     mount: MountId,
     page_of: SerialPageReader,
-    /// The details as JSON.
+    /// The details of each row, as JSON.
     info: Option<String>,
 }
 

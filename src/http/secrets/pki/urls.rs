@@ -34,7 +34,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     Ok(read(call).await?.with_warnings(warnings))
 }
 
-/// Returns the URL of the mount on the public listener, if there is one.
+/// Returns the URL of the mount on the public listener, if that listener has a known address.
 fn public_path(call: &Call) -> Option<String> {
     let origin = call.state.public_origin()?;
     Some(format!("{origin}/v1/{}", call.mount.path.trim_end_matches('/')))

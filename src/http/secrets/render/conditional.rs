@@ -11,8 +11,8 @@ use actix_web::http::header::{
 use crate::http::entity_tag::EntityTags;
 use crate::http::secrets::handler_response::Validators;
 
-/// `true` if the client has the current state. The entity tag decides if the client sent one, otherwise the date: it
-/// must not be before the [end of the second](end_of_second) of the last change. Invalid dates are ignored.
+/// `true` if the client has the current state. If the client sent an entity tag, that decides. Otherwise the date
+/// decides: it must not be before the [end of the second](end_of_second) of the last change. Invalid dates are ignored.
 pub(super) fn is_not_modified(validators: &Validators, headers: &HeaderMap) -> bool {
     if let Some((tag, sent)) = validators.tag.as_ref().zip(EntityTags::of(headers, IF_NONE_MATCH)) {
         return sent.matching_tag(&quoted(tag)).is_some();

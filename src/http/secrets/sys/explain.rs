@@ -4,7 +4,7 @@
 //! Each token may query itself; other tokens need a permission. Mount and route of a path are included only if the
 //! token's policies grant the path, so that the response reveals no more than a refusal. A write may need `create` or
 //! `update`, depending on the existence of the resource. If a token has one of them, existence is revealed only to the
-//! token itself and to callers who may read the path. For others `allowed` is null.
+//! token itself and to callers who may read the path. For other callers `allowed` is null.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,14 +26,14 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
-/// Maximum size of the body in bytes. Its parameters are compared with policy rules.
+/// Maximum size of the body in bytes. The parameters in it are compared with policy rules.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
 pub(super) const SELF_FIELDS: &[&str] = &["method", "path", "parameters"];
 
 /// Maximum length of an address, in bytes.
 const MAX_ADDRESS_BYTES: usize = 64;
 
-/// Maximum number of other rules in a response.
+/// Maximum number of rules in a response besides the deciding one, and of expired rules.
 const MAX_OTHER_RULES: usize = 20;
 
 /// `POST sys/internal/explain`: explains another token, named by accessor or text; with `address`, for a request from
@@ -240,7 +240,7 @@ struct Verdict {
     reason: String,
     /// The required capabilities; empty if no rules apply.
     needs: Vec<&'static str>,
-    /// `true` if rules apply.
+    /// `true` if policy rules decide. Open routes and a few others need none.
     applies_rules: bool,
     /// `true` if the policies allow the request, so that its response would reveal the mount and the route.
     passes_policies: bool,
@@ -286,7 +286,7 @@ impl Verdict {
         Self { allowed: Some(false), reason: unusable, ..by_policies }
     }
 
-    /// Verdict on a write that may need either of two capabilities, of which the rule grants one.
+    /// Returns the verdict on a write that may need either of two capabilities, of which the rule grants one.
     fn existence_dependent(explanation: &Explanation) -> Self {
         let makes = explanation.decides.as_ref().is_some_and(|rule| rule.terms.capabilities.has(Capabilities::CREATE));
         let (granted, other) = if makes { ("create", "update") } else { ("update", "create") };

@@ -17,8 +17,8 @@ const PRODUCT_NAME_AND_VERSION: (&str, &str) = ("signet", env!("CARGO_PKG_VERSIO
 /// `GET sys/health`: 200 (or `activecode`); 501 (or `uninitcode`) while no root token was ever created, because the
 /// store may be the wrong one, such as an empty directory instead of a volume. 503 while the server stops, the store is
 /// unavailable, no audit device works, the clock differs too much from that of a shared store, or the node does not
-/// follow the others. A store that accepts no writes (`writes_fail`, such as a full disk) does not change the status:
-/// without the node, CRLs, OCSP and reads would fail too, and other nodes use the same store.
+/// follow the other nodes. A store that accepts no writes (`writes_fail`, such as a full disk) does not change the
+/// status: without the node, CRLs, OCSP and reads would fail too, and other nodes use the same store.
 pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;

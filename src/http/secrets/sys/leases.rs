@@ -40,7 +40,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     lease.map(|lease| render_certificate_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
 }
 
-/// `true` for a path or lease id below `auth/`, where leases are those of tokens.
+/// `true` for a path or lease id below `auth/`: leases there belong to tokens, all others to certificates.
 fn is_of_tokens(path: &str) -> bool {
     path == "auth" || path.starts_with("auth/")
 }
@@ -116,7 +116,7 @@ struct TokenLeaseSource {
 impl RowSource for TokenLeaseSource {
     type Position = String;
 
-    /// Large, because each page reads all tokens. A page has some megabytes.
+    /// Pages are large, because each page reads all tokens. A page has some megabytes.
     fn max_page_rows(&self) -> usize {
         50_000
     }
@@ -146,7 +146,7 @@ impl RowSource for CertificateLeaseSource {
     type Position = String;
 
     fn page(&self, from: &String, max: usize, _: bool) -> ListPageFuture<String> {
-        /// The segment for leases of tokens, and its end: `0` follows `/`.
+        /// The path segment of the leases of tokens, and the first text after all its paths: `0` follows `/` in ASCII.
         const TOKENS: [&str; 2] = ["auth/", "auth0"];
         let found = self.keys.page(from, max as u32);
         let is_behind = self.with_tokens && from.as_str() < TOKENS[1];
@@ -192,7 +192,8 @@ pub(super) async fn revoke_prefix(call: Call) -> Result<HandlerResponse> {
     revoke_by_prefix(call, wait, UnreadableTokens::Keep).await
 }
 
-/// `POST sys/leases/revoke-force/:prefix`: as by prefix, and also revokes tokens whose records cannot be read.
+/// `POST sys/leases/revoke-force/:prefix`: as revocation by prefix, and also revokes tokens whose records cannot be
+/// read.
 pub(super) async fn revoke_force(call: Call) -> Result<HandlerResponse> {
     revoke_by_prefix(call, true, UnreadableTokens::Revoke).await
 }

@@ -23,10 +23,10 @@ use crate::keys::managed::{BackendConfig, BackendType, KeyPermissions, ManagedKe
 use crate::keys::pkcs11::Pkcs11Settings;
 use crate::keys::{CloudAkmsConfig, CloudBkeyvaultConfig, CloudCkmsConfig, TestHash, TestSign};
 
-/// Parameters of all types.
+/// Parameters that all types have.
 const SHARED_FIELDS: &[&str] = &concat_fields::<8>(&[&["UUID", "type", "name"], KeyPermissions::FIELDS]);
 
-/// Parameters of some types.
+/// Parameters that only some types have.
 const TYPE_FIELDS: &[&str] = &concat_fields::<31>(&[
     Pkcs11Settings::FIELDS,
     CloudAkmsConfig::FIELDS,
@@ -114,7 +114,7 @@ fn backend_type(call: &Call) -> Result<BackendType> {
     BackendType::parse(call.param("backend"))
 }
 
-/// The name of the key. Paths are in lower case.
+/// Returns the name of the key in the path. Paths are in lower case.
 fn key_name(call: &Call) -> &str {
     call.param("managed_key")
 }

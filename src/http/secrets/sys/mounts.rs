@@ -22,10 +22,10 @@ fn has_routes(mount: &Mount) -> bool {
     index_of(&mount.kind).is_some()
 }
 
-/// Label of the routes below `sys/mounts`. Clients also use `sys/mounts/auth/…`, which needs no `sudo`, for methods
-/// that they enabled.
+/// Value of `OF_METHODS` for the routes below `sys/mounts`. Clients also use `sys/mounts/auth/…`, which needs no
+/// `sudo`, for methods that they enabled.
 pub(super) const ENGINES: bool = false;
-/// Label of the routes below `sys/auth`, which is about the mounts below `auth/`.
+/// Value of `OF_METHODS` for the routes below `sys/auth`, which is about the mounts below `auth/`.
 pub(super) const METHODS: bool = true;
 
 /// Returns the path of the mount in the request.
@@ -157,8 +157,8 @@ pub(super) async fn visible(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(json!({ "secret": secret, "auth": auth })))
 }
 
-/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any access to it. A missing mount gets the
-/// same error as one without access.
+/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any access to it. A missing mount and a
+/// mount without access get the same error.
 pub(super) async fn preflight(call: Call) -> Result<HandlerResponse> {
     let path = call.param("path");
     let refused = || {

@@ -43,7 +43,7 @@ fn soon(mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Returns a key if that needs no waiting.
+/// Returns a key if the pool has one immediately.
 fn at_once(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
     pool.generate(spec, &CallerWatch::ALWAYS).now_or_never().map(|key| key.unwrap())
 }
@@ -64,7 +64,7 @@ fn idle_pool_fills_its_stock_and_refills_it() {
     assert_eq!(ready(&pool), [5, 2, 1]);
     pool.stock(sizes(1, 0, 1));
     assert_eq!(ready(&pool), [1, 0, 1]);
-    // Not through `generate`, which would get a cheap key immediately.
+    // Does not use `generate`, which would return a newly generated key immediately.
     assert!(pool.0.0.take_stocked(KeySpec::RSA_3072, PoolLane::Large).is_none());
 }
 

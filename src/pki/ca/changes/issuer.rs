@@ -33,7 +33,7 @@ pub struct IssuerSettings {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManualChain(Vec<String>);
 
-/// An issuer in its state before a write.
+/// An issuer as it is before a write changes it.
 pub struct CurrentIssuer<'a> {
     view: &'a MountView,
     signer: &'a IssuerSigner,

@@ -1,4 +1,4 @@
-//! Takes managed keys into use: checks that the mount may use the key and that the key suits a CA.
+//! Starts the use of a managed key (held by a remote signer): checks that the mount may use it and that it suits a CA.
 
 use crate::error::Result;
 use crate::keys::signing::{ManagedKey, ManagedKeyRef};

@@ -1,5 +1,5 @@
 //! Stores a key in a mount's state: a mount has one entry per public key, the first key becomes the default, and
-//! issuers that lacked their key are linked.
+//! issuers with this public key that lacked their private key are linked to it.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl PutKeyResult {
         Self { key, known: true, writes: Vec::new(), linked: Vec::new(), warnings: Warnings::default() }
     }
 
-    /// Makes the first linked issuer the default if the mount has none.
+    /// Makes the first linked issuer the default if the mount has no default issuer.
     pub(crate) fn default_issuer(&mut self, next: &mut MountView) {
         let mut config = next.issuers_config.value.clone();
         if let Some(first) = self.linked.first().filter(|_| config.default.is_empty()) {
@@ -41,8 +41,9 @@ impl PutKeyResult {
     }
 }
 
-/// Stores a key, makes it the default if there is none, and links the issuers that lacked it; `now` is their time of
-/// modification, epoch seconds. An existing entry keeps its name and, if it is managed, moves to the given managed key.
+/// Stores a key, makes it the default if there is none, and links the issuers that lacked it. `now`, in epoch seconds,
+/// becomes the modification time of these issuers. If the mount already has the public key, its entry keeps its name; a
+/// managed one then signs with the given managed key.
 ///
 /// # Errors
 /// `Invalid` when the name of a new key is in use.
@@ -114,7 +115,7 @@ fn refit_revocation_algorithms(
     signers: &dyn Signers,
     now: i64,
 ) -> Result<Vec<PkiWrite>> {
-    // Not an error: permission to use the key is checked for every signature.
+    // A key that the mount may not use is no error here: the permission is checked again for every signature.
     let Some(signer) = key.signing.managed().and_then(|managed| signers.signer(managed).ok()) else {
         return Ok(Vec::new());
     };

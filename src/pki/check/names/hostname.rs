@@ -2,8 +2,8 @@
 //!
 //! Conversion is Punycode only (RFC 3492, the `xn--` form of RFC 5890): ASCII labels stay unchanged and nothing is
 //! mapped or folded, so a certificate contains exactly the requested name. A separate check rejects non-ASCII labels
-//! that UTS #46 would change other than in ASCII case, such as `BÜCHER` or full-width dots: resolvers would look up
-//! another name.
+//! that UTS #46 would change in more than ASCII case, such as `BÜCHER` or full-width dots, because resolvers would look
+//! up another name.
 
 use std::borrow::Cow;
 
@@ -76,8 +76,8 @@ fn label_to_ascii(label: &str) -> Result<Cow<'_, str>, AsciiConversionError> {
     Ok(Cow::Owned(format!("xn--{encoded}")))
 }
 
-/// Returns the ASCII form for a dNSName if `name` is a host name, optionally with a leading `*.`. Names with a trailing
-/// dot (RFC 5280 4.2.1.6) and names that end in a number are not.
+/// Returns the ASCII form for a dNSName if `name` is a host name, optionally with a leading `*.`. Returns `None` for
+/// names with a trailing dot (RFC 5280 4.2.1.6) and names that end in a number.
 pub(crate) fn dns_form(name: &str) -> Result<Option<String>, AsciiConversionError> {
     let ascii = to_ascii(name)?;
     let is_host = has_host_syntax(name, ascii.strip_prefix("*.").unwrap_or(&ascii)) && !ends_in_number(&ascii);
@@ -112,7 +112,8 @@ pub(crate) fn is_wildcard_label(label: &str) -> bool {
     label.split_once('*').is_some_and(|(left, right)| fits(left) && fits(right))
 }
 
-/// Letters, digits and inner hyphens (RFC 1123 2.1). A label with the prefix of an A-label must decode.
+/// `true` for letters, digits and inner hyphens (RFC 1123 2.1). A label that begins with `xn--` must be a valid
+/// A-label.
 fn is_label(label: &str) -> bool {
     let bytes = label.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };

@@ -22,7 +22,7 @@ struct ParsedName<'n> {
     domain: &'n str,
     /// The first label of a wildcard name.
     wild_label: Option<&'n str>,
-    /// `domain` without the wildcard label; `None` when there is no other label.
+    /// `domain` without the wildcard label; `None` if the name is a wildcard label alone.
     rest: Option<&'n str>,
 }
 
@@ -46,7 +46,7 @@ impl<'n> ParsedName<'n> {
         (single && !is_email).then_some(Self { name, is_email, domain, wild_label: Some(label), rest })
     }
 
-    /// The part to compare with domains.
+    /// The part of the name that is compared with the role's domains.
     fn reduced(&self) -> &'n str {
         self.rest.unwrap_or_default()
     }
@@ -55,7 +55,7 @@ impl<'n> ParsedName<'n> {
         self.wild_label.is_some()
     }
 
-    /// `true` if the host part has valid syntax. Only a single wildcard label may be without further labels.
+    /// `true` if the host part has valid syntax. A wildcard label may also stand alone.
     fn has_host_syntax(&self) -> bool {
         self.rest.is_none_or(is_host_name) && self.wild_label.is_none_or(is_wildcard_label)
     }
@@ -69,7 +69,8 @@ impl<'n> ParsedName<'n> {
 const NOT_A_HOST_NAME: &str = ": it is not a host name, which the role's enforce_hostnames requires";
 
 impl NamePolicy<'_> {
-    /// Returns the violated rule, to append to the message, unless the name is missing from the lists of allowed names.
+    /// Returns an explanation to append to the message for a name that is not allowed; empty unless the name breaks the
+    /// host syntax.
     pub(super) fn rule(&self, name: &str) -> &'static str {
         let lacks_wildcard = |parts: &ParsedName<'_>| parts.is_wild() && !self.role.allow_wildcard_certificates;
         match ParsedName::of(name) {
@@ -177,7 +178,8 @@ mod tests {
         assert!(!allows(&Role { enforce_hostnames: false, ..role }, "", "\u{212a}.com"));
     }
 
-    /// Independent implementation of the policy, with lists of labels and the exponential matcher.
+    /// An independent, slow implementation of the policy, to compare results: lists of labels and an exponential
+    /// matcher.
     fn slow(role: &Role, name: &str) -> bool {
         let pieces: Vec<&str> = name.split('@').collect();
         let (email, host) = match pieces.as_slice() {

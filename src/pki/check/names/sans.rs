@@ -1,5 +1,5 @@
 //! Names other than host names: IP addresses, URIs, otherNames, user ids and the subject's serial number. The role has
-//! a list for each kind.
+//! a list of allowed values for each kind.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -107,7 +107,7 @@ pub(super) fn group_by_oid(others: Vec<(String, String)>) -> Vec<(String, String
     others
 }
 
-/// Checks user ids against the role: they match a pattern, or equal an entry except for ASCII case.
+/// Checks user ids against the role: each must match a pattern, or equal an entry when ASCII case is ignored.
 pub(super) fn check_user_ids(role: &CompiledRole, user_ids: &[String]) -> Result<()> {
     let (patterns, texts) = &role.allowed.user_ids;
     let allowed = |id: &&String| texts.has(id) || patterns.matches(id);

@@ -1,4 +1,4 @@
-//! Drafts of CRLs, their signatures, and the rows that a stored CRL is rebuilt from.
+//! Drafts CRLs, and converts lists to and from the stored rows, which have no entries.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) fn delta_group_id(group: &str) -> String {
     format!("{group}/delta")
 }
 
-/// Returns the stored form of a list.
+/// Returns the row to store for a list that has every revocation up to the sequence number `covers`.
 pub(super) fn crl_row(signed: &SignedCrlDraft, mount: MountId, group: &IssuerGroup, covers: u64) -> CrlRow {
     let CrlHeader { number, base, this_update, next_update, .. } = signed.header();
     CrlRow {
@@ -46,7 +46,7 @@ pub(super) fn draft_crl(
     CrlDraft::new(signer, entries, header, &freshest)
 }
 
-/// Rebuilds a stored list; `None` if its signature does not verify.
+/// Rebuilds a list from its row and its entries; `None` if the stored signature does not verify.
 pub(super) fn rebuild_stored_crl(
     view: &MountView,
     signer: &IssuerSigner,

@@ -1,5 +1,5 @@
 //! Determines which entries may leave the lists, by the rule of RFC 5280 3.3: an entry stays until it was on a CRL
-//! issued after the end of its certificate.
+//! issued after its certificate expired.
 
 use super::super::groups::IssuerGroup;
 use super::super::state::CrlGroupState;
@@ -23,7 +23,7 @@ impl CrlBuilder {
 }
 
 impl CrlGroupState {
-    /// Returns the bound of one group, when every revocation up to `loaded` was read.
+    /// Returns the bound of one group. Every revocation up to the sequence number `loaded` was read.
     fn listed(&self, loaded: u64) -> RemovableRevocations {
         let Some(complete) = &self.complete else { return RemovableRevocations::NONE };
         let up_to = if self.new_entries.is_empty() { loaded } else { self.covers };

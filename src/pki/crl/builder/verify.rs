@@ -17,7 +17,7 @@ pub struct UnreproducibleCrl {
 
 impl CrlBuilder {
     /// Returns the stored lists whose signature does not match the lists rebuilt from the stored revocations. Requires
-    /// a new builder and a store without writers. Signs nothing.
+    /// a new builder, and a store that is not written to meanwhile. Signs nothing.
     ///
     /// # Errors
     /// `Unavailable` when the store cannot be read.
@@ -44,8 +44,8 @@ impl CrlBuilder {
         Ok(unreproducible)
     }
 
-    /// Returns the number of revocations of a group that are dated before the list but have a sequence behind what it
-    /// covers: their reasons were amended later, and the reasons on the list are unknown.
+    /// Counts the group's revocations that are dated before the list but have a later sequence number than it covers.
+    /// Their reasons were amended after the list was signed, so the reasons on the list are unknown.
     async fn amended(&self, group: &IssuerGroup, row: &CrlRow) -> Result<usize> {
         let mut after = row.covers;
         let mut amended = 0;

@@ -56,7 +56,7 @@ pub(super) async fn issue(
         // The certificate comes from an earlier template, so warnings about this one do not apply.
         return Ok(issued);
     }
-    // Unrecorded certificates always get a new serial number.
+    // Certificates that are not stored always get a new serial number, so only stored ones get this warning.
     if approval.store && issued.serial != template.serial() {
         warnings
             .add("the template's serial number was replaced, because it is in use or not allowed (RFC 5280 4.1.2.2)");
@@ -64,7 +64,7 @@ pub(super) async fn issue(
     Ok(issued.with_warnings(warnings))
 }
 
-/// The lease that the engine requests; it requires a stored certificate, because revoking the lease revokes it.
+/// The lease that the engine requests. Revoking a lease revokes its certificate, so the certificate must be stored.
 fn lease_side_effects(origin: &IssueContext, approval: &PolicyResponse) -> Result<IssueSideEffects> {
     match (approval.lease, approval.store) {
         (false, _) => Ok(IssueSideEffects::default()),
@@ -144,7 +144,7 @@ fn check_path_length(template: &Certificate, signer: &IssuerSigner) -> Result<()
     }
 }
 
-/// The template's validity. An end after the issuer's own is handled by the issuer's setting.
+/// The template's validity. If it ends after the issuer's, the issuer's `leaf_not_after_behavior` applies.
 fn template_validity(
     template: &Certificate,
     signer: &IssuerSigner,
@@ -162,7 +162,8 @@ fn template_validity(
     validity::check_validity_range(template.not_before(), end)
 }
 
-/// The template's extensions with those of the issuer replaced or appended. Adds a missing subject key identifier.
+/// Merges extensions: those of the issuer replace the template's, or are appended. Adds a missing subject key
+/// identifier.
 fn merge_extensions(template: &Certificate, pieces: &EncodedIssuerParts) -> Extensions {
     let locations = &pieces.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
@@ -187,12 +188,12 @@ fn merge_extensions(template: &Certificate, pieces: &EncodedIssuerParts) -> Exte
 fn template_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
     let serial = template.serial();
     let octets = serial.octets();
-    // A leading sign bit requires another byte.
+    // DER puts a zero byte before a number whose first bit is set; the maximum is 20 bytes (RFC 5280 4.1.2.2).
     let is_allowed = octets != [0] && octets.len() + usize::from(octets[0] >= 0x80) <= 20;
     (is_stored && is_allowed).then_some(serial)
 }
 
-/// Dependencies whose source of serial numbers returns `first` once, if it is set, and then new numbers.
+/// A copy of `tools` whose source of serial numbers first yields `first`, if it is set, and then new numbers.
 fn with_first_serial(first: Option<Serial>, tools: &EngineDeps) -> EngineDeps {
     let first = Mutex::new(first);
     let others = Arc::clone(&tools.serials);

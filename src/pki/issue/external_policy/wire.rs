@@ -40,7 +40,7 @@ pub struct PolicyCallerIdentity {
     pub entity_id: String,
     /// The entity and its aliases.
     pub entity: Value,
-    /// Each of its groups.
+    /// All groups of the entity.
     pub groups: Vec<Value>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct PolicyRequestContext<'a> {
     pub(super) mount: &'a str,
     /// The operation.
     pub(super) mode: &'a PolicyOperation,
-    /// The mount's lifetimes.
+    /// Default and maximum lifetime of the mount's certificates.
     pub(super) limits: MountLifetimes,
 }
 
@@ -85,7 +85,8 @@ struct PolicyServiceValues<'a> {
     requested_issuance_config: Value,
 }
 
-/// Encodes the request message. `issuer` is the one of the path or the default, if there is one.
+/// Encodes the request message. `issuer` is the issuer named in the path, else the default issuer, if the mount has
+/// one.
 ///
 /// # Errors
 /// `Internal` when it cannot be encoded.
@@ -129,8 +130,8 @@ pub(super) fn encode_policy_request(
     serde_json::to_vec(&message).map_err(Error::internal)
 }
 
-/// The caller's entity id, and the parts of entity and groups that the settings select. Groups without a match are
-/// omitted.
+/// Renders the caller's entity id, and the parts of the entity and its groups that the settings select. Groups without
+/// the selected part are omitted.
 fn render_identity(view: &MountView, who: &PolicyCallerIdentity) -> Value {
     let ExternalPolicyConfig { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
     let groups = who.groups.iter().filter_map(|group| select_member(group_jmespath, group));
@@ -183,9 +184,9 @@ pub(super) struct PolicyResponse {
 /// The engine's response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PolicyEngineReply {
-    /// The decision; the error is the reason for the caller.
+    /// The decision: an approval, or the reason of a rejection, which the caller receives.
     pub(super) decision: std::result::Result<PolicyResponse, String>,
-    /// Warnings for the caller.
+    /// Warnings of the engine, to pass on to the caller.
     pub(super) warnings: Warnings,
 }
 
@@ -193,7 +194,7 @@ impl PolicyEngineReply {
     /// Parses the response to the request `uuid`.
     ///
     /// # Errors
-    /// `BadGateway` when it is malformed, `Invalid` when it answers another request.
+    /// `BadGateway` when it is malformed, `Invalid` when it contains another `request_uuid`.
     pub(super) fn read(body: &[u8], uuid: &str) -> Result<Self> {
         let malformed =
             |what: &str| Error::new(Kind::BadGateway, format!("external policy: the engine's answer {what}"));

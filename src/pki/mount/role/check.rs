@@ -28,8 +28,8 @@ impl Role {
         self.checked_after(None)
     }
 
-    /// Like [`Role::checked`], for a change of the role `before`: lists that did not change keep what an older version
-    /// accepted.
+    /// Like [`Role::checked`], for a change of the role `before`. Size limits apply only to changed lists, so that
+    /// lists stored by an older version stay valid.
     ///
     /// # Errors
     /// As [`Role::checked`].
@@ -64,8 +64,8 @@ impl Role {
         Ok((self, warnings))
     }
 
-    /// Warns of named usages that certificates for the role's keys must not have. They are issued nevertheless, because
-    /// some clients send the same list for every kind of key.
+    /// Warns about key usages in the role that certificates with its type of key must not have. Such certificates are
+    /// issued nevertheless, because some clients send the same list for every type of key.
     fn unsuitable_usage_warning(&self) -> Option<String> {
         let RoleKeys::Only(spec) = self.keys else { return None };
         let (unfit, rule) = match spec.kind() {

@@ -96,7 +96,7 @@ impl From<RoleKeys> for StoredRoleKeys {
 pub struct SignatureBits(u32);
 
 impl SignatureBits {
-    /// The default for the issuer's key.
+    /// Not set: the issuer's key determines the hash.
     pub const OF_ISSUER: Self = Self(0);
     /// SHA-256.
     pub const SHA_256: Self = Self(256);

@@ -55,11 +55,11 @@ resource! {
         duration delta_rebuild_interval = duration_text("15m");
         /// Permits revocation of expired certificates.
         flag allow_expired_cert_revocation = false;
-        /// Stored and returned only: all nodes of a database form one cluster.
+        /// Has no effect, only stored and returned: all nodes that share a database form one cluster.
         flag cross_cluster_revocation = false;
         /// Serves the mount's CRLs on the unified paths too. There is one cluster, so both are the same.
         flag unified_crl = false;
-        /// Stored and returned only: the existing paths already serve the CRLs of the whole cluster.
+        /// Has no effect, only stored and returned: the existing paths already serve the CRLs of the whole cluster.
         flag unified_crl_on_existing_paths = false;
         /// Maximum number of entries in a complete CRL; `None`, stored as -1, is unlimited.
         #[serde(with = "limit")]
@@ -148,7 +148,7 @@ pub fn parse_lifetime(field: &str, text: &str) -> Result<Duration> {
     Ok(duration)
 }
 
-/// Like [`parse_lifetime`], keeping the text.
+/// Like [`parse_lifetime`], but returns the duration as written.
 ///
 /// # Errors
 /// As [`parse_lifetime`].

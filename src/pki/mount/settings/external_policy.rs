@@ -1,7 +1,7 @@
 //! `config/external-policy`: address of the policy engine, its trust anchors, and the identity data sent to it.
 //!
 //! Each field is validated on every write; enabling requires a URL and trust anchors. The client's private key is
-//! sealed like every document and never returned.
+//! stored encrypted (sealed), like every document, and never returned.
 
 use std::time::Duration;
 

@@ -17,9 +17,9 @@ const MIN_PAGE_SIZE: i64 = 5;
 pub enum TidyTask {
     /// Removes expired certificates.
     Certificates,
-    /// Removes revocations of expired certificates, and these certificates.
+    /// Removes revoked certificates that are expired, with their revocations.
     Revocations,
-    /// Finds the issuer of revocations whose recorded issuer is not in the mount.
+    /// Assigns an issuer to revocations whose recorded issuer is not in the mount.
     Associations,
     /// Removes expired issuers except the default issuer; keys stay.
     Issuers,
@@ -75,21 +75,22 @@ impl TidyTask {
 }
 
 resource! {
-    /// Settings of a tidy run. Buffers are in seconds and count from the end of validity.
+    /// Settings of a tidy run. A safety buffer is the number of seconds for which data is kept after its end of
+    /// validity.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct TidyConfig {
         /// The tasks to run, each selected by [a field of its own](TidyTask::field).
         stored tasks: BTreeSet<TidyTask>;
-        /// Buffer for certificates and their metadata.
+        /// Safety buffer for certificates and their metadata.
         seconds safety_buffer = 72 * 3600;
-        /// Buffer for revoked certificates and their revocations; `None` uses `safety_buffer`.
+        /// Safety buffer for revoked certificates and their revocations; `None` uses `safety_buffer`.
         value revoked_safety_buffer: Option<u64>;
-        /// Buffer for issuers.
+        /// Safety buffer for issuers.
         seconds issuer_safety_buffer = 8760 * 3600;
-        /// Stored and returned only.
+        /// Has no effect, only stored and returned.
         seconds revocation_queue_safety_buffer = 48 * 3600;
-        /// Stored and returned only.
+        /// Has no effect, only stored and returned.
         seconds acme_account_safety_buffer = 720 * 3600;
         /// Pause between two certificates, as written.
         duration pause_duration = DurationText::new("0s").expect("a duration");
@@ -112,7 +113,7 @@ impl TidyConfig {
         Ok(self)
     }
 
-    /// Buffer for revoked certificates, seconds.
+    /// Safety buffer for revoked certificates, seconds.
     pub fn revoked_buffer(&self) -> u64 {
         self.revoked_safety_buffer.unwrap_or(self.safety_buffer)
     }
@@ -130,9 +131,9 @@ resource! {
     pub struct AutoTidyConfig {
         /// Enables automatic runs.
         flag enabled = false;
-        /// Settings of each run.
+        /// Tasks and buffers of each run.
         stored what: TidyConfig;
-        /// Time to the next run, from the start of the last run or, if it succeeded, from its end.
+        /// Time to the next run, counted from the end of the last run if it succeeded, else from its start.
         #[serde(rename = "interval")]
         seconds interval_duration = 12 * 3600;
         /// Minimum delay between server start and first run.
@@ -144,7 +145,7 @@ resource! {
         /// The tidy status includes the number of stored certificates and revocations.
         #[serde(rename = "maintain_counts")]
         flag maintain_stored_certificate_counts = false;
-        /// The metrics include these numbers.
+        /// The metrics include the numbers of stored certificates and revocations.
         #[serde(rename = "publish_counts")]
         flag publish_stored_certificate_count_metrics = false;
     }

@@ -3,7 +3,8 @@
 //! Waking a thread and starting a transaction cost more than most reads. So only one thread is woken at a time, and a
 //! thread takes a batch of reads and runs them in one transaction. The transaction starts after all of these reads were
 //! queued, so each sees everything that was stored before its request. The queue is fair between callers. Sessions may
-//! scan whole tables. They have their own queue and never occupy all threads, nor one caller all threads of sessions.
+//! scan whole tables. They have their own queue and never occupy all threads. A single caller never occupies all
+//! threads that sessions may use.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,9 +23,9 @@ pub(super) const READ_CONNECTIONS: usize = 4;
 const MAX_SESSIONS: usize = READ_CONNECTIONS - 1;
 /// Maximum number of concurrent sessions per caller.
 const MAX_SESSIONS_PER_CALLER: usize = MAX_SESSIONS - 1;
-/// Maximum number of reads per transaction: the last one waits for the others.
+/// Maximum number of reads per transaction, as the last read waits for the others.
 const MAX_READS_PER_TRANSACTION: usize = 8;
-/// Maximum length of each queue, including jobs whose callers have gone.
+/// Maximum length of each queue, including jobs whose callers no longer wait.
 const MAX_QUEUED_JOBS: usize = 16_384;
 
 /// Work on a connection. It reports its result itself; dropping it reports that it did not run. It must not panic.
@@ -49,12 +50,12 @@ struct ReadQueueState {
     reads: FairQueue<ReadWork>,
     sessions: FairQueue<ReadWork>,
     connections: Vec<SqliteReadConnection>,
-    /// The lock on the folder; `None` once the queue is closed.
+    /// The lock on the data folder; `None` once the queue is closed.
     lock: Option<Arc<File>>,
     paused: bool,
-    /// Threads with a connection.
+    /// Number of threads that hold a connection.
     active_threads: usize,
-    /// Threads that sleep and have not been woken.
+    /// Number of threads that sleep and have not been woken.
     sleeping_threads: usize,
     /// `true` if a thread was woken and has not checked the queue yet.
     wake_pending: bool,
@@ -63,7 +64,7 @@ struct ReadQueueState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadRejection {
     Closed,
-    /// There are no connections.
+    /// The connections could not be reopened after a pause.
     NotOpen,
     Full,
 }
@@ -138,7 +139,7 @@ impl ReadQueue {
         }
     }
 
-    /// Continues with these connections. Without any, jobs are rejected.
+    /// Continues with these connections. If there are none, jobs are rejected.
     pub(super) fn resume(&self, connections: Vec<SqliteReadConnection>) {
         let mut state = self.state();
         state.paused = false;
@@ -203,7 +204,7 @@ impl ReadQueue {
             if state.wake_pending {
                 state.wake_pending = false;
             } else {
-                // A spurious wake-up, or `notify_all`.
+                // Woken by `notify_all` or spuriously, not by `wake`, which would have counted this thread as awake.
                 state.sleeping_threads -= 1;
             }
         }
@@ -235,7 +236,7 @@ impl ReadQueueState {
         self.reads.waiting() > 0 || self.sessions.has_startable_job()
     }
 
-    /// Takes a batch for one thread: a single session, or some of the reads, leaving others for the other threads.
+    /// Takes a batch for one thread: a single session, or some of the reads. Leaves reads for the other threads.
     fn share(&mut self) -> ReadBatch {
         if let Some((caller_id, session)) = self.sessions.take() {
             return ReadBatch::Session(caller_id, session);

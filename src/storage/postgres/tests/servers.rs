@@ -38,7 +38,7 @@ async fn slow_connection_of_a_timed_out_read_serves_the_next() {
     let (_writer, reader) = open(url).await.unwrap();
     delay.store(2_500, Ordering::Relaxed);
     let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.meta());
-    // The timeout of the task that follows other nodes.
+    // Two seconds are the timeout of the task that follows other nodes.
     assert!(read(2_000).await.is_err());
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     assert!(read(1_000).await.expect("on the connection that was made meanwhile").is_ok());
@@ -92,7 +92,7 @@ async fn session_does_not_write_on_an_unsuitable_server() {
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
     assert!(reader.clone().run("test", SessionAccess::Write(SERVER_CALLER), work("one")).await.is_ok());
-    // As after a failover to a server with other settings.
+    // Changes a setting, as a failover to another server may do.
     let name = &fixture.database.name;
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     fixture.database.end_connections();

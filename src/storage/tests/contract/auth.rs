@@ -236,7 +236,7 @@ pub(super) async fn a_child_of_a_token_that_is_gone_is_refused(fixture: &impl Fi
     let w = World::new(fixture).await;
     let error = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
-    // Both in the same batch, in either order: a child never remains without its parent.
+    // Revocation and insert share a batch, in either order: a child never remains without its parent.
     insert(&w, token(1, None)).await;
     let revoke = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]);
     let child = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]);

@@ -167,7 +167,7 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
     assert_all_readable(&w, 1..3).await;
 }
 
-/// On a single node; the tests of PostgreSQL cover two nodes.
+/// Tests a single node; the tests of PostgreSQL cover two nodes.
 pub(super) async fn old_values_stay_readable_and_new_ones_have_the_new_term(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     put_all(&w, 1).await;

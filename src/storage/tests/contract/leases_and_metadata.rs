@@ -99,7 +99,7 @@ pub(super) async fn units_of_a_mount_that_is_gone_fail_alone_in_their_batch(fixt
         2 => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Metadata(metadata(of(n), n))],
         _ => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Revocation(revocation(of(n), n))],
     };
-    // Without and with revocations, and with the end of a token that must follow the leases before it.
+    // First without, then with revocations. Between the units, a token ends, which must follow the leases before it.
     for range in [0..60, 60..120] {
         let without = range.start == 0;
         let units: Vec<u32> = range.filter(|n| !without || n % 4 != 3).collect();

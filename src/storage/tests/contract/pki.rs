@@ -103,7 +103,7 @@ pub(super) async fn status_of_a_serial_covers_certificate_and_revocation(fixture
     assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer.clone()), revocation: None });
     let (stored, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 1))]).await.unwrap());
     assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer), revocation: Some(stored) });
-    // Revoked, but the certificate is not stored.
+    // Revokes a serial whose certificate is not stored.
     let (alone, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
     assert_eq!(status(2).await, SerialStatus { issuer: None, revocation: Some(alone) });
     let other = MountId::random();

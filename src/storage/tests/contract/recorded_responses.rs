@@ -1,4 +1,4 @@
-//! Completed requests that may be repeated.
+//! Recorded responses for requests that may be repeated.
 
 use futures_util::future::join_all;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::pki::store::{PkiOutcome, RecordedResponseRow};
 
 fn key(n: u32) -> [u8; 32] {
-    // Spread, so that the order of keys differs from that of `n`.
+    // Spreads the keys, so that their order differs from that of `n`.
     let mut key = [n as u8; 32];
     key[..4].copy_from_slice(&n.wrapping_mul(0x9e37_79b1).to_be_bytes());
     key

@@ -59,7 +59,7 @@ pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fi
     let m = w.mount;
     let other = MountId::random();
     w.create(other).await;
-    // Many expire in the same second; every fourth is revoked.
+    // Many certificates expire in the same second; every fourth is revoked.
     for n in 0..100 {
         let end = if n < 60 { NOW - 500 } else { NOW - 100 + i64::from(n) };
         for mount in [m, other] {
@@ -71,14 +71,14 @@ pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fi
         }
     }
     let ended = |revoked_before| move |after| Removal::Certificates { before: NOW - 10, revoked_before, after };
-    // 90 have expired. 23 of them are revoked and stay; the steps skip them.
+    // 90 certificates have expired. 23 of them are revoked and stay; the steps skip them.
     let (gone, count) = steps(&w, 7, ended(i64::MIN)).await;
     assert_eq!((gone, count), ([67, 0, 0], 13));
     assert_eq!(w.pki.counts(m).await.unwrap(), (33, 25));
     assert_counted(&w, fixture).await;
-    // Again from the beginning: nothing is left to do.
+    // A second run from the beginning has nothing left to do.
     assert_eq!(steps(&w, 7, ended(i64::MIN)).await.0, [0, 0, 0]);
-    // The buffer for revoked certificates is over for those of that second.
+    // Now `revoked_before` lets the revoked certificates of that second be removed as well.
     assert_eq!(steps(&w, 500, ended(NOW - 400)).await, ([15, 0, 0], 1));
     assert_eq!(w.pki.counts(m).await.unwrap(), (18, 25), "their revocations stay");
     assert_counted(&w, fixture).await;
@@ -116,7 +116,7 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
 pub(super) async fn tidy_finds_revocations_that_are_to_be_listed_first(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
-    // Those with a higher sequence number expire earlier.
+    // Revocations with a higher sequence number expire earlier.
     for n in 0..10 {
         w.put(vec![PkiWrite::Revocation(ending(m, n, NOW + 10 - i64::from(n)).1)]).await;
     }
@@ -168,7 +168,7 @@ pub(super) async fn tidy_removes_attachments_and_what_is_named(fixture: &impl Fi
 pub(super) async fn certificates_are_found_in_the_order_of_their_ends(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
-    // Those with a higher serial expire earlier; two expire together.
+    // Certificates with a higher serial expire earlier; two expire together.
     for (n, end) in [(0, 50), (1, 40), (2, 30), (3, 30), (4, 20), (5, 10)] {
         let (certificate, revocation, _) = ending(m, n, NOW + end);
         w.put(vec![PkiWrite::Certificate(certificate)]).await;
@@ -218,7 +218,7 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
         w.pki.commit(vec![renew_run(m, 1, NOW + 100)]).await.unwrap(),
         [PkiOutcome::TidyRenewed { cancelled: true }]
     );
-    // After the run has lapsed, a run that knows of it may start; the first one can no longer continue.
+    // After the run has lapsed, another run that has seen it may start. The first run can no longer continue.
     assert!(!start_run(&w, tidy_row(m, 3, NOW + 200), 0, NOW + 100).await, "seen none");
     assert!(start_run(&w, tidy_row(m, 3, NOW + 200), 1, NOW + 100).await);
     w.put(vec![PkiWrite::Certificate(ending(m, 2, NOW - 5).0)]).await;

@@ -109,7 +109,7 @@ async fn wrong_secret_and_unreachable_store_are_distinguished() {
 async fn key_that_contradicts_the_configuration_is_rejected() {
     for (kty, bits, enabled, text) in [
         ("RSA", 2048, true, "the type of the key is \"RSA\", but must be RSA-HSM"),
-        ("RSA-HSM", 3072, true, "the key has 3072 bits, and has to have 2048"),
+        ("RSA-HSM", 3072, true, "the key has 3072 bits, but must have 2048"),
         ("RSA-HSM", 2048, false, "the key is disabled"),
     ] {
         let vault = Vault::start();

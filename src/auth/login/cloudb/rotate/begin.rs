@@ -20,7 +20,7 @@ use crate::telemetry;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Has the directory create a new secret, and stores it next to the current one. A background task replaces the current
-/// secret at least a minute later. The caller must poll this to completion, even if its client disconnects.
+/// secret at least a minute later. The caller must poll the future to completion, even if its client disconnects.
 ///
 /// # Errors
 /// `Invalid` without a configuration or an application, or while a rotation is in progress; `BadGateway` when the
@@ -51,7 +51,8 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
     let created = match graph.add_password(&application, &name, expires).await {
         Ok(created) => created,
         Err(error) => {
-            // A rejected request created no secret. Without a response one may exist, and is removed later by its name.
+            // A rejected request created no secret. Without a response a secret may exist; the background task removes
+            // it by its name.
             if error.kind() != Kind::Unavailable {
                 clear_request(open, &name).await;
             }
@@ -59,7 +60,8 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
         }
     };
     let stored = store_secret(open, &name, &created, expires, services.clock.now()).await;
-    // After any other error the secret may be stored. The background task decides by the stored state.
+    // `Invalid` means that the secret is not stored. After any other error it may be, and the background task acts on
+    // the stored state.
     if stored.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
         remove_secret(&graph, &application, &created.key_id).await;
     }
@@ -87,7 +89,7 @@ async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) 
     .await
 }
 
-/// Removes the record of a rotation, if possible. It expires in any case.
+/// Tries to remove the record of a rotation. If that fails, the record expires by itself.
 async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
     let forgotten = update_rotation(open, |rotation| {
         if rotation.is_requesting(name) {

@@ -22,7 +22,8 @@ const FAILURE_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Maximum time for one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The rotations of all mounts. Every node runs this task: each step happens once, or twice without harm.
+/// The rotations of all mounts. Every node runs this task, so two nodes may run the same step; the second run does no
+/// harm.
 pub(crate) struct Rotations {
     services: Arc<CloudbServices>,
     failed: HashMap<MountId, Instant>,
@@ -92,7 +93,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
 async fn promote(open: &MethodMount<CloudbMethod>, created_key_id: &str) -> Result<()> {
     let merge = |current: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
         let mut config = current.cloned().ok_or_else(|| Error::invalid("config is nil"))?;
-        // Another node may have done it.
+        // Another node may have replaced the secret already.
         if let Some(secret) = config.rotation.promote(created_key_id) {
             config.client_secret = secret;
         }

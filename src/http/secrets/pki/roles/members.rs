@@ -17,7 +17,7 @@ use crate::pki::values::{Keyword as _, check_ext_key_usage, check_key_usage, who
 /// Fields of a role write.
 pub(crate) const FIELDS: &[&str] = Role::FIELDS;
 
-/// Fields with a word or a time, which are parsed by rules of their own.
+/// Fields with a single word or a time, each with parsing rules of its own.
 const WORD_FIELDS: [&str; 6] =
     ["key_type", "not_before", "not_before_bound", "not_after", "not_after_bound", "serial_number_source"];
 
@@ -52,7 +52,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
         reader.take(slot.name, slot.get_mut, fields.list_within(slot.name, *limit)?);
     }
     reader.read(Role::TEXTS, |name| read_word(fields, name))?;
-    // Texts that are no texts, or too long, are reported before the rules below.
+    // Values that are not texts, or too long, are reported before the rules below.
     WORD_FIELDS.iter().try_for_each(|name| read_word(fields, name).map(drop))?;
     reader.read(Role::SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
     let number = |name| fields.int(name)?.map(|n| parse_size(name, n)).transpose();

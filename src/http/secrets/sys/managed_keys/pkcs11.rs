@@ -35,7 +35,7 @@ pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&Pkcs11Settings>) 
     }
     if let Some(text) = fields.text_within("slot", MAX_WORD_BYTES)? {
         let slot = Pkcs11Settings::parse_slot(&text)?;
-        // Reads show slot 0 for a key whose token is selected by its label, so a write accepts that.
+        // Slot 0 is accepted for a key whose token is selected by its label, because reads return it for such keys.
         let is_number = matches!(fields.value("slot"), Some(Value::Number(_)));
         let repeats_label = fields.value("token_label").is_some() && !settings.token_label.is_empty();
         let is_label = slot == Some(0) && is_number && repeats_label;

@@ -90,7 +90,7 @@ fn patch_changes_named_fields_and_null_resets_them() {
     let bound = patched(&role, json!({"not_after_bound": null})).unwrap().not_after_bound;
     assert_eq!(bound, NotAfterBound::Permit);
     assert!(patched(&role, json!({"max_ttl": "30m"})).is_err());
-    // From rsa to ec, with the stored 2048 bits.
+    // The patch changes the type from rsa to ec, but the stored size stays 2048 bits.
     let rsa = write(json!({})).unwrap();
     assert!(patched(&rsa, json!({"key_type": "ec"})).is_err());
     assert_eq!(patched(&rsa, json!({"key_type": "ec", "key_bits": 256})).unwrap().keys.bits(), 256);
@@ -241,7 +241,7 @@ fn values_are_stored_in_canonical_form() {
 fn default_usages_fit_the_key_and_named_ones_are_unchanged() {
     let kinds = [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P384), KeyKind::Ed25519];
     let of = |role: &Role| kinds.map(|kind| role.key_usage_for(kind).0);
-    // digitalSignature 1, keyEncipherment 4, keyAgreement 16.
+    // The bits of the usages: digitalSignature 1, keyEncipherment 4, keyAgreement 16.
     let fitting = [1 + 4, 1 + 16, 1];
     let all = [1 + 4 + 16; 3];
     let role = write(json!({})).unwrap();
@@ -255,7 +255,7 @@ fn default_usages_fit_the_key_and_named_ones_are_unchanged() {
     assert_eq!(of(&patched(&role, json!({"ttl": "1h"}))), fitting);
     assert_eq!(of(&patched(&role, json!({"key_usage": "keyEncipherment"}))), [4; 3]);
     assert_eq!(of(&write(json!({"key_usage": []})).unwrap()), [0; 3]);
-    // Stored by an older version, with an unknown name.
+    // A role that an older version stored, with an unknown usage.
     let older: Role = serde_json::from_value(json!({"key_usage": ["KeyEncipherment", "bogus"]})).unwrap();
     assert_eq!(of(&patched(&older, json!({"ttl": "1h"}))), [4; 3]);
     assert!(read(&fields(&json!({"key_usage": ["KeyEncipherment", "bogus"]})), Some(&older)).is_err());

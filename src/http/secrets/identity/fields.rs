@@ -1,0 +1,21 @@
+//! Fields that several requests below `identity/` have.
+
+use crate::error::{Error, Result};
+use crate::http::secrets::route::Call;
+
+/// Returns the id in the path or, without one, in the body.
+pub(super) fn id(call: &Call) -> Result<Option<String>> {
+    match call.param("id") {
+        "" => call.fields.nonempty_text("id"),
+        id => Ok(Some(id.to_owned())),
+    }
+}
+
+/// Returns the only element; `rule` is the text of the error for none and for several.
+pub(super) fn exactly_one<T>(found: Vec<T>, rule: &'static str) -> Result<T> {
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(Error::invalid(rule)),
+    }
+}
