@@ -148,7 +148,8 @@ struct BatchGuard<'w> {
 }
 
 impl BatchGuard<'_> {
-    /// Writes the collected entries on this thread, if permitted.
+    /// Writes the collected entries on this thread if the queue lets it write now. Otherwise dropping the guard hands
+    /// them to the thread of the device.
     fn end(self) {
         if let Some(batch) = self.shared.queue.take_for_writing(self.thread) {
             self.shared.write(batch);

@@ -77,7 +77,7 @@ fn warn_once_a_minute(last: &AtomicI64, what: &str) {
     }
 }
 
-/// `true` if there was no log entry in the minute of these Unix seconds.
+/// Records the minute of these Unix seconds, and returns `true` if it differs from the minute that was recorded last.
 fn is_new_minute(last: &AtomicI64, seconds: i64) -> bool {
     let minute = seconds / 60;
     last.swap(minute, Ordering::Relaxed) != minute

@@ -100,7 +100,7 @@ pub(super) struct ConnectionStream {
     written: u64,
     /// `true` once anything was read from the client.
     begun: bool,
-    /// `true` if HTTP has input that it has not processed.
+    /// `true` if the HTTP layer was given input that it has not processed yet.
     has_unprocessed_input: bool,
     /// Bytes that HTTP got since other connections last ran.
     given: usize,

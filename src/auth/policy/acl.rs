@@ -86,7 +86,8 @@ const HEAVY_UNION_BYTES: usize = 1 << 20;
 const MAX_REACH_SEGMENTS: usize = 16;
 /// Maximum number of position sets cached per union. Few routes contain such names, and mounts are at few depths.
 const MAX_CANONICAL_RULE_SETS: usize = 16;
-/// Approximate maximum size in bytes of the rules that a union caches for position sets; one set is always cached.
+/// Approximate maximum size in bytes of the rules that one union caches, for all sets of name positions
+/// ([`RulesForNames`]). At least one set is always cached.
 const MAX_CANONICAL_RULES_BYTES: usize = 12 << 20;
 
 impl Acl {

@@ -54,7 +54,7 @@ pub struct CanonicalPath {
     pub spelt: Vec<NameSegments>,
     /// `true` if a name was not in canonical spelling.
     pub was_normalized: bool,
-    /// `true` if an alias of known clients was replaced by this server's name.
+    /// `true` if the path had another server's name of a managed key type, and it was replaced.
     pub used_alias: bool,
 }
 

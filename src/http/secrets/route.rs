@@ -408,7 +408,7 @@ pub struct Call {
     pub full_path: String,
     /// `true` if a name was not sent in canonical spelling.
     pub was_normalized: bool,
-    /// `true` if the path contained an alias of known clients, which was replaced by this server's name.
+    /// `true` if the path had another server's name of a managed key type, and it was replaced.
     pub used_alias: bool,
     /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
     pub(super) below: std::ops::Range<usize>,

@@ -37,7 +37,7 @@ pub(super) struct ResolvedRoute {
     /// spelling.
     spelt: Vec<NameSegments>,
     pub(super) was_normalized: bool,
-    /// `true` if an alias of known clients was replaced by this server's name.
+    /// `true` if the path had another server's name of a managed key type, and it was replaced.
     pub(super) used_alias: bool,
     /// `true` if there is no route and the path requires `sudo`.
     sudo: bool,

@@ -21,8 +21,8 @@ use crate::telemetry;
 
 const MAX_READ_CONNECTIONS: usize = 4;
 const MAX_SESSION_CONNECTIONS: usize = 8;
-/// A list query that scans too much ends early, so that it does not delay others. The lock timeout is shorter, because
-/// a lock timeout has its own error and is retried.
+/// The statement timeout ends a slow statement, such as a list query that scans too much, so that it does not delay
+/// other callers. The lock timeout is shorter, so that it fires first: its error is distinct, and the work is retried.
 const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '1s'";
 /// Maximum wait for a permit, and maximum time to create a connection. Longer than one connection attempt
 /// ([`SESSION_TIMEOUT`](super::url::SESSION_TIMEOUT)).
