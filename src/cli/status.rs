@@ -73,7 +73,7 @@ struct StatusReport {
     is_endless_root: bool,
     /// Name and description of each part that is set up.
     facts: Vec<(String, String)>,
-    /// What ends, after the time of its end in Unix seconds.
+    /// Names of the things that end, each after the time of its end in Unix seconds.
     ends: Vec<(i64, String)>,
     leaves: Vec<ExpiringLeaf>,
     /// Serial numbers of issuers, to drop them from the leaves of the mount that signed them.

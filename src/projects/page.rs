@@ -215,7 +215,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Creates a filter with one condition, in which `{}` stands for `value`.
+    /// Creates a filter with one condition, in which `{}` is replaced by the parameter for `value`.
     pub fn new(condition: &str, value: impl Into<SqlValue>) -> Self {
         let mut filter = Self { text: String::new(), values: Vec::new() };
         filter.and(condition, value);

@@ -119,7 +119,7 @@ pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> Work
     Ok(found.iter().any(|team| team.org_id == member.organization.id && sees(member, team)))
 }
 
-/// Of `references`, returns those of the form `teams/team-…` whose team is deleted or hidden from the member.
+/// Returns the elements of `references` of the form `teams/team-…` whose team is deleted or hidden from the member.
 ///
 /// # Errors
 /// Those of the store.

@@ -50,7 +50,7 @@ pub struct TidyReport {
     pub state: TidyRunState,
     /// Error of a failed run.
     pub error: Option<String>,
-    /// What the run is doing now, for `tidy-status`.
+    /// The current step of the run, for `tidy-status`.
     pub message: Option<String>,
     /// Start of the run.
     pub started: i64,
