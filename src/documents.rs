@@ -140,9 +140,9 @@ impl BodyProblem {
     fn of_json(error: &serde_json::Error) -> Self {
         let category = match error.classify() {
             Category::Io => "input error",
-            Category::Syntax => "no JSON",
-            Category::Data => "a member is missing, unknown or of another type",
-            Category::Eof => "JSON that ends too early",
+            Category::Syntax => "invalid JSON",
+            Category::Data => "a member is missing, unknown or has the wrong type",
+            Category::Eof => "the JSON ends too early",
         };
         Self(format!("{category}, at line {} column {}", error.line(), error.column()))
     }
@@ -226,8 +226,8 @@ mod tests {
             ("{\"known\": {\"number\": \"hunter2\"}}", "at line 1 column 30"),
             ("{\"hunter2\": 1}", "at line 1 column 10"),
             ("{\"known\":\n {\"hunter2\": 1}}", "at line 2 column 11"),
-            ("hunter2", "no JSON, at line 1 column 1"),
-            ("{\"known\"", "JSON that ends too early, at line 1 column 8"),
+            ("hunter2", "invalid JSON, at line 1 column 1"),
+            ("{\"known\"", "the JSON ends too early, at line 1 column 8"),
         ] {
             let document = Document { key: key.clone(), version: 1, body: body.into() };
             let cause = || serde_json::from_slice::<Kind>(&document.body).unwrap_err();

@@ -173,7 +173,9 @@ async fn read_log(log: &dyn ChangeLog, point: LogPosition, skew: &ClockSkew) -> 
         started = Instant::now();
         answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(point)).await;
     }
-    let answer = answer.unwrap_or_else(|late| Err(Error::unavailable("storage: the change log takes too long", late)));
+    let answer = answer.unwrap_or_else(|late| {
+        Err(Error::unavailable("storage: the database did not answer a read of the change log in time", late))
+    });
     let result = if answer.is_ok() { "done" } else { "failed" };
     counter!(telemetry::CHANGES_POLLS, "result" => result).increment(1);
     if let Ok(changes) = &answer {
@@ -244,7 +246,7 @@ impl Follower {
         }
         self.follow_mounts(state, &changes).await?;
         if changes.is_other_timeline {
-            tracing::warn!("the database lost commits or was replaced; all state was reloaded");
+            tracing::warn!("the database lost commits or was replaced; this node reloaded all mounts and policies");
             state.seen.clear();
         }
         for change in &changes.mounts {

@@ -112,7 +112,7 @@ impl SqlRow {
     /// # Errors
     /// `Engine` when there are no more columns.
     pub fn value(&mut self) -> Result<SqlValue, SqlError> {
-        self.0.next().ok_or_else(|| unreadable_column("a column is missing"))
+        self.0.next().ok_or_else(|| unreadable_column("a database row has fewer columns than expected"))
     }
 
     /// Reads the next column as `T`.
@@ -120,7 +120,7 @@ impl SqlRow {
     /// # Errors
     /// `Engine` when there are no more columns, or the column has another type.
     pub fn get<T: FromColumn>(&mut self) -> Result<T, SqlError> {
-        T::read(self.value()?).ok_or_else(|| unreadable_column("a column is of another kind"))
+        T::read(self.value()?).ok_or_else(|| unreadable_column("a database column has an unexpected type"))
     }
 }
 
@@ -249,7 +249,7 @@ impl<T> SessionResult<T> {
     /// `Internal` if the work did not run.
     pub fn take(&self) -> Result<T, Error> {
         let result = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        result.ok_or_else(|| Error::internal("work that did not run"))
+        result.ok_or_else(|| Error::internal("defect: the work of a SQL session did not run"))
     }
 }
 

@@ -136,7 +136,7 @@ pub async fn open(options: StorageOptions) -> Result<Storage> {
             let now = clock.now();
             let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder, now))
                 .await
-                .map_err(|e| Error::unavailable("storage: does not open", e))??;
+                .map_err(|e| Error::unavailable("storage: the task that opens the database failed", e))??;
             let store = Store::open(writer, reader, queue, &seal_key, clock, false).await?;
             Storage::new(Arc::new(store), None).ready().await
         }
@@ -281,7 +281,10 @@ impl Storage {
     /// `Conflict` when the store is not embedded; `Unavailable` when its disk lacks space for a growing log.
     pub(crate) async fn pause_checkpoints(&self) -> Result<CheckpointPause> {
         let Some(file) = self.reader.file_hold() else {
-            return Err(Error::new(Kind::Conflict, "backup: only an embedded store can be copied"));
+            return Err(Error::new(
+                Kind::Conflict,
+                "backup: only an embedded store can be copied; use PostgreSQL's own tools for its databases",
+            ));
         };
         tokio::task::spawn_blocking(move || file.hold()).await.map_err(Error::internal)?
     }
@@ -298,7 +301,9 @@ impl Storage {
 
     async fn restored(&self, now: Time) -> Result<Fact> {
         let mut found = scan::rows(&*self.stores.projects, restore_facts::SELECT_PUBLISHED, Vec::new()).await?;
-        let row = found.first_mut().ok_or_else(|| Error::internal("a maximum has a row"))?;
+        let row = found
+            .first_mut()
+            .ok_or_else(|| Error::internal("the query for the newest CRL of the store returned no row"))?;
         let published = (row.get().map_err(scan::error)?, row.get().map_err(scan::error)?);
         restore_facts::restore_fact(now, published, &self.reader.meta().await?)
     }

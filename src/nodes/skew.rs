@@ -49,7 +49,8 @@ impl ClockSkew {
         if large && !self.warned.load(Ordering::Relaxed) {
             tracing::warn!(
                 ahead_seconds = ahead.as_seconds_f64(),
-                "the clocks of this machine and of the database differ; this machine's clock decides what has expired"
+                "the clocks of this machine and of the database server differ; synchronize both: this machine's clock \
+                 decides what has expired"
             );
         }
         self.warned.store(large, Ordering::Relaxed);
@@ -79,7 +80,8 @@ impl ClockSkew {
         }
         let word = if self.ahead.load(Ordering::Relaxed) > 0 { "ahead of" } else { "behind" };
         Err(Error::invalid(format!(
-            "clock: this machine's is {} seconds {word} the database's; at most {} are allowed",
+            "clock: this machine's clock is {} seconds {word} the database server's clock (limit: {} seconds); \
+             synchronize both",
             self.difference().as_secs(),
             self.limit.as_secs()
         )))

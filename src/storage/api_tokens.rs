@@ -72,7 +72,7 @@ impl ApiTokens {
         }
         let sealed = self.seal_all().await?;
         if sealed > 0 {
-            tracing::warn!(tokens = sealed, "API tokens of the version before were sealed");
+            tracing::warn!(tokens = sealed, "sealed the API tokens that an earlier version had stored without a seal");
         }
         if self.shared && self.keys.now() - self.opened_at < UPGRADE_GRACE_PERIOD {
             return Ok(());

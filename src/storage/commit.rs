@@ -106,7 +106,7 @@ fn queue_full_error() -> Error {
 }
 
 fn stopped_error() -> Error {
-    Error::new(Kind::Unavailable, "storage: stopped")
+    Error::new(Kind::Unavailable, "storage: the store is closed")
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(super) enum TableError<E> {
 impl<E> From<SqlError> for TableError<E> {
     /// Converts the error of [`SqlRow::get`].
     fn from(_: SqlError) -> Self {
-        Self::Unreadable("a stored column")
+        Self::Unreadable("a stored column has an unexpected type")
     }
 }
 
@@ -36,7 +36,7 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> TableError<E> {
     /// Converts to the error for callers, with the text `failed` if the engine failed.
     pub(super) fn into_error(self, failed: &'static str) -> Error {
         match self {
-            Self::SerialTaken => Error::new(Kind::Conflict, "storage: the serial is taken"),
+            Self::SerialTaken => Error::new(Kind::Conflict, "storage: the serial number or idempotency key is taken"),
             Self::Conflict(text) => Error::new(Kind::Conflict, text),
             Self::Unreadable(what) => Error::unavailable(failed, what),
             Self::Engine(error) => Error::unavailable(failed, error),

@@ -53,7 +53,7 @@ pub(super) async fn require_existing(database: &Database) -> Result<()> {
         Database::Embedded(folder) => format!("no store in {}: is its volume mounted?", folder.display()),
         Database::Postgres(_) => "no store in the database: does database_url name the right one?".to_owned(),
     };
-    Err(Error::new(Kind::NotFound, format!("{text} A new one is made by signet operator init")))
+    Err(Error::new(Kind::NotFound, format!("{text} signet operator init creates a new store")))
 }
 
 /// Inspects the store and opens its data keys with the seal key.

@@ -104,7 +104,11 @@ impl DataKeys {
             return Ok(ResealOutcome::Done);
         }
         if given_up {
-            tracing::error!(term, left, "stored values cannot be resealed: they cannot be decrypted");
+            tracing::error!(
+                term,
+                left,
+                "stored values cannot be decrypted and stay sealed with earlier data keys; see the warnings before"
+            );
             self.given_up.store(term, Ordering::Relaxed);
             return Ok(ResealOutcome::Done);
         }

@@ -140,7 +140,10 @@ impl StoreKeys {
             runtime.spawn(async move {
                 match keys.rotate(worn).await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
-                    Err(error) => telemetry::warn_task_failed("data key not rotated", &error),
+                    Err(error) => telemetry::warn_task_failed(
+                        "the used-up data key could not be replaced; retried after more writes",
+                        &error,
+                    ),
                 }
             });
         }
@@ -334,7 +337,7 @@ impl StoreKeys {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(Kind::Conflict, "data keys: other nodes changed them at each attempt; try again"))
+        Err(Error::new(Kind::Conflict, "data keys: concurrent modification by other nodes; retry"))
     }
 
     /// Rejects a change of the seal while a node may not know the data key of this term, under which the next root key

@@ -33,7 +33,8 @@ pub(super) fn known_version(found: usize, migrations: &[Migration]) -> Result<Op
     let newest = migrations.len();
     if found > newest {
         return Err(Error::invalid(format!(
-            "storage: the database has schema version {found}, this program knows {newest}: start a newer program"
+            "storage: the database has schema version {found}, but this program supports at most {newest}; start a \
+             newer version of signet"
         )));
     }
     Ok((found > 0).then_some((found, newest)))

@@ -72,7 +72,9 @@ pub(super) async fn write<T: WriteTransaction>(tx: &mut T, write: &PkiWrite) -> 
         | PkiWrite::Lease(_)
         | PkiWrite::Metadata(_)
         | PkiWrite::RecordedResponse(_)
-        | PkiWrite::Revocation(_) => return Err(TableError::Unreadable("a write that the engine runs itself")),
+        | PkiWrite::Revocation(_) => {
+            return Err(TableError::Unreadable("defect: only the database engine may run this write"));
+        }
         PkiWrite::Document(write) => {
             tables::documents::write_in(tx, write).await?;
             return Ok(PkiOutcome::Done);

@@ -60,7 +60,7 @@ pub(super) async fn open(url: PostgresUrl) -> Result<(PostgresWriter, PostgresRe
 /// Checks that a suitable server that takes writes is reachable.
 pub(super) async fn check_reachable(url: &PostgresUrl) -> Result<()> {
     let reached = tokio::time::timeout(REACHABILITY_TIMEOUT, connect::open_session(url)).await;
-    reached.map_err(|late| Error::unavailable("storage: the database takes too long", late))?.map(drop)
+    reached.map_err(|late| Error::unavailable("storage: the database did not respond in time", late))?.map(drop)
 }
 
 /// Checks that no node runs on a database, and that its user may upgrade the schema.

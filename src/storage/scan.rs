@@ -30,6 +30,6 @@ pub(super) fn error(failure: SqlError) -> Error {
         SqlError::SerializationConflict => {
             Error::new(Kind::Unavailable, "storage: the read conflicted with other transactions")
         }
-        SqlError::Rejected => Error::internal("a read that refused"),
+        SqlError::Rejected => Error::internal("defect: a read-only query rejected its request"),
     }
 }

@@ -256,7 +256,7 @@ impl Ring {
     /// Creates the data key after the term `after`, wrapped with `root`. Its fact must be stored before
     /// [`Ring::adopt`].
     pub(crate) fn new_term(&self, root: &Root, after: u32) -> Result<NewTerm> {
-        let term = after.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;
+        let term = after.checked_add(1).ok_or_else(|| Error::internal("the store has used up all data key numbers"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
         let key = aead_key(&bytes)?;
         let wrapped =
@@ -313,7 +313,8 @@ impl Ring {
         let body = Secret::new(body);
         let body = body.expose();
         let keys = self.keys.load();
-        let key = keys.by_term.get(&keys.current).ok_or_else(|| Error::internal("no data key"))?;
+        let key =
+            keys.by_term.get(&keys.current).ok_or_else(|| Error::internal("the current data key is not loaded"))?;
         let mut header = Vec::with_capacity(HEADER_LEN + NONCE_LEN + body.len() + TAG_LEN);
         self.unrecorded_uses.fetch_add(1, Ordering::Relaxed);
         header.extend_from_slice(&keys.current.to_be_bytes());
@@ -327,7 +328,7 @@ impl Ring {
     /// `Internal` when it was altered, moved or truncated, or the key is unknown.
     pub(crate) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
         self.try_open(context, sealed)
-            .ok_or_else(|| Error::internal("a sealed value does not open: the row was altered, moved or damaged"))
+            .ok_or_else(|| Error::internal("a sealed value cannot be decrypted: its row was altered, moved or damaged"))
     }
 
     fn try_open(&self, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {

@@ -52,10 +52,13 @@ impl StoreSessions {
             Ok(()) => found.take(),
             Err(SqlError::Rejected) => Err(Error::new(Kind::Conflict, "storage: concurrent modification; retry")),
             Err(SqlError::Engine(error)) => Err(error),
-            Err(SqlError::SerializationConflict | SqlError::Timeout) => {
-                Err(Error::new(Kind::Unavailable, "storage: a step took too long"))
+            Err(SqlError::SerializationConflict | SqlError::Timeout) => Err(Error::new(
+                Kind::Unavailable,
+                "storage: a database transaction took too long, or conflicted with others",
+            )),
+            Err(SqlError::Constraint(name)) => {
+                Err(Error::internal(format!("a write violated the database constraint {name}")))
             }
-            Err(SqlError::Constraint(name)) => Err(Error::internal(format!("constraint violated: {name}"))),
         }
     }
 }

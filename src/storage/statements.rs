@@ -337,17 +337,17 @@ pub(super) mod meta {
 /// Messages of rejected writes, the same for both engines.
 pub(super) mod conflict {
     pub(crate) const MOUNT_GONE: &str = "storage: the mount no longer exists";
-    pub(crate) const MOUNT_EXISTS: &str = "storage: the mount exists";
+    pub(crate) const MOUNT_EXISTS: &str = "storage: the mount exists already";
     pub(crate) const DOCUMENT_CHANGED: &str = "storage: concurrent modification of the document; retry";
     pub(crate) const CRL_PUBLISHED: &str =
-        "storage: a CRL with this or a higher number, or of later revocations, is published";
+        "storage: a CRL with the same or a higher number, or with later revocations, is already published";
     pub(crate) const TIDY_TAKEN: &str = "storage: another tidy run has replaced this one";
     pub(crate) const PARENT_GONE: &str = "storage: the parent token no longer exists";
     pub(crate) const TOKEN_GONE: &str = "the token has expired or was revoked";
     pub(crate) const TOKEN_TAKEN: &str = "storage: the token no longer exists or is used up";
-    pub(crate) const CUBBYHOLE_FULL: &str = "cubbyhole: a token keeps at most 128 entries, and 2 MiB in all";
-    pub(crate) const SECRET_ID_EXISTS: &str = "storage: the secret id exists";
-    pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
+    pub(crate) const CUBBYHOLE_FULL: &str = "cubbyhole: a token may have at most 128 entries and 2 MiB in total";
+    pub(crate) const SECRET_ID_EXISTS: &str = "storage: the secret id exists already";
+    pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists already";
     pub(crate) const ENTITY_CHANGED: &str = "storage: concurrent modification of the entity, or its name is taken";
     pub(crate) const ALIAS_CHANGED: &str = "storage: concurrent modification of the alias, or its name is taken";
     pub(crate) const ENTITY_GONE: &str = "storage: the entity no longer exists";

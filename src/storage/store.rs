@@ -110,7 +110,7 @@ impl<R: StoreReader + Clone> Store<R> {
         let submitted = self.commits.submit(W::unit(writes, &self.clock));
         async move {
             let outcomes = W::outcomes(submitted.outcome().await?);
-            outcomes.ok_or_else(|| Error::internal("the backend answered another write"))
+            outcomes.ok_or_else(|| Error::internal("defect: the storage backend returned outcomes of another domain"))
         }
         .boxed()
     }

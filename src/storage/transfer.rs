@@ -87,7 +87,7 @@ async fn determine_outcome(to: &PostgresUrl, fact: &str, lost: Error) -> Result<
         match copy_target::has_fact(to, fact).await {
             Ok(true) => return Ok(TransferOutcome::Complete),
             Ok(false) => {
-                return Err(Error::unavailable(format!("{lost}; the database is as empty as before"), lost));
+                return Err(Error::unavailable(format!("{lost}; nothing was copied into the database"), lost));
             }
             Err(_) => tokio::time::sleep(OUTCOME_QUERY_INTERVAL).await,
         }
@@ -105,7 +105,7 @@ async fn copy_rows(
 ) -> Result<i64> {
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     let key = query_texts(store, SELECT_KEY_COLUMN, vec![table.into()]).await?;
-    let key = key.first().ok_or_else(|| Error::internal(format!("{table} has no key")))?;
+    let key = key.first().ok_or_else(|| Error::internal(format!("table {table} of the source has no key")))?;
     let text = format!("SELECT {key}, {} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2", names.join(", "));
     // Integers sort before all other types of keys.
     let mut after = SqlValue::from(i64::MIN);
@@ -144,7 +144,7 @@ async fn require_row_count(target: &CopyTarget, table: &str, copied: i64) -> Res
     if there == copied {
         return Ok(());
     }
-    Err(Error::internal(format!("{table}: {copied} rows were copied, and {there} are there")))
+    Err(Error::internal(format!("table {table}: {copied} rows were copied, but the database has {there}")))
 }
 
 async fn query_texts(store: &dyn ProjectStore, text: &str, values: Vec<SqlValue>) -> Result<Vec<String>> {

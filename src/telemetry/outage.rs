@@ -19,7 +19,7 @@ use crate::error::{Error, Kind};
 /// Prefix of the store's error messages, also within other messages.
 const STORE_ERROR_PREFIX: &str = "storage: ";
 /// The store's error message after the server has stopped.
-const STORE_STOPPED_ERROR: &str = "storage: stopped";
+const STORE_STOPPED_ERROR: &str = "storage: the store is closed";
 
 /// The outage of this process's store.
 pub static STORE_OUTAGE: StoreOutage = StoreOutage(Outage::new());

@@ -603,7 +603,7 @@ fn database_permission_error_is_reported_with_its_message() {
     assert!(error.contains(&format!("ALTER DATABASE {} OWNER TO {role}", database.name)), "{error}");
     database.psql(&format!("GRANT CREATE ON SCHEMA public TO {role}"));
     let error = migrate();
-    assert!(error.contains("brought up to date (permission denied to create extension"), "{error}");
+    assert!(error.contains("cannot be read or upgraded (permission denied to create extension"), "{error}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl CommitLink {
 }
 
 pub(super) fn start<B: StoreBackend>(backend: B, status: Arc<CommitStatus>) -> Result<CommitLink> {
-    let failed = |e: std::io::Error| Error::unavailable("storage: the commit thread does not start", e);
+    let failed = |e: std::io::Error| Error::unavailable("storage: the thread for commits could not be started", e);
     let (send_link, link) = std::sync::mpsc::channel();
     let body = move || {
         System::new().block_on(async move {
@@ -90,7 +90,7 @@ pub(super) fn start<B: StoreBackend>(backend: B, status: Arc<CommitStatus>) -> R
         });
     };
     std::thread::Builder::new().name("signet-commit".to_owned()).spawn(body).map_err(failed)?;
-    link.recv().map_err(|e| Error::unavailable("storage: the commit thread does not start", e))
+    link.recv().map_err(|e| Error::unavailable("storage: the thread for commits could not be started", e))
 }
 
 #[derive(Default)]
@@ -341,7 +341,7 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, status: 
     });
     histogram!(telemetry::COMMIT_SECONDS).record(start.elapsed());
     // A backend that panicked has returned no results.
-    answers.resize_with(callers.len(), || Err(Error::internal("the storage backend gave no answer")));
+    answers.resize_with(callers.len(), || Err(Error::internal("the storage backend returned no result for a write")));
     // Set before the replies, so that a caller that gets an error already sees the new status.
     if answers.iter().map(count_failure).fold(false, |any, fails| any | fails) {
         status.failing.store(true, Ordering::Relaxed);

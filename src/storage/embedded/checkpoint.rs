@@ -61,11 +61,11 @@ impl Checkpointer {
                 if let Some(Ok(_)) = moved
                     && std::mem::take(&mut failing)
                 {
-                    tracing::warn!("checkpoints succeed again");
+                    tracing::warn!("checkpoints of signet.db succeed again");
                 }
                 if let Some(Err(error)) = moved {
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "checkpoint failed; the log keeps growing until one succeeds");
+                        tracing::warn!(%error, "checkpoint of signet.db failed; its log grows until one succeeds");
                     }
                     // Closed before the writer can see the halt: SQLite rereads the log only when all connections are
                     // closed.
@@ -77,7 +77,7 @@ impl Checkpointer {
         let thread = std::thread::Builder::new()
             .name("signet-checkpoint".to_owned())
             .spawn(body)
-            .map_err(|e| Error::unavailable("storage: the checkpoint thread does not start", e))?;
+            .map_err(|e| Error::unavailable("storage: the thread for checkpoints could not be started", e))?;
         Ok(Self { alive: Some(alive), thread: Some(thread), halted })
     }
 

@@ -151,7 +151,10 @@ impl PartialCopy {
         let left: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(failed)?;
         let mode: String = db.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(failed)?;
         if left != 0 || mode != "delete" {
-            return Err(Error::new(Kind::Unavailable, "cannot merge the write-ahead log of the copy into its file"));
+            return Err(Error::new(
+                Kind::Unavailable,
+                format!("{}: the write-ahead log of the copy cannot be merged into its file", self.part.display()),
+            ));
         }
         schema::require_known(&db)?;
         let (name, value) = mark;
@@ -208,8 +211,8 @@ fn interrupted_restores(folder: &Path) -> Vec<PathBuf> {
 pub(super) fn require_no_interrupted_restore(folder: &Path) -> Result<()> {
     let Some(left) = interrupted_restores(folder).into_iter().next() else { return Ok(()) };
     let text = format!(
-        "data folder {}: contains {} of an interrupted restore, and no store; run signet operator restore again, or \
-         remove that file to create a new store",
+        "data folder {}: has no store, only {} from an interrupted restore; run signet operator restore again, or \
+         remove that folder to create a new store",
         folder.display(),
         left.display()
     );
@@ -231,7 +234,8 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
     let names = SIDE_FILE_SUFFIXES.iter().map(|side| append_suffix(&database, side)).chain([database.clone()]);
     if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
         let text = format!(
-            "{}: exists, and is never overwritten: move the files of the folder away, or restore into an empty folder",
+            "{}: exists, and is never overwritten: move the files of the data folder away, or restore into an \
+             empty folder",
             there.display()
         );
         return Err(Error::new(Kind::Conflict, text));
@@ -251,7 +255,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
 /// # Errors
 /// `Invalid` when the clock is behind the copy, or no higher numbers exist; `Unavailable` from the disk.
 pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
-    let text = "storage: the restored copy cannot be prepared";
+    let text = "storage: the restore of the copy in signet.db cannot be completed";
     let failed = |e| Error::unavailable(text, e);
     let fact = "SELECT 1 FROM meta WHERE name = $1";
     if db.query_row(fact, [COPIED_FACT], |_| Ok(())).optional().map_err(failed)?.is_none() {
@@ -265,7 +269,10 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
     tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
     tx.execute("DELETE FROM meta WHERE name = $1", [COPIED_FACT]).map_err(failed)?;
     tx.commit().map_err(failed)?;
-    tracing::warn!(above = crl_floor(&[(name, value)]), "store restored from a copy; CRL numbers continue above this");
+    tracing::warn!(
+        above = crl_floor(&[(name, value)]),
+        "store restored from a copy; new CRL numbers are higher than the number in `above`"
+    );
     Ok(())
 }
 
@@ -274,7 +281,8 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
 /// # Errors
 /// `Conflict` when it was.
 pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
-    let facts = resolve(facts::all(db)).map_err(|e| e.into_error("storage: the facts of the store cannot be read"))?;
+    let facts =
+        resolve(facts::all(db)).map_err(|e| e.into_error("storage: the table meta of the store cannot be read"))?;
     restore_facts::require_unmoved(&facts)
 }
 
@@ -325,7 +333,9 @@ fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Res
 fn open_database(folder: &Path) -> Result<File> {
     let path = folder.join(DATABASE_FILE);
     File::open(&path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: does not exist", path.display())),
+        ErrorKind::NotFound => {
+            Error::new(Kind::NotFound, format!("{}: the database file does not exist", path.display()))
+        }
         _ => Error::of_io(path.display(), "read", e),
     })
 }
@@ -375,7 +385,7 @@ impl WalFile {
                 return Ok(());
             }
         }
-        Err(io::Error::other("the log restarted at every attempt"))
+        Err(io::Error::other("SQLite restarted the write-ahead log during each attempt to copy it"))
     }
 
     /// Reads the header, and seeks back to the beginning.

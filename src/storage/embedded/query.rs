@@ -20,7 +20,8 @@ impl From<rusqlite::Error> for SqliteError {
 
 /// Returns the result of work on a connection of this engine, whose futures are ready on the first poll.
 pub(super) fn resolve<T>(work: impl Future<Output = Result<T, SqliteError>>) -> Result<T, SqliteError> {
-    work.now_or_never().unwrap_or(Err(SqliteError::Unreadable("work on a table that waits")))
+    work.now_or_never()
+        .unwrap_or(Err(SqliteError::Unreadable("defect: work on a SQLite table waited for something else")))
 }
 
 pub(super) fn prepare<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
@@ -30,7 +31,11 @@ pub(super) fn prepare<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<Cac
         (1..=statement.parameter_count()).all(|i| statement.parameter_name(i) == Some(&format!("${i}"))),
         "parameters out of order: {sql}"
     );
-    debug_assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "prepared again at each run: {sql}");
+    debug_assert_eq!(
+        statement.get_status(StatementStatus::RePrepare),
+        0,
+        "SQLite prepares this statement again at each run: {sql}"
+    );
     Ok(statement)
 }
 
@@ -45,6 +50,7 @@ pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
 /// Reads a time from a column of epoch microseconds.
 pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
     let micros = row.get(column)?;
-    from_micros(micros)
-        .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, "a time out of range".into()))
+    from_micros(micros).ok_or_else(|| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, "a stored time is out of range".into())
+    })
 }

@@ -65,8 +65,8 @@ impl SqliteReaderPool {
     pub(super) fn open_with(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
         let connections = open_connections(open, path).map_err(failed)?;
-        let queue =
-            ReadQueue::start(connections, lock).map_err(|e| Error::unavailable("cannot start a reader thread", e))?;
+        let queue = ReadQueue::start(connections, lock)
+            .map_err(|e| Error::unavailable("storage: the threads for database reads could not be started", e))?;
         let file = CheckpointLock::new(path.parent().unwrap_or(Path::new("")).to_owned());
         Ok(Self(Arc::new(SqliteReaders { queue, file })))
     }
@@ -107,7 +107,7 @@ impl SqliteReaderPool {
             };
             match done {
                 Ok(Ok(result)) => result.map_err(|e| e.into_error("storage: the read failed")),
-                Ok(Err(_)) => Err(Error::internal("a read panicked")),
+                Ok(Err(_)) => Err(Error::internal("a database read panicked")),
                 Err(_) => Err(rejection_error(queue.refused())),
             }
         }
@@ -195,14 +195,14 @@ impl Drop for PausedReaders {
 fn rejection_error(refused: ReadRejection) -> Error {
     let gone = |text| Error::new(Kind::Unavailable, text);
     match refused {
-        ReadRejection::Closed => gone("storage: stopped"),
-        ReadRejection::NotOpen => gone("storage: the database does not open"),
+        ReadRejection::Closed => gone("storage: the store is closed"),
+        ReadRejection::NotOpen => gone("storage: the database could not be reopened"),
         ReadRejection::Full => too_many_reads_error(),
     }
 }
 
 fn too_many_reads_error() -> Error {
-    Error::new(Kind::Busy, "storage: too many reads at once")
+    Error::new(Kind::Busy, "storage: too many concurrent reads; retry")
 }
 
 fn open_connections(open: OpenConnection, path: &Path) -> rusqlite::Result<Vec<SqliteReadConnection>> {
@@ -388,8 +388,8 @@ mod tests {
             } else {
                 drop(paused);
                 let error = late.await.unwrap().unwrap_err();
-                assert!(error.to_string().contains("does not open"), "{error}");
-                assert!(pool.read(facts).await.unwrap_err().to_string().contains("does not open"));
+                assert!(error.to_string().contains("could not be reopened"), "{error}");
+                assert!(pool.read(facts).await.unwrap_err().to_string().contains("could not be reopened"));
             }
         }
     }
@@ -402,8 +402,8 @@ mod tests {
         let waiting = tokio::spawn(pool.read(facts));
         tokio::time::sleep(Duration::from_millis(20)).await;
         pool.close();
-        assert!(waiting.await.unwrap().unwrap_err().to_string().contains("stopped"));
-        assert!(pool.read(facts).await.unwrap_err().to_string().contains("stopped"));
+        assert!(waiting.await.unwrap().unwrap_err().to_string().contains("the store is closed"));
+        assert!(pool.read(facts).await.unwrap_err().to_string().contains("the store is closed"));
         assert!(pool.pause().await.is_err());
         drop((busy, pool));
         for _ in 0..2 {

@@ -30,7 +30,7 @@ const MIGRATIONS: &[Migration] = migrations!(
 /// # Errors
 /// `Invalid` when it is not.
 pub(super) fn require_known(db: &Connection) -> Result<()> {
-    known_version(db)?.map(drop).ok_or_else(|| Error::invalid("storage: the file is not a store"))
+    known_version(db)?.map(drop).ok_or_else(|| Error::invalid("storage: the file is not a database of signet"))
 }
 
 /// As [`migrations::require_current`], with the version read from the database.
@@ -44,7 +44,7 @@ pub(super) fn known_version(db: &Connection) -> Result<Option<(usize, usize)>> {
 }
 
 fn unreadable_error(error: rusqlite::Error) -> Error {
-    Error::unavailable("storage: the schema cannot be read", error)
+    Error::unavailable("storage: the schema version of the database cannot be read", error)
 }
 
 /// Upgrades the schema.
@@ -52,12 +52,12 @@ fn unreadable_error(error: rusqlite::Error) -> Error {
 /// # Errors
 /// `Invalid` when a newer version wrote the database.
 pub(super) fn migrate(db: &mut Connection) -> Result<()> {
-    let failed = |e| Error::unavailable("storage: the schema cannot be read or brought up to date", e);
+    let failed = |e| Error::unavailable("storage: the schema of the database cannot be read or upgraded", e);
     let found = version(db).map_err(failed)?;
     migrations::known_version(found, MIGRATIONS)?;
     for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
         apply(db, migration, to).map_err(failed)?;
-        tracing::info!(migration = migration.name, "storage schema brought up to date");
+        tracing::info!(migration = migration.name, "database schema upgraded");
     }
     Ok(())
 }

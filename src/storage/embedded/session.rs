@@ -20,8 +20,8 @@ struct SqliteSession<'c>(&'c Connection);
 pub(super) fn run_work(db: &Connection, work: &SqlWork) -> Result<(), SqlError> {
     let defect = |what: &'static str| Err(SqlError::Engine(Error::internal(what)));
     match catch_unwind(AssertUnwindSafe(|| work(&mut SqliteSession(db)).now_or_never())) {
-        Ok(ended) => ended.unwrap_or_else(|| defect("work on a session waited for something else")),
-        Err(_) => defect("work on a session panicked"),
+        Ok(ended) => ended.unwrap_or_else(|| defect("defect: the work of a SQL session waited for something else")),
+        Err(_) => defect("the work of a SQL session panicked"),
     }
 }
 
@@ -156,7 +156,9 @@ impl ToSql for SqlValue {
             Self::Ints(numbers) => list(numbers.clone().into()),
             Self::Texts(texts) => list(texts.clone().into()),
             Self::ByteStrings(_) => {
-                return Err(rusqlite::Error::ToSqlConversionFailure("a second list of byte strings".into()));
+                return Err(rusqlite::Error::ToSqlConversionFailure(
+                    "a statement may have only one list of byte strings".into(),
+                ));
             }
         })
     }
@@ -196,7 +198,7 @@ fn failure(error: rusqlite::Error) -> SqlError {
 }
 
 fn engine_error(error: rusqlite::Error) -> SqlError {
-    SqlError::Engine(Error::unavailable("storage: the database failed", error))
+    SqlError::Engine(Error::unavailable("storage: a statement failed in the database", error))
 }
 
 /// Returns the constraint's name in the schema; unique columns are named `<table>_<columns>_key`.

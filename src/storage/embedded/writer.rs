@@ -44,7 +44,8 @@ impl SqliteWriter {
     pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: SqliteReaderPool) -> Result<Self> {
         let dropped_mounts = resolve(mounts::has_dropped(&db)).map_err(|e| e.into_error(WRITE_FAILED))?;
         db.execute(END_TIDY_RUNS, []).map_err(write_error)?;
-        let file = File::open(&path).map_err(|e| Error::unavailable("storage: the database cannot be opened", e))?;
+        let file =
+            File::open(&path).map_err(|e| Error::unavailable("storage: the database file cannot be opened", e))?;
         let file = Arc::new(file);
         let checkpoints = Checkpointer::start(path.clone(), Arc::clone(&file), readers.file_hold().clone())?;
         Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts, worked: Duration::ZERO })
@@ -67,7 +68,9 @@ impl SqliteWriter {
         self.db = Some(connection::open_writer(&self.path)?);
         reads.resume(&self.path).map_err(write_error)?;
         self.checkpoints.resume();
-        tracing::warn!("a sync failed; the database was reopened, and its whole log will be checkpointed again");
+        tracing::warn!(
+            "a sync of signet.db failed; the database was reopened, and its whole write-ahead log is checkpointed again"
+        );
         Ok(())
     }
 
@@ -167,7 +170,10 @@ impl StoreBackend for SqliteWriter {
             if self.checkpoints.halted()
                 && let Err(error) = self.reopen().await
             {
-                telemetry::warn_task_failed("the log cannot be reloaded yet", &error);
+                telemetry::warn_task_failed(
+                    "signet.db cannot be reopened after a failed sync; the next commit tries again",
+                    &error,
+                );
             }
             self.apply_now(&units)
         }
@@ -191,7 +197,7 @@ impl StoreBackend for SqliteWriter {
             // of failing in a loop.
             self.dropped_mounts = self.remove_dropped().unwrap_or_else(|failure| {
                 telemetry::warn_task_failed(
-                    "rows of a dropped mount could not be removed",
+                    "rows of a dropped mount could not be removed; retried at the next drop or start",
                     &failure.into_error(WRITE_FAILED),
                 );
                 false
@@ -205,16 +211,23 @@ impl StoreBackend for SqliteWriter {
             let Self { db, checkpoints, file, lock, .. } = self;
             let halted = checkpoints.end();
             let Some(db) = db else {
-                return Err(Error::new(Kind::Unavailable, "storage: the database is not open"));
+                return Err(Error::new(
+                    Kind::Unavailable,
+                    "storage: the database could not be reopened after a failed sync",
+                ));
             };
             let result = if halted {
-                Err(Error::new(Kind::Unavailable, "storage: a sync has failed; the log is kept for the next start"))
+                Err(Error::new(
+                    Kind::Unavailable,
+                    "storage: a sync of signet.db failed; the next start completes it from the write-ahead log",
+                ))
             } else {
                 checkpoint(&db, "TRUNCATE")
                     .and_then(|_| connection::keep_log_on_close(&db, false))
-                    .map_err(|e| Error::unavailable("storage: the last checkpoint failed", e))
+                    .map_err(|e| Error::unavailable("storage: the checkpoint at the close of the database failed", e))
             };
-            let closed = db.close().map_err(|(_, e)| Error::unavailable("storage: the database does not close", e));
+            let closed =
+                db.close().map_err(|(_, e)| Error::unavailable("storage: the database could not be closed", e));
             // Closed after the connection, because closing the file releases SQLite's locks.
             drop(file);
             drop(lock);

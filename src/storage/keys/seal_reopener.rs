@@ -42,7 +42,9 @@ impl SealReopener {
     pub(super) async fn open(&self, ring: &Arc<Ring>, facts: &[Fact]) -> Result<()> {
         let outcome = self.attempt(ring, facts).outcome;
         let answer = tokio::time::timeout(UNSEAL_TIMEOUT, outcome).await;
-        answer.unwrap_or_else(|late| Err(Error::unavailable("seal: opening the root key took too long", late)))
+        answer.unwrap_or_else(|late| {
+            Err(Error::unavailable("seal: the seal key did not unwrap the root key of the store in time", late))
+        })
     }
 
     /// Returns the attempt in progress, or a recent failed one; else starts a new one.
@@ -163,7 +165,10 @@ mod tests {
         let device = Device::new(Ok(root::generate()), 0);
         let (again, ring, facts) = lost(&device).await;
         let error = again.open(&ring, &facts).await.unwrap_err();
-        assert_eq!((error.kind(), error.text()), (Kind::Unavailable, "seal: opening the root key took too long"));
+        assert_eq!(
+            (error.kind(), error.text()),
+            (Kind::Unavailable, "seal: the seal key did not unwrap the root key of the store in time")
+        );
         device.let_go.add_permits(1);
         again.open(&ring, &facts).await.unwrap();
         assert!(ring.learn(&facts).is_ok());

@@ -130,7 +130,9 @@ impl<'a> WriteBatch<'a> {
                 Ok(Outcomes::Done)
             }
             // In this engine, session work runs on connections of its own.
-            WriteUnit::Work(..) => Err(PostgresError::Unreadable("work of another engine")),
+            WriteUnit::Work(..) => {
+                Err(PostgresError::Unreadable("defect: a batch for PostgreSQL contains session work"))
+            }
         }
     }
 }

@@ -97,7 +97,7 @@ pub(super) async fn read_changes(
     let course = if known { point.course } else { read_timeline(db).await? };
     let is_other_timeline = !known && point.read_at.is_some() && (course.is_none() || course != point.course);
     let found = rows(db, SELECT_CHANGES, &[&from]).await?;
-    let first = found.first().ok_or(PostgresError::Unreadable("the change log"))?;
+    let first = found.first().ok_or(PostgresError::Unreadable("the query for the change log returned no row"))?;
     let point = LogPosition { sequence: first.try_get::<_, i64>(0)? as u64, read_at: Some(queried_at), course };
     let at = time(first.try_get(1)?)?;
     let mut mounts = Vec::with_capacity(found.len());
@@ -133,9 +133,9 @@ async fn read_timeline(db: &PostgresClient) -> Result<Option<Timeline>, Postgres
 /// # Errors
 /// `Conflict` when one runs; `Unavailable` from the server.
 pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
-    let failed = |e: PostgresError| e.public("storage: the nodes on the database cannot be counted");
+    let failed = |e: PostgresError| e.public("storage: the nodes that run on the database cannot be counted");
     let found = row(db, SELECT_NODES, &[]).await.map_err(failed)?;
-    let found = found.ok_or_else(|| Error::internal("a count has a row"))?;
+    let found = found.ok_or_else(|| Error::internal("the query for running nodes returned no row"))?;
     let count: i64 = found.try_get(0).map_err(|e| failed(e.into()))?;
     let sessions: String = found.try_get(1).map_err(|e| failed(e.into()))?;
     let run = match count {
@@ -156,7 +156,10 @@ pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
 pub(super) async fn listen(url: PostgresUrl, signal: Weak<Notify>) {
     while signal.strong_count() > 0 {
         if let Err(error) = listen_once(&url, &signal).await {
-            telemetry::warn_task_failed("not listening for changes of other nodes; polling for them", &error);
+            telemetry::warn_task_failed(
+                "cannot listen for changes of other nodes; this node polls for them every second",
+                &error,
+            );
         }
         tokio::time::sleep(LISTEN_RETRY_DELAY).await;
     }

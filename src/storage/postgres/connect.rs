@@ -166,13 +166,13 @@ fn describe_failure(error: &tokio_postgres::Error, shows_certificate: bool) -> S
     match cause.kind() {
         // tokio-postgres gives no other indication of a server that accepts no writes.
         io::ErrorKind::PermissionDenied if cause.to_string() == "database does not allow writes" => {
-            "it accepts no writes: a standby, or default_transaction_read_only is on".to_owned()
+            "the server accepts no writes: it is a standby, or default_transaction_read_only is on".to_owned()
         }
         // A server that rejects a client certificate may close the connection before its alert is read.
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
             if shows_certificate =>
         {
-            format!("{cause}; the server may have refused the client certificate")
+            format!("{cause}; the server may have rejected the client certificate")
         }
         _ => tls::tls_failure_reason(cause).unwrap_or_else(|| cause.to_string()),
     }
@@ -183,7 +183,7 @@ fn require_suitable(facts: [&str; 5]) -> Result<()> {
     let refused = |text: String| Err(Error::invalid(format!("storage: the database {text}")));
     let durable = [("fsync", fsync), ("full_page_writes", full_page_writes)];
     if let Some((name, value)) = durable.iter().find(|(_, value)| *value != "on") {
-        return refused(format!("has {name} = {value}: a crash would lose or damage data; needed: on"));
+        return refused(format!("has {name} = {value}: a crash would lose or damage data; required: on"));
     }
     if !matches!(synchronous_commit, "on" | "remote_apply") {
         return refused(format!(
@@ -192,7 +192,7 @@ fn require_suitable(facts: [&str; 5]) -> Result<()> {
         ));
     }
     if encoding != "UTF8" {
-        return refused(format!("has the encoding {encoding}; needed: UTF8"));
+        return refused(format!("has the encoding {encoding}; required: UTF8"));
     }
     if version.parse::<u32>().is_ok_and(|version| version < MIN_SERVER_VERSION) {
         return refused(format!("is older than version {}", MIN_SERVER_VERSION / 10_000));
@@ -221,7 +221,7 @@ mod unit_tests {
             (2, "off", "synchronous_commit = off"),
             (2, "local", "synchronous_commit = local"),
             (2, "remote_write", "synchronous_commit = remote_write"),
-            (3, "SQL_ASCII", "needed: UTF8"),
+            (3, "SQL_ASCII", "required: UTF8"),
             (4, "120019", "older than version 13"),
         ] {
             let mut facts = good;

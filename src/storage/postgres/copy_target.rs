@@ -125,7 +125,10 @@ impl CopyTarget {
     pub(crate) async fn count(&self, table: &str) -> Result<i64> {
         let count = format!("SELECT COUNT(*) FROM {table}");
         let found = rows(&self.db, &count, &[]).await.map_err(copy_error)?;
-        found.first().and_then(|row| row.try_get(0).ok()).ok_or_else(|| Error::internal("a count has a row"))
+        found
+            .first()
+            .and_then(|row| row.try_get(0).ok())
+            .ok_or_else(|| Error::internal(format!("the query for the number of rows of {table} returned no row")))
     }
 
     /// Lets the sequence of a table continue above `last`.
@@ -190,15 +193,15 @@ async fn require_empty(db: &PostgresClient) -> Result<()> {
     for found in rows(db, SELECT_TABLES, &[]).await.map_err(copy_error)? {
         let read = || Ok((found.try_get(0)?, found.try_get(1)?, found.try_get(2)?));
         let (table, own, is_seen): (String, Option<String>, bool) = read().map_err(|e: PostgresError| copy_error(e))?;
-        let full = |why: &str| Error::new(Kind::Conflict, format!("the database is not empty: {table} {why}"));
+        let full = |why: &str| Error::new(Kind::Conflict, format!("the database is not empty: table {table} {why}"));
         if !is_seen {
-            return Err(full("cannot be read and may have rows; copy into a new one"));
+            return Err(full("cannot be read and may have rows; copy into a new database"));
         }
         let of_new =
             INITIAL_ROWS.iter().find(|(name, _)| own.as_deref() == Some(name)).map_or("FALSE", |(_, rows)| rows);
         let any = format!("SELECT 1 FROM {table} WHERE NOT ({of_new}) LIMIT 1");
         if !rows(db, &any, &[]).await.map_err(copy_error)?.is_empty() {
-            return Err(full("has rows; copy into a new one"));
+            return Err(full("has rows; copy into a new database"));
         }
     }
     Ok(())
@@ -209,7 +212,7 @@ fn copy_error(failure: PostgresError) -> Error {
     let said = failure.server_error().map(|answer| answer.message().to_owned());
     let error = failure.into_write_error();
     match said {
-        Some(said) => Error::unavailable(format!("the database rejected the data ({said})"), error),
+        Some(said) => Error::unavailable(format!("the database rejected the copied data ({said})"), error),
         None => error,
     }
 }
@@ -227,7 +230,7 @@ mod tests {
         fixture.database.psql("CREATE TABLE \"Its own\" (name TEXT); INSERT INTO \"Its own\" VALUES ('x')");
         let error = CopyTarget::begin(&url).await.err().unwrap();
         assert_eq!(error.kind(), Kind::Conflict);
-        assert!(error.to_string().contains("the database is not empty: \"Its own\" has rows"), "{error}");
+        assert!(error.to_string().contains("the database is not empty: table \"Its own\" has rows"), "{error}");
         assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()"), 1);
         fixture.database.psql("DELETE FROM \"Its own\"");
         assert!(CopyTarget::begin(&url).await.is_ok());

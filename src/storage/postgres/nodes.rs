@@ -33,7 +33,10 @@ impl ChangeLog for Store<PostgresReaderPool> {
             if changes.mounts.iter().any(|change| change.mount == SYSTEM_MOUNT)
                 && let Err(error) = keys.learn().await
             {
-                telemetry::warn_task_failed("the data keys of the store were not read", &error);
+                telemetry::warn_task_failed(
+                    "new data keys of the store cannot be loaded; retried when a stored value needs one",
+                    &error,
+                );
             }
             Ok(changes)
         }

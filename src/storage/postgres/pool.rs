@@ -111,7 +111,9 @@ impl ConnectionPool {
 
     async fn borrow_now(&self, caller_id: CallerId) -> Result<PooledConnection> {
         let permit = tokio::time::timeout(MAX_CONNECTION_WAIT, self.0.permits.enter(caller_id));
-        let permit = permit.await.map_err(|_| Error::new(Kind::Busy, "storage: too many reads at once"))?;
+        let permit = permit
+            .await
+            .map_err(|_| Error::new(Kind::Busy, "storage: all database connections of this node are in use; retry"))?;
         let runtime = match self.0.purpose {
             ConnectionUse::Reads => self.0.home.clone(),
             ConnectionUse::Sessions => Handle::current(),
@@ -128,7 +130,7 @@ impl ConnectionPool {
     fn take_idle(&self, runtime: runtime::Id) -> Result<Option<PostgresConnection>> {
         let mut state = self.lock();
         if state.is_closed {
-            return Err(Error::new(Kind::Unavailable, "storage: stopped"));
+            return Err(Error::new(Kind::Unavailable, "storage: the store is closed"));
         }
         state.idle.retain(|connection| !connection.client.is_closed());
         let own = state.idle.iter().position(|connection| connection.runtime == runtime);
@@ -152,7 +154,7 @@ impl ConnectionPool {
         });
         match tokio::time::timeout(MAX_CONNECTION_WAIT, opened).await {
             Ok(Ok(opened)) => opened.map_err(unreachable_error),
-            Ok(Err(ended)) => Err(Error::unavailable("storage: stopped", ended)),
+            Ok(Err(ended)) => Err(Error::unavailable("storage: the store is closed", ended)),
             Err(late) => Err(unreachable_error(late)),
         }
     }
@@ -200,7 +202,10 @@ pub(super) struct PooledConnection {
 impl PooledConnection {
     /// Returns the client and the time at which its connection was opened.
     pub(super) fn client(&self) -> Result<(&PostgresClient, Instant)> {
-        let connection = self.connection.as_ref().ok_or_else(|| Error::internal("a returned connection"))?;
+        let connection = self
+            .connection
+            .as_ref()
+            .ok_or_else(|| Error::internal("defect: a database connection was used after its return to the pool"))?;
         Ok((&connection.client, connection.opened_at))
     }
 
@@ -307,7 +312,7 @@ mod tests {
         );
         pool.close();
         let refused = other.run(async move { pool.borrow(1).await.err().unwrap() });
-        assert_eq!(refused.text(), "storage: stopped");
+        assert_eq!(refused.text(), "storage: the store is closed");
         other.stop();
     }
 }

@@ -151,9 +151,10 @@ pub(super) fn column<'a, R, T>(all: &[&'a R], of: impl Fn(&'a R) -> T) -> Vec<T>
 }
 
 pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, PostgresError> {
-    Serial::from_octets(row.try_get(column)?).map_err(|_| PostgresError::Unreadable("a stored serial"))
+    Serial::from_octets(row.try_get(column)?)
+        .map_err(|_| PostgresError::Unreadable("a stored serial number is invalid"))
 }
 
 pub(super) fn time(micros: i64) -> Result<Time, PostgresError> {
-    from_micros(micros).ok_or(PostgresError::Unreadable("a stored time"))
+    from_micros(micros).ok_or(PostgresError::Unreadable("a stored time is out of range"))
 }

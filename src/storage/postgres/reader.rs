@@ -83,11 +83,11 @@ impl PostgresReaderPool {
                     }
                     Err(late) => {
                         loan.give_back(false);
-                        return Err(Error::unavailable("storage: the database takes too long", late));
+                        return Err(Error::unavailable("storage: the database did not respond in time", late));
                     }
                 }
             }
-            Err(Error::internal("a read that neither ended nor failed"))
+            Err(Error::internal("defect: a database read ended without a result"))
         }
         .boxed()
     }

@@ -57,8 +57,10 @@ pub(super) async fn insert_all(
     let mut new: HashSet<Serial> = fresh.iter().map(|stored| stored.row.serial).collect();
     stored_rows.extend(fresh.into_iter().chain(amended).map(|stored| (stored.row.serial, stored)));
     let stand = |row: &&RevocationRow| {
-        let stored =
-            stored_rows.get(&row.serial).cloned().ok_or(PostgresError::Unreadable("a revocation just made"))?;
+        let stored = stored_rows
+            .get(&row.serial)
+            .cloned()
+            .ok_or(PostgresError::Unreadable("defect: a new revocation is missing among the stored ones"))?;
         // If a serial occurs twice in the batch, only the first occurrence is fresh.
         Ok(InsertedRevocation { stored, fresh: new.remove(&row.serial) })
     };
@@ -172,7 +174,10 @@ pub(super) async fn by_sequence(
 /// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.
 pub(super) fn read(mount: MountId, row: &Row, first: usize) -> Result<StoredRevocation, PostgresError> {
     let reason = row.try_get::<_, Option<i64>>(first + 5)?;
-    let reason = reason.map(u8::try_from).transpose().map_err(|_| PostgresError::Unreadable("a stored reason"))?;
+    let reason = reason
+        .map(u8::try_from)
+        .transpose()
+        .map_err(|_| PostgresError::Unreadable("a stored revocation reason is invalid"))?;
     Ok(StoredRevocation {
         sequence: row.try_get::<_, i64>(first)? as u64,
         row: RevocationRow {

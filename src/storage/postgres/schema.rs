@@ -39,7 +39,7 @@ const SELECT_PERMISSION: &str = "SELECT COALESCE(has_schema_privilege(current_sc
 /// # Errors
 /// `Invalid` when a newer version wrote the database, or its user may not change the schema.
 pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
-    let failed = |e: PostgresError| e.public("storage: the schema cannot be read or brought up to date");
+    let failed = |e: PostgresError| e.public("storage: the schema of the database cannot be read or upgraded");
     db.batch_execute("BEGIN").await.map_err(|e| failed(e.into()))?;
     db.batch_execute(LOCK_SCHEMA).await.map_err(|e| failed(e.into()))?;
     let found = version(db).await.map_err(failed)?;
@@ -52,20 +52,22 @@ pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
     }
     db.batch_execute("COMMIT").await.map_err(|e| failed(e.into()))?;
     for migration in &MIGRATIONS[found..] {
-        tracing::info!(migration = migration.name, "storage schema brought up to date");
+        tracing::info!(migration = migration.name, "database schema upgraded");
     }
     Ok(())
 }
 
 /// As [`migrations::known_version`], with the version read from the database.
 pub(super) async fn known_version(db: &PostgresClient) -> Result<Option<(usize, usize)>> {
-    let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
+    let found =
+        version(db).await.map_err(|e| e.public("storage: the schema version of the database cannot be read"))?;
     migrations::known_version(found, MIGRATIONS)
 }
 
 /// As [`migrations::require_current`], with the version read from the database.
 pub(super) async fn require_current(db: &PostgresClient) -> Result<()> {
-    let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
+    let found =
+        version(db).await.map_err(|e| e.public("storage: the schema version of the database cannot be read"))?;
     migrations::require_current(found, MIGRATIONS)
 }
 
@@ -74,9 +76,10 @@ pub(super) async fn require_current(db: &PostgresClient) -> Result<()> {
 /// # Errors
 /// `Invalid` with the statement that grants the permission.
 pub(super) async fn require_permission(db: &PostgresClient) -> Result<()> {
-    let failed = |e: PostgresError| e.public("storage: the rights in the database cannot be read");
+    let failed = |e: PostgresError| e.public("storage: the permissions of the database user cannot be read");
     let found = row(db, SELECT_PERMISSION, &[]).await.map_err(failed)?;
-    let found = found.ok_or_else(|| Error::internal("a right has a row"))?;
+    let found =
+        found.ok_or_else(|| Error::internal("the query for the permissions of the database user returned no row"))?;
     let text = |at: usize| found.try_get::<_, String>(at).map_err(|e| failed(e.into()));
     if found.try_get(0).map_err(|e| failed(e.into()))? {
         return Ok(());

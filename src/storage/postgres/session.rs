@@ -189,7 +189,10 @@ impl PostgresReaderPool {
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
             match attempt {
                 Err(late) => {
-                    return Err(SqlError::Engine(Error::unavailable("storage: the database takes too long", late)));
+                    return Err(SqlError::Engine(Error::unavailable(
+                        "storage: the database did not respond in time",
+                        late,
+                    )));
                 }
                 Ok(SessionAttempt::ConnectionLost(failure)) => {
                     loan.give_back(false);

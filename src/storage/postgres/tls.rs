@@ -78,7 +78,7 @@ impl PostgresTlsFiles {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(given.iter().cloned());
         if self.roots.is_some() && roots.is_empty() {
-            return Err(Error::invalid("sslrootcert: holds no certificate that can be used as an authority"));
+            return Err(Error::invalid("sslrootcert: contains no certificate that can be used as an authority"));
         }
         let trust = PostgresCertVerifier { verify: self.verify, roots, given, provider: Arc::clone(&provider) };
         let client = self.own.as_ref().map(|own| load_client_certificate(own, &provider)).transpose()?;
@@ -264,16 +264,18 @@ fn describe_certificate_error(problem: &CertificateError) -> String {
 /// Describes an alert with which a server rejects the client certificate, or TLS itself.
 fn describe_alert(alert: AlertDescription) -> String {
     let because = match alert {
-        AlertDescription::CertificateRequired => "it requires one (see sslcert)",
-        AlertDescription::CertificateExpired => "it has expired",
-        AlertDescription::CertificateRevoked => "it was revoked",
-        AlertDescription::UnknownCA => "its issuer is unknown to the server",
+        AlertDescription::CertificateRequired => {
+            return "the server did not get the client certificate that it requires (see sslcert)".to_owned();
+        }
+        AlertDescription::CertificateExpired => "the certificate has expired",
+        AlertDescription::CertificateRevoked => "the certificate was revoked",
+        AlertDescription::UnknownCA => "the issuer is unknown to the server",
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::DecryptError
-        | AlertDescription::AccessDenied => "it cannot accept it",
+        | AlertDescription::AccessDenied => "the server does not accept this certificate",
         other => return format!("the server aborted TLS (alert {})", u8::from(other)),
     };
-    format!("the server refuses the client certificate: {because}")
+    format!("the server rejects the client certificate: {because}")
 }

@@ -195,9 +195,9 @@ fn read_hashes(rows: &[Row]) -> Result<Vec<TokenHash>, PostgresError> {
 }
 
 fn hash(bytes: &[u8]) -> Result<TokenHash, PostgresError> {
-    bytes.try_into().map_err(|_| PostgresError::Unreadable("a stored token hash"))
+    bytes.try_into().map_err(|_| PostgresError::Unreadable("a stored token hash is not 32 bytes long"))
 }
 
 fn uses(stored: i64) -> Result<u32, PostgresError> {
-    u32::try_from(stored).map_err(|_| PostgresError::Unreadable("the stored uses of a token"))
+    u32::try_from(stored).map_err(|_| PostgresError::Unreadable("the stored number of uses of a token is out of range"))
 }

@@ -132,7 +132,7 @@ impl PostgresWriter {
             match connect::open_session(&self.url).await {
                 Ok(session) => self.session = Some(session),
                 Err(error) => {
-                    telemetry::warn_task_failed("no connection for writes", &error);
+                    telemetry::warn_task_failed("this node cannot connect to the database for writes", &error);
                     counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
                     self.not_before = Some(Instant::now() + RECONNECT_DELAY);
                     // The reason is only logged, because callers must not see it.
@@ -140,7 +140,7 @@ impl PostgresWriter {
                 }
             }
         }
-        self.session.as_ref().ok_or_else(|| Error::internal("a connection just made"))
+        self.session.as_ref().ok_or_else(|| Error::internal("defect: the new database connection is missing"))
     }
 
     async fn remove_dropped(&mut self) -> Result<bool, Error> {
@@ -167,7 +167,7 @@ impl PostgresWriter {
         let done = tokio::time::timeout(deadline, work(self)).await;
         done.map_err(|late| {
             self.session = None;
-            Error::unavailable("storage: the database takes too long", late)
+            Error::unavailable("storage: the database did not respond in time", late)
         })
     }
 }
@@ -201,7 +201,10 @@ impl StoreBackend for PostgresWriter {
             // After a failure, the remaining rows are removed after the next drop of a mount or the next start, instead
             // of failing in a loop.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
-                telemetry::warn_task_failed("rows of a dropped mount could not be removed", &error);
+                telemetry::warn_task_failed(
+                    "rows of a dropped mount could not be removed; retried at the next drop or start",
+                    &error,
+                );
                 false
             });
         }

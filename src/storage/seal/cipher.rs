@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 pub(super) const TAG_LEN: usize = 16;
 
 pub(super) fn aead_key(bytes: &[u8]) -> Result<LessSafeKey> {
-    let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| Error::internal("a data key is not 32 bytes"))?;
+    let key =
+        UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| Error::internal("an AES-256 key is not 32 bytes long"))?;
     Ok(LessSafeKey::new(key))
 }
 
@@ -21,7 +22,7 @@ pub(super) fn seal_with(key: &LessSafeKey, context: &[u8], plain: &[u8], mut out
     out.extend_from_slice(plain);
     let tag = key
         .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), &mut out[start..])
-        .map_err(|_| Error::internal("sealing failed"))?;
+        .map_err(|_| Error::internal("AES-256-GCM encryption failed"))?;
     out.extend_from_slice(tag.as_ref());
     Ok(out)
 }

@@ -45,7 +45,7 @@ impl SealKey {
     /// # Errors
     /// `Invalid` when the store has another seal key; the errors of a device.
     pub async fn answer(&self, question: &SealChallenge) -> Result<Secret> {
-        let damaged = |_| Error::invalid("seal: invalid challenge");
+        let damaged = |_| Error::invalid("seal: the challenge of the server is invalid");
         let record = question.seal.as_ref().map(|record| STANDARD.decode(record)).transpose().map_err(damaged)?;
         let facts: Vec<Fact> = record.into_iter().map(|record| (SEAL_FACT.to_owned(), record)).collect();
         let root = root::unwrap_root(self, &question.installation, &facts).await?;

@@ -10,7 +10,7 @@ pub(crate) async fn put<C: TableConnection>(db: &C, new: &CubbyholeRow) -> Table
         return Err(TableError::Conflict(conflict::TOKEN_GONE));
     }
     let Some(mut size) = row(db, sql::SIZE, &[token.to_vec().into(), path.clone().into()]).await? else {
-        return Err(TableError::Unreadable("the size of a cubbyhole"));
+        return Err(TableError::Unreadable("the query for the size of a cubbyhole returned no row"));
     };
     if new.exceeds_limit((size.get()?, size.get()?)) {
         return Err(TableError::Conflict(conflict::CUBBYHOLE_FULL));

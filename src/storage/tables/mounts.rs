@@ -60,5 +60,7 @@ pub(crate) async fn remove_dropped_rows<C: WriteConnection>(db: &C) -> TableResu
 /// The numbers of stored certificates and revocations.
 pub(crate) async fn read_counts<C: TableConnection>(db: &C, mount: MountId) -> TableResult<C, (u64, u64)> {
     let read = |row: &mut SqlRow| Ok((row.get::<i64>()? as u64, row.get::<i64>()? as u64));
-    map_row(db, sql::COUNTS, &[mount.into()], read).await?.ok_or(TableError::Unreadable("the counters"))
+    map_row(db, sql::COUNTS, &[mount.into()], read)
+        .await?
+        .ok_or(TableError::Unreadable("the query for the counters of a mount returned no row"))
 }

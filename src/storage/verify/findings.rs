@@ -37,7 +37,7 @@ impl Findings {
 
     /// The lines, a line with the number of omitted ones, and the notes.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        let more = (self.more > 0).then(|| format!("and {} more", self.more));
+        let more = (self.more > 0).then(|| format!("and {} more findings", self.more));
         self.lines.iter().cloned().chain(more).chain(self.notes.iter().cloned())
     }
 
@@ -65,6 +65,6 @@ mod tests {
         findings.add_doubtful("perhaps");
         assert_eq!((findings.count(), findings.count_certain()), (MAX_FINDING_LINES + 3, MAX_FINDING_LINES + 2));
         let lines: Vec<String> = findings.lines().collect();
-        assert_eq!(lines[MAX_FINDING_LINES..], ["and 3 more".to_owned(), "note: a list".to_owned()]);
+        assert_eq!(lines[MAX_FINDING_LINES..], ["and 3 more findings".to_owned(), "note: a list".to_owned()]);
     }
 }

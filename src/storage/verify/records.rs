@@ -109,7 +109,8 @@ async fn check_certificates(
             after = (mount, serial);
             if !is {
                 let key = [SqlValue::Int(after.0), SqlValue::Bytes(after.1.clone())];
-                findings.add(format!("certificate: {} does not match its row", format_key(&key)));
+                let key = format_key(&["mount", "serial"], &key);
+                findings.add(format!("certificate: {key}: the certificate does not match its row"));
             }
         }
         if !full {
@@ -142,7 +143,10 @@ async fn check_revocations(
             sums.found[1] += 1;
             if sequence < 1 || sequence > sums.sequence || Serial::from_octets(&serial).is_err() {
                 let given = sums.sequence;
-                findings.add(format!("revocation: sequence {sequence} of mount {mount} was never assigned: {given}"));
+                findings.add(format!(
+                    "revocation: mount {mount}, sequence number {sequence}: the number was never assigned (last: \
+                     {given}), or the serial is invalid"
+                ));
             }
         }
         if !full {
@@ -164,25 +168,28 @@ async fn check_crls(
     let mut complete: BTreeMap<(i64, String), i64> = BTreeMap::new();
     for mut row in scan::rows(store, SELECT_CRLS, Vec::new()).await? {
         let crl = crl(&mut row).map_err(scan::error)?;
-        let name = format!("crl: {} {} of mount {}", crl.group, crl.number, crl.mount);
+        let name = format!("crl: mount {}, group {}, number {}", crl.mount, crl.group, crl.number);
         match sums.get(&crl.mount) {
             None => findings.add(format!("{name}: the mount does not exist")),
             Some(sums) if crl.covers > sums.sequence || crl.covers < 0 => {
                 findings.add(format!(
-                    "{name}: says that it covers revocations up to number {}, but the mount has {}",
+                    "{name}: covers revocations up to sequence number {}, but the last one of the mount is {}",
                     crl.covers, sums.sequence
                 ));
             }
             Some(_) => {}
         }
         if crl.number < 1 || crl.this_update >= crl.next_update {
-            findings.add(format!("{name}: has no number, or ends before it begins"));
+            findings.add(format!("{name}: its number is below 1, or nextUpdate is not after thisUpdate"));
         }
         match crl.group.strip_suffix("/delta") {
             None => drop(complete.insert((crl.mount, crl.group), crl.number)),
             Some(group) => match complete.get(&(crl.mount, group.to_owned())) {
                 Some(base) if crl.number >= *base => {}
-                base => findings.add(format!("{name}: its complete CRL has number {}", base.unwrap_or(&0))),
+                base => findings.add(format!(
+                    "{name}: its complete CRL is missing or has a higher number ({})",
+                    base.map_or_else(|| "none".to_owned(), ToString::to_string)
+                )),
             },
         }
     }

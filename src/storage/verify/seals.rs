@@ -27,7 +27,8 @@ pub(super) async fn check_all(store: &dyn ProjectStore, keys: &StoreKeys, findin
                     columns.iter().map(|_| row.value()).collect::<Result<_, _>>().map_err(scan::error)?;
                 after = row[..table.key.len()].to_vec();
                 if !can_open(keys, table, &row) {
-                    findings.add(format!("{}: the body of {} does not open", table.table, format_key(&after)));
+                    let key = format_key(table.key, &after);
+                    findings.add(format!("{}: the body of the row with {key} cannot be decrypted", table.table));
                 }
             }
             if !full {
@@ -43,13 +44,14 @@ fn can_open(keys: &StoreKeys, table: &SealedTable, row: &[SqlValue]) -> bool {
     table.context(columns).is_some_and(|context| keys.open(&context, body).is_ok())
 }
 
-/// Formats a primary key for a finding. Keys contain no secrets.
-pub(super) fn format_key(key: &[SqlValue]) -> String {
-    let one = |value: &SqlValue| match value {
+/// Formats a primary key with the names of its columns for a finding. Keys contain no secrets.
+pub(super) fn format_key(columns: &[&str], key: &[SqlValue]) -> String {
+    let format_value = |value: &SqlValue| match value {
         SqlValue::Int(number) => number.to_string(),
         SqlValue::Text(text) => format!("{text:?}"),
         SqlValue::Bytes(bytes) => bytes.iter().take(20).map(|byte| format!("{byte:02x}")).collect(),
         _ => String::new(),
     };
-    key.iter().map(one).collect::<Vec<_>>().join(" ")
+    let labelled = columns.iter().zip(key).map(|(column, value)| format!("{column} {}", format_value(value)));
+    labelled.collect::<Vec<_>>().join(", ")
 }

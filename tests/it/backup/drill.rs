@@ -138,7 +138,10 @@ fn restore_requires_a_folder_without_store() {
     let copy = files.path().join("copy.db");
     backup(&old, &copy).unwrap();
     let told = run(operator(&["restore"], &old).arg(&copy)).unwrap_err();
-    assert!(told.contains("signet.db: exists, and is never overwritten: move the files of the folder away"), "{told}");
+    assert!(
+        told.contains("signet.db: exists, and is never overwritten: move the files of the data folder away"),
+        "{told}"
+    );
     // SQLite would apply the write-ahead log of another database to the restored file.
     let new = files.path().join("new");
     std::fs::create_dir(&new).unwrap();

@@ -142,5 +142,5 @@ async fn node_does_not_start_on_a_standby_without_primary() {
     let url = database.on(&standby).url();
     let arguments = ["dev", "--listen", "127.0.0.1:0", "--database-url", &url, "--data-dir"];
     let text = crate::process::refused(crate::process::signet().args(arguments).arg(folder.path()));
-    assert!(text.contains("it accepts no writes: a standby"), "{text}");
+    assert!(text.contains("the server accepts no writes: it is a standby"), "{text}");
 }

@@ -66,7 +66,7 @@ async fn entry_and_cubbyhole_sizes_are_limited(app: &App) {
         assert!(kept < 100);
     };
     assert_eq!(full.status, 400, "{}", full.text);
-    assert_eq!(full.error(), "cubbyhole: a token keeps at most 128 entries, and 2 MiB in all");
+    assert_eq!(full.error(), "cubbyhole: a token may have at most 128 entries and 2 MiB in total");
     assert_eq!(client.delete("cubbyhole/0").await.status, 204);
     assert_eq!(client.post("cubbyhole/x", json!({ "a": text })).await.status, 204);
     assert_eq!(app.with_policies(&["default"]).await.post("cubbyhole/a", json!({ "a": text })).await.status, 204);
