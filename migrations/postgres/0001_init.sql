@@ -1,26 +1,26 @@
--- The schema of the PostgreSQL store. Append-only: a released file never changes, a new one follows it.
--- Times are epoch seconds unless the name of the column says otherwise.
--- Texts are ordered by octets, as the embedded store and the program order them.
+-- The schema of the PostgreSQL store. Append-only: released files never change; each change is a new file.
+-- Times are epoch seconds, except in columns whose names end in another unit.
+-- Texts are ordered bytewise, as in the embedded store and in the program.
 
--- Installation id, wrapped data keys, schema version. One row per name.
+-- Installation facts: the installation id, the wrapped data keys, the schema version and others.
 CREATE TABLE meta (
     name  TEXT COLLATE "C" PRIMARY KEY,
     value BYTEA NOT NULL
 );
 
--- Every mount that exists, with the last number of its revocation sequence. 0 is the server itself.
+-- The existing mounts, each with the last number of its revocation sequence. Mount 0 is the server itself.
 CREATE TABLE mount (
     id      BIGINT PRIMARY KEY,
     rev_seq BIGINT NOT NULL DEFAULT 0
 );
 INSERT INTO mount (id) VALUES (0);
 
--- Mounts that are gone and whose certificates and revocations are still being removed in small steps.
+-- Dropped mounts whose rows in large tables (such as certificates) are still being removed in small steps.
 CREATE TABLE dropped_mount (
     id BIGINT PRIMARY KEY
 );
 
--- Configuration; bodies are sealed.
+-- Configuration documents; bodies are sealed.
 CREATE TABLE document (
     mount   BIGINT NOT NULL REFERENCES mount (id),
     kind    TEXT COLLATE "C" NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE document (
     PRIMARY KEY (mount, kind, name)
 );
 
--- Issued certificates. Two indexes and no more: every further one costs the issue path.
+-- Issued certificates. Only two indexes, because each further index slows down issuing.
 CREATE TABLE certificate (
     mount       BIGINT NOT NULL,
     serial      BYTEA NOT NULL,
@@ -59,7 +59,7 @@ CREATE TABLE revocation (
 );
 CREATE UNIQUE INDEX revocation_seq ON revocation (mount, seq);
 
--- The last published CRL of every group of issuers; its body is rebuilt from the revocations.
+-- The last published CRL of each group of issuers, without its body, which is rebuilt from the revocations.
 CREATE TABLE crl (
     mount       BIGINT NOT NULL REFERENCES mount (id),
     grp         TEXT COLLATE "C" NOT NULL,
@@ -71,7 +71,8 @@ CREATE TABLE crl (
     PRIMARY KEY (mount, grp)
 );
 
--- Exact numbers of rows, one row per node so that nodes never queue on each other; summed when read.
+-- Exact numbers of rows per mount, as the sum of its counter rows. On PostgreSQL a mount has up to 64 counter rows, and
+-- each node updates one of them (`node` is its number), so that nodes rarely wait for each other. SQLite has one.
 CREATE TABLE counter (
     mount        BIGINT NOT NULL REFERENCES mount (id),
     node         BIGINT NOT NULL,
@@ -80,7 +81,7 @@ CREATE TABLE counter (
     PRIMARY KEY (mount, node)
 );
 
--- Tokens, found only by SHA-256 of the token or of its accessor; bodies are sealed.
+-- Tokens, looked up only by the SHA-256 hash of the token or of its accessor; bodies are sealed.
 CREATE TABLE token (
     hash              BYTEA PRIMARY KEY,
     accessor_hash     BYTEA NOT NULL UNIQUE,

@@ -1,10 +1,10 @@
--- The projects API. Times are epoch microseconds. Names are unique without case by a column that holds
--- them in lower case. Unique constraints and indexes are named <table>_<columns>_key: the embedded store
--- derives the same name from the columns, and the answers to a violation go by it.
+-- The projects API. Times are epoch microseconds. Names are unique regardless of case: the columns *_lc contain them in
+-- lower case. Unique constraints and indexes are named <table>_<columns>_key, because the response to a violation is
+-- chosen by this name. The embedded store derives the same name from the columns.
 --
--- Lists in the order of names are in the same order on both stores: COLLATE "C", whatever the database's.
+-- COLLATE "C", so that lists have the same order in both stores, regardless of the collation of the database.
 --
--- Counters are kept by the statement that changes what they count, so that no list counts a table.
+-- The statement that changes rows also updates their counter, so that no list has to count the rows of a table.
 
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
 
@@ -18,7 +18,7 @@ CREATE TABLE users (
     created_at  bigint NOT NULL
 );
 
--- settings: the attributes that are stored and returned without effect, a JSON object.
+-- settings: a JSON object of the attributes that are stored and returned, but have no effect.
 CREATE TABLE organizations (
     id                  bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     ext_id              text    NOT NULL UNIQUE,
@@ -63,7 +63,7 @@ CREATE TABLE organization_memberships (
 );
 CREATE INDEX organization_memberships_org ON organization_memberships (org_id, id);
 
--- execution_mode: NULL takes the organization's.
+-- execution_mode: NULL inherits that of the organization.
 CREATE TABLE projects (
     id              bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     ext_id          text    NOT NULL UNIQUE,
@@ -81,7 +81,7 @@ CREATE TABLE projects (
     CONSTRAINT projects_agent_pool_fk FOREIGN KEY (agent_pool_id, org_id) REFERENCES agent_pools (id, org_id),
     CONSTRAINT projects_pool_mode
         CHECK ((execution_mode IS NOT DISTINCT FROM 'agent') = (agent_pool_id IS NOT NULL)),
-    -- With the id, so that a page in the order of names is found in the index alone.
+    -- Includes the id, so that an index-only scan finds a page in the order of names.
     CONSTRAINT projects_org_id_name_lc_key UNIQUE (org_id, name_lc) INCLUDE (id),
     UNIQUE (id, org_id)
 );
@@ -90,7 +90,7 @@ CREATE INDEX projects_org_id_desc ON projects (org_id, id DESC);
 CREATE INDEX projects_name_trgm ON projects USING gin (name_lc gin_trgm_ops);
 CREATE INDEX projects_agent_pool ON projects (agent_pool_id) WHERE agent_pool_id IS NOT NULL;
 
--- execution_mode: NULL takes the project's. locked_by: 'users/user-…' or 'teams/team-…'; NULL is free.
+-- execution_mode: NULL inherits that of the project. locked_by: 'users/user-…' or 'teams/team-…'; NULL if not locked.
 CREATE TABLE workspaces (
     id                    bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     ext_id                text    NOT NULL UNIQUE,
@@ -121,7 +121,7 @@ CREATE INDEX workspaces_project ON workspaces (project_id, id);
 CREATE INDEX workspaces_name_trgm ON workspaces USING gin (name_lc gin_trgm_ops);
 CREATE INDEX workspaces_agent_pool ON workspaces (agent_pool_id) WHERE agent_pool_id IS NOT NULL;
 
--- In the order in which they were first set. A flat tag is a binding whose value is empty.
+-- The ids are in the order in which the tags were first set. A flat tag is a binding with an empty value.
 CREATE TABLE tag_bindings (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     ext_id       text   NOT NULL UNIQUE,
@@ -159,7 +159,7 @@ CREATE TABLE team_memberships (
 );
 CREATE INDEX team_memberships_team ON team_memberships (team_id);
 
--- perm_bits: what the level or the custom keys amount to. custom: the keys of a custom level, a JSON object.
+-- perm_bits: the permissions of the level or of the custom keys. custom: a JSON object of the keys of a custom level.
 CREATE TABLE team_project_access (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     ext_id     text   NOT NULL UNIQUE,
@@ -168,13 +168,13 @@ CREATE TABLE team_project_access (
     access     text   NOT NULL CHECK (access IN ('read', 'write', 'maintain', 'admin', 'custom')),
     perm_bits  bigint NOT NULL,
     custom     text,
-    -- With the bits, so that lists by grants read nothing but the index.
+    -- Includes the bits, so that lists by permissions are index-only scans.
     CONSTRAINT team_project_access_team_id_project_id_key UNIQUE (team_id, project_id) INCLUDE (perm_bits)
 );
 CREATE INDEX team_project_access_project ON team_project_access (project_id, id);
 
--- Of a user, a team or an organization. lookup is the public part of the token. created_by outlives its
--- subject: 'users/user-…', 'teams/team-…' or 'organizations/<external id>'.
+-- API tokens of users, teams and organizations. lookup is the public part of the token. created_by remains when its
+-- subject is deleted: 'users/user-…', 'teams/team-…' or 'organizations/<external id>'.
 CREATE TABLE api_tokens (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     ext_id        text   NOT NULL UNIQUE,

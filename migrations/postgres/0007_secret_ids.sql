@@ -1,5 +1,5 @@
--- Secret ids of the authentication method approle, found only by a keyed hash or by their accessor; bodies are
--- sealed. One whose uses are counted goes with its last use, one that has ended is swept.
+-- Secret ids of the authentication method approle, looked up only by a keyed hash or by their accessor; bodies are
+-- sealed. A secret id with limited uses is removed with its last use, an expired one by a sweep.
 CREATE TABLE secret_id (
     mount             BIGINT NOT NULL,
     hash              BYTEA NOT NULL,
@@ -14,8 +14,8 @@ CREATE TABLE secret_id (
 CREATE UNIQUE INDEX secret_id_accessor ON secret_id (mount, role, accessor);
 CREATE INDEX secret_id_end ON secret_id (expires_at_micros) WHERE expires_at_micros IS NOT NULL;
 
--- Roles that have ended and whose secret ids are still to be swept. They stay for a while after that, for nodes that
--- have not heard of the end yet.
+-- Deleted roles whose secret ids are not removed yet. A row stays for some minutes after that, for nodes that do
+-- not know of the deletion yet.
 CREATE TABLE ended_role (
     mount           BIGINT NOT NULL,
     role            BIGINT NOT NULL,

@@ -1,5 +1,5 @@
--- Requests for a certificate that their caller may send again: by a key of the caller's, hashed with who asked. In the
--- order of their times where keys begin with one; they go a day after.
+-- Recorded responses for certificate requests with an idempotency key. `key` is a hash of the caller and its key. Keys
+-- that begin with a time are stored in the order of these times. Rows are removed after a day.
 CREATE TABLE answered_request (
     key        BYTEA PRIMARY KEY,
     request    BYTEA NOT NULL,

@@ -1,5 +1,5 @@
--- An organization that was deleted is gone from the moment of ended_at on; its rows go after that, some at a time. Its
--- name is free at once: name_lc is then one that nobody can ask for.
+-- A deleted organization is invisible from ended_at on; its rows are removed later, in small steps. Its name is free
+-- immediately, because name_lc is replaced by a value that no request can contain.
 
 ALTER TABLE organizations ADD COLUMN ended_at bigint;
 CREATE INDEX organizations_ended ON organizations (id) WHERE ended_at IS NOT NULL;

@@ -1,6 +1,6 @@
--- The organization of a team beside each of its members: who is in ten thousand teams of other organizations is not
--- looked up through all of them. It is a hint: what counts is the team's own, which changes when a team is deleted.
--- Nodes of the version before do not know the column; the trigger fills it in for them.
+-- The organization of the team in each membership. So the query for the teams of a user in an organization does not
+-- visit the user's teams in other organizations. This copy is only a hint: the organization of the team itself counts.
+-- Nodes of the previous version do not know the column; the trigger sets it for them.
 
 ALTER TABLE team_memberships ADD COLUMN org_id bigint;
 

@@ -1,11 +1,11 @@
--- Tokens of the projects API are sealed: body is empty and opens only beside the columns that say whose a token is, by
--- what it is recognised and when it ends. A token without one is refused. The tokens of earlier versions are sealed when
--- the store is opened, once.
+-- The seal of a token of the projects API: an empty body, sealed to the columns with the holder, the lookup value, the
+-- secret hash and the expiry. A token without a seal is rejected. Tokens of earlier versions are sealed once, when the
+-- store is opened.
 ALTER TABLE api_tokens ADD COLUMN body bytea;
 
--- The organization of a binding beside its resource: what a list is narrowed by is looked up among the organization's own
--- tags, and costs what it finds. It is a hint: what counts is the resource's own. Nodes of the version before do not know
--- the column; the trigger fills it in for them.
+-- The organization of the resource in each tag binding. So the tag filter of a list searches only the tags of this
+-- organization. This copy is only a hint: the organization of the resource itself counts. Nodes of the previous version
+-- do not know the column; the trigger sets it for them.
 ALTER TABLE tag_bindings ADD COLUMN org_id bigint;
 
 CREATE FUNCTION tag_bindings_org_id() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -23,14 +23,14 @@ UPDATE tag_bindings b SET org_id = p.org_id FROM projects p WHERE p.id = b.proje
 CREATE INDEX tag_bindings_org ON tag_bindings (org_id, key, value);
 DROP INDEX tag_bindings_key_value;
 
--- What was just inserted is in the index itself, not in a list that every search walks through until a vacuum comes.
+-- Inserts go directly into the index. Otherwise each search would scan a list of pending entries until the next vacuum.
 ALTER INDEX projects_name_trgm SET (fastupdate = off);
 ALTER INDEX workspaces_name_trgm SET (fastupdate = off);
 SELECT gin_clean_pending_list('projects_name_trgm'), gin_clean_pending_list('workspaces_name_trgm');
 
--- With the project, so that a page of some projects' workspaces in the order of names is found in the index alone.
+-- Includes the project, so that an index-only scan finds a page of workspaces of some projects in the order of names.
 ALTER TABLE workspaces DROP CONSTRAINT workspaces_org_id_name_lc_key;
 ALTER TABLE workspaces ADD CONSTRAINT workspaces_org_id_name_lc_key UNIQUE (org_id, name_lc) INCLUDE (id, project_id);
 
--- What a team is for; without effect.
+-- The purpose of a team, for display only.
 ALTER TABLE teams ADD COLUMN description text;

@@ -1,5 +1,5 @@
--- The access of teams to single workspaces. custom: the keys of a custom level, a JSON object. Nodes of the version before
--- do not know the table: they grant less, and what they delete takes its rows along.
+-- The access of teams to individual workspaces. custom: a JSON object of the keys of a custom level. Nodes of the
+-- previous version do not know the table and grant less; their deletions of teams and workspaces cascade to it.
 CREATE TABLE team_workspace_access (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     ext_id       text   NOT NULL UNIQUE,

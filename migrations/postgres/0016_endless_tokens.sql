@@ -1,2 +1,3 @@
--- Tokens that never expire, which the status of the server counts. Only root tokens can, so the index stays small.
+-- Tokens that never expire; the server status reports their number. Only root tokens have no expiry, so the index stays
+-- small.
 CREATE INDEX token_endless ON token (hash) WHERE expires_at_micros IS NULL;

@@ -1,25 +1,25 @@
--- The schema of the embedded store. Append-only: a released file never changes, a new one follows it.
--- Times are epoch seconds unless the name of the column says otherwise.
+-- The schema of the embedded store. Append-only: released files never change; each change is a new file.
+-- Times are epoch seconds, except in columns whose names end in another unit.
 
--- Installation id, wrapped data keys, schema version. One row per name.
+-- Installation facts: the installation id, the wrapped data keys, the schema version and others.
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value BLOB NOT NULL
 ) STRICT;
 
--- Every mount that exists, with the last number of its revocation sequence. 0 is the server itself.
+-- The existing mounts, each with the last number of its revocation sequence. Mount 0 is the server itself.
 CREATE TABLE mount (
     id      INTEGER PRIMARY KEY,
     rev_seq INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 INSERT INTO mount (id) VALUES (0);
 
--- Mounts that are gone and whose certificates and revocations are still being removed in small steps.
+-- Dropped mounts whose rows in large tables (such as certificates) are still being removed in small steps.
 CREATE TABLE dropped_mount (
     id INTEGER PRIMARY KEY
 ) STRICT;
 
--- Configuration; bodies are sealed.
+-- Configuration documents; bodies are sealed.
 CREATE TABLE document (
     mount   INTEGER NOT NULL REFERENCES mount (id),
     kind    TEXT    NOT NULL,
@@ -29,8 +29,8 @@ CREATE TABLE document (
     PRIMARY KEY (mount, kind, name)
 ) STRICT;
 
--- Issued certificates. Two indexes and no more: every further one costs the issue path. A rowid table,
--- because with random serials as the clustering key each insert writes twice as many pages.
+-- Issued certificates. Only two indexes, because each further index slows down issuing. A rowid table:
+-- with random serials as the clustering key, each insert would write twice as many pages.
 CREATE TABLE certificate (
     mount       INTEGER NOT NULL,
     serial      BLOB    NOT NULL,
@@ -59,7 +59,7 @@ CREATE TABLE revocation (
 ) STRICT;
 CREATE UNIQUE INDEX revocation_seq ON revocation (mount, seq);
 
--- The last published CRL of every group of issuers; its body is rebuilt from the revocations.
+-- The last published CRL of each group of issuers, without its body, which is rebuilt from the revocations.
 CREATE TABLE crl (
     mount       INTEGER NOT NULL REFERENCES mount (id),
     grp         TEXT    NOT NULL,
@@ -71,7 +71,8 @@ CREATE TABLE crl (
     PRIMARY KEY (mount, grp)
 ) STRICT;
 
--- Exact numbers of rows, one row per node so that nodes never queue on each other; summed when read.
+-- Exact numbers of rows per mount, as the sum of its counter rows. On PostgreSQL a mount has up to 64 counter rows, and
+-- each node updates one of them (`node` is its number), so that nodes rarely wait for each other. SQLite has one.
 CREATE TABLE counter (
     mount        INTEGER NOT NULL REFERENCES mount (id),
     node         INTEGER NOT NULL,
@@ -80,7 +81,7 @@ CREATE TABLE counter (
     PRIMARY KEY (mount, node)
 ) STRICT;
 
--- Tokens, found only by SHA-256 of the token or of its accessor; bodies are sealed.
+-- Tokens, looked up only by the SHA-256 hash of the token or of its accessor; bodies are sealed.
 CREATE TABLE token (
     hash              BLOB PRIMARY KEY,
     accessor_hash     BLOB NOT NULL UNIQUE,

@@ -1,7 +1,7 @@
--- What belongs to a certificate beside its row: leases, and what callers attach.
+-- Records that belong to a certificate: its lease, and the metadata that a caller attached.
 
--- Leases of certificates; the end is that of the certificate. A lease with ending = 1 is being revoked:
--- nobody is shown it any more, and its certificate is still to be revoked.
+-- Leases of certificates, which expire together with the certificate. A lease with ending = 1 is being revoked:
+-- requests no longer see it, and its certificate is not revoked yet.
 CREATE TABLE lease (
     id         TEXT    PRIMARY KEY,
     mount      INTEGER NOT NULL,
@@ -16,12 +16,12 @@ CREATE INDEX lease_end ON lease (expires_at);
 CREATE INDEX lease_token ON lease (token) WHERE ending = 0;
 CREATE INDEX lease_ending ON lease (id) WHERE ending = 1;
 
--- Tokens that ended with leases that are still to be marked as ending.
+-- Ended tokens whose leases are not yet marked as ending.
 CREATE TABLE ended_token (
     hash BLOB PRIMARY KEY
 ) STRICT;
 
--- What callers attached to a certificate; bodies are sealed.
+-- Metadata that callers attached to certificates; bodies are sealed.
 CREATE TABLE certificate_metadata (
     mount     INTEGER NOT NULL,
     serial    BLOB    NOT NULL,

@@ -1,13 +1,13 @@
--- What tidy needs: expired rows in the order of their end, and who is at it.
+-- For tidy (the removal of expired rows): expired rows in the order of their expiry, and the current run.
 
--- With the serial, so that a page goes on exactly where the last one ended, however many certificates
--- end in the same second.
+-- Includes the serial, so that a page starts exactly after the previous one, even if many certificates expire in the
+-- same second.
 DROP INDEX certificate_end;
 CREATE INDEX certificate_end ON certificate (mount, not_after, serial);
 CREATE INDEX revocation_end ON revocation (mount, not_after);
 
--- The run of tidy that is under way in a mount, or the last one. It is under way until valid_until, which
--- its holder moves on; run changes with every run.
+-- The current or last run of tidy in each mount. A run is active until valid_until, which the running node extends.
+-- `run` identifies the run.
 CREATE TABLE tidy (
     mount       INTEGER PRIMARY KEY REFERENCES mount (id),
     run         INTEGER NOT NULL,

@@ -1,8 +1,8 @@
--- The projects API. Times are epoch microseconds. Names are unique without case by a column that holds
--- them in lower case. The answer to a violation of a unique constraint goes by the name
--- <table>_<columns>_key, which is derived from the columns that SQLite tells.
+-- The projects API. Times are epoch microseconds. Names are unique regardless of case: the columns *_lc contain them in
+-- lower case. The response to a violation of a unique constraint is chosen by the name <table>_<columns>_key, which the
+-- program derives from the columns in SQLite's error.
 --
--- Counters are kept by the statement that changes what they count, so that no list counts a table.
+-- The statement that changes rows also updates their counter, so that no list has to count the rows of a table.
 
 CREATE TABLE users (
     id          INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -14,7 +14,7 @@ CREATE TABLE users (
     created_at  INTEGER NOT NULL
 ) STRICT;
 
--- settings: the attributes that are stored and returned without effect, a JSON object.
+-- settings: a JSON object of the attributes that are stored and returned, but have no effect.
 CREATE TABLE organizations (
     id                  INTEGER PRIMARY KEY AUTOINCREMENT,
     ext_id              TEXT NOT NULL UNIQUE,
@@ -58,7 +58,7 @@ CREATE TABLE organization_memberships (
 ) STRICT;
 CREATE INDEX organization_memberships_org ON organization_memberships (org_id, id);
 
--- execution_mode: NULL takes the organization's.
+-- execution_mode: NULL inherits that of the organization.
 CREATE TABLE projects (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     ext_id          TEXT NOT NULL UNIQUE,
@@ -83,7 +83,7 @@ CREATE UNIQUE INDEX projects_org_id_key ON projects (org_id) WHERE is_default;
 CREATE INDEX projects_org_id_desc ON projects (org_id, id DESC);
 CREATE INDEX projects_agent_pool ON projects (agent_pool_id) WHERE agent_pool_id IS NOT NULL;
 
--- execution_mode: NULL takes the project's. locked_by: 'users/user-…' or 'teams/team-…'; NULL is free.
+-- execution_mode: NULL inherits that of the project. locked_by: 'users/user-…' or 'teams/team-…'; NULL if not locked.
 CREATE TABLE workspaces (
     id                    INTEGER PRIMARY KEY AUTOINCREMENT,
     ext_id                TEXT NOT NULL UNIQUE,
@@ -113,7 +113,7 @@ CREATE TABLE workspaces (
 CREATE INDEX workspaces_project ON workspaces (project_id, id);
 CREATE INDEX workspaces_agent_pool ON workspaces (agent_pool_id) WHERE agent_pool_id IS NOT NULL;
 
--- In the order in which they were first set. A flat tag is a binding whose value is empty.
+-- The ids are in the order in which the tags were first set. A flat tag is a binding with an empty value.
 CREATE TABLE tag_bindings (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     ext_id       TEXT NOT NULL UNIQUE,
@@ -151,7 +151,7 @@ CREATE TABLE team_memberships (
 ) STRICT;
 CREATE INDEX team_memberships_team ON team_memberships (team_id);
 
--- perm_bits: what the level or the custom keys amount to. custom: the keys of a custom level, a JSON object.
+-- perm_bits: the permissions of the level or of the custom keys. custom: a JSON object of the keys of a custom level.
 CREATE TABLE team_project_access (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     ext_id     TEXT NOT NULL UNIQUE,
@@ -164,8 +164,8 @@ CREATE TABLE team_project_access (
 ) STRICT;
 CREATE INDEX team_project_access_project ON team_project_access (project_id, id);
 
--- Of a user, a team or an organization. lookup is the public part of the token. created_by outlives its
--- subject: 'users/user-…', 'teams/team-…' or 'organizations/<external id>'.
+-- API tokens of users, teams and organizations. lookup is the public part of the token. created_by remains when its
+-- subject is deleted: 'users/user-…', 'teams/team-…' or 'organizations/<external id>'.
 CREATE TABLE api_tokens (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     ext_id        TEXT NOT NULL UNIQUE,

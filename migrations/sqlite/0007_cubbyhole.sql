@@ -1,5 +1,5 @@
--- What tokens keep for themselves, and the answers that are wrapped in a token: it goes with the token. Bodies are
--- sealed. The path of a wrapped answer is empty, which no other is.
+-- Private entries of tokens, and responses wrapped in a token. They are removed together with the token. Bodies are
+-- sealed. Only a wrapped response has an empty path.
 CREATE TABLE cubbyhole (
     token BLOB NOT NULL REFERENCES token (hash) ON DELETE CASCADE,
     path  TEXT NOT NULL,

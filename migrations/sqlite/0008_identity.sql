@@ -1,6 +1,6 @@
--- Who logs in: entities, and what they are called at each mount.
+-- Identities that log in: entities, and their names (aliases) at each mount.
 
--- Entities; bodies are sealed. One that came of a login goes when kept_until_micros is over and no token is its.
+-- Entities; bodies are sealed. An entity created by a login is removed after kept_until_micros, once it has no tokens.
 CREATE TABLE entity (
     id                TEXT    PRIMARY KEY,
     name              TEXT    NOT NULL UNIQUE,
@@ -10,7 +10,7 @@ CREATE TABLE entity (
 ) STRICT;
 CREATE INDEX entity_kept ON entity (kept_until_micros) WHERE kept_until_micros IS NOT NULL;
 
--- What an entity is called at the mount with this accessor; bodies are sealed.
+-- The name of an entity at the mount with this accessor; bodies are sealed.
 CREATE TABLE entity_alias (
     id       TEXT    PRIMARY KEY,
     accessor TEXT    NOT NULL,
@@ -22,6 +22,6 @@ CREATE TABLE entity_alias (
     UNIQUE (entity, accessor)
 ) STRICT;
 
--- Whose a token is.
+-- The entity of a token.
 ALTER TABLE token ADD COLUMN entity TEXT;
 CREATE INDEX token_entity ON token (entity, expires_at_micros) WHERE entity IS NOT NULL;

@@ -1,4 +1,4 @@
--- How much each data key has sealed, as far as the nodes have told. What one sealed since it last told is not in it.
+-- Number of values that each data key has sealed. Each node adds its number at intervals, so recent values are missing.
 CREATE TABLE data_key_use (
     term   INTEGER PRIMARY KEY,
     sealed INTEGER NOT NULL

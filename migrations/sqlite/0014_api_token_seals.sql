@@ -1,11 +1,11 @@
--- Tokens of the projects API are sealed: body is empty and opens only beside the columns that say whose a token is, by
--- what it is recognised and when it ends. A token without one is refused. The tokens of earlier versions are sealed when
--- the store is opened, once.
+-- The seal of a token of the projects API: an empty body, sealed to the columns with the holder, the lookup value, the
+-- secret hash and the expiry. A token without a seal is rejected. Tokens of earlier versions are sealed once, when the
+-- store is opened.
 ALTER TABLE api_tokens ADD COLUMN body BLOB;
 
--- The organization of a binding beside its resource: what a list is narrowed by is looked up among the organization's own
--- tags, and costs what it finds. It is a hint: what counts is the resource's own. As on PostgreSQL, where nodes of the
--- version before do not know the column, a trigger fills it in.
+-- The organization of the resource in each tag binding. So the tag filter of a list searches only the tags of this
+-- organization. This copy is only a hint: the organization of the resource itself counts. A trigger sets the column, as
+-- on PostgreSQL, where nodes of the previous version do not know it.
 ALTER TABLE tag_bindings ADD COLUMN org_id INTEGER;
 
 CREATE TRIGGER tag_bindings_org_id AFTER INSERT ON tag_bindings WHEN NEW.org_id IS NULL
@@ -19,8 +19,8 @@ UPDATE tag_bindings SET org_id = COALESCE((SELECT org_id FROM workspaces WHERE i
 CREATE INDEX tag_bindings_org ON tag_bindings (org_id, key, value);
 DROP INDEX tag_bindings_key_value;
 
--- With the project, so that a page of some projects' workspaces in the order of names is found in the index alone.
+-- Includes the project, so that an index-only scan finds a page of workspaces of some projects in the order of names.
 CREATE INDEX workspaces_names ON workspaces (org_id, name_lc, project_id);
 
--- What a team is for; without effect.
+-- The purpose of a team, for display only.
 ALTER TABLE teams ADD COLUMN description TEXT;

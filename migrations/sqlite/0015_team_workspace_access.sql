@@ -1,4 +1,4 @@
--- The access of teams to single workspaces. custom: the keys of a custom level, a JSON object.
+-- The access of teams to individual workspaces. custom: a JSON object of the keys of a custom level.
 CREATE TABLE team_workspace_access (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     ext_id       TEXT NOT NULL UNIQUE,
