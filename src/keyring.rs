@@ -20,7 +20,7 @@ use crate::documents::DocumentWrite;
 use crate::error::{Error, Result};
 use crate::telemetry;
 pub use store::MAX_KEY_OPERATIONS;
-use store::{DataKey, KeyringStore, ResealOutcome, settings_key};
+use store::{DataKey, KeyringStore, ResealOutcome, rotation_settings_key};
 
 /// Interval of [`Keyring::tick`].
 pub const TICK_INTERVAL: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ impl RotationSettings {
     ///
     /// # Errors
     /// `Invalid` with field and rule.
-    pub fn changed(mut self, change: RotationChange) -> Result<Self> {
+    pub fn with_change(mut self, change: RotationChange) -> Result<Self> {
         if let Some(max) = change.max_operations {
             let allowed =
                 u64::try_from(max).ok().filter(|n| (MIN_ROTATION_OPERATIONS..=MAX_KEY_OPERATIONS).contains(n));
@@ -102,13 +102,13 @@ pub struct Keyring {
     store: Arc<dyn KeyringStore>,
     clock: Clock,
     /// Notified when there is something to re-seal.
-    changed: Notify,
+    reseal_needed: Notify,
 }
 
 impl Keyring {
     /// The keyring of a store.
     pub fn new(store: Arc<dyn KeyringStore>, clock: Clock) -> Self {
-        Self { store, clock, changed: Notify::new() }
+        Self { store, clock, reseal_needed: Notify::new() }
     }
 
     /// Returns the current key.
@@ -134,7 +134,7 @@ impl Keyring {
         let term = self.store.rotate(from).await?;
         tracing::info!(term, "data key rotated");
         gauge!(telemetry::DATA_KEY_TERM).set(term);
-        self.changed.notify_one();
+        self.reseal_needed.notify_one();
         Ok(term)
     }
 
@@ -142,7 +142,7 @@ impl Keyring {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn rotation(&self) -> Result<RotationSettings> {
+    pub async fn rotation_settings(&self) -> Result<RotationSettings> {
         Ok(self.stored_settings().await?.0)
     }
 
@@ -150,10 +150,10 @@ impl Keyring {
     ///
     /// # Errors
     /// `Invalid` with field and rule; `Conflict` when they are changed concurrently; store errors.
-    pub async fn rotation_write(&self, change: RotationChange) -> Result<()> {
+    pub async fn write_rotation_settings(&self, change: RotationChange) -> Result<()> {
         let (stored, expected) = self.stored_settings().await?;
-        let body = serde_json::to_vec(&stored.changed(change)?).map_err(Error::internal)?;
-        self.store.write_settings(DocumentWrite { key: settings_key(), expected, body: Some(body) }).await
+        let body = serde_json::to_vec(&stored.with_change(change)?).map_err(Error::internal)?;
+        self.store.write_settings(DocumentWrite { key: rotation_settings_key(), expected, body: Some(body) }).await
     }
 
     /// Returns the settings and the version of their document.
@@ -171,7 +171,7 @@ impl Keyring {
             } else if let Err(error) = self.re_seal(until).await {
                 telemetry::warn_task_failed("re-sealing of stored values failed; it is retried", &error);
             }
-            let _ = tokio::time::timeout_at(until.into(), self.changed.notified()).await;
+            let _ = tokio::time::timeout_at(until.into(), self.reseal_needed.notified()).await;
         }
     }
 
@@ -180,14 +180,14 @@ impl Keyring {
     /// # Errors
     /// Store errors.
     pub async fn tick(&self) -> Result<()> {
-        self.store.note_use().await?;
+        self.store.record_use().await?;
         let mut key = self.store.status().await?;
-        let age = Duration::try_from(self.clock.now() - key.made_at).unwrap_or_default();
-        if self.clock.is_synchronized() && self.rotation().await?.is_due(&key, age) {
+        let age = Duration::try_from(self.clock.now() - key.created_at).unwrap_or_default();
+        if self.clock.is_synchronized() && self.rotation_settings().await?.is_due(&key, age) {
             self.rotate_from(key.term).await?;
             key = self.store.status().await?;
         }
-        let age = Duration::try_from(self.clock.now() - key.made_at).unwrap_or_default();
+        let age = Duration::try_from(self.clock.now() - key.created_at).unwrap_or_default();
         gauge!(telemetry::DATA_KEY_TERM).set(key.term);
         gauge!(telemetry::DATA_KEY_AGE_SECONDS).set(age.as_secs_f64());
         if let Some(older) = key.older {

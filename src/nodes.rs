@@ -61,7 +61,7 @@ impl Baseline {
     pub async fn read(log: Arc<dyn ChangeLog>, clock: Clock, limit: Duration) -> Result<Self> {
         let skew = ClockSkew::new(clock, limit);
         let changes = read_log(&*log, LogPosition::default(), &skew).await?;
-        skew.refuse_beyond_limit()?;
+        skew.require_within_limit()?;
         Ok(Self { log, changes, skew })
     }
 }
@@ -150,7 +150,7 @@ impl Nodes {
     ///
     /// # Errors
     /// `Unavailable` when the log cannot be read, or the clocks differ too much.
-    pub async fn fresh(&self) -> Result<()> {
+    pub async fn require_fresh(&self) -> Result<()> {
         let Some(follower) = &self.0 else { return Ok(()) };
         if follower.is_stale() {
             follower.catch_up().await?;
@@ -158,9 +158,9 @@ impl Nodes {
         follower.skew.require_agreed()
     }
 
-    /// `true` if [`Nodes::fresh`] succeeds in time, so that this node accepts requests that need authorization.
+    /// `true` if [`Nodes::require_fresh`] succeeds in time, so that this node accepts requests that need authorization.
     pub async fn is_fresh(&self) -> bool {
-        matches!(tokio::time::timeout(LOG_READ_TIMEOUT, self.fresh()).await, Ok(Ok(())))
+        matches!(tokio::time::timeout(LOG_READ_TIMEOUT, self.require_fresh()).await, Ok(Ok(())))
     }
 }
 

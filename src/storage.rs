@@ -76,9 +76,9 @@ pub struct StorageOptions {
     pub clock: Clock,
     /// Maximum number of write units in progress; more are rejected as `Busy`. A unit is stored completely or not at
     /// all.
-    pub queue: usize,
+    pub commit_queue: usize,
     /// Handling of a missing store.
-    pub absent: IfMissing,
+    pub if_missing: IfMissing,
 }
 
 /// Handling of a missing store. Creating one would hide that its volume is not mounted.
@@ -127,8 +127,8 @@ pub struct Storage {
 /// `Unavailable` when it cannot be reached, read or written. `Invalid` for the wrong seal key, a database of a newer
 /// version, or a database that cannot make commits durable.
 pub async fn open(options: StorageOptions) -> Result<Storage> {
-    let StorageOptions { database, seal_key, clock, queue, absent } = options;
-    if absent == IfMissing::Fail {
+    let StorageOptions { database, seal_key, clock, commit_queue: queue, if_missing } = options;
+    if if_missing == IfMissing::Fail {
         inspection::require_existing(&database).await?;
     }
     match database {
@@ -260,8 +260,8 @@ impl Storage {
     ///
     /// # Errors
     /// `Unavailable` from the store.
-    pub async fn count_older(&self) -> Result<u64> {
-        self.data_keys.count_older().await
+    pub async fn count_old_values(&self) -> Result<u64> {
+        self.data_keys.count_old_values().await
     }
 
     /// Seals the store with another key. All data stays readable, here and on running nodes. The previous key then
@@ -321,7 +321,7 @@ impl Storage {
     pub async fn shutdown(&self) -> Result<()> {
         // A failure only makes the recorded number of uses too low, so an unreachable store must not delay the
         // shutdown.
-        let _ = tokio::time::timeout(USAGE_RECORD_TIMEOUT, self.data_keys.note_use()).await;
+        let _ = tokio::time::timeout(USAGE_RECORD_TIMEOUT, self.data_keys.record_use()).await;
         self.reader.close();
         self.commits.stop().await
     }

@@ -34,8 +34,8 @@ impl TestStore {
             database: Database::Embedded(folder.path().join("data")),
             seal_key: SealKey::random(),
             clock: clock.clone(),
-            queue: 1_000,
-            absent: IfMissing::Create,
+            commit_queue: 1_000,
+            if_missing: IfMissing::Create,
         };
         let embedded = crate::storage::open(options).await.unwrap().auth();
         embedded.commit(vec![AuthWrite::MountCreate(TEST_MOUNT)]).await.unwrap();

@@ -142,8 +142,8 @@ async fn options(
         database,
         seal_key,
         clock: clock.clone(),
-        queue: MAX_PENDING_WRITES,
-        absent: IfMissing::Create,
+        commit_queue: MAX_PENDING_WRITES,
+        if_missing: IfMissing::Create,
     };
     let settings = HttpSettings { open_metrics: true, ..HttpSettings::default() };
     let (cloud, cloudb) = config::cloud_settings_from_environment(|name| std::env::var(name).ok())?;

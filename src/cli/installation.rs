@@ -50,9 +50,15 @@ pub(super) fn database(config: &Config) -> Result<Database> {
     })
 }
 
-pub(super) fn storage_options(config: &Config, clock: Clock, absent: IfMissing) -> Result<storage::StorageOptions> {
+pub(super) fn storage_options(config: &Config, clock: Clock, if_missing: IfMissing) -> Result<storage::StorageOptions> {
     let database = database(config)?;
-    Ok(storage::StorageOptions { database, seal_key: seal_key(config)?, clock, queue: config.commit_queue, absent })
+    Ok(storage::StorageOptions {
+        database,
+        seal_key: seal_key(config)?,
+        clock,
+        commit_queue: config.commit_queue,
+        if_missing,
+    })
 }
 
 /// Returns the seal key that the configuration names. A key in a device is not accessed yet.

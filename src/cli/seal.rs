@@ -41,9 +41,9 @@ async fn print_status(storage: &Storage) -> Result<()> {
     let seal = storage.seal_status().await?;
     let keyring = storage.keyring();
     // Stores this node's count of encryptions, which also loads the counts of other nodes.
-    keyring.note_use().await?;
+    keyring.record_use().await?;
     let key = keyring.status().await?;
-    let older = storage.count_older().await?;
+    let older = storage.count_old_values().await?;
     let since = seal.since.map(format_rfc3339);
     let object = json!({
         "seal_type": seal.kind.to_string(),
@@ -51,7 +51,7 @@ async fn print_status(storage: &Storage) -> Result<()> {
         "mechanism": seal.mechanism.to_string(),
         "sealed_since": since,
         "data_key_term": key.term,
-        "data_key_created": format_rfc3339(key.made_at),
+        "data_key_created": format_rfc3339(key.created_at),
         "encryptions": key.sealed,
         "left_to_reseal": older,
     });
@@ -60,7 +60,7 @@ async fn print_status(storage: &Storage) -> Result<()> {
         format!("seal key:       {} ({})", seal.key, seal.mechanism),
         format!("sealed since:   {}", since.as_deref().unwrap_or("the store was made")),
         format!("data key term:  {}", key.term),
-        format!("made:           {}", format_rfc3339(key.made_at)),
+        format!("made:           {}", format_rfc3339(key.created_at)),
         format!("encryptions:    {}", key.sealed),
         format!("left to re-seal: {older}"),
     ];

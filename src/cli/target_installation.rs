@@ -56,8 +56,8 @@ impl TargetInstallation {
             database: Database::Embedded(folder),
             seal_key: SealKey::from_file(&key)?,
             clock,
-            queue: MAX_PENDING_WRITES,
-            absent: IfMissing::Fail,
+            commit_queue: MAX_PENDING_WRITES,
+            if_missing: IfMissing::Fail,
         })
     }
 

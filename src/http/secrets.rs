@@ -431,7 +431,7 @@ async fn identify_caller(
 
 async fn resolve_token(state: &WorkerState, token: &RequestToken, address: Option<IpAddr>) -> Result<Arc<Caller>> {
     // Another node may have revoked a permission since.
-    state.nodes.fresh().await?;
+    state.nodes.require_fresh().await?;
     state.auth.recognise(token.expose(), address).await.map_err(unify_refusal)
 }
 
@@ -450,7 +450,7 @@ async fn authorize(
     let caller = if known.from_cache {
         caller
     } else {
-        state.nodes.fresh().await?;
+        state.nodes.require_fresh().await?;
         state.auth.admit(caller, address).await.map_err(unify_refusal)?
     };
     if caller.uses_left() == Some(0) {

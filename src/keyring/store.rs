@@ -16,7 +16,7 @@ pub struct DataKey {
     pub term: u32,
     /// Time of creation. For a key from a version that did not record it, the time at which a later version first used
     /// the key.
-    pub made_at: Time,
+    pub created_at: Time,
     /// Recorded number of sealed values, plus those that this process has sealed since.
     pub sealed: u64,
     /// Number of stored values sealed with older keys; `None` before the first count.
@@ -35,7 +35,7 @@ pub enum ResealOutcome {
 }
 
 /// Key of the document with the rotation settings.
-pub fn settings_key() -> DocumentKey {
+pub fn rotation_settings_key() -> DocumentKey {
     DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: "rotation".to_owned() }
 }
 
@@ -52,7 +52,7 @@ pub trait KeyringStore: Send + Sync {
     fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>>;
 
     /// Adds the number of values sealed since the last call to the record of the key.
-    fn note_use(&self) -> LocalBoxFuture<'_, Result<()>>;
+    fn record_use(&self) -> LocalBoxFuture<'_, Result<()>>;
 
     /// Returns the document with the rotation settings.
     fn settings(&self) -> LocalBoxFuture<'_, Result<Option<Document>>>;

@@ -9,14 +9,14 @@ use crate::documents::Document;
 use crate::error::Kind;
 
 /// A store that only counts keys.
-struct Counted {
+struct CountingKeyringStore {
     key: Mutex<DataKey>,
-    noted: Mutex<u32>,
+    recorded: Mutex<u32>,
     settings: Mutex<Option<Document>>,
     clock: Clock,
 }
 
-impl KeyringStore for Counted {
+impl KeyringStore for CountingKeyringStore {
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>> {
         ready(Ok(*self.key.lock().unwrap())).boxed_local()
     }
@@ -26,12 +26,12 @@ impl KeyringStore for Counted {
         if key.term > from {
             return ready(Ok(key.term)).boxed_local();
         }
-        *key = DataKey { term: key.term + 1, made_at: self.clock.now(), sealed: 0, older: None };
+        *key = DataKey { term: key.term + 1, created_at: self.clock.now(), sealed: 0, older: None };
         ready(Ok(key.term)).boxed_local()
     }
 
-    fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
-        *self.noted.lock().unwrap() += 1;
+    fn record_use(&self) -> LocalBoxFuture<'_, Result<()>> {
+        *self.recorded.lock().unwrap() += 1;
         ready(Ok(())).boxed_local()
     }
 
@@ -50,12 +50,12 @@ impl KeyringStore for Counted {
     }
 }
 
-fn keyring() -> (Keyring, Arc<Counted>, Clock) {
+fn keyring() -> (Keyring, Arc<CountingKeyringStore>, Clock) {
     let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-    let first = DataKey { term: 1, made_at: clock.now(), sealed: 0, older: Some(0) };
-    let noted = Mutex::default();
+    let first = DataKey { term: 1, created_at: clock.now(), sealed: 0, older: Some(0) };
+    let recorded = Mutex::default();
     let settings = Mutex::default();
-    let store = Arc::new(Counted { key: Mutex::new(first), noted, settings, clock: clock.clone() });
+    let store = Arc::new(CountingKeyringStore { key: Mutex::new(first), recorded, settings, clock: clock.clone() });
     (Keyring::new(store.clone(), clock.clone()), store, clock)
 }
 
@@ -72,7 +72,7 @@ async fn data_key_is_rotated_at_its_use_limit_or_age_not_earlier() {
     assert_eq!(term(), 2);
     let change =
         RotationChange { max_operations: Some(1_000_000), interval: Some(MIN_ROTATION_INTERVAL), enabled: None };
-    keyring.rotation_write(change).await.unwrap();
+    keyring.write_rotation_settings(change).await.unwrap();
     seal(1_000_000);
     keyring.tick().await.unwrap();
     assert_eq!(term(), 3);
@@ -82,14 +82,14 @@ async fn data_key_is_rotated_at_its_use_limit_or_age_not_earlier() {
     clock.advance(Duration::from_secs(1));
     keyring.tick().await.unwrap();
     assert_eq!(term(), 4);
-    assert_eq!(*store.noted.lock().unwrap(), 5);
+    assert_eq!(*store.recorded.lock().unwrap(), 5);
 }
 
 #[tokio::test]
-async fn switched_off_a_key_is_changed_at_its_bound_alone() {
+async fn disabled_rotation_still_replaces_a_key_at_its_use_limit() {
     let (keyring, store, clock) = keyring();
     let change = RotationChange { enabled: Some(false), interval: Some(MIN_ROTATION_INTERVAL), max_operations: None };
-    keyring.rotation_write(change).await.unwrap();
+    keyring.write_rotation_settings(change).await.unwrap();
     store.key.lock().unwrap().sealed = MAX_KEY_OPERATIONS - 1;
     clock.advance(MIN_ROTATION_INTERVAL * 2);
     keyring.tick().await.unwrap();
@@ -102,7 +102,7 @@ async fn switched_off_a_key_is_changed_at_its_bound_alone() {
 #[tokio::test]
 async fn rotation_settings_are_validated_and_partial_change_kept() {
     let (keyring, _, _) = keyring();
-    assert_eq!(keyring.rotation().await.unwrap(), RotationSettings::default());
+    assert_eq!(keyring.rotation_settings().await.unwrap(), RotationSettings::default());
     for (change, text) in [
         (
             RotationChange { max_operations: Some(999_999), ..RotationChange::default() },
@@ -122,13 +122,16 @@ async fn rotation_settings_are_validated_and_partial_change_kept() {
             "interval: must be 0 (never), or between 24 hours and 100 years",
         ),
     ] {
-        let error = keyring.rotation_write(change).await.unwrap_err();
+        let error = keyring.write_rotation_settings(change).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (Kind::Invalid, text));
     }
     let interval = Some(MIN_ROTATION_INTERVAL + Duration::from_millis(500));
     let interval = RotationChange { interval, ..RotationChange::default() };
-    keyring.rotation_write(interval).await.unwrap();
-    keyring.rotation_write(RotationChange { enabled: Some(false), ..RotationChange::default() }).await.unwrap();
-    let stored = keyring.rotation().await.unwrap();
+    keyring.write_rotation_settings(interval).await.unwrap();
+    keyring
+        .write_rotation_settings(RotationChange { enabled: Some(false), ..RotationChange::default() })
+        .await
+        .unwrap();
+    let stored = keyring.rotation_settings().await.unwrap();
     assert_eq!(stored, RotationSettings { enabled: false, max_operations: 1 << 31, interval: MIN_ROTATION_INTERVAL });
 }

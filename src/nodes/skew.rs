@@ -74,7 +74,7 @@ impl ClockSkew {
         self.clock.require_agreed()
     }
 
-    pub(super) fn refuse_beyond_limit(&self) -> Result<()> {
+    pub(super) fn require_within_limit(&self) -> Result<()> {
         if self.is_within_limit() {
             return Ok(());
         }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use time::macros::datetime;
 
-    fn measured(ahead: time::Duration) -> ClockSkew {
+    fn skew_of_clock_ahead_by(ahead: time::Duration) -> ClockSkew {
         let now = datetime!(2030-01-01 00:00 UTC);
         let skew = ClockSkew::new(Clock::manual(now), SKEW_LIMIT);
         skew.measure(Duration::ZERO, now - ahead);
@@ -103,12 +103,15 @@ mod tests {
     #[test]
     fn clock_skew_within_the_limit_is_allowed_beyond_is_refused() {
         for seconds in [0, 29, 30, -30] {
-            assert!(measured(time::Duration::seconds(seconds)).refuse_beyond_limit().is_ok(), "{seconds}");
+            assert!(
+                skew_of_clock_ahead_by(time::Duration::seconds(seconds)).require_within_limit().is_ok(),
+                "{seconds}"
+            );
         }
         for (seconds, says) in [(31, "31 seconds ahead of"), (-3600, "3600 seconds behind")] {
-            let skew = measured(time::Duration::seconds(seconds));
+            let skew = skew_of_clock_ahead_by(time::Duration::seconds(seconds));
             assert!(!skew.is_within_limit());
-            let error = skew.refuse_beyond_limit().unwrap_err();
+            let error = skew.require_within_limit().unwrap_err();
             assert!(error.text().contains(says), "{error}");
         }
     }
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_set_during_an_exchange_is_measured_as_skew() {
+    fn clock_set_during_a_request_is_measured_as_skew() {
         let now = datetime!(2030-01-01 00:00 UTC);
         let clock = Clock::manual(now);
         let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_exchange_counts_as_no_difference() {
+    fn clock_skew_within_the_request_duration_counts_as_zero() {
         let took = Duration::from_secs(300);
         let clock = Clock::manual(datetime!(2030-01-01 00:05 UTC));
         let skew = ClockSkew::new(clock, SKEW_LIMIT);

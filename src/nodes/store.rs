@@ -18,7 +18,7 @@ pub struct LogPosition {
     /// Time of the read. If the connection was replaced since then, the next read starts from the beginning.
     pub read_at: Option<Instant>,
     /// The timeline that the position belongs to; `None` if the database does not report one.
-    pub course: Option<Timeline>,
+    pub timeline: Option<Timeline>,
 }
 
 /// Identifies one history of a database. A standby that takes over starts a new one, perhaps without the last commits.

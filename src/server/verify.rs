@@ -235,8 +235,8 @@ mod tests {
             database,
             seal_key: SealKey::random(),
             clock: Clock::system(),
-            queue: 10,
-            absent: IfMissing::Create,
+            commit_queue: 10,
+            if_missing: IfMissing::Create,
         };
         crate::storage::open(options).await.unwrap()
     }

@@ -158,7 +158,13 @@ mod tests {
         let options = |seal_key: &SealKey| {
             let database = Database::Embedded(data.clone());
             let seal_key = seal_key.clone();
-            StorageOptions { database, seal_key, clock: Clock::system(), queue: 10, absent: IfMissing::Create }
+            StorageOptions {
+                database,
+                seal_key,
+                clock: Clock::system(),
+                commit_queue: 10,
+                if_missing: IfMissing::Create,
+            }
         };
         open(options(&key)).await.unwrap().shutdown().await.unwrap();
         {

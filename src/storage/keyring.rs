@@ -8,7 +8,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::documents::{Document, DocumentWrite};
 use crate::error::{Kind, Result};
-use crate::keyring::store::{DataKey, KeyringStore, ResealOutcome, settings_key};
+use crate::keyring::store::{DataKey, KeyringStore, ResealOutcome, rotation_settings_key};
 use crate::keys::store::KeyStore;
 use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue};
 use crate::storage::keys::{KEY_PROPAGATION_TIME, StoreKeys};
@@ -45,17 +45,17 @@ impl DataKeys {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(super) async fn count_older(&self) -> Result<u64> {
+    pub(super) async fn count_old_values(&self) -> Result<u64> {
         let (term, _, _) = self.keys.status().await?;
         reseal::count_old_values(&self.sessions, term).await
     }
 
     async fn step(&self) -> Result<ResealOutcome> {
-        let (term, made_at, _) = self.keys.status().await?;
+        let (term, created_at, _) = self.keys.status().await?;
         if term == 1 || self.given_up.load(Ordering::Relaxed) == term {
             return Ok(ResealOutcome::Done);
         }
-        if self.shared && self.keys.now() < made_at + KEY_PROPAGATION_TIME {
+        if self.shared && self.keys.now() < created_at + KEY_PROPAGATION_TIME {
             return Ok(ResealOutcome::Later);
         }
         let stored = reseal::read_progress(&self.sessions).await?;
@@ -133,11 +133,11 @@ fn query_number<'s>(
 impl KeyringStore for DataKeys {
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>> {
         async move {
-            let (term, made_at, sealed) = self.keys.status().await?;
+            let (term, created_at, sealed) = self.keys.status().await?;
             let progress = reseal::read_progress(&self.sessions).await?.as_deref().and_then(ResealProgress::read);
             let older = progress.filter(|progress| progress.term == term).and_then(|progress| progress.left);
             let older = if term == 1 { Some(0) } else { older };
-            Ok(DataKey { term, made_at, sealed, older })
+            Ok(DataKey { term, created_at, sealed, older })
         }
         .boxed_local()
     }
@@ -148,7 +148,7 @@ impl KeyringStore for DataKeys {
 
     /// Adds the number of values that this process has sealed to the stored total, and reads the total of all nodes.
     /// Only writes if the number is not 0.
-    fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
+    fn record_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();
             let (term, unrecorded_uses) = ring.unrecorded();
@@ -175,8 +175,8 @@ impl KeyringStore for DataKeys {
 
     fn settings(&self) -> LocalBoxFuture<'_, Result<Option<Document>>> {
         async move {
-            let key = settings_key();
-            let found = self.documents.documents(settings_key().kind).await?;
+            let key = rotation_settings_key();
+            let found = self.documents.documents(rotation_settings_key().kind).await?;
             Ok(found.into_iter().find(|document| document.key == key))
         }
         .boxed_local()

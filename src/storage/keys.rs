@@ -94,14 +94,14 @@ impl StoreKeys {
     pub(super) async fn status(&self) -> Result<(u32, Time, u64)> {
         let (facts, _) = self.read().await?;
         let (term, sealed) = self.ring.current();
-        if let Some(made_at) = creation_time(&facts, term) {
-            return Ok((term, made_at, sealed));
+        if let Some(created_at) = creation_time(&facts, term) {
+            return Ok((term, created_at, sealed));
         }
-        let made_at = self.clock.now();
-        match self.change(vec![FactWrite::new(creation_fact(term, made_at))]).await {
+        let created_at = self.clock.now();
+        match self.change(vec![FactWrite::new(creation_fact(term, created_at))]).await {
             // Another node has recorded the creation time first.
-            Err(error) if error.kind() == Kind::Conflict => Ok((term, made_at, sealed)),
-            other => other.map(|()| (term, made_at, sealed)),
+            Err(error) if error.kind() == Kind::Conflict => Ok((term, created_at, sealed)),
+            other => other.map(|()| (term, created_at, sealed)),
         }
     }
 
@@ -343,7 +343,7 @@ impl StoreKeys {
     /// Rejects a change of the seal while a node may not know the data key of this term, under which the next root key
     /// is handed over. The first data key is always known, because it was created with the store.
     fn require_known_key(&self, facts: &[Fact], term: u32) -> Result<()> {
-        let age = creation_time(facts, term).map(|made_at| (self.clock.now() - made_at).unsigned_abs());
+        let age = creation_time(facts, term).map(|created_at| (self.clock.now() - created_at).unsigned_abs());
         match age {
             Some(age) if self.shared && term > 1 && age < KEY_PROPAGATION_TIME => Err(Error::new(
                 Kind::Busy,

@@ -56,8 +56,8 @@ impl Domain {
             database,
             seal_key,
             clock: clock.clone(),
-            queue: 16,
-            absent: storage::IfMissing::Create,
+            commit_queue: 16,
+            if_missing: storage::IfMissing::Create,
         })
         .await
         .unwrap();

@@ -31,9 +31,9 @@ impl SetupApi {
     ///
     /// # Errors
     /// Those of opening the store.
-    pub(super) async fn start(config: &Config, absent: IfMissing) -> Result<Self> {
+    pub(super) async fn start(config: &Config, if_missing: IfMissing) -> Result<Self> {
         let mut options = server_options(config, None)?;
-        options.storage.absent = absent;
+        options.storage.if_missing = if_missing;
         options.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         options.metrics_listen = None;
         options.workers = 1;

@@ -22,8 +22,8 @@ impl TestStore {
             database: Database::Embedded(folder.path().join("data")),
             seal_key: SealKey::random(),
             clock: clock.clone(),
-            queue: 10,
-            absent: IfMissing::Create,
+            commit_queue: 10,
+            if_missing: IfMissing::Create,
         };
         let storage = open(options).await.unwrap();
         storage.auth().commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();

@@ -51,8 +51,8 @@ impl Fixture for Embedded {
             database,
             seal_key,
             clock: self.clock.clone(),
-            queue,
-            absent: IfMissing::Create,
+            commit_queue: queue,
+            if_missing: IfMissing::Create,
         }))
     }
 

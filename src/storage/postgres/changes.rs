@@ -94,11 +94,11 @@ pub(super) async fn read_changes(
     let queried_at = Instant::now();
     let known = point.read_at.is_some_and(|read_at| read_at >= made);
     let from = if known { i64::try_from(point.sequence).unwrap_or(i64::MAX) } else { 0 };
-    let course = if known { point.course } else { read_timeline(db).await? };
-    let is_other_timeline = !known && point.read_at.is_some() && (course.is_none() || course != point.course);
+    let timeline = if known { point.timeline } else { read_timeline(db).await? };
+    let is_other_timeline = !known && point.read_at.is_some() && (timeline.is_none() || timeline != point.timeline);
     let found = rows(db, SELECT_CHANGES, &[&from]).await?;
     let first = found.first().ok_or(PostgresError::Unreadable("the query for the change log returned no row"))?;
-    let point = LogPosition { sequence: first.try_get::<_, i64>(0)? as u64, read_at: Some(queried_at), course };
+    let point = LogPosition { sequence: first.try_get::<_, i64>(0)? as u64, read_at: Some(queried_at), timeline };
     let at = time(first.try_get(1)?)?;
     let mut mounts = Vec::with_capacity(found.len());
     for row in &found {

@@ -78,8 +78,8 @@ impl Fixture for Postgres {
             database,
             seal_key,
             clock: self.clock.clone(),
-            queue,
-            absent: IfMissing::Create,
+            commit_queue: queue,
+            if_missing: IfMissing::Create,
         }))
     }
 

@@ -573,7 +573,7 @@ async fn reseal_postpones_locked_rows_without_waiting() {
     assert_eq!(keyring.status().await.unwrap().older, Some(2), "what is held is left for later, and not given up");
     client.batch_execute("ROLLBACK").await.unwrap();
     until(ResealOutcome::Done).await;
-    assert_eq!((keyring.status().await.unwrap().older, storage.count_older().await.unwrap()), (Some(0), 0));
+    assert_eq!((keyring.status().await.unwrap().older, storage.count_old_values().await.unwrap()), (Some(0), 0));
     for n in 0..40 {
         assert!(storage.auth().token([n; 32]).await.unwrap().unwrap().body == [n]);
     }
@@ -616,7 +616,7 @@ async fn two_nodes_reseal_concurrently_to_completion() {
         }
         assert!(round < 200, "it does not end");
     }
-    assert_eq!(first.count_older().await.unwrap(), 0);
+    assert_eq!(first.count_old_values().await.unwrap(), 0);
     assert_eq!(second.keyring().status().await.unwrap().older, Some(0));
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 300);
 }
@@ -804,13 +804,13 @@ async fn restore_is_recorded_only_while_no_node_runs() {
     let noted = async || {
         let seal_key = fixture.seal_key();
         let clock = fixture.clock().clone();
-        let absent = IfMissing::Fail;
+        let if_missing = IfMissing::Fail;
         record_restore(StorageOptions {
             database: Database::Postgres(fixture.url()),
             seal_key,
             clock,
-            queue: 10,
-            absent,
+            commit_queue: 10,
+            if_missing,
         })
         .await
     };

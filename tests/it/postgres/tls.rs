@@ -158,8 +158,8 @@ async fn open(url: &str) -> Result<()> {
         database,
         seal_key,
         clock: Clock::system(),
-        queue: 8,
-        absent: storage::IfMissing::Create,
+        commit_queue: 8,
+        if_missing: storage::IfMissing::Create,
     })
     .await?
     .shutdown()

@@ -41,7 +41,7 @@ impl ReadPermission {
             let caller = Arc::clone(&caller);
             let path = path.clone();
             async move {
-                shared.nodes.fresh().await?;
+                shared.nodes.require_fresh().await?;
                 let caller = shared.auth.recheck_caller(&caller, address).await.map_err(permission_error)?;
                 let decision =
                     with_canonical_path(&shared, &path, |at| shared.auth.decide(&caller, Operation::List, at, None));

@@ -27,7 +27,7 @@ impl Call {
     /// As [`Call::method`], for a login. A login grants access without prior authorization, so revocations by other
     /// nodes must be known.
     pub(super) async fn login_method<M: AuthMethod>(&self) -> Result<Arc<MethodMount<M>>> {
-        self.state.nodes.fresh().await?;
+        self.state.nodes.require_fresh().await?;
         self.method().await
     }
 }

@@ -132,7 +132,7 @@ pub(super) async fn visible(call: Call) -> Result<HandlerResponse> {
     let caller = match &call.token {
         None => None,
         Some(token) => {
-            state.nodes.fresh().await?;
+            state.nodes.require_fresh().await?;
             Some(state.auth.recognise(token.expose(), call.address).await?)
         }
     };

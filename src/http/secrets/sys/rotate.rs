@@ -18,7 +18,7 @@ pub(super) async fn key_status(call: Call) -> Result<HandlerResponse> {
     let key = call.state.keyring.status().await?;
     Ok(ResponseBody::DataAndTop(json!({
         "term": key.term,
-        "install_time": format_rfc3339(key.made_at),
+        "install_time": format_rfc3339(key.created_at),
         "encryptions": key.sealed,
         "older_values": key.older,
     }))
@@ -31,7 +31,7 @@ pub(super) async fn rotate(call: Call) -> Result<HandlerResponse> {
 
 /// `GET sys/rotate/config`: `interval` is in seconds, 0 disables it.
 pub(super) async fn settings(call: Call) -> Result<HandlerResponse> {
-    let rotation = call.state.keyring.rotation().await?;
+    let rotation = call.state.keyring.rotation_settings().await?;
     Ok(HandlerResponse::data(json!({
         "enabled": rotation.enabled,
         "max_operations": rotation.max_operations,
@@ -46,5 +46,5 @@ pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
         max_operations: fields.int("max_operations")?,
         interval: fields.duration("interval")?,
     };
-    run_detached(async move { call.state.keyring.rotation_write(change).await }).await
+    run_detached(async move { call.state.keyring.write_rotation_settings(change).await }).await
 }

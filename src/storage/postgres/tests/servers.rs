@@ -56,8 +56,8 @@ async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
         database: crate::storage::Database::Postgres(on(&primary)),
         seal_key: fixture.seal_key(),
         clock: fixture.clock().clone(),
-        queue: 10,
-        absent: IfMissing::Create,
+        commit_queue: 10,
+        if_missing: IfMissing::Create,
     };
     let node = crate::storage::open(options).await.unwrap();
     let mount = MountId::random();
@@ -73,7 +73,7 @@ async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
         changes::read_changes(&query::PostgresClient::new(client, driver), made, point, 7).await.ok().unwrap()
     };
     let first = ask(&primary, LogPosition::default()).await;
-    assert!(!first.is_other_timeline && first.point.course.is_some(), "nothing was seen before");
+    assert!(!first.is_other_timeline && first.point.timeline.is_some(), "nothing was seen before");
     let again = ask(&primary, first.point).await;
     assert!(!again.is_other_timeline, "another connection to the same server");
     standby.promote();
@@ -115,12 +115,12 @@ async fn data_key_lost_in_a_failover_is_no_longer_used() {
     let early = Instant::now();
     let (fixture, storage, mount) = node().await;
     let of_another = Timeline { system: 1, timeline: 1 };
-    let point = LogPosition { sequence: 0, read_at: Some(early), course: Some(of_another) };
+    let point = LogPosition { sequence: 0, read_at: Some(early), timeline: Some(of_another) };
     assert_eq!(storage.keyring().rotate(1).await.unwrap(), 2);
     write(&storage, mount, "before").await;
     fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
     let found = storage.changes().unwrap().since(point).await.unwrap();
-    assert!(found.is_other_timeline && found.point.course.is_some_and(|course| course != of_another));
+    assert!(found.is_other_timeline && found.point.timeline.is_some_and(|timeline| timeline != of_another));
     write(&storage, mount, "after").await;
     assert_eq!((term(&fixture, "before"), term(&fixture, "after")), (vec![0, 0, 0, 2], vec![0, 0, 0, 1]));
 }

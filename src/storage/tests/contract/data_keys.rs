@@ -185,12 +185,12 @@ pub(super) async fn seal_operations_of_a_key_are_counted_across_restarts(fixture
     let opened = status(&w).await.sealed;
     put_all(&w, 1).await;
     assert_eq!(status(&w).await.sealed, opened + 7);
-    w.storage.keyring().note_use().await.unwrap();
+    w.storage.keyring().record_use().await.unwrap();
     put_all(&w, 2).await;
     assert_eq!(status(&w).await.sealed, opened + 14);
     w.storage.shutdown().await.unwrap();
     let w = World::again(fixture, w.mount).await;
-    w.storage.keyring().note_use().await.unwrap();
+    w.storage.keyring().record_use().await.unwrap();
     assert_eq!(status(&w).await.sealed, opened + 14);
     put_all(&w, 3).await;
     rotate(&w).await;
@@ -207,11 +207,11 @@ pub(super) async fn values_sealed_by_earlier_keys_are_resealed(fixture: &impl Fi
     rotate(&w).await;
     put_all(&w, 101).await;
     assert_eq!(status(&w).await.older, None, "not counted yet");
-    assert_eq!(w.storage.count_older().await.unwrap(), 700);
+    assert_eq!(w.storage.count_old_values().await.unwrap(), 700);
     fixture.clock().advance(Duration::from_secs(31));
     let steps = re_seal(&w).await;
     assert!(steps > 10, "{steps} steps are not small");
-    assert_eq!((status(&w).await.older, w.storage.count_older().await.unwrap()), (Some(0), 0));
+    assert_eq!((status(&w).await.older, w.storage.count_old_values().await.unwrap()), (Some(0), 0));
     assert_eq!(sealed(fixture, 2), (707, 0));
     assert_all_readable(&w, 1..102).await;
     assert_eq!(re_seal(&w).await, 1);
@@ -274,7 +274,7 @@ pub(super) async fn re_sealing_overwrites_no_newer_write(fixture: &impl Fixture)
     let documents = w.pki.documents(w.mount).await.unwrap();
     assert_eq!(documents.len(), all.len());
     assert!(documents.iter().all(|document| document.version == 4 && document.body == b"4"));
-    assert_eq!(w.storage.count_older().await.unwrap(), 0);
+    assert_eq!(w.storage.count_old_values().await.unwrap(), 0);
 }
 
 pub(super) async fn value_that_does_not_open_is_skipped_by_resealing(fixture: &impl Fixture) {
@@ -307,10 +307,10 @@ pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture:
     assert_eq!(fixture.change("UPDATE secret_id SET hash = $1 WHERE hash = $2", &[&[7; 31], &[1; 32]]), 1);
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
-    assert_eq!(w.storage.count_older().await.unwrap(), 14);
+    assert_eq!(w.storage.count_old_values().await.unwrap(), 14);
     re_seal(&w).await;
     assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(1), (13, 1)));
-    assert_eq!(w.storage.count_older().await.unwrap(), 1);
+    assert_eq!(w.storage.count_old_values().await.unwrap(), 1);
 }
 
 /// `true` if the store contains a root key for other nodes.

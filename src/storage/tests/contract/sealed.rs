@@ -105,7 +105,7 @@ pub(super) async fn current_data_key_is_reported_with_its_creation_time(fixture:
     let w = World::new(fixture).await;
     let told = async |w: &World| {
         let key = w.storage.keyring().status().await.unwrap();
-        (key.term, key.made_at)
+        (key.term, key.created_at)
     };
     let minute = std::time::Duration::from_secs(60);
     assert_eq!(told(&w).await, (1, now()));
