@@ -280,13 +280,13 @@ impl Storage {
     /// # Errors
     /// `Conflict` when the store is not embedded; `Unavailable` when its disk lacks space for a growing log.
     pub(crate) async fn pause_checkpoints(&self) -> Result<CheckpointPause> {
-        let Some(file) = self.reader.file_hold() else {
+        let Some(lock) = self.reader.checkpoint_lock() else {
             return Err(Error::new(
                 Kind::Conflict,
                 "backup: only an embedded store can be copied; use PostgreSQL's own tools for its databases",
             ));
         };
-        tokio::task::spawn_blocking(move || file.hold()).await.map_err(Error::internal)?
+        tokio::task::spawn_blocking(move || lock.pause()).await.map_err(Error::internal)?
     }
 
     /// Records that the store was restored at `now`, so that new CRL numbers are above all earlier ones.

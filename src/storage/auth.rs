@@ -142,7 +142,7 @@ pub(super) async fn write<T: WriteTransaction>(
         }
         AuthWrite::TokenInsert(row) => {
             if let Some(mount) = row.mount {
-                tx.hold_mount(mount).await?;
+                tx.require_mount(mount).await?;
             }
             tx.db().insert_token(row).await?;
         }
@@ -160,7 +160,7 @@ pub(super) async fn write<T: WriteTransaction>(
         }
         AuthWrite::TokenTake(hash) => {
             tx.forget_token(hash);
-            tx.db().take_token(hash).await?;
+            tx.db().delete_usable_token(hash).await?;
         }
         AuthWrite::TokenRevokeAlone(hash) => {
             tx.forget_token(hash);
@@ -180,7 +180,7 @@ pub(super) async fn write<T: WriteTransaction>(
         AuthWrite::EntitySweep { now, again, limit } => return entities::sweep(tx.db(), *now, *again, *limit).await,
         AuthWrite::SecretId(write) => {
             if let Some(mount) = secret_ids::required_mount(write) {
-                tx.hold_mount(mount).await?;
+                tx.require_mount(mount).await?;
             }
             return secret_ids::write(tx.db(), write, now).await;
         }

@@ -88,10 +88,10 @@ pub(crate) trait StoreBackend: Send + Unpin + 'static {
     }
 
     /// `true` if background work (removing rows of dropped mounts) is left.
-    fn has_chores(&self) -> bool;
+    fn has_background_work(&self) -> bool;
 
     /// Runs one short step of the background work.
-    fn chore(&mut self) -> BoxFuture<'_, ()>;
+    fn run_background_step(&mut self) -> BoxFuture<'_, ()>;
 
     /// Releases the database. The embedded engine first merges its log into the database file.
     fn close(self) -> BoxFuture<'static, Result<()>>;
@@ -140,7 +140,7 @@ pub(crate) trait StoreReader: Send + Sync + 'static {
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
 
     /// The lock that pauses checkpoints, if the engine has a database file.
-    fn file_hold(&self) -> Option<CheckpointLock> {
+    fn checkpoint_lock(&self) -> Option<CheckpointLock> {
         None
     }
 

@@ -13,7 +13,7 @@ const MIN_FREE_BYTES_FOR_COPY: u64 = 512 << 20;
 #[derive(Clone)]
 pub(crate) struct CheckpointLock {
     /// Number of copies in progress; the mutex is held during a checkpoint.
-    holders: Arc<Mutex<u32>>,
+    pauses: Arc<Mutex<u32>>,
     folder: PathBuf,
 }
 
@@ -23,24 +23,24 @@ pub(crate) struct CheckpointPause(CheckpointLock);
 impl CheckpointLock {
     /// Creates the lock for the database in this folder.
     pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { holders: Arc::default(), folder }
+        Self { pauses: Arc::default(), folder }
     }
 
     /// Pauses checkpoints. Blocks while one runs.
     ///
     /// # Errors
     /// `Unavailable` when the disk lacks space for a log that only grows.
-    pub(crate) fn hold(&self) -> Result<CheckpointPause> {
-        *self.holders.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        let held = CheckpointPause(self.clone());
-        held.require_disk_space()?;
-        Ok(held)
+    pub(crate) fn pause(&self) -> Result<CheckpointPause> {
+        *self.pauses.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let pause = CheckpointPause(self.clone());
+        pause.require_disk_space()?;
+        Ok(pause)
     }
 
     /// Runs a change of the file, unless a copy is in progress.
     pub(crate) fn if_not_paused<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
-        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        (*holders == 0).then(change)
+        let pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        (*pauses == 0).then(change)
     }
 }
 
@@ -62,6 +62,6 @@ impl CheckpointPause {
 
 impl Drop for CheckpointPause {
     fn drop(&mut self) {
-        *self.0.holders.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *self.0.pauses.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
     }
 }

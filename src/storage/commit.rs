@@ -49,7 +49,7 @@ impl CommitHandle {
     /// Submits a unit. Dropping the result does not cancel the unit.
     pub(crate) fn submit(&self, unit: WriteUnit) -> SubmittedUnit {
         let permit = match self.permits.clone().try_acquire_owned() {
-            Ok(permit) => CommitPermit::take(permit, &self.admitted),
+            Ok(permit) => CommitPermit::new(permit, &self.admitted),
             Err(TryAcquireError::NoPermits) => return SubmittedUnit(Err(queue_full_error())),
             Err(TryAcquireError::Closed) => return SubmittedUnit(Err(stopped_error())),
         };
@@ -118,13 +118,13 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     /// A backend that waits for the gate before each batch, records batch sizes, panics on fact 13 and fails fact 14.
-    struct Gated {
+    struct GatedBackend {
         gate: Receiver<()>,
         sizes: Arc<Mutex<Vec<usize>>>,
-        chores: usize,
+        background_steps: usize,
     }
 
-    impl StoreBackend for Gated {
+    impl StoreBackend for GatedBackend {
         fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
             Box::pin(async move {
                 let _ = self.gate.recv();
@@ -136,12 +136,12 @@ mod tests {
             })
         }
 
-        fn has_chores(&self) -> bool {
-            self.chores > 0
+        fn has_background_work(&self) -> bool {
+            self.background_steps > 0
         }
 
-        fn chore(&mut self) -> BoxFuture<'_, ()> {
-            self.chores -= 1;
+        fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
+            self.background_steps -= 1;
             Box::pin(async {})
         }
 
@@ -150,12 +150,13 @@ mod tests {
         }
     }
 
-    type Sizes = Arc<Mutex<Vec<usize>>>;
+    type BatchSizes = Arc<Mutex<Vec<usize>>>;
 
-    fn gated(queue: usize) -> (CommitHandle, std::sync::mpsc::Sender<()>, Sizes) {
+    fn start_gated_backend(queue: usize) -> (CommitHandle, std::sync::mpsc::Sender<()>, BatchSizes) {
         let (open, gate) = channel();
-        let sizes = Sizes::default();
-        let handle = CommitHandle::start(Gated { gate, sizes: sizes.clone(), chores: 3 }, queue).unwrap();
+        let sizes = BatchSizes::default();
+        let handle =
+            CommitHandle::start(GatedBackend { gate, sizes: sizes.clone(), background_steps: 3 }, queue).unwrap();
         (handle, open, sizes)
     }
 
@@ -165,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn units_queued_during_a_commit_form_the_next_up_to_512() {
-        let (handle, open, sizes) = gated(2000);
+        let (handle, open, sizes) = start_gated_backend(2000);
         let first = handle.submit(unit(1));
         while handle.commits() == 0 {
             tokio::task::yield_now().await;
@@ -179,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn full_commit_queue_is_busy_until_its_units_finish() {
-        let (handle, open, _) = gated(2);
+        let (handle, open, _) = start_gated_backend(2);
         let admitted = [handle.submit(unit(1)), handle.submit(unit(2))];
         assert_eq!(handle.submit(unit(3)).outcome().await.unwrap_err().kind(), Kind::Busy);
         assert_eq!(handle.require_capacity().unwrap_err().kind(), Kind::Busy);
@@ -193,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn panic_is_an_internal_error_and_the_actor_survives() {
-        let (handle, open, _) = gated(8);
+        let (handle, open, _) = start_gated_backend(8);
         drop(open);
         assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
         assert!(handle.submit(unit(1)).outcome().await.is_ok());
@@ -201,7 +202,7 @@ mod tests {
 
     #[tokio::test]
     async fn failed_write_is_remembered_until_a_recorded_success() {
-        let (handle, open, _) = gated(8);
+        let (handle, open, _) = start_gated_backend(8);
         drop(open);
         assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
         assert!(!handle.fails(), "a defect says nothing of the store");
@@ -215,7 +216,7 @@ mod tests {
 
     #[tokio::test]
     async fn stop_writes_admitted_units_even_of_cancelled_callers() {
-        let (handle, open, sizes) = gated(8);
+        let (handle, open, sizes) = start_gated_backend(8);
         drop(handle.submit(unit(1)));
         drop(open);
         handle.stop().await.unwrap();

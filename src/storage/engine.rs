@@ -122,7 +122,7 @@ pub(super) trait WriteConnection: TableConnection {
     async fn spend_token(&self, hash: &TokenHash) -> TableResult<Self, Option<u32>>;
 
     /// Removes a token that has uses left.
-    async fn take_token(&self, hash: &TokenHash) -> TableResult<Self, ()>;
+    async fn delete_usable_token(&self, hash: &TokenHash) -> TableResult<Self, ()>;
 
     /// Revokes tokens and their descendants depth-first, a limited number per call. The uses of a token's children are
     /// set to 0 before its own row is removed. So deep or cyclic data is harmless, and an interrupted revocation loses
@@ -158,7 +158,7 @@ pub(super) trait WriteTransaction {
     fn db(&self) -> &Self::Connection;
 
     /// Checks that a mount exists, and prevents its removal until the transaction ends.
-    async fn hold_mount(&mut self, mount: MountId) -> WriteResult<Self, ()>;
+    async fn require_mount(&mut self, mount: MountId) -> WriteResult<Self, ()>;
 
     /// Forgets that a mount exists, because this transaction drops it. Later writes check again.
     fn forget_mount(&mut self, mount: MountId);
@@ -169,7 +169,7 @@ pub(super) trait WriteTransaction {
     /// As [`Self::forget_token`], for all tokens.
     fn forget_tokens(&mut self) {}
 
-    /// The counts of a mount held by [`Self::hold_mount`], which are written at the end of the transaction.
+    /// The counts of a mount that passed [`Self::require_mount`], which are written at the end of the transaction.
     fn counts(&mut self, mount: MountId) -> &mut InsertCounts;
 
     /// Announces changed documents of a mount to other nodes.

@@ -80,7 +80,7 @@ pub(super) async fn write<T: WriteTransaction>(tx: &mut T, write: &PkiWrite) -> 
             return Ok(PkiOutcome::Done);
         }
         PkiWrite::Crl(row) => {
-            tx.hold_mount(row.mount).await?;
+            tx.require_mount(row.mount).await?;
             crls::publish(tx.db(), row).await?;
             tx.mark_crls(row.mount);
             return Ok(PkiOutcome::Done);
@@ -91,11 +91,11 @@ pub(super) async fn write<T: WriteTransaction>(tx: &mut T, write: &PkiWrite) -> 
         PkiWrite::LeasesSweep { now, limit } => leases::sweep(tx.db(), *now, *limit).await?,
         PkiWrite::RecordedResponseSweep { now, limit } => recorded_responses::sweep(tx.db(), *now, *limit).await?,
         PkiWrite::RevocationIssuer { mount, serial, issuer } => {
-            tx.hold_mount(*mount).await?;
+            tx.require_mount(*mount).await?;
             revocations::set_issuer(tx.db(), *mount, *serial, issuer).await?
         }
         PkiWrite::TidyBegin { row, seen, now } => {
-            tx.hold_mount(row.mount).await?;
+            tx.require_mount(row.mount).await?;
             tidy::begin(tx.db(), row, *seen, *now).await?
         }
         PkiWrite::TidyRenew { mount, run, valid_until, report } => {
@@ -104,7 +104,7 @@ pub(super) async fn write<T: WriteTransaction>(tx: &mut T, write: &PkiWrite) -> 
         }
         PkiWrite::TidyCancel { mount, now } => tidy::cancel(tx.db(), *mount, *now).await?,
         PkiWrite::Remove { mount, what, limit } => {
-            tx.hold_mount(*mount).await?;
+            tx.require_mount(*mount).await?;
             let removed = tidy::remove(tx.db(), *mount, what, *limit).await?;
             let counts = tx.counts(*mount);
             counts.certificates -= i64::from(removed.certificates);

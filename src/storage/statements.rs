@@ -198,7 +198,7 @@ pub(super) mod tokens {
         WHERE hash = $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)";
     pub(crate) const SPEND: &str = "UPDATE token SET uses = uses - 1 WHERE hash = $1 AND uses > 0 RETURNING uses";
     pub(crate) const DELETE: &str = "DELETE FROM token WHERE hash = $1";
-    pub(crate) const TAKE: &str = "DELETE FROM token WHERE hash = $1 AND uses > 0";
+    pub(crate) const DELETE_USABLE: &str = "DELETE FROM token WHERE hash = $1 AND uses > 0";
     pub(crate) const BY_HASH: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount, entity
         FROM token WHERE hash = $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))";
@@ -344,7 +344,7 @@ pub(super) mod conflict {
     pub(crate) const TIDY_TAKEN: &str = "storage: another tidy run has replaced this one";
     pub(crate) const PARENT_GONE: &str = "storage: the parent token no longer exists";
     pub(crate) const TOKEN_GONE: &str = "the token has expired or was revoked";
-    pub(crate) const TOKEN_TAKEN: &str = "storage: the token no longer exists or is used up";
+    pub(crate) const TOKEN_NOT_USABLE: &str = "storage: the token no longer exists or is used up";
     pub(crate) const CUBBYHOLE_FULL: &str = "cubbyhole: a token may have at most 128 entries and 2 MiB in total";
     pub(crate) const SECRET_ID_EXISTS: &str = "storage: the secret id exists already";
     pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists already";

@@ -149,7 +149,7 @@ impl CommitQueue {
 
     /// Yields to other threads while that brings more units, which then share the commit. This makes fewer and larger
     /// commits on a busy machine, and costs nothing on an idle one.
-    fn gather(&self) {
+    fn await_more_units(&self) {
         let mut waiting = 0;
         for _ in 0..MAX_YIELDS {
             std::thread::yield_now();
@@ -162,7 +162,7 @@ impl CommitQueue {
 
     /// Takes the next batch. Returns `None`, and closes the queue, if it is empty and the actor is `stopping`. Units
     /// without writes get their own batches. In a common batch, they would fail with the writes when the disk is full.
-    fn take(&self, stopping: bool) -> Option<Vec<CommitJob>> {
+    fn take_batch(&self, stopping: bool) -> Option<Vec<CommitJob>> {
         let mut waiting = self.lock();
         waiting.closed = stopping && waiting.len() == 0;
         if waiting.closed {
@@ -266,22 +266,22 @@ impl<B: StoreBackend> Committer<B> {
 
     fn commit_batch(&mut self, ctx: &mut Context<Self>) {
         let Some(backend) = self.backend.take() else { return };
-        self.queue.gather();
+        self.queue.await_more_units();
         let stopping = !self.stopping.is_empty();
-        let Some(batch) = self.queue.take(stopping) else {
+        let Some(batch) = self.queue.take_batch(stopping) else {
             self.close(backend, ctx);
             return;
         };
-        let chores = !stopping && self.paused_until <= Instant::now();
-        let work = run_batch(backend, batch, chores, self.queue.clone(), self.status.clone());
+        let background_work = !stopping && self.paused_until <= Instant::now();
+        let work = run_batch(backend, batch, background_work, self.queue.clone(), self.status.clone());
         ctx.spawn(work.into_actor(self).map(|(backend, worked), actor, ctx| {
-            if let Some(worked) = worked.filter(|_| backend.has_chores()) {
+            if let Some(worked) = worked.filter(|_| backend.has_background_work()) {
                 let rest = worked.max(MIN_BACKGROUND_PAUSE);
                 actor.paused_until = Instant::now() + rest;
                 ctx.run_later(rest, |actor, ctx| actor.schedule_run(ctx));
             }
             // If a pause of background work ended during the batch, it has not scheduled a run.
-            let idle = backend.has_chores() && actor.paused_until <= Instant::now();
+            let idle = backend.has_background_work() && actor.paused_until <= Instant::now();
             actor.backend = Some(backend);
             if actor.queue.needs_another_pass(idle || !actor.stopping.is_empty()) {
                 actor.schedule(ctx);
@@ -304,7 +304,7 @@ impl<B: StoreBackend> Committer<B> {
 async fn run_batch<B: StoreBackend>(
     mut backend: B,
     batch: Vec<CommitJob>,
-    chores: bool,
+    background_work: bool,
     queue: Arc<CommitQueue>,
     status: Arc<CommitStatus>,
 ) -> (B, Option<Duration>) {
@@ -314,11 +314,11 @@ async fn run_batch<B: StoreBackend>(
         commit(&mut backend, batch, &status).await;
         queue.record_batch(work, backend.work_duration());
     }
-    if !chores || !backend.has_chores() {
+    if !background_work || !backend.has_background_work() {
         return (backend, None);
     }
     let begun = Instant::now();
-    if AssertUnwindSafe(backend.chore()).catch_unwind().await.is_err() {
+    if AssertUnwindSafe(backend.run_background_step()).catch_unwind().await.is_err() {
         tracing::error!("the storage backend panicked in background work");
     }
     (backend, Some(begun.elapsed()))
@@ -361,28 +361,28 @@ mod tests {
     use tokio::sync::Semaphore;
 
     fn job() -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
-        of(WriteUnit::Facts(vec![FactWrite::new(("a".to_owned(), Vec::new()))]))
+        job_of(WriteUnit::Facts(vec![FactWrite::new(("a".to_owned(), Vec::new()))]))
     }
 
-    fn of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
+    fn job_of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, outcome) = oneshot::channel();
-        let permit = CommitPermit::take(permit, &Gauge::noop());
+        let permit = CommitPermit::new(permit, &Gauge::noop());
         (CommitJob { unit, arrived: Instant::now(), reply, permit }, outcome)
     }
 
     #[test]
-    fn only_an_idle_actor_is_woken() {
+    fn commit_queue_wakes_only_an_idle_actor() {
         let queue = CommitQueue::default();
         assert!(queue.push(job().0), "idle");
         assert!(!queue.push(job().0), "on its way");
-        assert_eq!(queue.take(false).unwrap().len(), 2);
+        assert_eq!(queue.take_batch(false).unwrap().len(), 2);
         assert!(!queue.push(job().0), "at work");
         assert!(queue.needs_another_pass(false), "comes by itself for what arrived meanwhile");
-        assert_eq!(queue.take(false).unwrap().len(), 1);
+        assert_eq!(queue.take_batch(false).unwrap().len(), 1);
         assert!(queue.needs_another_pass(true), "comes by itself for work of its own");
         assert!(!queue.schedule_run());
-        assert!(queue.take(false).unwrap().is_empty());
+        assert!(queue.take_batch(false).unwrap().is_empty());
         assert!(!queue.needs_another_pass(false));
         assert!(queue.push(job().0), "idle again");
     }
@@ -390,21 +390,21 @@ mod tests {
     #[test]
     fn empty_units_do_not_share_the_commit_of_writes() {
         let queue = CommitQueue::default();
-        let empty = || of(WriteUnit::Pki(Vec::new())).0;
-        queue.push(of(WriteUnit::Work(1, Arc::new(|_| ready(Ok(())).boxed_local()))).0);
+        let empty = || job_of(WriteUnit::Pki(Vec::new())).0;
+        queue.push(job_of(WriteUnit::Work(1, Arc::new(|_| ready(Ok(())).boxed_local()))).0);
         for job in [job().0, job().0, empty(), empty(), job().0] {
             queue.push(job);
         }
-        let sizes = [(); 4].map(|()| queue.take(false).unwrap().len());
+        let sizes = [(); 4].map(|()| queue.take_batch(false).unwrap().len());
         assert_eq!(sizes, [3, 2, 1, 0], "the work goes with the first");
     }
 
     #[test]
     fn commit_batch_limits_work_and_alternates_callers() {
         let queue = CommitQueue::default();
-        let work = |caller_id| of(WriteUnit::Work(caller_id, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
+        let work = |caller_id| job_of(WriteUnit::Work(caller_id, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
         let take = || {
-            let batch = queue.take(false).unwrap();
+            let batch = queue.take_batch(false).unwrap();
             let waiting_by_caller = batch
                 .iter()
                 .filter_map(|job| if let WriteUnit::Work(caller_id, _) = job.unit { Some(caller_id) } else { None });
@@ -428,7 +428,7 @@ mod tests {
         queue.push(work(2));
         queue.push(job().0);
         assert_eq!(take().1, 34, "what others took says nothing of it");
-        while queue.take(true).is_some() {}
+        while queue.take_batch(true).is_some() {}
         assert!(!queue.push(job().0), "it ends when nothing waits");
     }
 
@@ -436,8 +436,8 @@ mod tests {
     fn commit_queue_refuses_jobs_after_its_end() {
         let queue = CommitQueue::default();
         queue.push(job().0);
-        assert_eq!(queue.take(true).unwrap().len(), 1);
-        assert!(queue.take(true).is_none());
+        assert_eq!(queue.take_batch(true).unwrap().len(), 1);
+        assert!(queue.take_batch(true).is_none());
         let (late, mut outcome) = job();
         assert!(!queue.push(late));
         assert_eq!(outcome.try_recv().err(), Some(oneshot::error::TryRecvError::Closed));

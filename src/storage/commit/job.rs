@@ -28,7 +28,7 @@ pub(super) struct CommitPermit {
 }
 
 impl CommitPermit {
-    pub(super) fn take(permit: OwnedSemaphorePermit, admitted: &Gauge) -> Self {
+    pub(super) fn new(permit: OwnedSemaphorePermit, admitted: &Gauge) -> Self {
         admitted.increment(1);
         Self { _permit: permit, admitted: admitted.clone() }
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 const STORE_FILES: [&str; 4] = ["signet.lock", "signet.db", "signet.db-wal", "signet.db-shm"];
 
-const OTHERS_WRITE: u32 = 0o002;
+const WORLD_WRITABLE_BIT: u32 = 0o002;
 
 /// Checks that the folder and its files are writable for this process, and not for every user.
 ///
@@ -45,7 +45,7 @@ pub(super) fn require_creatable(folder: &Path) -> Result<()> {
 /// `Invalid` when every user may.
 pub(super) fn require_not_world_writable(path: &Path) -> Result<()> {
     match path.metadata() {
-        Ok(found) if found.mode() & OTHERS_WRITE != 0 => Err(Error::invalid(format!(
+        Ok(found) if found.mode() & WORLD_WRITABLE_BIT != 0 => Err(Error::invalid(format!(
             "{}: every user may write to it (mode {:04o}) and could replace the store; run chmod o-w, or use \
              a folder inside it",
             path.display(),

@@ -22,7 +22,7 @@ use super::log;
 use crate::error::{Error, Result};
 use crate::storage::checkpoint_lock::CheckpointLock;
 
-const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+const LOG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time that a full checkpoint waits for readers and blocks the writer.
 const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(100);
 /// Number of unmoved log pages from which a passive checkpoint runs: 16 MiB in pages of 4 KiB. So a sync, which
@@ -31,7 +31,7 @@ const PASSIVE_CHECKPOINT_PAGES: i64 = 4 * 1024;
 /// Size of the log from which a full checkpoint runs: 256 MiB in pages of 4 KiB.
 const FULL_CHECKPOINT_PAGES: i64 = 64 * 1024;
 /// Nice value of the thread: its work can wait.
-const NICE: i32 = 15;
+const CHECKPOINT_THREAD_NICE: i32 = 15;
 
 /// Handle of the checkpointing thread, which ends when the handle is dropped.
 pub(super) struct Checkpointer {
@@ -43,21 +43,21 @@ pub(super) struct Checkpointer {
 impl Checkpointer {
     /// Starts the thread. `database` is the open database file. The caller must keep it open as long as any connection,
     /// because closing it would release SQLite's locks on the file (`fcntl(2)`).
-    pub(super) fn start(path: PathBuf, database: Arc<File>, file: CheckpointLock) -> Result<Self> {
+    pub(super) fn start(path: PathBuf, database: Arc<File>, checkpoints: CheckpointLock) -> Result<Self> {
         let (alive, ended) = channel::<()>();
         let halted = Arc::new(AtomicBool::new(false));
         let halt = halted.clone();
         let body = move || {
             // If the priority cannot be set, the thread runs at normal priority.
-            let _ = rustix::process::setpriority_process(None, NICE);
+            let _ = rustix::process::setpriority_process(None, CHECKPOINT_THREAD_NICE);
             let mut log = CheckpointRunner { path, database, db: None };
             let mut failing = false;
-            while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(LOG_CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if halt.load(Ordering::Acquire) {
                     continue;
                 }
                 // While the file is copied, the log only grows.
-                let moved = file.if_not_paused(|| log.tick());
+                let moved = checkpoints.if_not_paused(|| log.tick());
                 if let Some(Ok(_)) = moved
                     && std::mem::take(&mut failing)
                 {
@@ -216,11 +216,11 @@ mod tests {
     #[test]
     fn log_above_the_limit_is_checkpointed_and_restarted() {
         let dir = tempfile::tempdir().unwrap();
-        let (writer, mut mover) = database(dir.path());
+        let (writer, mut runner) = database(dir.path());
         grow(&writer, 70);
-        mover.tick().unwrap();
-        assert_eq!(checkpoint(mover.db.as_ref().unwrap(), "NOOP").unwrap(), 0);
-        let size = || std::fs::metadata(log::log_path(&mover.path)).unwrap().len();
+        runner.tick().unwrap();
+        assert_eq!(checkpoint(runner.db.as_ref().unwrap(), "NOOP").unwrap(), 0);
+        let size = || std::fs::metadata(log::log_path(&runner.path)).unwrap().len();
         let before = size();
         grow(&writer, 60);
         assert_eq!(size(), before, "the log started over");
@@ -229,12 +229,12 @@ mod tests {
     #[test]
     fn checkpoint_that_cannot_be_synced_is_a_failed_sync() {
         let dir = tempfile::tempdir().unwrap();
-        let (writer, mover) = database(dir.path());
+        let (writer, runner) = database(dir.path());
         // This file cannot be synced.
-        let mut mover = CheckpointRunner { database: Arc::new(File::open("/dev/null").unwrap()), ..mover };
+        let mut runner = CheckpointRunner { database: Arc::new(File::open("/dev/null").unwrap()), ..runner };
         grow(&writer, 10);
-        mover.tick().unwrap();
+        runner.tick().unwrap();
         grow(&writer, 10);
-        assert!(is_failed_sync(&mover.tick().unwrap_err()));
+        assert!(is_failed_sync(&runner.tick().unwrap_err()));
     }
 }

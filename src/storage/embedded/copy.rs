@@ -57,7 +57,7 @@ pub enum CopyPace {
 
 impl CopyPace {
     /// Bytes per slice. Each slice is synced, so that commits never wait for much unwritten data.
-    const fn slice(self) -> u64 {
+    const fn slice_bytes(self) -> u64 {
         match self {
             Self::Full => 16 << 20,
             Self::Shared => 4 << 20,
@@ -65,7 +65,7 @@ impl CopyPace {
     }
 
     /// The pause after a slice that took `worked`.
-    fn rest(self, worked: Duration) -> Duration {
+    fn pause_after(self, worked: Duration) -> Duration {
         match self {
             Self::Full => Duration::ZERO,
             Self::Shared => (4 * worked).min(MAX_PAUSE),
@@ -76,8 +76,8 @@ impl CopyPace {
 /// An incomplete copy, in its own folder next to the target. Dropping it removes it.
 pub(crate) struct PartialCopy {
     folder: PathBuf,
-    part: PathBuf,
-    to: PathBuf,
+    partial_file: PathBuf,
+    target: PathBuf,
 }
 
 impl PartialCopy {
@@ -121,12 +121,12 @@ impl PartialCopy {
         }
         let folder = append_suffix(to, &format!("{PARTIAL_SUFFIX}{}", crate::random::base62(8)));
         DirBuilder::new().mode(0o700).create(&folder).map_err(|e| create_error(&folder, e))?;
-        Ok(Self { part: folder.join(DATABASE_FILE), folder, to: to.to_owned() })
+        Ok(Self { partial_file: folder.join(DATABASE_FILE), folder, target: to.to_owned() })
     }
 
     /// Creates a file of the copy: the database, or one of SQLite's other files by its suffix.
     fn create(&self, end: &str) -> Result<File> {
-        let path = append_suffix(&self.part, end);
+        let path = append_suffix(&self.partial_file, end);
         files::create_new(&path, 0o600).map_err(|e| create_error(&path, e))
     }
 
@@ -143,9 +143,9 @@ impl PartialCopy {
     /// `mark` has no effect.
     fn finish_with(self, mark: Fact) -> Result<u64> {
         let failed = |e: rusqlite::Error| {
-            Error::unavailable(format!("{}: the copy cannot be finished ({e})", self.part.display()), e)
+            Error::unavailable(format!("{}: the copy cannot be finished ({e})", self.partial_file.display()), e)
         };
-        let db = Connection::open_with_flags(&self.part, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+        let db = Connection::open_with_flags(&self.partial_file, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
         // The file is synced once, below.
         db.execute_batch("PRAGMA synchronous = OFF").map_err(failed)?;
         let left: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(failed)?;
@@ -153,7 +153,10 @@ impl PartialCopy {
         if left != 0 || mode != "delete" {
             return Err(Error::new(
                 Kind::Unavailable,
-                format!("{}: the write-ahead log of the copy cannot be merged into its file", self.part.display()),
+                format!(
+                    "{}: the write-ahead log of the copy cannot be merged into its file",
+                    self.partial_file.display()
+                ),
             ));
         }
         schema::require_known(&db)?;
@@ -161,16 +164,16 @@ impl PartialCopy {
         db.execute(sql::INSERT, params![name, value]).map_err(failed)?;
         db.close().map_err(|(_, e)| failed(e))?;
         self.publish().map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => Error::file_exists(self.to.display()),
-            _ => Error::of_io(self.to.display(), "written", e),
+            ErrorKind::AlreadyExists => Error::file_exists(self.target.display()),
+            _ => Error::of_io(self.target.display(), "written", e),
         })
     }
 
     fn publish(&self) -> IoResult<u64> {
-        let file = File::open(&self.part)?;
+        let file = File::open(&self.partial_file)?;
         file.sync_all()?;
-        files::rename_new(CWD, &self.part, &self.to)?;
-        files::sync_folder(&self.to)?;
+        files::rename_new(CWD, &self.partial_file, &self.target)?;
+        files::sync_folder(&self.target)?;
         Ok(file.metadata()?.len())
     }
 }
@@ -178,9 +181,9 @@ impl PartialCopy {
 impl Drop for PartialCopy {
     fn drop(&mut self) {
         // The file is missing if it was renamed to its final name.
-        let _ = std::fs::remove_file(&self.part);
+        let _ = std::fs::remove_file(&self.partial_file);
         for side in SIDE_FILE_SUFFIXES {
-            let _ = std::fs::remove_file(append_suffix(&self.part, side));
+            let _ = std::fs::remove_file(append_suffix(&self.partial_file, side));
         }
         let _ = std::fs::remove_dir(&self.folder);
     }
@@ -408,13 +411,13 @@ fn copy(
 ) -> IoResult<()> {
     while !stop.load(Ordering::Acquire) {
         let begun = Instant::now();
-        let copied = std::io::copy(&mut from.by_ref().take(pace.slice()), &mut to)?;
+        let copied = std::io::copy(&mut from.by_ref().take(pace.slice_bytes()), &mut to)?;
         progress.add(copied);
-        if copied < pace.slice() {
+        if copied < pace.slice_bytes() {
             return Ok(());
         }
         to.sync_data()?;
-        thread::sleep(pace.rest(begun.elapsed()));
+        thread::sleep(pace.pause_after(begun.elapsed()));
     }
     Err(io::Error::other("the copy was stopped"))
 }
@@ -433,19 +436,19 @@ mod tests {
         assert_eq!(text(ErrorKind::NotFound), "FILE: file does not exist: /data");
     }
 
-    fn at(seconds: i64) -> Time {
+    fn time_at(seconds: i64) -> Time {
         Time::from_unix_timestamp(seconds).unwrap()
     }
 
-    fn fact(name: usize) -> Vec<WriteUnit> {
+    fn fact_unit(name: usize) -> Vec<WriteUnit> {
         vec![WriteUnit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
     }
 
-    fn partial(folder: &Path, to: &Path) -> Result<PartialCopy> {
+    fn copy_folder(folder: &Path, to: &Path) -> Result<PartialCopy> {
         PartialCopy::of_folder(folder, to, CopyPace::Shared, &AtomicBool::new(false), &ProgressCounters::default())
     }
 
-    fn facts(file: &Path) -> i64 {
+    fn count_facts(file: &Path) -> i64 {
         let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
         let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(sound, "ok");
@@ -457,20 +460,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("data");
         let file = dir.path().join("copy.db");
-        let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
+        let (mut writer, _pool) = super::super::open(&folder, time_at(0)).unwrap();
         let other = Connection::open(folder.join(DATABASE_FILE)).unwrap();
         let checkpoint = |mode: &str| {
             other.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).unwrap();
         };
         for (round, mode) in ["NOOP", "PASSIVE", "RESTART", "TRUNCATE"].into_iter().enumerate() {
             for name in 0..20 {
-                assert!(writer.apply(fact(round * 100 + name)).await[0].is_ok());
+                assert!(writer.apply(fact_unit(round * 100 + name)).await[0].is_ok());
             }
             checkpoint(mode);
             // This commit is only in the log, not in the database file.
-            assert!(writer.apply(fact(round * 100 + 50)).await[0].is_ok());
-            partial(&folder, &file).unwrap().finish(at(1)).unwrap();
-            assert_eq!(facts(&file), (round as i64 + 1) * 21, "{mode}");
+            assert!(writer.apply(fact_unit(round * 100 + 50)).await[0].is_ok());
+            copy_folder(&folder, &file).unwrap().finish(time_at(1)).unwrap();
+            assert_eq!(count_facts(&file), (round as i64 + 1) * 21, "{mode}");
             assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
             std::fs::remove_file(&file).unwrap();
         }
@@ -481,26 +484,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("data");
         let file = dir.path().join("copy.db");
-        let (mut writer, pool) = super::super::open(&folder, at(0)).unwrap();
-        let held = pool.file_hold().hold().unwrap();
-        assert!(pool.file_hold().if_not_paused(|| ()).is_none());
+        let (mut writer, pool) = super::super::open(&folder, time_at(0)).unwrap();
+        let pause = pool.checkpoint_lock().pause().unwrap();
+        assert!(pool.checkpoint_lock().if_not_paused(|| ()).is_none());
         let before = std::fs::read(folder.join(DATABASE_FILE)).unwrap();
         let partial = {
             for name in 0..40 {
-                assert!(writer.apply(fact(name)).await[0].is_ok());
+                assert!(writer.apply(fact_unit(name)).await[0].is_ok());
             }
-            let partial = partial(&folder, &file).unwrap();
+            let partial = copy_folder(&folder, &file).unwrap();
             for name in 40..60 {
-                assert!(writer.apply(fact(name)).await[0].is_ok());
+                assert!(writer.apply(fact_unit(name)).await[0].is_ok());
             }
             partial
         };
         assert_eq!(std::fs::read(folder.join(DATABASE_FILE)).unwrap(), before);
         assert!(!file.exists(), "not before it is whole");
-        partial.finish(at(1)).unwrap();
-        assert_eq!(facts(&file), 40);
-        drop(held);
-        assert!(pool.file_hold().if_not_paused(|| ()).is_some());
+        partial.finish(time_at(1)).unwrap();
+        assert_eq!(count_facts(&file), 40);
+        drop(pause);
+        assert!(pool.checkpoint_lock().if_not_paused(|| ()).is_some());
     }
 
     #[test]
@@ -508,12 +511,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("data");
         let file = dir.path().join("copy.db");
-        let _open = super::super::open(&folder, at(0)).unwrap();
-        drop(partial(&folder, &file).unwrap());
+        let _open = super::super::open(&folder, time_at(0)).unwrap();
+        drop(copy_folder(&folder, &file).unwrap());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-        let partial = partial(&folder, &file).unwrap();
+        let partial = copy_folder(&folder, &file).unwrap();
         std::fs::write(&file, "mine").unwrap();
-        assert_eq!(partial.finish(at(1)).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(partial.finish(time_at(1)).unwrap_err().kind(), Kind::Conflict);
         assert_eq!(std::fs::read(&file).unwrap(), b"mine");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
@@ -523,12 +526,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("data");
         let file = dir.path().join("copy.db");
-        let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
-        assert!(writer.apply(fact(1)).await[0].is_ok());
+        let (mut writer, _pool) = super::super::open(&folder, time_at(0)).unwrap();
+        assert!(writer.apply(fact_unit(1)).await[0].is_ok());
         // Other users may write into the folder of the copy.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(dir.path(), open).unwrap();
-        let partial = partial(&folder, &file).unwrap();
+        let partial = copy_folder(&folder, &file).unwrap();
         let other_files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap()).collect();
         let other_files: Vec<_> = other_files.iter().filter(|entry| entry.file_name() != "data").collect();
         let [made] = other_files[..] else { panic!("{other_files:?}") };
@@ -540,8 +543,8 @@ mod tests {
         within.sort();
         assert_eq!(within, ["signet.db", "signet.db-wal"]);
         assert!(partial.create("-wal").unwrap_err().to_string().ends_with("cannot be created (entity already exists)"));
-        partial.finish(at(1)).unwrap();
-        assert_eq!(facts(&file), 1);
+        partial.finish(time_at(1)).unwrap();
+        assert_eq!(count_facts(&file), 1);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
@@ -550,7 +553,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("data");
         let file = dir.path().join("copy.db");
-        let _open = super::super::open(&folder, at(0)).unwrap();
+        let _open = super::super::open(&folder, time_at(0)).unwrap();
         let stop = AtomicBool::new(true);
         let error =
             PartialCopy::of_folder(&folder, &file, CopyPace::Full, &stop, &ProgressCounters::default()).err().unwrap();
@@ -562,27 +565,27 @@ mod tests {
     fn copy_is_restored_once_and_not_before_the_time_of_its_crls() {
         let mut db = Connection::open_in_memory().unwrap();
         schema::migrate(&mut db).unwrap();
-        complete_restore(&mut db, at(5)).unwrap();
+        complete_restore(&mut db, time_at(5)).unwrap();
         let restores = |db: &Connection| -> Vec<String> {
             let mut names = db.prepare("SELECT name FROM meta WHERE name <> 'schema'").unwrap();
             names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
         };
         assert!(restores(&db).is_empty(), "no copy");
-        let (name, value) = copied_fact(Some(at(3)));
+        let (name, value) = copied_fact(Some(time_at(3)));
         db.execute(sql::INSERT, params![name, value]).unwrap();
         let list = "INSERT INTO crl VALUES (0, 'g', 1, 0, 100, 200, x'')";
         db.execute(list, []).unwrap();
-        assert_eq!(complete_restore(&mut db, at(99)).unwrap_err().kind(), Kind::Invalid);
-        complete_restore(&mut db, at(100)).unwrap();
-        complete_restore(&mut db, at(150)).unwrap();
+        assert_eq!(complete_restore(&mut db, time_at(99)).unwrap_err().kind(), Kind::Invalid);
+        complete_restore(&mut db, time_at(100)).unwrap();
+        complete_restore(&mut db, time_at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
         let restore = restore_facts::last_restore(&resolve(facts::all(&db)).ok().unwrap()).unwrap();
-        assert_eq!((restore.restored_at, restore.copied_at), (at(100), Some(at(3))));
+        assert_eq!((restore.restored_at, restore.copied_at), (time_at(100), Some(time_at(3))));
         // A copy of the restored store, with a CRL number from a wrong clock.
-        let (name, value) = copied_fact(Some(at(3)));
+        let (name, value) = copied_fact(Some(time_at(3)));
         db.execute(sql::INSERT, params![name, value]).unwrap();
         db.execute("UPDATE crl SET number = 900000000", []).unwrap();
-        complete_restore(&mut db, at(200)).unwrap();
+        complete_restore(&mut db, time_at(200)).unwrap();
         let above = |name: &String| name.strip_prefix("restored/").unwrap().parse::<u64>().unwrap();
         assert!(restores(&db).iter().map(above).max() > Some(1_000_000_000_000));
     }
@@ -591,15 +594,15 @@ mod tests {
     fn folder_of_an_interrupted_restore_accepts_only_a_restore() {
         let dir = tempfile::tempdir().unwrap();
         let [folder, new, file] = ["data", "new", "copy.db"].map(|name| dir.path().join(name));
-        drop(super::super::open(&folder, at(0)).unwrap());
-        partial(&folder, &file).unwrap().finish(at(1)).unwrap();
+        drop(super::super::open(&folder, time_at(0)).unwrap());
+        copy_folder(&folder, &file).unwrap().finish(time_at(1)).unwrap();
         // The folder that an interrupted restore leaves.
         let left = new.join("signet.db.partial-0123abcd");
         std::fs::create_dir_all(&left).unwrap();
         for name in ["signet.db", "signet.db-wal"] {
             std::fs::write(left.join(name), "half").unwrap();
         }
-        let error = super::super::open(&new, at(2)).err().expect("no store is made");
+        let error = super::super::open(&new, time_at(2)).err().expect("no store is made");
         assert_eq!(error.kind(), Kind::Conflict);
         for part in [left.to_str().unwrap(), "signet operator restore", "remove"] {
             assert!(error.text().contains(part), "{part}: {error}");
@@ -610,6 +613,6 @@ mod tests {
         restore(&file, &new, &ProgressCounters::default()).unwrap();
         assert!(!left.exists());
         std::fs::create_dir(&left).unwrap();
-        assert!(super::super::open(&new, at(3)).is_ok(), "a store that is there opens");
+        assert!(super::super::open(&new, time_at(3)).is_ok(), "a store that is there opens");
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use rusqlite::Connection;
 
-    fn logged(path: &Path, rows: u32) -> Connection {
+    fn database_with_log(path: &Path, rows: u32) -> Connection {
         let db = Connection::open(path).unwrap();
         db.execute_batch("PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; CREATE TABLE t (b BLOB)").unwrap();
         for _ in 0..rows {
@@ -100,11 +100,11 @@ mod tests {
         db
     }
 
-    fn rows(path: &Path) -> u32 {
+    fn count_rows(path: &Path) -> u32 {
         Connection::open(path).unwrap().query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
     }
 
-    fn crashed(db: &Path, to: &Path) {
+    fn copy_as_after_crash(db: &Path, to: &Path) {
         std::fs::copy(db, to).unwrap();
         std::fs::copy(log_path(db), log_path(to)).unwrap();
     }
@@ -115,7 +115,7 @@ mod tests {
         let path = dir.path().join("x.db");
         rewrite_log(&path).unwrap();
         assert!(!log_path(&path).exists(), "no log is made");
-        let db = logged(&path, 700);
+        let db = database_with_log(&path, 700);
         db.execute_batch("PRAGMA wal_checkpoint(RESTART)").unwrap();
         // The log starts over: this writes a second round of frames over those of the first.
         db.execute("DELETE FROM t WHERE rowid <= 100", []).unwrap();
@@ -134,15 +134,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         let copy = dir.path().join("copy.db");
-        let db = logged(&path, 3);
+        let db = database_with_log(&path, 3);
         let frames: u64 = db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get::<_, i64>(1)).unwrap() as u64;
         db.execute("INSERT INTO t VALUES (randomblob(3000))", []).unwrap();
-        crashed(&path, &copy);
+        copy_as_after_crash(&path, &copy);
         truncate(&copy, frames).unwrap();
-        assert_eq!(rows(&copy), 3);
-        crashed(&path, &copy);
+        assert_eq!(count_rows(&copy), 3);
+        copy_as_after_crash(&path, &copy);
         truncate(&copy, frames * 100).unwrap();
-        assert_eq!(rows(&copy), 4, "never longer, and nothing is lost");
+        assert_eq!(count_rows(&copy), 4, "never longer, and nothing is lost");
         truncate(&path, 0).unwrap();
         assert_eq!(std::fs::metadata(log_path(&path)).unwrap().len(), 0);
     }

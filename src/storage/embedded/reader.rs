@@ -46,7 +46,7 @@ pub(crate) struct SqliteReaderPool(Arc<SqliteReaders>);
 
 struct SqliteReaders {
     queue: Arc<ReadQueue>,
-    file: CheckpointLock,
+    checkpoints: CheckpointLock,
 }
 
 impl Drop for SqliteReaders {
@@ -67,12 +67,12 @@ impl SqliteReaderPool {
         let connections = open_connections(open, path).map_err(failed)?;
         let queue = ReadQueue::start(connections, lock)
             .map_err(|e| Error::unavailable("storage: the threads for database reads could not be started", e))?;
-        let file = CheckpointLock::new(path.parent().unwrap_or(Path::new("")).to_owned());
-        Ok(Self(Arc::new(SqliteReaders { queue, file })))
+        let checkpoints = CheckpointLock::new(path.parent().unwrap_or(Path::new("")).to_owned());
+        Ok(Self(Arc::new(SqliteReaders { queue, checkpoints })))
     }
 
-    pub(super) fn file_hold(&self) -> &CheckpointLock {
-        &self.0.file
+    pub(super) fn checkpoint_lock(&self) -> &CheckpointLock {
+        &self.0.checkpoints
     }
 
     /// Waits for the reads in progress, closes all connections, and delays later reads until the result is dropped.
@@ -99,7 +99,7 @@ impl SqliteReaderPool {
                     let _ = reply.send(catch_unwind(AssertUnwindSafe(|| work(db))));
                 }
             };
-            queue.join(ReadJob::Read(caller, Box::new(job))).map_err(rejection_error)?;
+            queue.enqueue(ReadJob::Read(caller, Box::new(job))).map_err(rejection_error)?;
             let done = match timeout(MAX_QUEUE_WAIT, &mut response).await {
                 Ok(done) => done,
                 Err(_) if started.load(Ordering::Acquire) => response.await,
@@ -108,7 +108,7 @@ impl SqliteReaderPool {
             match done {
                 Ok(Ok(result)) => result.map_err(|e| e.into_error("storage: the read failed")),
                 Ok(Err(_)) => Err(Error::internal("a database read panicked")),
-                Err(_) => Err(rejection_error(queue.refused())),
+                Err(_) => Err(rejection_error(queue.rejection())),
             }
         }
         .boxed()
@@ -137,8 +137,8 @@ impl SqliteReaderPool {
                 // Otherwise a later interrupt would hit the next job of this connection.
                 set_interrupt_handle(&running, None);
             };
-            queue.join(ReadJob::Session(caller_id, Box::new(job))).map_err(rejection_error)?;
-            let gone = |_| rejection_error(queue.refused());
+            queue.enqueue(ReadJob::Session(caller_id, Box::new(job))).map_err(rejection_error)?;
+            let gone = |_| rejection_error(queue.rejection());
             timeout(MAX_QUEUE_WAIT, started).await.map_err(|_| too_many_reads_error())?.map_err(gone)?;
             if let Ok(done) = timeout(MAX_SESSION_DURATION, &mut response).await {
                 return done.map_err(gone)?;
@@ -218,8 +218,8 @@ impl StoreReader for SqliteReaderPool {
         self.run(move |db| resolve(documents::list(db, mount, kind)))
     }
 
-    fn file_hold(&self) -> Option<CheckpointLock> {
-        Some(self.0.file.clone())
+    fn checkpoint_lock(&self) -> Option<CheckpointLock> {
+        Some(self.0.checkpoints.clone())
     }
 
     fn close(&self) {
@@ -241,11 +241,11 @@ impl TableReader for SqliteReaderPool {
 
 impl ReadConnection for SqliteReadConnection {
     fn token(&self, sql: &'static str, hash: TokenHash) -> BoxFuture<'_, Result<Option<TokenRow>, SqliteError>> {
-        finished(tokens::by_hash(&self.lock(), sql, &hash))
+        ready_result(tokens::by_hash(&self.lock(), sql, &hash))
     }
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'_, Result<Vec<TokenRow>, SqliteError>> {
-        finished(tokens::page(&self.lock(), &after, limit))
+        ready_result(tokens::page(&self.lock(), &after, limit))
     }
 
     fn certificate(
@@ -253,11 +253,11 @@ impl ReadConnection for SqliteReadConnection {
         mount: MountId,
         serial: Serial,
     ) -> BoxFuture<'_, Result<Option<StoredCertificate>, SqliteError>> {
-        finished(certificates::get(&self.lock(), mount, serial))
+        ready_result(certificates::get(&self.lock(), mount, serial))
     }
 
     fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'_, Result<SerialStatus, SqliteError>> {
-        finished(certificates::status(&self.lock(), mount, serial))
+        ready_result(certificates::status(&self.lock(), mount, serial))
     }
 
     fn revocations(
@@ -266,11 +266,11 @@ impl ReadConnection for SqliteReadConnection {
         after: i64,
         limit: u32,
     ) -> BoxFuture<'_, Result<Vec<StoredRevocation>, SqliteError>> {
-        finished(revocations::by_sequence(&self.lock(), mount, after, limit))
+        ready_result(revocations::by_sequence(&self.lock(), mount, after, limit))
     }
 }
 
-fn finished<'c, T: Send + 'c>(result: rusqlite::Result<T>) -> BoxFuture<'c, Result<T, SqliteError>> {
+fn ready_result<'c, T: Send + 'c>(result: rusqlite::Result<T>) -> BoxFuture<'c, Result<T, SqliteError>> {
     ready(result.map_err(SqliteError::from)).boxed()
 }
 
@@ -300,7 +300,7 @@ mod tests {
         (dir, writer, pool)
     }
 
-    fn facts(db: &Connection) -> rusqlite::Result<i64> {
+    fn count_facts(db: &Connection) -> rusqlite::Result<i64> {
         db.query_row("SELECT COUNT(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0))
     }
 
@@ -331,7 +331,7 @@ mod tests {
         let mut reads = Vec::new();
         for stored in 0..200 {
             for _ in 0..20 {
-                let read = tokio::spawn(pool.read(facts));
+                let read = tokio::spawn(pool.read(count_facts));
                 reads.push(async move { (stored, read.await.unwrap().unwrap()) });
             }
             let fact = WriteUnit::Facts(vec![FactWrite::new((format!("fact {stored}"), vec![1]))]);
@@ -351,7 +351,7 @@ mod tests {
             tokio::spawn(pool.read(move |db| match n % 4 {
                 0 => panic!("a defect"),
                 1 => db.query_row("SELECT 1 FROM nowhere", [], |_| Ok(0)),
-                _ => facts(db),
+                _ => count_facts(db),
             }))
         });
         let reads: Vec<_> = reads.collect();
@@ -372,13 +372,13 @@ mod tests {
         for resumed in [true, false] {
             let busy = keep_busy(&pool).await;
             let pausing = pool.clone();
-            let waiting = tokio::spawn(pool.read(facts));
+            let waiting = tokio::spawn(pool.read(count_facts));
             let pausing = tokio::spawn(async move { pausing.pause().await });
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert!(!pausing.is_finished(), "reads are under way");
             drop(busy);
             let paused = pausing.await.unwrap().unwrap();
-            let late = tokio::spawn(pool.read(facts));
+            let late = tokio::spawn(pool.read(count_facts));
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert!(!late.is_finished());
             if resumed {
@@ -389,7 +389,7 @@ mod tests {
                 drop(paused);
                 let error = late.await.unwrap().unwrap_err();
                 assert!(error.to_string().contains("could not be reopened"), "{error}");
-                assert!(pool.read(facts).await.unwrap_err().to_string().contains("could not be reopened"));
+                assert!(pool.read(count_facts).await.unwrap_err().to_string().contains("could not be reopened"));
             }
         }
     }
@@ -399,16 +399,16 @@ mod tests {
         let (dir, writer, pool) = store();
         drop(writer);
         let busy = keep_busy(&pool).await;
-        let waiting = tokio::spawn(pool.read(facts));
+        let waiting = tokio::spawn(pool.read(count_facts));
         tokio::time::sleep(Duration::from_millis(20)).await;
         pool.close();
         assert!(waiting.await.unwrap().unwrap_err().to_string().contains("the store is closed"));
-        assert!(pool.read(facts).await.unwrap_err().to_string().contains("the store is closed"));
+        assert!(pool.read(count_facts).await.unwrap_err().to_string().contains("the store is closed"));
         assert!(pool.pause().await.is_err());
         drop((busy, pool));
         for _ in 0..2 {
             let (writer, pool) = open(dir.path(), Time::from_unix_timestamp(0).unwrap()).unwrap();
-            assert_eq!(pool.read(facts).await.unwrap(), 0);
+            assert_eq!(pool.read(count_facts).await.unwrap(), 0);
             drop((writer, pool));
         }
     }
@@ -423,14 +423,14 @@ mod tests {
             runs.store(true, Ordering::Release);
             Ok::<_, rusqlite::Error>(())
         }));
-        let read = pool.read(facts);
+        let read = pool.read(count_facts);
         let session = pool.session(0, Arc::new(|_| unreachable!()));
         let (read, session) = tokio::join!(read, session);
         assert_eq!(read.unwrap_err().kind(), Kind::Busy);
         assert_eq!(session.unwrap_err().kind(), Kind::Busy);
         assert_eq!(left.await.unwrap().unwrap_err().kind(), Kind::Busy);
         drop(busy);
-        assert_eq!(pool.read(facts).await.unwrap(), 0);
+        assert_eq!(pool.read(count_facts).await.unwrap(), 0);
         assert!(!ran.load(Ordering::Acquire));
     }
 
@@ -438,18 +438,18 @@ mod tests {
     async fn read_queue_is_bounded_and_resumes_with_remaining_readers() {
         let (_dir, _writer, pool) = store();
         let busy = keep_busy(&pool).await;
-        let here = tokio::spawn(pool.read(facts));
+        let here = tokio::spawn(pool.read(count_facts));
         tokio::task::yield_now().await;
-        let left = (0..20_000).filter_map(|_| pool.read(facts).now_or_never());
+        let left = (0..20_000).filter_map(|_| pool.read(count_facts).now_or_never());
         let refused = left.filter(|read| read.as_ref().is_err_and(|error| error.kind() == Kind::Busy)).count();
         assert!((1..10_000).contains(&refused), "{refused}");
         drop(busy);
         assert_eq!(here.await.unwrap().unwrap(), 0);
-        assert_eq!(pool.read(facts).await.unwrap(), 0);
+        assert_eq!(pool.read(count_facts).await.unwrap(), 0);
     }
 
     /// Starts a session that reports its start and lasts until the sender of `busy` is dropped.
-    fn held(
+    fn start_blocked_session(
         pool: &SqliteReaderPool,
         caller_id: CallerId,
         begun: &tokio::sync::mpsc::UnboundedSender<CallerId>,
@@ -473,12 +473,13 @@ mod tests {
         let (free, busy) = mpsc::sync_channel::<()>(0);
         let busy = Arc::new(Mutex::new(busy));
         let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
-        let mut sessions: Vec<_> = (0..20).map(|_| held(&pool, 1, &begins, &busy)).collect();
+        let mut sessions: Vec<_> = (0..20).map(|_| start_blocked_session(&pool, 1, &begins, &busy)).collect();
         assert_eq!((begun.recv().await, begun.recv().await), (Some(1), Some(1)));
-        sessions.extend([held(&pool, 2, &begins, &busy), held(&pool, 3, &begins, &busy)]);
+        sessions
+            .extend([start_blocked_session(&pool, 2, &begins, &busy), start_blocked_session(&pool, 3, &begins, &busy)]);
         assert_eq!(begun.recv().await, Some(2), "though others have waited longer");
         for _ in 0..100 {
-            let read = timeout(Duration::from_secs(2), pool.read(facts)).await;
+            let read = timeout(Duration::from_secs(2), pool.read(count_facts)).await;
             assert_eq!(read.expect("a connection is left").unwrap(), 0);
         }
         assert!(begun.try_recv().is_err());
@@ -489,7 +490,7 @@ mod tests {
         for session in sessions {
             session.await.unwrap().unwrap().unwrap();
         }
-        assert_eq!(pool.read(facts).await.unwrap(), 0);
+        assert_eq!(pool.read(count_facts).await.unwrap(), 0);
     }
 
     #[tokio::test]

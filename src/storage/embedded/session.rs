@@ -42,14 +42,14 @@ impl SqlSession for SqliteSession<'_> {
         sql: &'s str,
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>> {
-        ready(query_rows(self.0, sql, values).map_err(failure)).boxed_local()
+        ready(query_rows(self.0, sql, values).map_err(to_sql_error)).boxed_local()
     }
 
     /// Does nothing: SQLite's plans do not depend on values.
     fn use_custom_plans(&mut self) {}
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
-        ready(execute(self.0, sql, values).map_err(failure)).boxed_local()
+        ready(execute(self.0, sql, values).map_err(to_sql_error)).boxed_local()
     }
 }
 
@@ -106,7 +106,7 @@ fn query_rows(db: &Connection, sql: &str, values: &[SqlValue]) -> rusqlite::Resu
     let mut rows = Vec::new();
     for_each_byte_string(values, |values| {
         let found = statement.query_map(rusqlite::params_from_iter(values), |row| {
-            (0..columns).map(|n| row.get_ref(n).map(value)).collect::<rusqlite::Result<_>>().map(SqlRow::new)
+            (0..columns).map(|n| row.get_ref(n).map(to_sql_value)).collect::<rusqlite::Result<_>>().map(SqlRow::new)
         })?;
         for row in found {
             rows.push(row?);
@@ -133,7 +133,7 @@ fn for_each_byte_string(
     Ok(())
 }
 
-fn value(found: ValueRef<'_>) -> SqlValue {
+fn to_sql_value(found: ValueRef<'_>) -> SqlValue {
     match found {
         ValueRef::Null => SqlValue::Null,
         ValueRef::Integer(number) => SqlValue::Int(number),
@@ -188,7 +188,7 @@ pub(super) fn rewrite_sql<'s>(sql: &'s str, values: &[SqlValue]) -> Cow<'s, str>
     Cow::Owned(text)
 }
 
-fn failure(error: rusqlite::Error) -> SqlError {
+fn to_sql_error(error: rusqlite::Error) -> SqlError {
     let rusqlite::Error::SqliteFailure(code, message) = &error else { return engine_error(error) };
     match (code.code, message) {
         (ErrorCode::ConstraintViolation, Some(message)) => SqlError::Constraint(constraint_name(message)),
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_locks_are_read_in_sqlites_way() {
+    fn lists_and_row_locks_are_rewritten_for_sqlite() {
         let sql = "SELECT id FROM t WHERE a = ANY($1) AND b = $2 AND c = ANY($3) ORDER BY id FOR UPDATE";
         let read = "SELECT id FROM t WHERE a IN (SELECT value FROM json_each($1)) AND b = $2 AND c IN \
                     (SELECT value FROM json_each($3)) ORDER BY id";
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn constraints_have_the_names_of_the_schema() {
+    fn sqlite_constraint_errors_have_the_schema_names() {
         for (message, name) in [
             ("UNIQUE constraint failed: projects.org_id, projects.name_lc", "projects_org_id_name_lc_key"),
             ("UNIQUE constraint failed: users.email_lc", "users_email_lc_key"),

@@ -72,9 +72,9 @@ impl WriteConnection for Connection {
         Ok(left)
     }
 
-    async fn take_token(&self, hash: &TokenHash) -> Result<(), SqliteError> {
-        match prepare(self, sql::TAKE)?.execute([hash])? {
-            0 => Err(SqliteError::Conflict(conflict::TOKEN_TAKEN)),
+    async fn delete_usable_token(&self, hash: &TokenHash) -> Result<(), SqliteError> {
+        match prepare(self, sql::DELETE_USABLE)?.execute([hash])? {
+            0 => Err(SqliteError::Conflict(conflict::TOKEN_NOT_USABLE)),
             _ => Ok(()),
         }
     }

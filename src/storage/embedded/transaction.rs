@@ -86,7 +86,7 @@ impl WriteTransaction for SqliteTransaction<'_> {
         self.db
     }
 
-    async fn hold_mount(&mut self, mount: MountId) -> Result<(), SqliteError> {
+    async fn require_mount(&mut self, mount: MountId) -> Result<(), SqliteError> {
         self.known.mount(self.db, mount).map(drop)
     }
 

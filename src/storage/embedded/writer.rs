@@ -47,7 +47,7 @@ impl SqliteWriter {
         let file =
             File::open(&path).map_err(|e| Error::unavailable("storage: the database file cannot be opened", e))?;
         let file = Arc::new(file);
-        let checkpoints = Checkpointer::start(path.clone(), Arc::clone(&file), readers.file_hold().clone())?;
+        let checkpoints = Checkpointer::start(path.clone(), Arc::clone(&file), readers.checkpoint_lock().clone())?;
         Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts, worked: Duration::ZERO })
     }
 
@@ -184,11 +184,11 @@ impl StoreBackend for SqliteWriter {
         self.worked
     }
 
-    fn has_chores(&self) -> bool {
+    fn has_background_work(&self) -> bool {
         self.dropped_mounts
     }
 
-    fn chore(&mut self) -> BoxFuture<'_, ()> {
+    fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
         async move {
             if self.db.as_ref().is_some_and(|db| is_behind(db).unwrap_or(false)) {
                 return;
@@ -242,18 +242,18 @@ mod tests {
     use super::*;
     use crate::storage::backend::{FactWrite, StoreReader as _};
 
-    fn fact(name: usize) -> Vec<WriteUnit> {
+    fn fact_unit(name: usize) -> Vec<WriteUnit> {
         vec![WriteUnit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
     }
 
-    async fn store(writer: &mut SqliteWriter, names: std::ops::Range<usize>) {
+    async fn store_facts(writer: &mut SqliteWriter, names: std::ops::Range<usize>) {
         for name in names {
-            assert!(writer.apply(fact(name)).await.iter().all(Result::is_ok));
+            assert!(writer.apply(fact_unit(name)).await.iter().all(Result::is_ok));
         }
     }
 
     /// Restores an old content of a file, like a disk that never wrote the new one.
-    fn forget(path: &std::path::Path, old: &[u8]) {
+    fn restore_content(path: &std::path::Path, old: &[u8]) {
         use std::os::unix::fs::FileExt as _;
         let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
         file.write_all_at(old, 0).unwrap();
@@ -267,18 +267,18 @@ mod tests {
         let path = writer.path.clone();
         checkpoint(writer.db.as_ref().unwrap(), "TRUNCATE").unwrap();
         let old = std::fs::read(&path).unwrap();
-        store(&mut writer, 0..50).await;
+        store_facts(&mut writer, 0..50).await;
         {
             // A reader prevents a complete checkpoint, so that SQLite does not sync it.
             let reader = Connection::open(&path).unwrap();
             reader.execute_batch("BEGIN; SELECT count(*) FROM meta").unwrap();
-            store(&mut writer, 50..100).await;
+            store_facts(&mut writer, 50..100).await;
             let left = checkpoint(writer.db.as_ref().unwrap(), "PASSIVE").unwrap();
             assert!(left > 0 && std::fs::read(&path).unwrap() != old, "some was moved, some was not");
         }
-        forget(&path, &old);
+        restore_content(&path, &old);
         writer.checkpoints.halt();
-        store(&mut writer, 100..101).await;
+        store_facts(&mut writer, 100..101).await;
         assert!(!writer.checkpoints.halted());
         let facts = pool.meta().await.unwrap();
         assert_eq!(facts.iter().filter(|(name, _)| name.starts_with("fact")).count(), 101);
@@ -298,7 +298,7 @@ mod tests {
         let path = writer.path.clone();
         checkpoint(writer.db.as_ref().unwrap(), "TRUNCATE").unwrap();
         let old = std::fs::read(&path).unwrap();
-        store(&mut writer, 0..9).await;
+        store_facts(&mut writer, 0..9).await;
         writer.checkpoints.halt();
         pool.close();
         assert_eq!(writer.close().await.unwrap_err().kind(), Kind::Unavailable);

@@ -90,9 +90,9 @@ impl WriteConnection for PostgresClient {
         Ok(Some(left))
     }
 
-    async fn take_token(&self, hash: &TokenHash) -> Result<(), PostgresError> {
-        match execute(self, sql::TAKE, &[&&hash[..]]).await? {
-            0 => Err(PostgresError::Conflict(conflict::TOKEN_TAKEN)),
+    async fn delete_usable_token(&self, hash: &TokenHash) -> Result<(), PostgresError> {
+        match execute(self, sql::DELETE_USABLE, &[&&hash[..]]).await? {
+            0 => Err(PostgresError::Conflict(conflict::TOKEN_NOT_USABLE)),
             _ => Ok(()),
         }
     }

@@ -201,7 +201,7 @@ impl WriteTransaction for Transaction<'_> {
         self.db
     }
 
-    async fn hold_mount(&mut self, mount: MountId) -> Result<(), PostgresError> {
+    async fn require_mount(&mut self, mount: MountId) -> Result<(), PostgresError> {
         if !self.known.mounts.contains_key(&mount) {
             lock_existing(self.db, &[mount]).await?;
             self.known.mounts.insert(mount, InsertCounts::default());

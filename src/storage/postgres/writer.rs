@@ -191,11 +191,11 @@ impl StoreBackend for PostgresWriter {
         .boxed()
     }
 
-    fn has_chores(&self) -> bool {
+    fn has_background_work(&self) -> bool {
         self.dropped_mounts
     }
 
-    fn chore(&mut self) -> BoxFuture<'_, ()> {
+    fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
         async move {
             let more = self.run_with_deadline(async |writer| writer.remove_dropped().await).await;
             // After a failure, the remaining rows are removed after the next drop of a mount or the next start, instead

@@ -9,7 +9,7 @@ use crate::storage::statements::{conflict, documents as sql};
 
 /// Writes a document, after checking that its mount exists and cannot be removed until the transaction ends.
 pub(crate) async fn write_in<T: WriteTransaction>(tx: &mut T, write: &DocumentWrite) -> WriteResult<T, ()> {
-    tx.hold_mount(write.key.mount).await?;
+    tx.require_mount(write.key.mount).await?;
     self::write(tx.db(), write).await?;
     tx.mark_documents(write.key.mount);
     Ok(())

@@ -14,11 +14,11 @@ impl StoreBackend for ReadOnly {
         ready(units.iter().map(|_| refused()).collect()).boxed()
     }
 
-    fn has_chores(&self) -> bool {
+    fn has_background_work(&self) -> bool {
         false
     }
 
-    fn chore(&mut self) -> BoxFuture<'_, ()> {
+    fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
         ready(()).boxed()
     }
 

@@ -97,9 +97,9 @@ impl ReadQueue {
         Ok(queue)
     }
 
-    pub(super) fn join(&self, job: ReadJob) -> Result<(), ReadRejection> {
+    pub(super) fn enqueue(&self, job: ReadJob) -> Result<(), ReadRejection> {
         let mut state = self.state();
-        if let Some(refused) = state.refused() {
+        if let Some(refused) = state.rejection() {
             return Err(refused);
         }
         match job {
@@ -116,8 +116,8 @@ impl ReadQueue {
     }
 
     /// The reason why a queued job was dropped.
-    pub(super) fn refused(&self) -> ReadRejection {
-        self.state().refused().unwrap_or(ReadRejection::NotOpen)
+    pub(super) fn rejection(&self) -> ReadRejection {
+        self.state().rejection().unwrap_or(ReadRejection::NotOpen)
     }
 
     /// Waits for the jobs in progress, closes all connections, and delays the other jobs until [`Self::resume`].
@@ -146,7 +146,7 @@ impl ReadQueue {
         if state.lock.is_some() {
             state.connections = connections;
         }
-        let dropped = state.refused().map(|_| state.clear());
+        let dropped = state.rejection().map(|_| state.clear());
         self.wake(&mut state);
         drop(state);
         drop(dropped);
@@ -165,8 +165,8 @@ impl ReadQueue {
 
     fn run_worker(&self) {
         let mut done = None;
-        while let Some((db, share)) = self.next(done) {
-            done = Some((run_batch(&db, share), db));
+        while let Some((db, batch)) = self.next(done) {
+            done = Some((run_batch(&db, batch), db));
         }
     }
 
@@ -195,9 +195,9 @@ impl ReadQueue {
                 && let Some(db) = state.connections.pop()
             {
                 state.active_threads += 1;
-                let share = state.share();
+                let batch = state.take_batch();
                 self.wake(&mut state);
-                return Some((db, share));
+                return Some((db, batch));
             }
             state.sleeping_threads += 1;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -224,7 +224,7 @@ impl ReadQueue {
 }
 
 impl ReadQueueState {
-    fn refused(&self) -> Option<ReadRejection> {
+    fn rejection(&self) -> Option<ReadRejection> {
         if self.lock.is_none() {
             return Some(ReadRejection::Closed);
         }
@@ -237,7 +237,7 @@ impl ReadQueueState {
     }
 
     /// Takes a batch for one thread: a single session, or some of the reads. Leaves reads for the other threads.
-    fn share(&mut self) -> ReadBatch {
+    fn take_batch(&mut self) -> ReadBatch {
         if let Some((caller_id, session)) = self.sessions.take() {
             return ReadBatch::Session(caller_id, session);
         }
@@ -260,8 +260,8 @@ enum FinishedBatch {
     Session(CallerId),
 }
 
-fn run_batch(db: &SqliteReadConnection, share: ReadBatch) -> FinishedBatch {
-    let reads = match share {
+fn run_batch(db: &SqliteReadConnection, batch: ReadBatch) -> FinishedBatch {
+    let reads = match batch {
         ReadBatch::Session(caller_id, work) => {
             work(db);
             return FinishedBatch::Session(caller_id);
