@@ -138,12 +138,12 @@ pub async fn open(options: StorageOptions) -> Result<Storage> {
                 .await
                 .map_err(|e| Error::unavailable("storage: the task that opens the database failed", e))??;
             let store = Store::open(writer, reader, queue, &seal_key, clock, false).await?;
-            Storage::new(Arc::new(store), None).ready().await
+            Storage::new(Arc::new(store), None).finish_upgrade().await
         }
         Database::Postgres(url) => {
             let (writer, reader) = postgres::open(url).await?;
             let store = Arc::new(Store::open(writer, reader, queue, &seal_key, clock, true).await?);
-            Storage::new(store.clone(), Some(store)).ready().await
+            Storage::new(store.clone(), Some(store)).finish_upgrade().await
         }
     }
 }
@@ -188,7 +188,7 @@ impl Storage {
     }
 
     /// Completes the part of a schema upgrade that needs the data keys. Closes the store when that fails.
-    async fn ready(self) -> Result<Self> {
+    async fn finish_upgrade(self) -> Result<Self> {
         // A session is bound to its thread, but `open` may run on any.
         let tokens = Arc::clone(&self.api_tokens);
         let runtime = tokio::runtime::Handle::current();
@@ -294,12 +294,12 @@ impl Storage {
     /// # Errors
     /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable` from the store.
     async fn record_restore(&self, now: Time) -> Result<()> {
-        let (name, _) = self.restored(now).await?;
+        let (name, _) = self.new_restore_fact(now).await?;
         let noted = (name, restore_facts::restore_times(now, None));
         self.commits.submit(WriteUnit::Facts(vec![FactWrite::new(noted)])).outcome().await.map(drop)
     }
 
-    async fn restored(&self, now: Time) -> Result<Fact> {
+    async fn new_restore_fact(&self, now: Time) -> Result<Fact> {
         let mut found = scan::rows(&*self.stores.projects, restore_facts::SELECT_PUBLISHED, Vec::new()).await?;
         let row = found
             .first_mut()

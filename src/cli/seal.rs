@@ -133,7 +133,7 @@ async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
         }
         // The key in the file does not open the store: an interrupted run may have changed the store to the new key.
         Err(error) if error.kind() == Kind::Invalid => {
-            let Some(replacement) = SealKeyReplacement::left(file)? else { return Err(error) };
+            let Some(replacement) = SealKeyReplacement::resume(file)? else { return Err(error) };
             let seal_key = replacement.key().clone();
             let Ok(storage) = storage::open(storage::StorageOptions { seal_key, ..options()? }).await else {
                 return Err(error);

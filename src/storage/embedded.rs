@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn second_open_of_a_folder_is_refused_until_the_first_ends() {
+    fn data_folder_is_locked_until_the_first_open_ends() {
         let dir = tempfile::tempdir().unwrap();
         let first = open(dir.path(), Time::UNIX_EPOCH).unwrap();
         let error = open(dir.path(), Time::UNIX_EPOCH).err().unwrap();

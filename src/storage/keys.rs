@@ -31,7 +31,7 @@ pub(super) struct StoreKeys {
     reader: Arc<dyn StoreReader>,
     clock: Clock,
     /// The seal with which the store was opened.
-    about: SealInfo,
+    opening_seal: SealInfo,
     /// Reads the seal key again from its source.
     reopener: SealReopener,
     /// `true` if other nodes may use the same store.
@@ -68,7 +68,7 @@ impl StoreKeys {
         let ring = match open_ring(seal_key, &facts).await? {
             Some(ring) => ring,
             None => {
-                let (ring, facts) = create(seal_key, clock.now()).await?;
+                let (ring, facts) = create_keys(seal_key, clock.now()).await?;
                 let facts = facts.into_iter().map(FactWrite::new).collect();
                 match commits.submit(WriteUnit::Facts(facts)).outcome().await {
                     Ok(_) => ring,
@@ -81,9 +81,9 @@ impl StoreKeys {
             }
         };
         let ring = Arc::new(ring);
-        let about = seal_key.about();
+        let opening_seal = seal_key.about();
         let reopener = SealReopener::new(seal_key.source());
-        Ok(Self { ring, commits, reader, clock, about, reopener, shared })
+        Ok(Self { ring, commits, reader, clock, opening_seal, reopener, shared })
     }
 
     /// The current data key: its term, creation time, and the number of values that it has sealed as far as known. A
@@ -92,13 +92,13 @@ impl StoreKeys {
     /// # Errors
     /// The errors of the store.
     pub(super) async fn status(&self) -> Result<(u32, Time, u64)> {
-        let (facts, _) = self.read().await?;
+        let (facts, _) = self.read_facts().await?;
         let (term, sealed) = self.ring.current();
         if let Some(created_at) = creation_time(&facts, term) {
             return Ok((term, created_at, sealed));
         }
         let created_at = self.clock.now();
-        match self.change(vec![FactWrite::new(creation_fact(term, created_at))]).await {
+        match self.write_facts(vec![FactWrite::new(creation_fact(term, created_at))]).await {
             // Another node has recorded the creation time first.
             Err(error) if error.kind() == Kind::Conflict => Ok((term, created_at, sealed)),
             other => other.map(|()| (term, created_at, sealed)),
@@ -110,7 +110,7 @@ impl StoreKeys {
     /// # Errors
     /// The errors of the store.
     pub(super) async fn seal_status(&self) -> Result<SealInfo> {
-        Ok(root::stored_seal(&self.reader.meta().await?)?.unwrap_or_else(|| self.about.clone()))
+        Ok(root::stored_seal(&self.reader.meta().await?)?.unwrap_or_else(|| self.opening_seal.clone()))
     }
 
     /// Creates a challenge that only a holder of the seal key can answer, and its response.
@@ -118,7 +118,7 @@ impl StoreKeys {
     /// # Errors
     /// The errors of the store.
     pub(super) async fn seal_challenge(&self) -> Result<(SealChallenge, Secret)> {
-        let (facts, root) = self.read().await?;
+        let (facts, root) = self.read_facts().await?;
         self.ring.create_challenge(&root, &facts)
     }
 
@@ -165,20 +165,20 @@ impl StoreKeys {
     /// # Errors
     /// The errors of the store; `Unavailable` when the root key has changed and this node's seal does not open it.
     pub(super) async fn learn(&self) -> Result<()> {
-        self.read().await.map(drop)
+        self.read_facts().await.map(drop)
     }
 
     /// As [`StoreKeys::learn`], for a store that has lost its latest writes.
     pub(super) async fn reload_after_loss(&self) -> Result<()> {
-        self.read_by(Ring::reload_after_loss).await.map(drop)
+        self.read_facts_with(Ring::reload_after_loss).await.map(drop)
     }
 
     /// Reads the facts of the store, and returns them with the root key that wraps their data keys. Loads new keys.
-    async fn read(&self) -> Result<(Vec<Fact>, Arc<Root>)> {
-        self.read_by(Ring::learn).await
+    async fn read_facts(&self) -> Result<(Vec<Fact>, Arc<Root>)> {
+        self.read_facts_with(Ring::learn).await
     }
 
-    async fn read_by(&self, learn: fn(&Ring, &[Fact]) -> Result<Arc<Root>>) -> Result<(Vec<Fact>, Arc<Root>)> {
+    async fn read_facts_with(&self, learn: fn(&Ring, &[Fact]) -> Result<Arc<Root>>) -> Result<(Vec<Fact>, Arc<Root>)> {
         let facts = self.reader.meta().await?;
         if let Ok(root) = learn(&self.ring, &facts) {
             return Ok((facts, root));
@@ -206,7 +206,7 @@ impl StoreKeys {
     /// `Busy` when concurrent changes of the keys persist; the errors of the store.
     pub(super) async fn rotate(&self, from: u32) -> Result<u32> {
         for _ in 0..MAX_CHANGE_ATTEMPTS {
-            let (facts, root) = self.read().await?;
+            let (facts, root) = self.read_facts().await?;
             let (term, _) = self.ring.current();
             if term > from {
                 return Ok(term);
@@ -218,7 +218,7 @@ impl StoreKeys {
             let made = creation_fact(new.term, self.clock.now());
             let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
             writes.extend(self.handover_end_write(&facts)?);
-            match self.change(writes).await {
+            match self.write_facts(writes).await {
                 Ok(()) => return Ok(self.ring.adopt(new)),
                 // A key was added, or the seal was changed.
                 Err(error) if error.kind() == Kind::Conflict => {}
@@ -239,7 +239,7 @@ impl StoreKeys {
             return Ok(true);
         }
         let Some(end) = self.handover_end_write(&facts)? else { return Ok(false) };
-        self.change(vec![FactWrite::if_unchanged(&facts, root::SEAL_FACT, None), end]).await?;
+        self.write_facts(vec![FactWrite::if_unchanged(&facts, root::SEAL_FACT, None), end]).await?;
         Ok(true)
     }
 
@@ -270,7 +270,7 @@ impl StoreKeys {
     }
 
     async fn change_seal_once(&self, seal: &SealKey) -> Result<SealInfo> {
-        let (facts, before) = self.read().await?;
+        let (facts, before) = self.read_facts().await?;
         let term = seal::newest_term(&facts);
         self.require_known_key(&facts, term)?;
         let (root, generation) = (root::generate(), root::generation(&facts)? + 1);
@@ -289,7 +289,7 @@ impl StoreKeys {
         }
         let root = Arc::new(Root::new(&root, generation)?);
         writes.extend(self.rewrap(&before, &root, self.ring.wrapping(), &facts)?);
-        self.change(writes).await?;
+        self.write_facts(writes).await?;
         self.ring.adopt_root(&root);
         self.seal_status().await
     }
@@ -323,14 +323,14 @@ impl StoreKeys {
 
     async fn change_wrapping(&self, wrapping: DataKeyWrapping) -> Result<()> {
         for _ in 0..MAX_CHANGE_ATTEMPTS {
-            let (facts, root) = self.read().await?;
+            let (facts, root) = self.read_facts().await?;
             let newest = seal::newest_term(&facts);
             let mut writes = vec![
                 FactWrite::if_unchanged(&facts, root::SEAL_FACT, None),
                 FactWrite { name: seal::term_name(u64::from(newest) + 1), expected: None, value: None },
             ];
             writes.extend(self.rewrap(&root, &root, wrapping, &facts)?);
-            match self.change(writes).await {
+            match self.write_facts(writes).await {
                 Ok(()) => return self.learn().await,
                 // Another node does the same, added a key, or changed the seal.
                 Err(error) if error.kind() == Kind::Conflict => {}
@@ -356,7 +356,7 @@ impl StoreKeys {
         }
     }
 
-    async fn change(&self, writes: Vec<FactWrite>) -> Result<()> {
+    async fn write_facts(&self, writes: Vec<FactWrite>) -> Result<()> {
         self.commits.submit(WriteUnit::Facts(writes)).outcome().await.map(drop)
     }
 }
@@ -378,7 +378,7 @@ pub(super) async fn describe_seal(seal_key: &SealKey, facts: &[Fact]) -> Result<
     Ok(Some((root::stored_seal(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
 }
 
-async fn create(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
+async fn create_keys(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
     let installation = crate::random::uuid();
     let (root, record): (Secret, _) = match seal_key.bytes() {
         Some(bytes) => (bytes.clone(), None),
@@ -407,12 +407,12 @@ mod tests {
     use crate::storage::embedded;
 
     /// Returns queued outdated facts first.
-    struct Late<R> {
+    struct StaleFactsReader<R> {
         reader: R,
         facts: Mutex<Vec<Vec<Fact>>>,
     }
 
-    impl<R: StoreReader> StoreReader for Late<R> {
+    impl<R: StoreReader> StoreReader for StaleFactsReader<R> {
         fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
             match self.facts.lock().unwrap().pop() {
                 Some(facts) => ready(Ok(facts)).boxed(),
@@ -441,7 +441,7 @@ mod tests {
         let seal = SealKey::random();
         let next = SealKey::random();
         let clock = Clock::system();
-        let late = Arc::new(Late { reader: pool.clone(), facts: Mutex::default() });
+        let late = Arc::new(StaleFactsReader { reader: pool.clone(), facts: Mutex::default() });
         let slow = StoreKeys::load(commits.clone(), late.clone(), &seal, clock.clone(), true).await.unwrap();
         let other = StoreKeys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
         let before = pool.meta().await.unwrap();

@@ -124,18 +124,18 @@ struct ResealedBody {
 
 impl SealedTable {
     /// The query for a page. Parameters: the term, as the first bytes of a body; the key to start after; the limit.
-    fn page_query(&self, goes_on: bool) -> String {
+    fn reseal_page_sql(&self, has_start_key: bool) -> String {
         let key = self.key.join(", ");
         let columns = self.columns().join(", ");
         // The subquery limits the rows before the filter, so that a page is short even if few of them are old.
-        let rows = self.rows(&format!("{columns}, body"), 2, goes_on);
+        let rows = self.page_sql(&format!("{columns}, body"), 2, has_start_key);
         format!("SELECT {columns}, CASE WHEN body < $1 THEN body END FROM ({rows}) AS page ORDER BY {key}")
     }
 
     /// The query for a page of the count, with the same parameters. It returns keys, and whether each body is old. It
     /// reads only a prefix of each body; a missing body is not old.
-    fn count_query(&self, goes_on: bool) -> String {
-        self.rows(&format!("{}, COALESCE(substr(body, 1, 4) < $1, FALSE)", self.key.join(", ")), 2, goes_on)
+    fn count_page_sql(&self, has_start_key: bool) -> String {
+        self.page_sql(&format!("{}, COALESCE(substr(body, 1, 4) < $1, FALSE)", self.key.join(", ")), 2, has_start_key)
     }
 
     fn read_row(&self, mut row: SqlRow) -> Result<ResealRow, SqlError> {
@@ -257,7 +257,7 @@ pub(super) async fn count_page(sessions: &StoreSessions, mut progress: ResealPro
     }
     let mut found = progress.counting.unwrap_or(0);
     let Some(table) = SEALED_TABLES.get(progress.table) else { return Ok(progress) };
-    let sql = table.count_query(!progress.after.is_empty());
+    let sql = table.count_page_sql(!progress.after.is_empty());
     let values = page_parameters(&progress, COUNT_PAGE_ROWS);
     let read = sessions.read("re_seal", move |session| {
         let sql = sql.clone();
@@ -333,7 +333,7 @@ async fn read_page(
     table: &'static SealedTable,
     progress: &ResealProgress,
 ) -> Result<Vec<ResealRow>> {
-    let sql = table.page_query(!progress.after.is_empty());
+    let sql = table.reseal_page_sql(!progress.after.is_empty());
     let values = page_parameters(progress, table.page_rows);
     let read = sessions.read("re_seal", move |session| {
         let sql = sql.clone();
@@ -392,8 +392,8 @@ mod tests {
     #[test]
     fn reseal_count_reads_no_bodies() {
         for table in &SEALED_TABLES {
-            for goes_on in [false, true] {
-                let text = table.count_query(goes_on);
+            for has_start_key in [false, true] {
+                let text = table.count_page_sql(has_start_key);
                 assert_eq!(text.matches("body").count(), 1, "{text}");
                 assert!(text.contains(", COALESCE(substr(body, 1, 4) < $1, FALSE) FROM"), "{text}");
             }
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_of_the_program_before_reads_on() {
+    fn progress_of_the_previous_version_is_continued() {
         let counted = br#"{"term":2,"left":7,"sealed":3,"table":1,"after":[{"Bytes":[1]}]}"#;
         let progress = ResealProgress::read(counted).unwrap();
         assert_eq!((progress.left, progress.next(), progress.counted()), (Some(7), ResealStep::Seal, None));

@@ -145,12 +145,12 @@ impl Ring {
     /// # Errors
     /// As [`Ring::load`].
     pub(crate) fn learn(&self, facts: &[Fact]) -> Result<Arc<Root>> {
-        self.take_over(facts, u32::max)
+        self.load_stored_keys(facts, u32::max)
     }
 
     /// As [`Ring::learn`], for a store that has lost its latest writes: stops using a key that the store does not have.
     pub(crate) fn reload_after_loss(&self, facts: &[Fact]) -> Result<Arc<Root>> {
-        self.take_over(facts, |current, newest| if newest == 0 { current } else { newest })
+        self.load_stored_keys(facts, |current, newest| if newest == 0 { current } else { newest })
     }
 
     /// Replaces the root key with one that the seal key has opened. The next [`Ring::learn`] uses it.
@@ -166,7 +166,7 @@ impl Ring {
 
     /// Loads the stored data keys. `in_use` gets the current term and the newest stored one, and returns the term to
     /// seal with.
-    fn take_over(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<Arc<Root>> {
+    fn load_stored_keys(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<Arc<Root>> {
         let known = self.root.load_full();
         let (root, stored) = match unwrap_all(&known.key, &self.installation, facts) {
             Ok(stored) => (known, stored),
@@ -183,7 +183,7 @@ impl Ring {
         let newest = stored.keys.keys().next_back().copied().unwrap_or(0);
         let current = self.keys.load().current;
         if in_use(current, newest) != current {
-            self.begin_count();
+            self.reset_use_counts();
         }
         self.keys.rcu(|keys| {
             let mut keys = DataKeySet::clone(keys);
@@ -274,7 +274,7 @@ impl Ring {
             keys.current = keys.current.max(new.term);
             keys
         });
-        self.begin_count();
+        self.reset_use_counts();
         new.term
     }
 
@@ -295,7 +295,7 @@ impl Ring {
         let _ = self.unrecorded_uses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    fn begin_count(&self) {
+    fn reset_use_counts(&self) {
         self.unrecorded_uses.store(0, Ordering::Relaxed);
         self.recorded_uses.store(0, Ordering::Relaxed);
     }
@@ -511,26 +511,26 @@ mod tests {
     use crate::error::Kind;
     use proptest::prelude::*;
 
-    fn root() -> Secret {
+    fn random_root() -> Secret {
         root::generate()
     }
 
-    fn ring() -> Ring {
-        Ring::create(&root(), "one".to_owned()).unwrap().0
+    fn new_ring() -> Ring {
+        Ring::create(&random_root(), "one".to_owned()).unwrap().0
     }
 
     /// The next term, wrapped with the latest root key.
-    fn next(ring: &Ring) -> NewTerm {
+    fn next_term(ring: &Ring) -> NewTerm {
         ring.new_term(&ring.root.load(), ring.current().0).unwrap()
     }
 
-    fn load(root: &Secret, facts: &[Fact]) -> Result<Ring> {
+    fn load_ring(root: &Secret, facts: &[Fact]) -> Result<Ring> {
         Ring::load(root, installation(facts)?.unwrap_or_default(), facts)
     }
 
     #[test]
     fn every_bit_flip_of_a_sealed_value_is_an_error() {
-        let ring = ring();
+        let ring = new_ring();
         let sealed = ring.seal(b"row", b"secret".to_vec()).unwrap();
         assert_eq!(ring.open(b"row", &sealed).unwrap(), b"secret");
         for bit in 0..sealed.len() * 8 {
@@ -542,7 +542,7 @@ mod tests {
 
     #[test]
     fn truncated_or_swapped_sealed_value_is_an_error() {
-        let ring = ring();
+        let ring = new_ring();
         let sealed = ring.seal(b"row", b"secret".to_vec()).unwrap();
         for len in 0..sealed.len() {
             assert!(ring.open(b"row", &sealed[..len]).is_err(), "{len}");
@@ -552,22 +552,22 @@ mod tests {
 
     #[test]
     fn values_of_earlier_terms_open_after_rotation_and_reload() {
-        let root = root();
+        let root = random_root();
         let (ring, mut facts) = Ring::create(&root, "one".to_owned()).unwrap();
         let first = ring.seal(b"row", b"one".to_vec()).unwrap();
-        let new = next(&ring);
+        let new = next_term(&ring);
         facts.push(new.fact.clone());
         assert_eq!(ring.adopt(new), 2);
         let second = ring.seal(b"row", b"two".to_vec()).unwrap();
         assert_eq!((&first[..4], &second[..4]), (&[0, 0, 0, 1][..], &[0, 0, 0, 2][..]));
-        let again = load(&root, &facts).unwrap();
+        let again = load_ring(&root, &facts).unwrap();
         assert_eq!(again.open(b"row", &first).unwrap(), b"one");
         assert_eq!(again.open(b"row", &second).unwrap(), b"two");
     }
 
     #[test]
-    fn term_at_its_limit_requests_rotation_until_rotated() {
-        let ring = ring();
+    fn data_key_at_its_limit_requests_rotation_until_rotated() {
+        let ring = new_ring();
         assert!(!ring.needs_rotation());
         ring.set_recorded(1, MAX_KEY_OPERATIONS, 0);
         assert!(ring.needs_rotation());
@@ -577,13 +577,13 @@ mod tests {
             ring.seal(b"row", Vec::new()).unwrap();
         }
         assert!(ring.needs_rotation());
-        ring.adopt(next(&ring));
+        ring.adopt(next_term(&ring));
         assert!(!ring.needs_rotation());
     }
 
     #[test]
     fn seal_operations_are_counted_per_term_with_unrecorded_ones() {
-        let ring = ring();
+        let ring = new_ring();
         for _ in 0..3 {
             ring.seal(b"row", Vec::new()).unwrap();
         }
@@ -593,33 +593,33 @@ mod tests {
         ring.seal(b"row", Vec::new()).unwrap();
         ring.set_recorded(1, 13, 3);
         assert_eq!((ring.current(), ring.unrecorded()), ((1, 14), (1, 1)));
-        ring.adopt(next(&ring));
+        ring.adopt(next_term(&ring));
         ring.set_recorded(1, 15, 1);
         assert_eq!(ring.current(), (2, 0));
     }
 
     #[test]
-    fn the_wrong_root_key_is_refused() {
-        let (_, facts) = Ring::create(&root(), "one".to_owned()).unwrap();
-        let error = load(&root(), &facts).err().unwrap();
+    fn wrong_root_key_is_rejected() {
+        let (_, facts) = Ring::create(&random_root(), "one".to_owned()).unwrap();
+        let error = load_ring(&random_root(), &facts).err().unwrap();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains("seal key"));
         assert!(installation(&[]).unwrap().is_none());
     }
 
     #[test]
-    fn a_data_key_of_another_installation_or_term_is_refused() {
-        let root = root();
+    fn data_key_of_another_installation_or_term_is_rejected() {
+        let root = random_root();
         let (_, one) = Ring::create(&root, "one".to_owned()).unwrap();
         let (_, two) = Ring::create(&root, "two".to_owned()).unwrap();
-        assert!(load(&root, &[one[0].clone(), two[1].clone()]).is_err());
-        assert!(load(&root, &[one[0].clone(), ("data-key/2".into(), one[1].1.clone())]).is_err());
-        assert!(load(&root, &one[1..]).is_err(), "installation missing");
-        assert!(load(&root, &one[..1]).is_err(), "no data key");
+        assert!(load_ring(&root, &[one[0].clone(), two[1].clone()]).is_err());
+        assert!(load_ring(&root, &[one[0].clone(), ("data-key/2".into(), one[1].1.clone())]).is_err());
+        assert!(load_ring(&root, &one[1..]).is_err(), "installation missing");
+        assert!(load_ring(&root, &one[..1]).is_err(), "no data key");
     }
 
     /// Facts after a change of the seal from one root key to another, which is handed over.
-    async fn after_a_change(ring: &Ring, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
+    async fn facts_after_seal_change(ring: &Ring, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
         let mut facts = facts.to_vec();
         let generation = root::generation(&facts).unwrap() + 1;
         let [from, next] = [(from, 0), (to, generation)].map(|(root, n)| Root::new(root, n).unwrap());
@@ -636,62 +636,62 @@ mod tests {
 
     #[tokio::test]
     async fn running_ring_adopts_the_new_root_key_and_old_one_fails() {
-        let before = root();
-        let after = root();
+        let before = random_root();
+        let after = random_root();
         let (running, facts) = Ring::create(&before, "one".to_owned()).unwrap();
         let changed = Ring::load(&before, "one".to_owned(), &facts).unwrap();
-        let mut facts = after_a_change(&changed, &before, &after, &facts).await;
-        assert!(load(&before, &facts).is_err(), "the old root key");
+        let mut facts = facts_after_seal_change(&changed, &before, &after, &facts).await;
+        assert!(load_ring(&before, &facts).is_err(), "the old root key");
         let none: Vec<_> = facts.iter().filter(|(name, _)| name != HANDOVER_FACT).cloned().collect();
         assert!(running.learn(&none).is_err(), "nothing was left for it");
-        let new = load(&after, &facts).unwrap();
-        let term = next(&new);
+        let new = load_ring(&after, &facts).unwrap();
+        let term = next_term(&new);
         facts.push(term.fact.clone());
         new.adopt(term);
         let sealed = new.seal(b"row", b"by the new node".to_vec()).unwrap();
         assert!(!running.has_key_of(&sealed));
         running.learn(&facts).unwrap();
         assert_eq!(running.open(b"row", &sealed).unwrap(), b"by the new node");
-        facts.push(next(&running).fact);
-        assert!(load(&after, &facts).is_ok(), "what it adds is wrapped by the new root key");
+        facts.push(next_term(&running).fact);
+        assert!(load_ring(&after, &facts).is_ok(), "what it adds is wrapped by the new root key");
     }
 
     #[tokio::test]
-    async fn facts_that_were_read_late_bring_no_earlier_root_key_back() {
-        let [first, second, third] = [root(), root(), root()];
+    async fn stale_facts_do_not_restore_an_earlier_root_key() {
+        let [first, second, third] = [random_root(), random_root(), random_root()];
         let (ring, facts) = Ring::create(&first, "one".to_owned()).unwrap();
-        let early = after_a_change(&ring, &first, &second, &facts).await;
-        let mut late = after_a_change(&ring, &second, &third, &early).await;
+        let early = facts_after_seal_change(&ring, &first, &second, &facts).await;
+        let mut late = facts_after_seal_change(&ring, &second, &third, &early).await;
         ring.learn(&late).unwrap();
         let of_early = ring.learn(&early).unwrap();
-        late.push(next(&ring).fact);
-        assert!(load(&third, &late).is_ok(), "the root key that is kept is the latest");
+        late.push(next_term(&ring).fact);
+        assert!(load_ring(&third, &late).is_ok(), "the root key that is kept is the latest");
         let mut early = early.clone();
         early.push(ring.new_term(&of_early, 1).unwrap().fact);
-        assert!(load(&second, &early).is_ok(), "a value stored next to the early ones is wrapped by their key");
+        assert!(load_ring(&second, &early).is_ok(), "a value stored next to the early ones is wrapped by their key");
     }
 
     #[test]
-    fn tokens_count_as_sealed_once_any_data_key_says_so() {
-        let root = root();
+    fn tokens_are_sealed_once_any_data_key_records_it() {
+        let root = random_root();
         let (new, facts) = Ring::create(&root, "one".to_owned()).unwrap();
         assert_eq!(new.wrapping(), DataKeyWrapping::TokensSealed, "a new store has no tokens of an earlier version");
         let key = Root::new(&root, 0).unwrap();
         let mut earlier = facts.clone();
         earlier[1].1 = new.rewrap(&key, &key, DataKeyWrapping::TokensMayBeUnsealed, &facts).unwrap().remove(0).2;
-        let ring = load(&root, &earlier).unwrap();
+        let ring = load_ring(&root, &earlier).unwrap();
         assert_eq!(ring.wrapping(), DataKeyWrapping::TokensMayBeUnsealed);
         let mut two = earlier.clone();
-        two.push(next(&ring).fact);
-        assert_eq!(load(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensMayBeUnsealed);
+        two.push(next_term(&ring).fact);
+        assert_eq!(load_ring(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensMayBeUnsealed);
         two[1] = facts[1].clone();
-        assert_eq!(load(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensSealed);
+        assert_eq!(load_ring(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensSealed);
         ring.learn(&two).unwrap();
         ring.learn(&earlier).unwrap();
         assert_eq!(ring.wrapping(), DataKeyWrapping::TokensSealed, "rows put back change nothing");
         let mut moved = facts;
         moved[1].0 = "data-key/2".to_owned();
-        assert!(load(&root, &moved).is_err());
+        assert!(load_ring(&root, &moved).is_err());
     }
 
     #[test]
@@ -711,12 +711,12 @@ mod tests {
     proptest! {
         #[test]
         fn opening_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            prop_assert!(ring().open(b"row", &bytes).is_err());
+            prop_assert!(new_ring().open(b"row", &bytes).is_err());
         }
 
         #[test]
         fn sealed_value_opens_with_its_context(body in proptest::collection::vec(any::<u8>(), 0..200), context in any::<Vec<u8>>()) {
-            let ring = ring();
+            let ring = new_ring();
             let sealed = ring.seal(&context, body.clone()).unwrap();
             prop_assert_eq!(sealed.len(), 4 + 1 + 12 + body.len() + 16);
             prop_assert_eq!(ring.open(&context, &sealed).unwrap(), body);

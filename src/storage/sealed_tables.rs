@@ -37,7 +37,7 @@ pub(super) static SEALED_TABLES: [SealedTable; 8] = [
         table: "token",
         key: &["hash"],
         bound: &["expires_at_micros"],
-        context: |c| Some(token_context(&c.hash(0)?, c.end(1)?)),
+        context: |c| Some(token_context(&c.hash(0)?, c.nullable_time(1)?)),
         page_rows: 128,
     },
     SealedTable {
@@ -83,8 +83,8 @@ pub(super) static SEALED_TABLES: [SealedTable; 8] = [
         key: &["id"],
         bound: &["lookup", "secret_sha256", "user_id", "team_id", "org_id", "kind", "expired_at"],
         context: |c| {
-            let holder = [c.number(3)?, c.number(4)?, c.number(5)?];
-            Some(api_token_context(c.text(1)?, c.bytes(2)?, holder, c.text(6)?, c.number(7)?))
+            let holder = [c.nullable_int(3)?, c.nullable_int(4)?, c.nullable_int(5)?];
+            Some(api_token_context(c.text(1)?, c.bytes(2)?, holder, c.text(6)?, c.nullable_int(7)?))
         },
         page_rows: 128,
     },
@@ -100,12 +100,13 @@ impl SealedTable {
         (self.context)(&ColumnValues(columns))
     }
 
-    /// The query for `columns` of a page of rows, in the order of the primary key: the rows after a key if `goes_on`,
-    /// else the first rows. The parameters start at `$first`: the columns of that key, if any, and the limit.
-    pub(super) fn rows(&self, columns: &str, first: usize, goes_on: bool) -> String {
+    /// The query for `columns` of a page of rows, in the order of the primary key: the rows after a key if
+    /// `has_start_key`, else the first rows. The parameters start at `$first`: the columns of that key, if any, and the
+    /// limit.
+    pub(super) fn page_sql(&self, columns: &str, first: usize, has_start_key: bool) -> String {
         let key = self.key.join(", ");
         let parameters: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
-        let (behind, limit) = match goes_on {
+        let (behind, limit) = match has_start_key {
             true => (format!("WHERE ({key}) > ({}) ", parameters.join(", ")), first + self.key.len()),
             false => (String::new(), first),
         };
@@ -119,7 +120,7 @@ fn secret_id_associated_data(c: &ColumnValues<'_>) -> Option<Vec<u8>> {
         hash: c.hash(1)?,
         role: c.int(2)?,
         accessor: c.text(3)?.to_owned(),
-        expires_at: c.end(4)?,
+        expires_at: c.nullable_time(4)?,
         uses: None,
         updated_at: Time::UNIX_EPOCH,
         body: Vec::new(),
@@ -147,12 +148,12 @@ impl ColumnValues<'_> {
     }
 
     /// Column `n` as a nullable number; the outer `None` means another type.
-    fn number(&self, n: usize) -> Option<Option<i64>> {
+    fn nullable_int(&self, n: usize) -> Option<Option<i64>> {
         if *self.0.get(n)? == SqlValue::Null { Some(None) } else { self.int(n).map(Some) }
     }
 
     /// Column `n` as a nullable time; the outer `None` means another type.
-    fn end(&self, n: usize) -> Option<Option<Time>> {
+    fn nullable_time(&self, n: usize) -> Option<Option<Time>> {
         if *self.0.get(n)? == SqlValue::Null { Some(None) } else { from_micros(self.int(n)?).map(Some) }
     }
 }
@@ -191,22 +192,22 @@ mod tests {
     }
 
     #[test]
-    fn rows_go_on_behind_a_key() {
+    fn page_sql_continues_after_a_key() {
         let of = |name: &str| SEALED_TABLES.iter().find(|table| table.table == name).unwrap();
         assert_eq!(
-            of("document").rows("name, body", 1, true),
+            of("document").page_sql("name, body", 1, true),
             "SELECT name, body FROM document WHERE (mount, kind, name) > ($1, $2, $3) ORDER BY mount, kind, name \
              LIMIT $4"
         );
         assert_eq!(
-            of("token").rows("hash", 2, true),
+            of("token").page_sql("hash", 2, true),
             "SELECT hash FROM token WHERE (hash) > ($2) ORDER BY hash LIMIT $3"
         );
-        assert_eq!(of("token").rows("hash", 2, false), "SELECT hash FROM token ORDER BY hash LIMIT $2");
+        assert_eq!(of("token").page_sql("hash", 2, false), "SELECT hash FROM token ORDER BY hash LIMIT $2");
     }
 
     #[test]
-    fn columns_of_another_kind_or_length_are_no_row() {
+    fn columns_of_wrong_type_or_length_have_no_associated_data() {
         let token = SEALED_TABLES.iter().find(|table| table.table == "token").unwrap();
         let hash = |bytes: usize| SqlValue::Bytes(vec![7; bytes]);
         assert_eq!(token.context(&[hash(32), SqlValue::Null]), Some(token_context(&[7; 32], None)));

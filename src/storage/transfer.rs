@@ -55,7 +55,7 @@ pub async fn copy(
     mut report_table: impl FnMut(&str, i64),
 ) -> Result<TransferOutcome> {
     let store = &*source.stores.projects;
-    let (name, value) = source.restored(now).await?;
+    let (name, value) = source.new_restore_fact(now).await?;
     let target = CopyTarget::begin(to).await?;
     let sequences = read_sequences(store).await?;
     for table in query_texts(store, SELECT_TABLES, Vec::new()).await? {

@@ -81,7 +81,7 @@ pub(super) fn get(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::
             der: row.get(7)?,
         };
         let revoked = row.get::<_, Option<i64>>(8)?.is_some();
-        let revocation = if revoked { Some(revocations::read(mount, row, 8)?) } else { None };
+        let revocation = if revoked { Some(revocations::read_revocation(mount, row, 8)?) } else { None };
         Ok(StoredCertificate { row: certificate, revocation })
     };
     prepare(db, sql::GET)?.query_row(params![mount.0, serial.octets()], read).optional()
@@ -90,7 +90,7 @@ pub(super) fn get(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::
 pub(super) fn status(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::Result<SerialStatus> {
     let read = |row: &Row<'_>| {
         let revoked = row.get::<_, Option<i64>>(1)?.is_some();
-        let revocation = if revoked { Some(revocations::read(mount, row, 1)?) } else { None };
+        let revocation = if revoked { Some(revocations::read_revocation(mount, row, 1)?) } else { None };
         Ok(SerialStatus { issuer: row.get(0)?, revocation })
     };
     let found = prepare(db, sql::STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;

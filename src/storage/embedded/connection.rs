@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn durability_that_is_switched_off_is_refused() {
+    fn database_without_durability_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         let db = Connection::open(&path).unwrap();

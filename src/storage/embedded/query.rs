@@ -39,7 +39,7 @@ pub(super) fn prepare<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<Cac
     Ok(statement)
 }
 
-pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
+pub(super) fn read_serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
     let bytes = row.get_ref(column)?.as_blob()?;
     Serial::from_octets(bytes).map_err(|e| {
         debug_assert_eq!(e.kind(), Kind::Invalid);
@@ -48,7 +48,7 @@ pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
 }
 
 /// Reads a time from a column of epoch microseconds.
-pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
+pub(super) fn read_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
     let micros = row.get(column)?;
     from_micros(micros).ok_or_else(|| {
         rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, "a stored time is out of range".into())

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_paused_pool_has_no_connections_and_reads_wait_for_them() {
+    async fn paused_pool_closes_its_connections_and_reads_wait() {
         let (dir, _writer, pool) = store();
         for resumed in [true, false] {
             let busy = keep_busy(&pool).await;

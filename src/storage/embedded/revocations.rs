@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::query::{SqliteError, prepare, serial, time};
+use super::query::{SqliteError, prepare, read_serial, read_time};
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::backend::micros;
@@ -23,7 +23,7 @@ const AMEND: &str =
 pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), SqliteError> {
     let key = params![row.mount.0, row.serial.octets()];
     if let Some(stored) =
-        prepare(db, SELECT_REVOCATION)?.query_row(key, |found| read(row.mount, found, 0)).optional()?
+        prepare(db, SELECT_REVOCATION)?.query_row(key, |found| read_revocation(row.mount, found, 0)).optional()?
     {
         let Some(amended) = stored.row.amended_by(row) else { return Ok((stored, false)) };
         return Ok((amend(db, amended)?, false));
@@ -60,18 +60,18 @@ pub(super) fn by_sequence(
     after: i64,
     limit: u32,
 ) -> rusqlite::Result<Vec<StoredRevocation>> {
-    prepare(db, sql::PAGE)?.query_map(params![mount.0, after, limit], |row| read(mount, row, 0))?.collect()
+    prepare(db, sql::PAGE)?.query_map(params![mount.0, after, limit], |row| read_revocation(mount, row, 0))?.collect()
 }
 
 /// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.
-pub(super) fn read(mount: MountId, row: &Row<'_>, first: usize) -> rusqlite::Result<StoredRevocation> {
+pub(super) fn read_revocation(mount: MountId, row: &Row<'_>, first: usize) -> rusqlite::Result<StoredRevocation> {
     Ok(StoredRevocation {
         sequence: row.get::<_, i64>(first)? as u64,
         row: RevocationRow {
             mount,
-            serial: serial(row, first + 1)?,
+            serial: read_serial(row, first + 1)?,
             issuer: row.get(first + 2)?,
-            revoked_at: time(row, first + 3)?,
+            revoked_at: read_time(row, first + 3)?,
             not_after: row.get(first + 4)?,
             reason: row.get(first + 5)?,
             invalidity_date: row.get(first + 6)?,

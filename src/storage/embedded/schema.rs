@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_with_a_newer_schema_is_refused_with_a_clear_text() {
+    fn database_with_a_newer_schema_is_rejected() {
         let mut db = Connection::open_in_memory().unwrap();
         migrate(&mut db).unwrap();
         db.execute("UPDATE meta SET value = CAST('99' AS BLOB) WHERE name = 'schema'", []).unwrap();

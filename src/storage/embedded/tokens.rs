@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
-use super::query::{SqliteError, prepare, time};
+use super::query::{SqliteError, prepare, read_time};
 use crate::auth::store::{MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::MountId;
@@ -152,22 +152,22 @@ fn collect_hashes(hashes: impl Iterator<Item = rusqlite::Result<TokenHash>>) -> 
 
 /// Finds a token by a hash, with the statement `sql`.
 pub(super) fn by_hash(db: &Connection, sql: &str, hash: &TokenHash) -> rusqlite::Result<Option<TokenRow>> {
-    prepare(db, sql)?.query_row([hash], read).optional()
+    prepare(db, sql)?.query_row([hash], read_token).optional()
 }
 
 /// Reads the tokens after this accessor hash, in order.
 pub(super) fn page(db: &Connection, after: &TokenHash, limit: u32) -> rusqlite::Result<Vec<TokenRow>> {
-    prepare(db, sql::PAGE)?.query_map(params![after, limit], read)?.collect()
+    prepare(db, sql::PAGE)?.query_map(params![after, limit], read_token)?.collect()
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
+fn read_token(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
     Ok(TokenRow {
         hash: row.get(0)?,
         accessor_hash: row.get(1)?,
         parent: row.get(2)?,
         uses: row.get(3)?,
         body: row.get(4)?,
-        expires_at: row.get::<_, Option<i64>>(5)?.map(|_| time(row, 5)).transpose()?,
+        expires_at: row.get::<_, Option<i64>>(5)?.map(|_| read_time(row, 5)).transpose()?,
         mount: row.get::<_, Option<i64>>(6)?.map(MountId),
         entity: row.get(7)?,
     })

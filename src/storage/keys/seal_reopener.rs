@@ -91,15 +91,15 @@ mod tests {
     use crate::storage::seal::SealKey;
 
     /// A device that unwraps a root key when the semaphore permits it.
-    struct Device {
+    struct FakeSealDevice {
         opens: AtomicUsize,
-        let_go: Arc<Semaphore>,
+        unwrap_permits: Arc<Semaphore>,
         answer: Result<Secret>,
     }
 
-    impl Device {
+    impl FakeSealDevice {
         fn new(answer: Result<Secret>, permits: usize) -> Arc<Self> {
-            Arc::new(Self { opens: AtomicUsize::new(0), let_go: Arc::new(Semaphore::new(permits)), answer })
+            Arc::new(Self { opens: AtomicUsize::new(0), unwrap_permits: Arc::new(Semaphore::new(permits)), answer })
         }
 
         fn opens(&self) -> usize {
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    impl SealDevice for Device {
+    impl SealDevice for FakeSealDevice {
         fn kind(&self) -> &'static str {
             "device"
         }
@@ -126,10 +126,10 @@ mod tests {
 
         fn unwrap(&self, _: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
             self.opens.fetch_add(1, Ordering::Relaxed);
-            let let_go = self.let_go.clone();
+            let unwrap_permits = self.unwrap_permits.clone();
             let answer = self.answer.clone();
             async move {
-                let _permit = let_go.acquire().await;
+                let _permit = unwrap_permits.acquire().await;
                 answer.map(|_| Secret::new(wrapped))
             }
             .boxed()
@@ -137,12 +137,12 @@ mod tests {
     }
 
     /// A ring with an outdated root key, and facts that the device can open.
-    async fn lost(device: &Arc<Device>) -> (SealReopener, Arc<Ring>, Vec<Fact>) {
+    async fn outdated_ring(device: &Arc<FakeSealDevice>) -> (SealReopener, Arc<Ring>, Vec<Fact>) {
         let seal = SealKey::in_device(device.clone());
         let [before, after] = [root::generate(), root::generate()];
         let (ring, _) = Ring::create(&before, "one".to_owned()).unwrap();
         let (_, mut facts) = Ring::create(&after, "one".to_owned()).unwrap();
-        let opens = SealKey::in_device(Device::new(Ok(root::generate()), 1));
+        let opens = SealKey::in_device(FakeSealDevice::new(Ok(root::generate()), 1));
         let record = root::wrap_root(&opens, "one", &after, Time::UNIX_EPOCH, 1).await.unwrap();
         facts.push((root::SEAL_FACT.to_owned(), record));
         (SealReopener::new(seal.source()), Arc::new(ring), facts)
@@ -150,8 +150,8 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_callers_share_one_attempt_to_open_the_seal() {
-        let device = Device::new(Ok(root::generate()), 1);
-        let (again, ring, facts) = lost(&device).await;
+        let device = FakeSealDevice::new(Ok(root::generate()), 1);
+        let (again, ring, facts) = outdated_ring(&device).await;
         assert!(ring.learn(&facts).is_err());
         for outcome in join_all((0..10).map(|_| again.open(&ring, &facts))).await {
             outcome.unwrap();
@@ -162,14 +162,14 @@ mod tests {
 
     #[tokio::test]
     async fn slow_device_times_out_and_its_result_is_used_later() {
-        let device = Device::new(Ok(root::generate()), 0);
-        let (again, ring, facts) = lost(&device).await;
+        let device = FakeSealDevice::new(Ok(root::generate()), 0);
+        let (again, ring, facts) = outdated_ring(&device).await;
         let error = again.open(&ring, &facts).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.text()),
             (Kind::Unavailable, "seal: the seal key did not unwrap the root key of the store in time")
         );
-        device.let_go.add_permits(1);
+        device.unwrap_permits.add_permits(1);
         again.open(&ring, &facts).await.unwrap();
         assert!(ring.learn(&facts).is_ok());
         assert_eq!(device.opens(), 1);
@@ -178,8 +178,8 @@ mod tests {
     #[tokio::test]
     async fn unavailable_device_is_retried_later_and_a_refusal_is_not() {
         for (kind, opens) in [(Kind::Unavailable, 2), (Kind::BadGateway, 1)] {
-            let device = Device::new(Err(Error::new(kind, "seal: none")), 1);
-            let (again, ring, facts) = lost(&device).await;
+            let device = FakeSealDevice::new(Err(Error::new(kind, "seal: none")), 1);
+            let (again, ring, facts) = outdated_ring(&device).await;
             for _ in 0..3 {
                 assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
             }

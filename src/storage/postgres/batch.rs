@@ -56,7 +56,7 @@ impl<'a> WriteBatch<'a> {
 
     /// Runs a unit that leaves nothing to undo when it fails.
     async fn run_without_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
-        if any_write(unit, |turn| self.tx.collected.must_flush_before(turn)) {
+        if any_write(unit, |order| self.tx.collected.must_flush_before(order)) {
             self.tx.flush().await?;
         }
         let before = self.tx.collected.mark();
@@ -72,7 +72,7 @@ impl<'a> WriteBatch<'a> {
 
     /// Runs a unit inside a savepoint. Collected rows of earlier units must be sent before it.
     async fn run_in_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
-        let flushes = self.with_savepoints || any_write(unit, |turn| self.tx.collected.must_flush_before(turn));
+        let flushes = self.with_savepoints || any_write(unit, |order| self.tx.collected.must_flush_before(order));
         if flushes {
             self.tx.flush().await?;
         }
@@ -138,8 +138,8 @@ impl<'a> WriteBatch<'a> {
 }
 
 /// Sends the collected rows if a write depends on them.
-async fn flush_if_needed(tx: &mut Transaction<'_>, turn: SendOrder) -> Result<(), PostgresError> {
-    if tx.collected.must_flush_before(turn) { tx.flush().await } else { Ok(()) }
+async fn flush_if_needed(tx: &mut Transaction<'_>, order: SendOrder) -> Result<(), PostgresError> {
+    if tx.collected.must_flush_before(order) { tx.flush().await } else { Ok(()) }
 }
 
 /// Puts the stored revocations into the outcomes of their writes. Skips rejected units, which have no outcomes.
@@ -179,6 +179,6 @@ fn can_fail_halfway(unit: &WriteUnit) -> bool {
         WriteUnit::Facts(facts) => facts.len() > 1,
         WriteUnit::Work(..) => false,
     };
-    several && any_write(unit, |turn| turn != SendOrder::Collected)
-        || any_write(unit, |turn| turn == SendOrder::AfterAll)
+    several && any_write(unit, |order| order != SendOrder::Collected)
+        || any_write(unit, |order| order == SendOrder::AfterAll)
 }

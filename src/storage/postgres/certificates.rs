@@ -71,7 +71,7 @@ pub(super) async fn get(
         der: found.try_get(7)?,
     };
     let revoked = found.try_get::<_, Option<i64>>(8)?.is_some();
-    let revocation = if revoked { Some(revocations::read(mount, &found, 8)?) } else { None };
+    let revocation = if revoked { Some(revocations::read_revocation(mount, &found, 8)?) } else { None };
     Ok(Some(StoredCertificate { row: certificate, revocation }))
 }
 
@@ -80,6 +80,6 @@ pub(super) async fn status(db: &PostgresClient, mount: MountId, serial: Serial) 
         return Ok(SerialStatus::default());
     };
     let revoked = found.try_get::<_, Option<i64>>(1)?.is_some();
-    let revocation = if revoked { Some(revocations::read(mount, &found, 1)?) } else { None };
+    let revocation = if revoked { Some(revocations::read_revocation(mount, &found, 1)?) } else { None };
     Ok(SerialStatus { issuer: found.try_get(0)?, revocation })
 }

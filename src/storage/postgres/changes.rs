@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
 use super::connect;
-use super::query::{PostgresClient, PostgresError, execute, row, rows, time};
+use super::query::{PostgresClient, PostgresError, execute, read_time, row, rows};
 use super::url::PostgresUrl;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
@@ -84,22 +84,22 @@ pub(super) async fn notify(db: &PostgresClient) -> Result<(), PostgresError> {
     Ok(db.batch_execute(NOTIFY).await?)
 }
 
-/// Reads the changes since `point`, for this node's id `node`. The connection was created at `made`.
+/// Reads the changes since `point`, for this node's id `node`. The connection was created at `opened_at`.
 pub(super) async fn read_changes(
     db: &PostgresClient,
-    made: Instant,
+    opened_at: Instant,
     point: LogPosition,
     node: i64,
 ) -> Result<ChangeLogResponse, PostgresError> {
     let queried_at = Instant::now();
-    let known = point.read_at.is_some_and(|read_at| read_at >= made);
+    let known = point.read_at.is_some_and(|read_at| read_at >= opened_at);
     let from = if known { i64::try_from(point.sequence).unwrap_or(i64::MAX) } else { 0 };
     let timeline = if known { point.timeline } else { read_timeline(db).await? };
     let is_other_timeline = !known && point.read_at.is_some() && (timeline.is_none() || timeline != point.timeline);
     let found = rows(db, SELECT_CHANGES, &[&from]).await?;
     let first = found.first().ok_or(PostgresError::Unreadable("the query for the change log returned no row"))?;
     let point = LogPosition { sequence: first.try_get::<_, i64>(0)? as u64, read_at: Some(queried_at), timeline };
-    let at = time(first.try_get(1)?)?;
+    let at = read_time(first.try_get(1)?)?;
     let mut mounts = Vec::with_capacity(found.len());
     for row in &found {
         let Some(id) = row.try_get::<_, Option<i64>>(2)? else { continue };
@@ -111,7 +111,7 @@ pub(super) async fn read_changes(
             own_from: if own { Some(number(5)?) } else { None },
             revocations: number(6)?,
             crls: number(7)?,
-            changed_at: time(row.try_get(8)?)?,
+            changed_at: read_time(row.try_get(8)?)?,
         });
     }
     Ok(ChangeLogResponse { point, at, mounts, is_other_timeline })
@@ -133,7 +133,8 @@ async fn read_timeline(db: &PostgresClient) -> Result<Option<Timeline>, Postgres
 /// # Errors
 /// `Conflict` when one runs; `Unavailable` from the server.
 pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
-    let failed = |e: PostgresError| e.public("storage: the nodes that run on the database cannot be counted");
+    let failed =
+        |e: PostgresError| e.into_public_error("storage: the nodes that run on the database cannot be counted");
     let found = row(db, SELECT_NODES, &[]).await.map_err(failed)?;
     let found = found.ok_or_else(|| Error::internal("the query for running nodes returned no row"))?;
     let count: i64 = found.try_get(0).map_err(|e| failed(e.into()))?;

@@ -87,8 +87,8 @@ impl CollectedRows<'_> {
     }
 
     /// Returns `true` if a write must wait until the collected rows are sent.
-    pub(super) fn must_flush_before(&self, turn: SendOrder) -> bool {
-        match turn {
+    pub(super) fn must_flush_before(&self, order: SendOrder) -> bool {
+        match order {
             SendOrder::AfterAll => true,
             SendOrder::AfterLeases => !self.leases.is_empty(),
             SendOrder::Immediate | SendOrder::Collected => false,

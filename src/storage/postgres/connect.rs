@@ -205,14 +205,14 @@ mod unit_tests {
     use super::*;
 
     #[test]
-    fn only_transaction_rejection_is_reported_as_a_pooler() {
+    fn only_rejected_transactions_are_reported_as_a_pooler() {
         for (code, is) in [("08P01", true), ("0A000", true), ("42601", true), ("57P01", false), ("53200", false)] {
             assert_eq!(is_transaction_rejected(&SqlState::from_code(code)), is, "{code}");
         }
     }
 
     #[test]
-    fn a_server_that_would_lose_data_is_refused_by_name() {
+    fn server_with_unsafe_settings_is_rejected_by_name() {
         let good = ["on", "on", "on", "UTF8", "150004"];
         assert!(require_suitable(good).is_ok());
         for (at, value, says) in [

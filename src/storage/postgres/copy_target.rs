@@ -64,12 +64,12 @@ impl CopyTarget {
         // Checked before the upgrade as well: a database with other content must stay unchanged.
         require_empty(&db).await?;
         schema::migrate(&mut db).await?;
-        let filling = Self::begin_in(db).await.map_err(copy_error)?;
-        require_empty(&filling.db).await?;
-        for [table, name, _] in &filling.foreign_keys {
-            filling.run(&format!("ALTER TABLE {table} DROP CONSTRAINT {name}")).await?;
+        let target = Self::begin_in(db).await.map_err(copy_error)?;
+        require_empty(&target.db).await?;
+        for [table, name, _] in &target.foreign_keys {
+            target.run(&format!("ALTER TABLE {table} DROP CONSTRAINT {name}")).await?;
         }
-        Ok(filling)
+        Ok(target)
     }
 
     async fn begin_in(db: PostgresClient) -> Result<Self, PostgresError> {
@@ -112,8 +112,10 @@ impl CopyTarget {
             names.join(", "),
             tuples.join(", ")
         );
-        let values: Vec<SqlValue> =
-            rows.into_iter().flat_map(|row| row.into_iter().zip(columns).map(|(value, to)| to.fit(value))).collect();
+        let values: Vec<SqlValue> = rows
+            .into_iter()
+            .flat_map(|row| row.into_iter().zip(columns).map(|(value, to)| to.convert(value)))
+            .collect();
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
         super::query::execute(&self.db, &text, &values).await.map(drop).map_err(copy_error)
     }
@@ -166,7 +168,7 @@ impl CopyTarget {
 
 impl TargetColumn {
     /// Converts a value of the embedded store, which has no booleans.
-    fn fit(&self, value: SqlValue) -> SqlValue {
+    fn convert(&self, value: SqlValue) -> SqlValue {
         match value {
             SqlValue::Int(flag) if self.kind == "bool" => SqlValue::Bool(flag != 0),
             other => other,

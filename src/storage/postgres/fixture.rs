@@ -19,7 +19,7 @@ pub(super) mod cluster;
 /// A separate database in the cluster of the test run.
 pub(crate) struct Postgres {
     pub(super) database: cluster::Database,
-    onlooker: TestConnection,
+    connection: TestConnection,
     seal_key: SealKey,
     clock: Clock,
 }
@@ -34,7 +34,7 @@ impl Postgres {
 struct TestConnection(Mutex<Option<(tokio::runtime::Runtime, tokio_postgres::Client)>>);
 
 impl TestConnection {
-    fn ask<T: Send>(&self, url: PostgresUrl, ask: impl AsyncFnOnce(&tokio_postgres::Client) -> T + Send) -> T {
+    fn run<T: Send>(&self, url: PostgresUrl, query: impl AsyncFnOnce(&tokio_postgres::Client) -> T + Send) -> T {
         let work = || {
             let mut slot = self.0.lock().unwrap();
             let (runtime, client) = slot.get_or_insert_with(|| {
@@ -42,7 +42,7 @@ impl TestConnection {
                 let (client, _driver) = runtime.block_on(connect::open_client(&url)).unwrap();
                 (runtime, client)
             });
-            runtime.block_on(ask(client))
+            runtime.block_on(query(client))
         };
         std::thread::scope(|scope| scope.spawn(work).join().unwrap())
     }
@@ -61,7 +61,7 @@ impl Fixture for Postgres {
         let database = cluster::shared().database();
         let seal_key = SealKey::random();
         let clock = Clock::manual(now());
-        Self { database, onlooker: TestConnection(Mutex::new(None)), seal_key, clock }
+        Self { database, connection: TestConnection(Mutex::new(None)), seal_key, clock }
     }
 
     fn clock(&self) -> &Clock {
@@ -84,16 +84,16 @@ impl Fixture for Postgres {
     }
 
     fn number(&self, sql: &str) -> i64 {
-        self.onlooker.ask(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
+        self.connection.run(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
     fn bytes(&self, sql: &str) -> Vec<u8> {
-        self.onlooker.ask(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
+        self.connection.run(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
     fn change(&self, sql: &str, bytes: &[&[u8]]) -> usize {
         let values: Vec<&(dyn ToSql + Sync)> = bytes.iter().map(|value| value as _).collect();
-        self.onlooker.ask(self.url(), async |client| client.execute(sql, &values).await.unwrap()) as usize
+        self.connection.run(self.url(), async |client| client.execute(sql, &values).await.unwrap()) as usize
     }
 
     /// Returns the files of this database, and the write-ahead log of the cluster.

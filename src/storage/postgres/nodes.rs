@@ -18,8 +18,9 @@ impl ChangeLog for Store<PostgresReaderPool> {
     fn since(&self, point: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>> {
         let node = self.reader.node;
         let keys = self.keys.clone();
-        let found =
-            self.reader.read_with_age("changes", move |db, made| changes::read_changes(db, made, point, node).boxed());
+        let found = self
+            .reader
+            .read_with_age("changes", move |db, opened_at| changes::read_changes(db, opened_at, point, node).boxed());
         async move {
             let changes = found.await?;
             if changes.is_other_timeline {
@@ -47,7 +48,7 @@ impl ChangeLog for Store<PostgresReaderPool> {
         let pool = &self.reader;
         let start = || {
             let signal = Arc::new(Notify::new());
-            let task = pool.home.spawn(changes::listen(pool.url.clone(), Arc::downgrade(&signal)));
+            let task = pool.store_runtime.spawn(changes::listen(pool.url.clone(), Arc::downgrade(&signal)));
             ChangeListener { task: task.abort_handle(), signal }
         };
         Arc::clone(&pool.listener.get_or_init(start).signal)

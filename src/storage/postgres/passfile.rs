@@ -112,7 +112,7 @@ mod unit_tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_is_refused() {
+    fn passfile_readable_by_other_users_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pass");
         assert!(read_file(&path).err().unwrap().text().starts_with("passfile: file does not exist: "));

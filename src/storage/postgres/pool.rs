@@ -62,13 +62,13 @@ impl ConnectionUse {
 
 /// A pool of connections for one purpose. Clones share the connections.
 #[derive(Clone)]
-pub(super) struct ConnectionPool(Arc<PoolParts>);
+pub(super) struct ConnectionPool(Arc<PoolInner>);
 
-struct PoolParts {
+struct PoolInner {
     url: PostgresUrl,
     purpose: ConnectionUse,
     /// The runtime that opened the store.
-    home: Handle,
+    store_runtime: Handle,
     permits: FairSemaphore,
     state: Mutex<PoolState>,
 }
@@ -97,8 +97,8 @@ impl ConnectionPool {
             ConnectionUse::Reads => FairSemaphore::with_caller_limit(max, max),
             ConnectionUse::Sessions => FairSemaphore::new(max),
         };
-        let home = Handle::try_current().map_err(Error::internal)?;
-        Ok(Self(Arc::new(PoolParts { url: url.clone(), purpose, home, permits, state: Mutex::default() })))
+        let store_runtime = Handle::try_current().map_err(Error::internal)?;
+        Ok(Self(Arc::new(PoolInner { url: url.clone(), purpose, store_runtime, permits, state: Mutex::default() })))
     }
 
     /// Borrows a connection, queued fairly between callers.
@@ -115,7 +115,7 @@ impl ConnectionPool {
             .await
             .map_err(|_| Error::new(Kind::Busy, "storage: all database connections of this node are in use; retry"))?;
         let runtime = match self.0.purpose {
-            ConnectionUse::Reads => self.0.home.clone(),
+            ConnectionUse::Reads => self.0.store_runtime.clone(),
             ConnectionUse::Sessions => Handle::current(),
         };
         let connection = self.take_idle(runtime.id())?;
@@ -224,7 +224,7 @@ impl Drop for PooledConnection {
         let Some(permit) = self.permit.take() else { return };
         let Some(connection) = self.connection.take() else { return self.pool.end_loan(None, permit) };
         let pool = self.pool.clone();
-        self.pool.0.home.spawn(async move {
+        self.pool.0.store_runtime.spawn(async move {
             let rollback = tokio::time::timeout(READ_TIMEOUT, connection.client.simple_query("ROLLBACK"));
             let is_idle = matches!(rollback.await, Ok(Ok(_)));
             pool.end_loan(Some(connection).filter(|_| is_idle), permit);

@@ -65,14 +65,14 @@ impl PostgresError {
     }
 
     pub(super) fn into_read_error(self) -> Error {
-        self.public("storage: the read failed")
+        self.into_public_error("storage: the read failed")
     }
 
     pub(super) fn into_write_error(self) -> Error {
-        self.public("storage: the write failed")
+        self.into_public_error("storage: the write failed")
     }
 
-    pub(super) fn public(self, text: &'static str) -> Error {
+    pub(super) fn into_public_error(self, text: &'static str) -> Error {
         if self.code().is_some_and(is_value_error) {
             return Error::invalid(
                 "storage: a value is too long, or contains a character that the database cannot store",
@@ -150,11 +150,11 @@ pub(super) fn column<'a, R, T>(all: &[&'a R], of: impl Fn(&'a R) -> T) -> Vec<T>
     all.iter().map(|row| of(row)).collect()
 }
 
-pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, PostgresError> {
+pub(super) fn read_serial(row: &Row, column: usize) -> Result<Serial, PostgresError> {
     Serial::from_octets(row.try_get(column)?)
         .map_err(|_| PostgresError::Unreadable("a stored serial number is invalid"))
 }
 
-pub(super) fn time(micros: i64) -> Result<Time, PostgresError> {
+pub(super) fn read_time(micros: i64) -> Result<Time, PostgresError> {
     from_micros(micros).ok_or(PostgresError::Unreadable("a stored time is out of range"))
 }

@@ -31,7 +31,7 @@ pub(crate) struct PostgresReaderPool {
     connections: ConnectionPool,
     /// Connections for sessions, whose reads and transactions take longer.
     pub(super) sessions: ConnectionPool,
-    pub(super) home: Handle,
+    pub(super) store_runtime: Handle,
     pub(super) url: PostgresUrl,
     /// This node's id in the change log.
     pub(super) node: i64,
@@ -47,10 +47,10 @@ pub(super) struct ChangeListener {
 impl PostgresReaderPool {
     /// Must be called on the runtime that will drive the connections.
     pub(super) fn new(url: &PostgresUrl, node: i64) -> Result<Self> {
-        let home = Handle::try_current().map_err(Error::internal)?;
+        let store_runtime = Handle::try_current().map_err(Error::internal)?;
         let connections = ConnectionPool::new(url, ConnectionUse::Reads)?;
         let sessions = ConnectionPool::new(url, ConnectionUse::Sessions)?;
-        Ok(Self { connections, sessions, home, url: url.clone(), node, listener: Arc::default() })
+        Ok(Self { connections, sessions, store_runtime, url: url.clone(), node, listener: Arc::default() })
     }
 
     /// Runs `work` with a connection and its creation time. A lost connection is replaced once: reads are safe to

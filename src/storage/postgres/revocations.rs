@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::Row;
 
 use super::changes::marked;
-use super::query::{PostgresClient, PostgresError, execute, exists, row, rows, serial, time};
+use super::query::{PostgresClient, PostgresError, execute, exists, read_serial, read_time, row, rows};
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::backend::micros;
@@ -47,7 +47,7 @@ pub(super) async fn insert_all(
     let serials: Vec<&[u8]> = all.iter().map(|row| row.serial.octets()).collect();
     let mut stored_rows = HashMap::new();
     for found in rows(db, SELECT_EXISTING, &[&mount.0, &serials]).await? {
-        let stored = read(mount, &found, 0)?;
+        let stored = read_revocation(mount, &found, 0)?;
         stored_rows.insert(stored.row.serial, stored);
     }
     let (fresh, amended) = assign_sequences(db, mount, split_new_and_amended(all, &stored_rows)).await?;
@@ -168,11 +168,11 @@ pub(super) async fn by_sequence(
     limit: u32,
 ) -> Result<Vec<StoredRevocation>, PostgresError> {
     let found = rows(db, sql::PAGE, &[&mount.0, &after, &i64::from(limit)]).await?;
-    found.iter().map(|row| read(mount, row, 0)).collect()
+    found.iter().map(|row| read_revocation(mount, row, 0)).collect()
 }
 
 /// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.
-pub(super) fn read(mount: MountId, row: &Row, first: usize) -> Result<StoredRevocation, PostgresError> {
+pub(super) fn read_revocation(mount: MountId, row: &Row, first: usize) -> Result<StoredRevocation, PostgresError> {
     let reason = row.try_get::<_, Option<i64>>(first + 5)?;
     let reason = reason
         .map(u8::try_from)
@@ -182,9 +182,9 @@ pub(super) fn read(mount: MountId, row: &Row, first: usize) -> Result<StoredRevo
         sequence: row.try_get::<_, i64>(first)? as u64,
         row: RevocationRow {
             mount,
-            serial: serial(row, first + 1)?,
+            serial: read_serial(row, first + 1)?,
             issuer: row.try_get(first + 2)?,
-            revoked_at: time(row.try_get(first + 3)?)?,
+            revoked_at: read_time(row.try_get(first + 3)?)?,
             not_after: row.try_get(first + 4)?,
             reason,
             invalidity_date: row.try_get(first + 6)?,

@@ -39,7 +39,8 @@ const SELECT_PERMISSION: &str = "SELECT COALESCE(has_schema_privilege(current_sc
 /// # Errors
 /// `Invalid` when a newer version wrote the database, or its user may not change the schema.
 pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
-    let failed = |e: PostgresError| e.public("storage: the schema of the database cannot be read or upgraded");
+    let failed =
+        |e: PostgresError| e.into_public_error("storage: the schema of the database cannot be read or upgraded");
     db.batch_execute("BEGIN").await.map_err(|e| failed(e.into()))?;
     db.batch_execute(LOCK_SCHEMA).await.map_err(|e| failed(e.into()))?;
     let found = version(db).await.map_err(failed)?;
@@ -59,15 +60,17 @@ pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
 
 /// As [`migrations::known_version`], with the version read from the database.
 pub(super) async fn known_version(db: &PostgresClient) -> Result<Option<(usize, usize)>> {
-    let found =
-        version(db).await.map_err(|e| e.public("storage: the schema version of the database cannot be read"))?;
+    let found = version(db)
+        .await
+        .map_err(|e| e.into_public_error("storage: the schema version of the database cannot be read"))?;
     migrations::known_version(found, MIGRATIONS)
 }
 
 /// As [`migrations::require_current`], with the version read from the database.
 pub(super) async fn require_current(db: &PostgresClient) -> Result<()> {
-    let found =
-        version(db).await.map_err(|e| e.public("storage: the schema version of the database cannot be read"))?;
+    let found = version(db)
+        .await
+        .map_err(|e| e.into_public_error("storage: the schema version of the database cannot be read"))?;
     migrations::require_current(found, MIGRATIONS)
 }
 
@@ -76,7 +79,7 @@ pub(super) async fn require_current(db: &PostgresClient) -> Result<()> {
 /// # Errors
 /// `Invalid` with the statement that grants the permission.
 pub(super) async fn require_permission(db: &PostgresClient) -> Result<()> {
-    let failed = |e: PostgresError| e.public("storage: the permissions of the database user cannot be read");
+    let failed = |e: PostgresError| e.into_public_error("storage: the permissions of the database user cannot be read");
     let found = row(db, SELECT_PERMISSION, &[]).await.map_err(failed)?;
     let found =
         found.ok_or_else(|| Error::internal("the query for the permissions of the database user returned no row"))?;

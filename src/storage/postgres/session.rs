@@ -51,7 +51,7 @@ impl PostgresSession<'_> {
     }
 
     fn failed(&mut self, error: PostgresError) -> SqlError {
-        let (gone, failure) = failure(error, self.writes);
+        let (gone, failure) = to_sql_error(error, self.writes);
         self.gone |= gone;
         failure
     }
@@ -146,7 +146,7 @@ impl ToSql for SqlValue {
 
 /// Converts an error of work; `writes` is `true` if the work may write. The first result is `true` if the connection is
 /// unusable.
-fn failure(error: PostgresError, writes: bool) -> (bool, SqlError) {
+fn to_sql_error(error: PostgresError, writes: bool) -> (bool, SqlError) {
     let constraint = error.server_error().and_then(|answer| answer.constraint()).map(str::to_owned);
     let said = match (error.code(), constraint) {
         (Some(&SqlState::QUERY_CANCELED), _) => SqlError::Timeout,
@@ -179,7 +179,7 @@ impl PostgresReaderPool {
     /// Runs work, queued fairly between callers. Work that may write is committed if it succeeds.
     pub(super) async fn run(self, name: &'static str, access: SessionAccess, work: SqlWork) -> Result<(), SqlError> {
         let writes = matches!(access, SessionAccess::Write(_));
-        let mut clashes = 0;
+        let mut conflicts = 0;
         let mut replaced = false;
         loop {
             let loan = self.sessions.borrow(access.caller_id()).await.map_err(SqlError::Engine)?;
@@ -203,13 +203,13 @@ impl PostgresReaderPool {
                 }
                 Ok(SessionAttempt::Ended { outcome, is_idle }) => {
                     loan.give_back(is_idle);
-                    if !matches!(outcome, Err(SqlError::SerializationConflict)) || clashes == MAX_RETRIES {
+                    if !matches!(outcome, Err(SqlError::SerializationConflict)) || conflicts == MAX_RETRIES {
                         return outcome;
                     }
-                    clashes += 1;
+                    conflicts += 1;
                     counter!(telemetry::POSTGRES_RETRIES, "reason" => "clash").increment(1);
                     let jitter = u64::from(crate::random::bytes::<1>()[0] % 16);
-                    tokio::time::sleep(Duration::from_millis(u64::from(clashes) * 5 + jitter)).await;
+                    tokio::time::sleep(Duration::from_millis(u64::from(conflicts) * 5 + jitter)).await;
                 }
             }
         }
@@ -231,7 +231,7 @@ async fn run_attempt(db: &Connection, work: &SqlWork, writes: bool) -> SessionAt
         join(begin, work(&mut remote)).await
     };
     let outcome = match (begun, outcome) {
-        (Err(error), _) => return SessionAttempt::ConnectionLost(failure(error.into(), writes).1),
+        (Err(error), _) => return SessionAttempt::ConnectionLost(to_sql_error(error.into(), writes).1),
         (Ok(()), Err(failure)) if remote.gone => return SessionAttempt::ConnectionLost(failure),
         (Ok(()), outcome) => outcome,
     };
@@ -239,7 +239,7 @@ async fn run_attempt(db: &Connection, work: &SqlWork, writes: bool) -> SessionAt
     match db.batch_execute(end).await {
         Ok(()) => SessionAttempt::Ended { outcome, is_idle: true },
         Err(error) => {
-            let outcome = outcome.and(Err(failure(error.into(), writes).1));
+            let outcome = outcome.and(Err(to_sql_error(error.into(), writes).1));
             SessionAttempt::Ended { outcome, is_idle: false }
         }
     }

@@ -231,7 +231,7 @@ async fn only_documents_and_revocations_wake_other_nodes() {
 }
 
 #[tokio::test]
-async fn an_outage_is_unavailable_and_ends_without_a_restart() {
+async fn outage_is_unavailable_and_ends_without_a_restart() {
     let (fixture, storage, mount) = node().await;
     let pki = storage.pki();
     pki.commit(issue(mount)).await.unwrap();
@@ -275,7 +275,7 @@ async fn terminated_work_reports_a_failed_read_or_a_failed_write() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_unavailable_within_the_deadline() {
+async fn hanging_server_is_unavailable_within_the_deadline() {
     let fixture = Postgres::new();
     let (writer, _reader) = open(fixture.url()).await.unwrap();
     let mut writer = writer.with_deadline(Duration::from_millis(500));
@@ -356,7 +356,7 @@ async fn two_nodes_count_and_number_each_revocation_once() {
 }
 
 #[tokio::test]
-async fn two_nodes_start_on_an_empty_database_at_the_same_time() {
+async fn two_nodes_start_concurrently_on_an_empty_database() {
     let fixture = Postgres::new();
     let (first, second) = futures_util::future::join(fixture.open(10), fixture.open(10)).await;
     let (mount, key) = (MountId::random(), |mount| DocumentKey { mount, kind: "role", name: "web".into() });
@@ -376,7 +376,7 @@ fn term(fixture: &Postgres, name: &str) -> Vec<u8> {
 
 /// A test with two nodes: the node with outdated data keys loads the new key once.
 #[tokio::test]
-async fn node_with_a_stale_ring_reads_the_keys_once() {
+async fn node_with_outdated_data_keys_reads_the_keys_once() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     write(&first, mount, "a").await;
@@ -415,7 +415,7 @@ async fn following_node_seals_with_the_new_key() {
 }
 
 #[tokio::test]
-async fn nodes_that_run_go_on_after_the_seal_was_changed() {
+async fn running_nodes_continue_after_a_seal_change() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     let third = fixture.open(10).await.unwrap();
@@ -515,7 +515,7 @@ async fn node_that_missed_a_seal_change_continues_with_the_new_key() {
 }
 
 #[tokio::test]
-async fn keys_are_rotated_and_the_seal_changed_at_the_same_time() {
+async fn data_keys_and_the_seal_are_changed_concurrently() {
     let (fixture, first, _) = node().await;
     let second = fixture.open(1000).await.unwrap();
     let mut seal = SealKey::random();
@@ -756,7 +756,7 @@ async fn start_without_database_reports_the_reason() {
 }
 
 #[tokio::test]
-async fn a_database_with_a_newer_schema_is_refused_with_a_clear_text() {
+async fn database_with_a_newer_schema_is_rejected() {
     let (fixture, storage, _) = node().await;
     storage.shutdown().await.unwrap();
     fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"99"]);

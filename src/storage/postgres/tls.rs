@@ -60,7 +60,7 @@ pub(super) struct ClientCertificateFiles {
 pub(super) struct PostgresTlsFiles {
     pub(super) verify: CertVerification,
     pub(super) roots: Option<TrustRoots>,
-    pub(super) own: Option<ClientCertificateFiles>,
+    pub(super) client: Option<ClientCertificateFiles>,
 }
 
 impl PostgresTlsFiles {
@@ -70,27 +70,27 @@ impl PostgresTlsFiles {
     /// `Invalid` naming the parameter, the file and the rule, never quoting the file's content.
     pub(super) fn connector(&self) -> Result<Connector> {
         let provider = tls::provider();
-        let given = match &self.roots {
+        let trusted = match &self.roots {
             None => Vec::new(),
             Some(TrustRoots::System) => rustls_native_certs::load_native_certs().certs,
             Some(TrustRoots::File(path)) => NamedFile { setting: "sslrootcert", path }.read_certificates()?,
         };
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(given.iter().cloned());
+        roots.add_parsable_certificates(trusted.iter().cloned());
         if self.roots.is_some() && roots.is_empty() {
             return Err(Error::invalid("sslrootcert: contains no certificate that can be used as an authority"));
         }
-        let trust = PostgresCertVerifier { verify: self.verify, roots, given, provider: Arc::clone(&provider) };
-        let client = self.own.as_ref().map(|own| load_client_certificate(own, &provider)).transpose()?;
+        let trust = PostgresCertVerifier { verify: self.verify, roots, trusted, provider: Arc::clone(&provider) };
+        let client = self.client.as_ref().map(|files| load_client_certificate(files, &provider)).transpose()?;
         let mut config = tls::client_config(provider, trust, client)?;
         config.alpn_protocols = vec![ALPN_PROTOCOL.to_vec()];
         Ok(Connector(Some(TlsConnector::from(Arc::new(config)))))
     }
 }
 
-fn load_client_certificate(own: &ClientCertificateFiles, provider: &CryptoProvider) -> Result<CertifiedKey> {
-    let chain = NamedFile { setting: "sslcert", path: &own.certificate };
-    let key = NamedFile { setting: "sslkey", path: &own.key };
+fn load_client_certificate(files: &ClientCertificateFiles, provider: &CryptoProvider) -> Result<CertifiedKey> {
+    let chain = NamedFile { setting: "sslcert", path: &files.certificate };
+    let key = NamedFile { setting: "sslkey", path: &files.key };
     let read_key = || {
         let pem = Secret::read_private_file(key.path, MAX_KEY_FILE_BYTES).map_err(|e| key.unreadable(e))?;
         pem.ok_or_else(|| key.error(PRIVATE_FILE_RULE))
@@ -103,7 +103,7 @@ struct PostgresCertVerifier {
     verify: CertVerification,
     roots: RootCertStore,
     /// The certificates of the configured authorities, in DER.
-    given: Vec<CertificateDer<'static>>,
+    trusted: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -115,7 +115,7 @@ impl PostgresCertVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), rustls::Error> {
-        if self.given.iter().any(|given| given == shown) {
+        if self.trusted.iter().any(|trusted| trusted == shown) {
             return is_valid_now(shown, now).map_err(rustls::Error::from);
         }
         let algorithms = self.provider.signature_verification_algorithms.all;

@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::leases;
-use super::query::{PostgresClient, PostgresError, execute, exists, row, rows, time};
+use super::query::{PostgresClient, PostgresError, execute, exists, read_time, row, rows};
 use crate::auth::store::{MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::MountId;
@@ -169,22 +169,22 @@ pub(super) async fn by_hash(
     sql: &str,
     hash: TokenHash,
 ) -> Result<Option<TokenRow>, PostgresError> {
-    row(db, sql, &[&&hash[..]]).await?.as_ref().map(read).transpose()
+    row(db, sql, &[&&hash[..]]).await?.as_ref().map(read_token).transpose()
 }
 
 /// Reads the tokens after this accessor hash, in order.
 pub(super) async fn page(db: &PostgresClient, after: TokenHash, limit: u32) -> Result<Vec<TokenRow>, PostgresError> {
-    rows(db, sql::PAGE, &[&&after[..], &i64::from(limit)]).await?.iter().map(read).collect()
+    rows(db, sql::PAGE, &[&&after[..], &i64::from(limit)]).await?.iter().map(read_token).collect()
 }
 
-fn read(row: &Row) -> Result<TokenRow, PostgresError> {
+fn read_token(row: &Row) -> Result<TokenRow, PostgresError> {
     Ok(TokenRow {
         hash: hash(row.try_get(0)?)?,
         accessor_hash: hash(row.try_get(1)?)?,
         parent: row.try_get::<_, Option<&[u8]>>(2)?.map(hash).transpose()?,
         uses: row.try_get::<_, Option<i64>>(3)?.map(uses).transpose()?,
         body: row.try_get(4)?,
-        expires_at: row.try_get::<_, Option<i64>>(5)?.map(time).transpose()?,
+        expires_at: row.try_get::<_, Option<i64>>(5)?.map(read_time).transpose()?,
         mount: row.try_get::<_, Option<i64>>(6)?.map(MountId),
         entity: row.try_get(7)?,
     })

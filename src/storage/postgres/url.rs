@@ -28,7 +28,7 @@ const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HOSTS: usize = 16;
 
 /// The parameters that are parsed here.
-const OWN_PARAMETERS: [&str; 7] =
+const PARAMETERS_PARSED_HERE: [&str; 7] =
     ["sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "target_session_attrs", "tcp_user_timeout"];
 
 /// The location of a database and the credentials. May contain a password, so it has no `Debug`.
@@ -85,7 +85,7 @@ impl PostgresUrl {
             return Err(url_error("passfile: needs a user, whose name selects the password"));
         }
         let common = shared_config(&all, tls.is_some(), parse_tcp_user_timeout(&own)?);
-        let shows = tls.as_ref().is_some_and(|files| files.own.is_some());
+        let shows = tls.as_ref().is_some_and(|files| files.client.is_some());
         let servers = addresses.iter().map(|address| address.server(&common, shows)).collect();
         Ok(Self(Arc::new(PostgresUrlInner { servers, tls, passfile: own.get("passfile").map(PathBuf::from) })))
     }
@@ -148,8 +148,8 @@ impl UrlParameters {
     }
 
     /// Takes a parameter that is parsed here; `false` for any other.
-    fn take(&mut self, name: &str, value: &str) -> bool {
-        let own = OWN_PARAMETERS.iter().find(|own| **own == name);
+    fn accept(&mut self, name: &str, value: &str) -> bool {
+        let own = PARAMETERS_PARSED_HERE.iter().find(|own| **own == name);
         self.0.extend(own.map(|own| (*own, value.to_owned())));
         own.is_some()
     }
@@ -161,7 +161,7 @@ fn split_parameters(text: &str) -> (String, UrlParameters) {
     let Some(at) =
         ["postgres://", "postgresql://"].iter().find_map(|begin| text.starts_with(begin).then_some(begin.len()))
     else {
-        let rest: Vec<&str> = split_pairs(text).filter(|word| !take_own_pair(word, &mut own)).collect();
+        let rest: Vec<&str> = split_pairs(text).filter(|word| !accept_own_pair(word, &mut own)).collect();
         return (rest.join(" "), own);
     };
     // A password may contain question marks.
@@ -172,7 +172,7 @@ fn split_parameters(text: &str) -> (String, UrlParameters) {
     for pair in options.split('&').filter(|pair| !pair.is_empty()) {
         // As in libpq, a plus is not a space.
         let plus = pair.replace('+', "%2B");
-        if form_urlencoded::parse(plus.as_bytes()).next().is_some_and(|(name, value)| own.take(&name, &value)) {
+        if form_urlencoded::parse(plus.as_bytes()).next().is_some_and(|(name, value)| own.accept(&name, &value)) {
             continue;
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -201,7 +201,7 @@ fn split_pairs(text: &str) -> impl Iterator<Item = &str> {
     .filter(|word| !word.is_empty())
 }
 
-fn take_own_pair(word: &str, own: &mut UrlParameters) -> bool {
+fn accept_own_pair(word: &str, own: &mut UrlParameters) -> bool {
     let Some((name, value)) = word.split_once('=') else { return false };
     let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
     let mut plain = String::new();
@@ -212,7 +212,7 @@ fn take_own_pair(word: &str, own: &mut UrlParameters) -> bool {
             plain.push(c);
         }
     }
-    own.take(name, &plain)
+    own.accept(name, &plain)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -247,8 +247,8 @@ impl TlsMode {
 fn tls_files(mode: TlsMode, own: &UrlParameters) -> Result<Option<PostgresTlsFiles>> {
     let file = |name| own.get(name).filter(|value: &&str| !value.is_empty());
     let TlsMode::Tls(verify) = mode else {
-        let vain = ["sslrootcert", "sslcert", "sslkey"].into_iter().find(|name| file(name).is_some());
-        return match vain {
+        let unused = ["sslrootcert", "sslcert", "sslkey"].into_iter().find(|name| file(name).is_some());
+        return match unused {
             Some(name) => Err(url_error(&format!("{name}: needs sslmode=verify-full, verify-ca or require"))),
             None => Ok(None),
         };
@@ -263,7 +263,7 @@ fn tls_files(mode: TlsMode, own: &UrlParameters) -> Result<Option<PostgresTlsFil
             ));
         }
     };
-    let own = match (file("sslcert"), file("sslkey")) {
+    let client = match (file("sslcert"), file("sslkey")) {
         (Some(certificate), Some(key)) => {
             Some(ClientCertificateFiles { certificate: certificate.into(), key: key.into() })
         }
@@ -271,7 +271,7 @@ fn tls_files(mode: TlsMode, own: &UrlParameters) -> Result<Option<PostgresTlsFil
         (Some(_), None) => return Err(url_error("sslkey: must be given with sslcert")),
         (None, Some(_)) => return Err(url_error("sslcert: must be given with sslkey")),
     };
-    Ok(Some(PostgresTlsFiles { verify, roots, own }))
+    Ok(Some(PostgresTlsFiles { verify, roots, client }))
 }
 
 /// A host, with its numeric address if the URL has `hostaddr` as well.
@@ -364,7 +364,7 @@ fn parse_tcp_user_timeout(own: &UrlParameters) -> Result<Duration> {
 }
 
 /// The settings that all servers of the URL share.
-fn shared_config(all: &Config, tls: bool, silence: Duration) -> Config {
+fn shared_config(all: &Config, tls: bool, tcp_user_timeout: Duration) -> Config {
     let mut config = Config::new();
     config
         .ssl_mode(if tls { SslMode::Require } else { SslMode::Disable })
@@ -372,7 +372,7 @@ fn shared_config(all: &Config, tls: bool, silence: Duration) -> Config {
         .channel_binding(all.get_channel_binding())
         .target_session_attrs(TargetSessionAttrs::ReadWrite)
         .connect_timeout(all.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT).min(SESSION_TIMEOUT))
-        .tcp_user_timeout(silence)
+        .tcp_user_timeout(tcp_user_timeout)
         .keepalives(all.get_keepalives())
         .keepalives_idle(all.get_keepalives_idle().min(TCP_IDLE_TIMEOUT))
         .keepalives_interval(all.get_keepalives_interval().unwrap_or(TCP_IDLE_TIMEOUT / 5))
@@ -391,7 +391,7 @@ mod unit_tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sockets_and_the_loopback_need_no_word_on_tls() {
+    fn socket_and_loopback_urls_need_no_sslmode() {
         for text in [
             "postgres://signet@localhost/signet",
             "postgresql://signet:pw@127.0.0.1:5433/signet?connect_timeout=1",
@@ -436,7 +436,7 @@ mod unit_tests {
     }
 
     #[test]
-    fn each_host_is_a_server_of_its_own() {
+    fn each_host_of_a_url_is_a_separate_server() {
         let url = "postgres://u@a,b:7,c/d?sslmode=disable&application_name=x&target_session_attrs=primary";
         let url = PostgresUrl::parse(url).ok().unwrap();
         let names: Vec<_> = url.0.servers.iter().map(|server| server.name.as_str()).collect();
@@ -456,14 +456,14 @@ mod unit_tests {
     }
 
     #[test]
-    fn times_are_in_the_units_of_libpq() {
+    fn url_timeouts_use_the_units_of_libpq() {
         let of = |parameters: &str| {
             let url = PostgresUrl::parse(&format!("postgres://u@localhost/d?{parameters}"));
             let config = url.unwrap_or_else(|error| panic!("{parameters}: {error}")).0.servers[0].config.clone();
             (config.get_connect_timeout().copied().unwrap(), config.get_tcp_user_timeout().copied().unwrap())
         };
         let millis = Duration::from_millis;
-        for (parameters, connect, silence) in [
+        for (parameters, connect, tcp_user_timeout) in [
             ("", CONNECT_TIMEOUT, TCP_IDLE_TIMEOUT),
             ("tcp_user_timeout=7000", CONNECT_TIMEOUT, millis(7000)),
             ("tcp_user_timeout=0", CONNECT_TIMEOUT, millis(0)),
@@ -472,7 +472,7 @@ mod unit_tests {
             ("connect_timeout=0&tcp_user_timeout=1500", CONNECT_TIMEOUT, millis(1500)),
             ("connect_timeout=60", SESSION_TIMEOUT, TCP_IDLE_TIMEOUT),
         ] {
-            assert_eq!(of(parameters), (connect, silence), "{parameters}");
+            assert_eq!(of(parameters), (connect, tcp_user_timeout), "{parameters}");
         }
         assert!(CONNECT_TIMEOUT * 3 < SESSION_TIMEOUT, "two dead addresses of a name leave time for the third");
     }

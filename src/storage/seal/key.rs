@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_created_file_is_0600_reads_back_and_is_never_overwritten() {
+    fn created_key_file_is_0600_and_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("seal.key");
         let key = SealKey::create_file(&path).unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused_without_being_quoted() {
+    fn invalid_key_text_is_rejected_without_being_quoted() {
         for text in ["", "abc", &"zz".repeat(32), &"ab".repeat(31), &"ab".repeat(33), "+f".repeat(32).as_str()] {
             let error = SealKey::from_text(text).err().unwrap();
             assert!(text.is_empty() || !error.to_string().contains(text));
@@ -310,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_a_text_never_panics(text in "\\PC{0,80}") {
+        fn key_text_of_any_content_does_not_panic(text in "\\PC{0,80}") {
             let _ = SealKey::from_text(&text);
         }
 

@@ -41,7 +41,7 @@ impl SealKeyReplacement {
     ///
     /// # Errors
     /// As [`SealKeyReplacement::prepare`].
-    pub fn left(file: &Path) -> Result<Option<Self>> {
+    pub fn resume(file: &Path) -> Result<Option<Self>> {
         if read_earlier_key(&append_suffix(file, NEW_SUFFIX))?.is_some() {
             Self::prepare(file).map(Some)
         } else {
@@ -160,48 +160,52 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 
-    fn folder() -> (tempfile::TempDir, PathBuf) {
+    fn folder_with_key_file() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("seal.key");
         SealKey::create_file(&file).unwrap();
         (dir, file)
     }
 
-    fn names(dir: &tempfile::TempDir) -> Vec<String> {
+    fn file_names(dir: &tempfile::TempDir) -> Vec<String> {
         let files = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap());
         let mut names: Vec<_> = files.map(|file| file.file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
 
-    fn is(file: &Path, key: &SealKey) -> bool {
+    fn has_key(file: &Path, key: &SealKey) -> bool {
         SealKey::from_file(file).unwrap().bytes() == key.bytes()
     }
 
-    fn torn(file: &Path, content: &str) {
+    fn write_private_file(file: &Path, content: &str) {
         std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).unwrap();
         std::fs::write(file, content).unwrap();
     }
 
     #[test]
     fn replacement_has_both_key_files_until_it_finishes() {
-        let (dir, file) = folder();
+        let (dir, file) = folder_with_key_file();
         let before = SealKey::from_file(&file).unwrap();
         let first = SealKeyReplacement::prepare(&file).unwrap();
         let old = format!("seal.key.old-{}", before.about().key);
-        assert_eq!(names(&dir), ["seal.key", "seal.key.new", &old]);
-        assert!(is(&file, &before) && is(first.old(), &before) && is(&dir.path().join("seal.key.new"), first.key()));
-        let second = SealKeyReplacement::left(&file).unwrap().unwrap();
+        assert_eq!(file_names(&dir), ["seal.key", "seal.key.new", &old]);
+        assert!(
+            has_key(&file, &before)
+                && has_key(first.old(), &before)
+                && has_key(&dir.path().join("seal.key.new"), first.key())
+        );
+        let second = SealKeyReplacement::resume(&file).unwrap().unwrap();
         assert!(second.key().bytes() == first.key().bytes());
         second.finish().unwrap();
-        assert_eq!(names(&dir), ["seal.key", &old]);
-        assert!(is(&file, first.key()) && is(&dir.path().join(&old), &before));
-        assert!(SealKeyReplacement::left(&file).unwrap().is_none());
+        assert_eq!(file_names(&dir), ["seal.key", &old]);
+        assert!(has_key(&file, first.key()) && has_key(&dir.path().join(&old), &before));
+        assert!(SealKeyReplacement::resume(&file).unwrap().is_none());
     }
 
     #[test]
     fn replacement_key_file_keeps_the_owner() {
-        let (_dir, file) = folder();
+        let (_dir, file) = folder_with_key_file();
         let owner = |file: &Path| {
             let found = std::fs::metadata(file).unwrap();
             (found.uid(), found.gid(), found.mode() & 0o777)
@@ -227,15 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn without_links_the_key_before_is_copied() {
-        let (_dir, file) = folder();
+    fn previous_key_is_copied_if_hard_links_fail() {
+        let (_dir, file) = folder_with_key_file();
         let before = SealKey::from_file(&file).unwrap();
         let no_links = |_: &Path, _: &Path| Err(ErrorKind::PermissionDenied.into());
         // An incomplete copy from an earlier attempt is replaced.
-        torn(&append_suffix(&file, &format!("{OLD_SUFFIX}{}", before.about().key)), "5a5a");
+        write_private_file(&append_suffix(&file, &format!("{OLD_SUFFIX}{}", before.about().key)), "5a5a");
         for _ in 0..2 {
             let replacement = SealKeyReplacement::prepare_with(&file, no_links).unwrap();
-            assert!(is(replacement.old(), &before));
+            assert!(has_key(replacement.old(), &before));
             assert_eq!(std::fs::metadata(replacement.old()).unwrap().mode() & 0o777, 0o600);
         }
     }
@@ -243,22 +247,22 @@ mod tests {
     #[test]
     fn partly_written_new_key_file_is_replaced() {
         for content in ["", "5a5a5a"] {
-            let (_dir, file) = folder();
-            torn(&append_suffix(&file, NEW_SUFFIX), content);
-            assert!(SealKeyReplacement::left(&file).unwrap().is_none(), "{content}");
-            torn(&append_suffix(&file, NEW_SUFFIX), content);
+            let (_dir, file) = folder_with_key_file();
+            write_private_file(&append_suffix(&file, NEW_SUFFIX), content);
+            assert!(SealKeyReplacement::resume(&file).unwrap().is_none(), "{content}");
+            write_private_file(&append_suffix(&file, NEW_SUFFIX), content);
             let replacement = SealKeyReplacement::prepare(&file).unwrap();
-            assert!(is(&append_suffix(&file, NEW_SUFFIX), replacement.key()), "{content}");
+            assert!(has_key(&append_suffix(&file, NEW_SUFFIX), replacement.key()), "{content}");
         }
     }
 
     #[test]
     fn other_key_files_in_the_folder_are_named() {
-        let (dir, file) = folder();
+        let (dir, file) = folder_with_key_file();
         let others = || other_keys(&file, &SealKey::from_file(&file).unwrap());
         let told = |name: &str, what: &str| Some(format!("{} ({what})", dir.path().join(name).display()));
-        torn(&dir.path().join("seal.key.old-torn"), "5a5a");
-        torn(&dir.path().join("other.key.old-1"), &"5a".repeat(32));
+        write_private_file(&dir.path().join("seal.key.old-torn"), "5a5a");
+        write_private_file(&dir.path().join("other.key.old-1"), &"5a".repeat(32));
         assert_eq!(others(), None);
         let replacement = SealKeyReplacement::prepare(&file).unwrap();
         let again = "run signet operator rotate-seal-key again to complete the replacement";
@@ -269,10 +273,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_may_hold_a_key_is_never_removed() {
-        let (_dir, file) = folder();
+    fn file_that_may_contain_a_key_is_never_removed() {
+        let (_dir, file) = folder_with_key_file();
         let fresh = append_suffix(&file, NEW_SUFFIX);
-        torn(&fresh, &"x".repeat(64));
+        write_private_file(&fresh, &"x".repeat(64));
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
         std::fs::write(&fresh, [7; 32]).unwrap();
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -282,6 +286,6 @@ mod tests {
         let old = append_suffix(&file, &format!("{OLD_SUFFIX}{}", SealKey::from_file(&file).unwrap().about().key));
         let other = SealKey::create_file(&old).unwrap();
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Conflict);
-        assert!(is(&old, &other));
+        assert!(has_key(&old, &other));
     }
 }

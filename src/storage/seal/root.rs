@@ -113,7 +113,7 @@ pub(crate) async fn wrap_root(
     at: Time,
     generation: u64,
 ) -> Result<Vec<u8>> {
-    let context = context(installation);
+    let context = root_key_context(installation);
     let wrapped = seal.wrap(&context, root).await?;
     if seal.unwrap(&context, wrapped.clone()).await? != *root {
         return Err(Error::invalid("seal: the wrapped root key cannot be unwrapped; nothing was changed"));
@@ -131,7 +131,7 @@ pub(crate) async fn wrap_root(
 /// `Invalid` when the store has another seal, or the record is damaged; the errors of a device.
 pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fact]) -> Result<Secret> {
     let own = seal.about();
-    let Some(record) = record(facts)? else {
+    let Some(record) = read_record(facts)? else {
         return seal.bytes().cloned().ok_or_else(|| {
             Error::invalid(format!(
                 "seal: this store uses a seal key from a file or the environment, but the configuration names the \
@@ -147,7 +147,7 @@ pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fac
         )));
     }
     let wrapped = STANDARD.decode(&record.root).map_err(|_| damaged_record_error())?;
-    let root = seal.unwrap(&context(installation), wrapped).await.map_err(|error| {
+    let root = seal.unwrap(&root_key_context(installation), wrapped).await.map_err(|error| {
         if stored.key == own.key {
             return error;
         }
@@ -161,7 +161,7 @@ pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fac
 /// # Errors
 /// `Invalid` when the record is damaged.
 pub(crate) fn stored_seal(facts: &[Fact]) -> Result<Option<SealInfo>> {
-    Ok(record(facts)?.as_ref().map(seal_info))
+    Ok(read_record(facts)?.as_ref().map(seal_info))
 }
 
 /// The number of the root key that wraps the data keys in these facts.
@@ -169,7 +169,7 @@ pub(crate) fn stored_seal(facts: &[Fact]) -> Result<Option<SealInfo>> {
 /// # Errors
 /// `Invalid` when the record is damaged.
 pub(crate) fn generation(facts: &[Fact]) -> Result<u64> {
-    Ok(record(facts)?.map_or(0, |record| record.generation))
+    Ok(read_record(facts)?.map_or(0, |record| record.generation))
 }
 
 fn seal_info(record: &SealRecord) -> SealInfo {
@@ -181,7 +181,7 @@ fn seal_info(record: &SealRecord) -> SealInfo {
     }
 }
 
-fn record(facts: &[Fact]) -> Result<Option<SealRecord>> {
+fn read_record(facts: &[Fact]) -> Result<Option<SealRecord>> {
     let fact = facts.iter().find(|(name, _)| name == SEAL_FACT);
     fact.map(|(_, value)| serde_json::from_slice(value).map_err(|_| damaged_record_error())).transpose()
 }
@@ -190,7 +190,7 @@ fn damaged_record_error() -> Error {
     Error::invalid("storage: the record of the seal of this store is damaged")
 }
 
-fn context(installation: &str) -> String {
+fn root_key_context(installation: &str) -> String {
     format!("signet/root-key/v1/{installation}")
 }
 

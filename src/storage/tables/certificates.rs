@@ -26,7 +26,8 @@ pub(crate) async fn with_der<C: TableConnection>(
     after: Option<Serial>,
     limit: u32,
 ) -> TableResult<C, Vec<SerialAndDer>> {
-    map_rows(db, sql::PAGE, &[mount.into(), page_start(after).into(), i64::from(limit).into()], read).await
+    map_rows(db, sql::PAGE, &[mount.into(), page_start(after).into(), i64::from(limit).into()], read_serial_and_der)
+        .await
 }
 
 pub(crate) async fn ending<C: TableConnection>(
@@ -35,7 +36,7 @@ pub(crate) async fn ending<C: TableConnection>(
     from: i64,
     limit: u32,
 ) -> TableResult<C, Vec<SerialAndDer>> {
-    map_rows(db, sql::ENDING, &[mount.into(), from.into(), i64::from(limit).into()], read).await
+    map_rows(db, sql::ENDING, &[mount.into(), from.into(), i64::from(limit).into()], read_serial_and_der).await
 }
 
 /// The empty string sorts before every serial.
@@ -43,7 +44,7 @@ fn page_start(after: Option<Serial>) -> Vec<u8> {
     after.as_ref().map_or(&[][..], Serial::octets).to_vec()
 }
 
-fn read(row: &mut SqlRow) -> Result<SerialAndDer, SqlError> {
+fn read_serial_and_der(row: &mut SqlRow) -> Result<SerialAndDer, SqlError> {
     Ok((row.get()?, row.get()?))
 }
 

@@ -40,9 +40,9 @@ pub(crate) async fn list<C: TableConnection>(
         None => db.rows(sql::LIST, &[mount.0.into()]).await?,
         Some(kind) => db.rows(sql::LIST_KIND, &[mount.0.into(), kind.into()]).await?,
     };
-    Ok(found.into_iter().map(read).collect::<Result<_, _>>()?)
+    Ok(found.into_iter().map(read_document).collect::<Result<_, _>>()?)
 }
 
-fn read(mut row: SqlRow) -> Result<SealedDocument, SqlError> {
+fn read_document(mut row: SqlRow) -> Result<SealedDocument, SqlError> {
     Ok(SealedDocument { kind: row.get()?, name: row.get()?, version: row.get()?, body: row.get()? })
 }

@@ -26,7 +26,7 @@ pub(crate) async fn sweep<C: TableConnection>(db: &C, now: i64, limit: u32) -> T
 }
 
 pub(crate) async fn get<C: TableConnection>(db: &C, id: String) -> TableResult<C, Option<LeaseRow>> {
-    map_row(db, sql::GET, &[id.into()], read).await
+    map_row(db, sql::GET, &[id.into()], read_lease).await
 }
 
 pub(crate) async fn ids<C: TableConnection>(db: &C, range: LeaseRange, limit: u32) -> TableResult<C, Vec<String>> {
@@ -42,10 +42,10 @@ pub(crate) async fn ending<C: TableConnection>(
     below: String,
     limit: u32,
 ) -> TableResult<C, Vec<LeaseRow>> {
-    map_rows(db, sql::ENDING, &[after.into(), below.into(), i64::from(limit).into()], read).await
+    map_rows(db, sql::ENDING, &[after.into(), below.into(), i64::from(limit).into()], read_lease).await
 }
 
-fn read(row: &mut SqlRow) -> Result<LeaseRow, SqlError> {
+fn read_lease(row: &mut SqlRow) -> Result<LeaseRow, SqlError> {
     Ok(LeaseRow {
         id: row.get()?,
         mount: row.get()?,

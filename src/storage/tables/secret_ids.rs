@@ -83,7 +83,7 @@ pub(crate) async fn find<C: TableConnection>(
         SecretIdKey::Hash(hash) => row(db, sql::BY_HASH, &[mount.0.into(), role.into(), hash.to_vec().into()]).await?,
         SecretIdKey::Accessor(text) => row(db, sql::BY_ACCESSOR, &[mount.0.into(), role.into(), text.into()]).await?,
     };
-    Ok(found.map(read).transpose()?)
+    Ok(found.map(read_secret_id).transpose()?)
 }
 
 pub(crate) async fn accessors<C: TableConnection>(
@@ -102,7 +102,7 @@ pub(crate) async fn is_role_live<C: TableConnection>(db: &C, mount: MountId, rol
     exists(db, sql::ROLE_EXISTS, &[mount.0.into(), role.into()]).await
 }
 
-fn read(mut row: SqlRow) -> Result<SecretIdRow, SqlError> {
+fn read_secret_id(mut row: SqlRow) -> Result<SecretIdRow, SqlError> {
     Ok(SecretIdRow {
         mount: MountId(row.get()?),
         role: row.get()?,

@@ -108,26 +108,26 @@ fn document(mount: MountId, name: &str, expected: u64, body: Option<&str>) -> Do
     DocumentWrite { key, expected, body: body.map(|b| b.as_bytes().to_vec()) }
 }
 
-struct World {
+struct ContractStore {
     storage: Storage,
     pki: Arc<dyn PkiStore>,
     auth: Arc<dyn AuthStore>,
     mount: MountId,
 }
 
-impl World {
+impl ContractStore {
     async fn new(fixture: &impl Fixture) -> Self {
-        let world = Self::again(fixture, MountId::random()).await;
-        world.create(world.mount).await;
-        world
+        let store = Self::reopen(fixture, MountId::random()).await;
+        store.create_mount(store.mount).await;
+        store
     }
 
-    async fn again(fixture: &impl Fixture, mount: MountId) -> Self {
+    async fn reopen(fixture: &impl Fixture, mount: MountId) -> Self {
         let storage = fixture.open(1000).await.unwrap();
         Self { pki: storage.pki(), auth: storage.auth(), storage, mount }
     }
 
-    async fn create(&self, mount: MountId) {
+    async fn create_mount(&self, mount: MountId) {
         assert_eq!(self.auth.commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap(), [AuthOutcome::Done]);
     }
 
@@ -135,7 +135,7 @@ impl World {
         self.pki.commit(unit).await.unwrap();
     }
 
-    async fn refusal(&self, unit: Vec<PkiWrite>) -> Kind {
+    async fn rejection_kind(&self, unit: Vec<PkiWrite>) -> Kind {
         self.pki.commit(unit).await.unwrap_err().kind()
     }
 }
@@ -156,100 +156,100 @@ macro_rules! contract {
         contract_suite!(
             $engine,
             $fixture,
-            commits::a_unit_is_stored_whole_or_not_at_all,
+            commits::unit_is_stored_completely_or_not_at_all,
             commits::taken_serial_fails_only_its_unit_of_a_batch,
-            commits::many_commits_at_a_time_share_transactions,
-            commits::a_full_queue_is_busy,
-            commits::a_trial_of_writing_leaves_nothing,
-            commits::a_write_whose_caller_left_happens,
-            commits::reopening_finds_everything,
-            commits::a_stopped_store_refuses_everything,
+            commits::concurrent_commits_share_transactions,
+            commits::full_commit_queue_rejects_units_as_busy,
+            commits::trial_write_leaves_no_rows,
+            commits::write_is_stored_after_its_caller_is_dropped,
+            commits::reopened_store_has_all_rows,
+            commits::closed_store_rejects_reads_and_writes,
             pki::documents_are_compare_and_set_on_the_version,
-            pki::a_revocation_is_idempotent_and_the_first_stays,
+            pki::revocation_is_idempotent_and_the_first_one_is_kept,
             pki::compromise_replaces_another_reason_once_with_a_new_number,
             pki::status_of_a_serial_covers_certificate_and_revocation,
             pki::known_serials_are_returned_in_the_requested_order,
             pki::revocation_sequences_have_no_gaps_under_8_tasks,
             pki::counters_equal_a_full_scan_after_random_writes,
             pki::keyset_pages_are_complete_and_do_not_overlap,
-            pki::a_crl_number_must_grow,
-            pki::a_certificate_reads_back_with_its_revocation,
-            pki::dropping_a_mount_removes_everything_of_that_mount_only,
-            pki::writes_to_a_mount_that_is_gone_are_refused,
-            leases_and_metadata::a_lease_is_stored_with_its_certificate_or_neither_is,
-            leases_and_metadata::a_lease_of_a_token_that_is_gone_or_used_up_is_refused,
-            leases_and_metadata::units_of_a_mount_that_is_gone_fail_alone_in_their_batch,
-            leases_and_metadata::the_leases_of_a_token_that_ends_end_with_it,
+            pki::crl_number_must_increase,
+            pki::certificate_is_read_with_its_revocation,
+            pki::dropped_mount_loses_all_rows_and_other_mounts_none,
+            pki::writes_to_a_dropped_mount_are_rejected,
+            leases_and_metadata::lease_and_certificate_are_stored_together_or_not_at_all,
+            leases_and_metadata::lease_of_a_revoked_or_used_up_token_is_rejected,
+            leases_and_metadata::units_of_a_missing_mount_fail_only_themselves,
+            leases_and_metadata::leases_end_with_their_token,
             leases_and_metadata::leases_are_found_by_id_and_prefix_until_they_end,
-            leases_and_metadata::leases_are_swept_by_their_end,
-            leases_and_metadata::a_lease_and_the_end_of_its_token_in_one_batch,
+            leases_and_metadata::expired_leases_are_swept,
+            leases_and_metadata::lease_and_token_revocation_of_one_batch_keep_their_order,
             leases_and_metadata::metadata_reads_back_by_serial_and_in_pages,
             leases_and_metadata::metadata_is_sealed_to_its_row,
-            leases_and_metadata::dropping_a_mount_removes_its_records,
-            recorded_responses::a_key_is_taken_by_one_unit_until_it_expires,
-            recorded_responses::only_one_of_many_units_with_the_same_key_is_stored,
-            recorded_responses::answered_requests_are_swept_by_their_end,
-            api_tokens::tokens_of_an_earlier_version_are_sealed_once,
-            api_tokens::a_new_store_seals_no_tokens_of_a_database_writer,
+            leases_and_metadata::dropped_mount_loses_its_leases_and_metadata,
+            recorded_responses::idempotency_key_is_used_once_until_it_expires,
+            recorded_responses::idempotency_key_admits_one_of_many_units,
+            recorded_responses::expired_recorded_responses_are_swept,
+            api_tokens::api_tokens_of_an_earlier_version_are_sealed_once,
+            api_tokens::new_store_seals_no_api_tokens_of_a_database_writer,
             tidy::tidy_removes_expired_certificates_in_steps,
             tidy::tidy_removes_expired_revocations_with_their_certificates,
-            tidy::tidy_finds_revocations_that_are_to_be_listed_first,
-            tidy::tidy_removes_attachments_and_what_is_named,
-            tidy::certificates_are_found_in_the_order_of_their_ends,
-            tidy::tidy_is_one_run_at_a_time,
-            tidy::tidy_agrees_with_a_plain_model,
-            tidy::tidy_and_issuing_at_the_same_time_count_exactly,
-            tidy::a_revocation_is_given_another_issuer,
-            auth::a_token_is_found_by_hash_and_accessor,
-            auth::a_renewal_changes_end_and_body_of_a_live_token_only,
-            auth::uses_are_spent_down_to_zero_and_then_absent,
+            tidy::tidy_finds_expired_revocations_missing_on_a_crl,
+            tidy::tidy_removes_expired_metadata_and_named_certificates,
+            tidy::certificates_are_listed_in_the_order_of_expiry,
+            tidy::tidy_admits_one_run_at_a_time,
+            tidy::tidy_removes_the_same_rows_as_a_model,
+            tidy::counters_stay_exact_during_tidy_and_issuing,
+            tidy::issuer_of_a_revocation_is_changed,
+            auth::token_is_found_by_hash_and_accessor,
+            auth::renewal_changes_expiry_and_body_of_a_live_token_only,
+            auth::token_uses_are_spent_down_to_zero,
             auth::endless_tokens_are_counted_while_they_live,
             auth::revoking_removes_all_descendants_of_a_10000_deep_chain,
-            auth::many_descendants_end_in_steps_of_which_each_is_short,
+            auth::revocation_of_many_descendants_runs_in_short_steps,
             auth::revocation_completes_an_abandoned_revocation_below_it,
-            auth::a_token_that_has_ended_leaves_no_orphans,
-            auth::a_token_that_goes_alone_leaves_its_children_some_at_a_time,
+            auth::partly_revoked_token_leaves_no_orphans,
+            auth::token_revoked_alone_detaches_its_children_in_steps,
             auth::unfinished_revocation_leaves_ended_tokens_that_are_swept,
-            auth::a_child_of_a_token_that_is_gone_is_refused,
-            auth::sweeping_removes_ended_tokens_with_their_descendants,
-            auth::sweeping_removes_ended_tokens_of_every_mount,
-            auth::the_tokens_of_a_dropped_mount_are_gone_at_once,
+            auth::child_of_a_missing_token_is_rejected,
+            auth::sweep_removes_expired_tokens_with_their_descendants,
+            auth::sweep_removes_expired_tokens_of_every_mount,
+            auth::tokens_of_a_dropped_mount_are_invisible_immediately,
             auth::system_documents_are_listed_by_kind,
-            secret_ids::a_secret_id_is_found_by_hash_and_accessor_of_its_role,
-            secret_ids::uses_of_a_secret_id_are_taken_one_by_one_until_it_is_gone,
-            secret_ids::accessors_are_pages_of_secret_ids_that_live,
-            secret_ids::secret_ids_are_swept_by_their_end_and_with_their_role,
-            secret_ids::secret_ids_end_with_their_mount_and_are_sealed_to_their_row,
+            secret_ids::secret_id_is_found_by_hash_and_accessor_of_its_role,
+            secret_ids::secret_id_is_removed_with_its_last_use,
+            secret_ids::accessor_pages_list_only_live_secret_ids,
+            secret_ids::secret_ids_are_swept_after_expiry_and_with_their_role,
+            secret_ids::secret_ids_are_sealed_to_their_row_and_end_with_their_mount,
             cubbyhole::token_reads_only_its_own_cubbyhole_entries,
             cubbyhole::cubbyhole_entries_are_removed_with_their_token,
-            cubbyhole::a_token_is_taken_once_and_only_with_a_use_left,
-            cubbyhole::a_cubbyhole_has_an_end,
+            cubbyhole::token_is_taken_once_and_only_with_a_remaining_use,
+            cubbyhole::cubbyhole_entries_and_bytes_are_limited,
             cubbyhole::cubbyhole_entry_is_sealed_to_its_token_and_path,
-            identity::an_entity_is_found_by_everything_it_is_called,
-            identity::only_one_change_of_a_version_is_stored,
+            identity::entity_is_found_by_id_name_and_alias,
+            identity::entity_version_accepts_only_one_change,
             identity::entity_names_and_aliases_are_unique,
-            identity::logins_of_one_name_at_the_same_time_make_one_entity,
-            identity::an_entity_goes_with_its_aliases,
-            identity::pages_of_entities_and_aliases_are_whole,
-            identity::an_entity_is_swept_when_no_token_is_its,
+            identity::concurrent_logins_of_one_name_create_one_entity,
+            identity::entity_is_deleted_with_its_aliases,
+            identity::pages_of_entities_and_aliases_are_complete,
+            identity::entity_without_tokens_is_swept_after_its_retention,
             identity::bodies_of_identities_are_sealed_to_their_rows,
             sealed::bit_flip_in_any_byte_of_a_sealed_body_is_an_error,
             sealed::swapped_or_rolled_back_rows_are_an_error,
-            sealed::a_prolonged_token_row_is_an_error,
-            sealed::no_plain_text_is_in_the_files,
+            sealed::token_row_with_a_prolonged_expiry_is_an_error,
+            sealed::data_files_contain_no_secret_plaintext,
             sealed::rotation_keeps_old_bodies_readable,
             sealed::current_data_key_is_reported_with_its_creation_time,
-            sealed::the_wrong_seal_key_is_refused_and_lets_go_of_the_store,
+            sealed::wrong_seal_key_is_rejected_and_releases_the_store,
             data_keys::bit_flip_swap_or_unknown_version_of_a_value_is_an_error,
             data_keys::old_values_stay_readable_and_new_ones_have_the_new_term,
             data_keys::seal_operations_of_a_key_are_counted_across_restarts,
             data_keys::values_sealed_by_earlier_keys_are_resealed,
-            data_keys::re_sealing_goes_on_after_a_restart_where_it_was,
-            data_keys::re_sealing_overwrites_no_newer_write,
+            data_keys::resealing_continues_after_a_restart,
+            data_keys::resealing_overwrites_no_newer_write,
             data_keys::value_that_does_not_open_is_skipped_by_resealing,
             data_keys::row_with_unreadable_columns_is_skipped_by_resealing,
-            data_keys::a_store_that_is_not_shared_keeps_no_root_key_for_others,
-            data_keys::another_seal_key_opens_everything_and_the_one_before_nothing,
+            data_keys::root_key_handover_exists_only_in_a_shared_store,
+            data_keys::new_seal_key_opens_everything_and_the_previous_nothing,
         );
     };
 }

@@ -63,15 +63,15 @@ pub(super) async fn read_certificates_of_mount(
 
 /// Checks all rows. Returns the mounts, and the issuers named by their certificates.
 pub(super) async fn check_consistency(store: &dyn ProjectStore, findings: &mut Findings) -> Result<Vec<MountIssuers>> {
-    let mut sums = BTreeMap::new();
+    let mut totals = BTreeMap::new();
     for mut row in scan::rows(store, SELECT_MOUNTS, Vec::new()).await? {
-        let (id, sums_of) = mount(&mut row).map_err(scan::error)?;
-        sums.insert(id, sums_of);
+        let (id, totals_of_mount) = read_mount_row(&mut row).map_err(scan::error)?;
+        totals.insert(id, totals_of_mount);
     }
-    check_certificates(store, &mut sums, findings).await?;
-    check_revocations(store, &mut sums, findings).await?;
-    check_crls(store, &sums, findings).await?;
-    for (mount, MountTotals { counted, found, .. }) in &sums {
+    check_certificates(store, &mut totals, findings).await?;
+    check_revocations(store, &mut totals, findings).await?;
+    check_crls(store, &totals, findings).await?;
+    for (mount, MountTotals { counted, found, .. }) in &totals {
         for (what, at) in [("certificates", 0), ("revocations", 1)] {
             if counted[at] != found[at] {
                 findings
@@ -79,10 +79,10 @@ pub(super) async fn check_consistency(store: &dyn ProjectStore, findings: &mut F
             }
         }
     }
-    Ok(sums.into_iter().map(|(mount, sums)| (MountId(mount), sums.issuers)).collect())
+    Ok(totals.into_iter().map(|(mount, totals)| (MountId(mount), totals.issuers)).collect())
 }
 
-fn mount(row: &mut SqlRow) -> Result<(i64, MountTotals), SqlError> {
+fn read_mount_row(row: &mut SqlRow) -> Result<(i64, MountTotals), SqlError> {
     let id = row.get()?;
     Ok((id, MountTotals { sequence: row.get()?, counted: [row.get()?, row.get()?], ..MountTotals::default() }))
 }
@@ -90,7 +90,7 @@ fn mount(row: &mut SqlRow) -> Result<(i64, MountTotals), SqlError> {
 /// Checks that each certificate can be parsed and matches its columns.
 async fn check_certificates(
     store: &dyn ProjectStore,
-    sums: &mut BTreeMap<i64, MountTotals>,
+    totals: &mut BTreeMap<i64, MountTotals>,
     findings: &mut Findings,
 ) -> Result<()> {
     let mut after: (i64, Vec<u8>) = (-1, Vec::new());
@@ -99,15 +99,16 @@ async fn check_certificates(
         let rows = scan::rows(store, SELECT_CERTIFICATES, values).await?;
         let full = rows.len() == ROWS_PER_PAGE;
         for mut row in rows {
-            let (mount, serial, issuer, validity, der) = certificate(&mut row).map_err(scan::error)?;
-            if let Some(sums) = sums.get_mut(&mount) {
-                sums.found[0] += 1;
-                sums.issuers.insert(issuer);
+            let (mount, serial, issuer, validity, der) = read_certificate_row(&mut row).map_err(scan::error)?;
+            if let Some(totals) = totals.get_mut(&mount) {
+                totals.found[0] += 1;
+                totals.issuers.insert(issuer);
             }
-            let is = Certificate::parse(&der)
-                .is_ok_and(|is| is.serial().octets() == serial && (is.not_before(), is.not_after()) == validity);
+            let is_consistent = Certificate::parse(&der).is_ok_and(|parsed| {
+                parsed.serial().octets() == serial && (parsed.not_before(), parsed.not_after()) == validity
+            });
             after = (mount, serial);
-            if !is {
+            if !is_consistent {
                 let key = [SqlValue::Int(after.0), SqlValue::Bytes(after.1.clone())];
                 let key = format_key(&["mount", "serial"], &key);
                 findings.add(format!("certificate: {key}: the certificate does not match its row"));
@@ -121,14 +122,14 @@ async fn check_certificates(
 
 type CertificateColumns = (i64, Vec<u8>, String, (i64, i64), Vec<u8>);
 
-fn certificate(row: &mut SqlRow) -> Result<CertificateColumns, SqlError> {
+fn read_certificate_row(row: &mut SqlRow) -> Result<CertificateColumns, SqlError> {
     Ok((row.get()?, row.get()?, row.get()?, (row.get()?, row.get()?), row.get()?))
 }
 
 /// Checks that the mount has assigned every sequence number of its revocations, and that every serial is valid.
 async fn check_revocations(
     store: &dyn ProjectStore,
-    sums: &mut BTreeMap<i64, MountTotals>,
+    totals: &mut BTreeMap<i64, MountTotals>,
     findings: &mut Findings,
 ) -> Result<()> {
     let mut after = (-1, -1);
@@ -137,12 +138,12 @@ async fn check_revocations(
         let rows = scan::rows(store, SELECT_REVOCATIONS, values).await?;
         let full = rows.len() == ROWS_PER_PAGE;
         for mut row in rows {
-            let (mount, sequence, serial) = revocation(&mut row).map_err(scan::error)?;
+            let (mount, sequence, serial) = read_revocation_row(&mut row).map_err(scan::error)?;
             after = (mount, sequence);
-            let Some(sums) = sums.get_mut(&mount) else { continue };
-            sums.found[1] += 1;
-            if sequence < 1 || sequence > sums.sequence || Serial::from_octets(&serial).is_err() {
-                let given = sums.sequence;
+            let Some(totals) = totals.get_mut(&mount) else { continue };
+            totals.found[1] += 1;
+            if sequence < 1 || sequence > totals.sequence || Serial::from_octets(&serial).is_err() {
+                let given = totals.sequence;
                 findings.add(format!(
                     "revocation: mount {mount}, sequence number {sequence}: the number was never assigned (last: \
                      {given}), or the serial is invalid"
@@ -155,26 +156,26 @@ async fn check_revocations(
     }
 }
 
-fn revocation(row: &mut SqlRow) -> Result<(i64, i64, Vec<u8>), SqlError> {
+fn read_revocation_row(row: &mut SqlRow) -> Result<(i64, i64, Vec<u8>), SqlError> {
     Ok((row.get()?, row.get()?, row.get()?))
 }
 
 /// Checks that no CRL covers revocations that do not exist, and no delta CRL is older than its complete CRL.
 async fn check_crls(
     store: &dyn ProjectStore,
-    sums: &BTreeMap<i64, MountTotals>,
+    totals: &BTreeMap<i64, MountTotals>,
     findings: &mut Findings,
 ) -> Result<()> {
     let mut complete: BTreeMap<(i64, String), i64> = BTreeMap::new();
     for mut row in scan::rows(store, SELECT_CRLS, Vec::new()).await? {
-        let crl = crl(&mut row).map_err(scan::error)?;
+        let crl = read_crl_row(&mut row).map_err(scan::error)?;
         let name = format!("crl: mount {}, group {}, number {}", crl.mount, crl.group, crl.number);
-        match sums.get(&crl.mount) {
+        match totals.get(&crl.mount) {
             None => findings.add(format!("{name}: the mount does not exist")),
-            Some(sums) if crl.covers > sums.sequence || crl.covers < 0 => {
+            Some(totals) if crl.covers > totals.sequence || crl.covers < 0 => {
                 findings.add(format!(
                     "{name}: covers revocations up to sequence number {}, but the last one of the mount is {}",
-                    crl.covers, sums.sequence
+                    crl.covers, totals.sequence
                 ));
             }
             Some(_) => {}
@@ -205,7 +206,7 @@ struct CrlColumns {
     next_update: i64,
 }
 
-fn crl(row: &mut SqlRow) -> Result<CrlColumns, SqlError> {
+fn read_crl_row(row: &mut SqlRow) -> Result<CrlColumns, SqlError> {
     Ok(CrlColumns {
         mount: row.get()?,
         group: row.get()?,

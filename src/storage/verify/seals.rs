@@ -17,7 +17,7 @@ pub(super) async fn check_all(store: &dyn ProjectStore, keys: &StoreKeys, findin
         columns.push("body");
         let mut after: Vec<SqlValue> = Vec::new();
         loop {
-            let text = table.rows(&columns.join(", "), 1, !after.is_empty());
+            let text = table.page_sql(&columns.join(", "), 1, !after.is_empty());
             let values = [after, vec![(ROWS_PER_PAGE as i64).into()]].concat();
             let rows = scan::rows(store, &text, values).await?;
             let full = rows.len() == ROWS_PER_PAGE;

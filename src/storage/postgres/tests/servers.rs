@@ -69,8 +69,8 @@ async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
     }
     let ask = async |server: &Arc<cluster::Cluster>, point: LogPosition| {
         let (client, driver) = connect::open_client(&on(server)).await.unwrap();
-        let made = Instant::now();
-        changes::read_changes(&query::PostgresClient::new(client, driver), made, point, 7).await.ok().unwrap()
+        let opened_at = Instant::now();
+        changes::read_changes(&query::PostgresClient::new(client, driver), opened_at, point, 7).await.ok().unwrap()
     };
     let first = ask(&primary, LogPosition::default()).await;
     assert!(!first.is_other_timeline && first.point.timeline.is_some(), "nothing was seen before");

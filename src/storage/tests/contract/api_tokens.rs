@@ -8,7 +8,7 @@ const USER: &str = "INSERT INTO users (ext_id, username, username_lc, email, ema
     VALUES ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0)";
 
 /// Inserts a token as a version before schema 14 does, or as a database writer.
-fn insert_bare(fixture: &impl Fixture, name: &str) {
+fn insert_unsealed(fixture: &impl Fixture, name: &str) {
     let sql = format!(
         "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
         SELECT 'at-{name}', '{name}', $1, id, 'users/x', 0 FROM users"
@@ -16,13 +16,13 @@ fn insert_bare(fixture: &impl Fixture, name: &str) {
     assert_eq!(fixture.change(&sql, &[&[7; 32]]), 1);
 }
 
-fn count_bare(fixture: &impl Fixture) -> i64 {
+fn count_unsealed(fixture: &impl Fixture) -> i64 {
     fixture.number("SELECT COUNT(*) FROM api_tokens WHERE body IS NULL")
 }
 
-async fn restarted(w: World, fixture: &impl Fixture) -> World {
+async fn reopened(w: ContractStore, fixture: &impl Fixture) -> ContractStore {
     w.storage.shutdown().await.unwrap();
-    World::again(fixture, w.mount).await
+    ContractStore::reopen(fixture, w.mount).await
 }
 
 /// Removes all facts except those that a store needs to open.
@@ -31,26 +31,26 @@ fn remove_facts(fixture: &impl Fixture) {
     fixture.change(sql, &[]);
 }
 
-pub(super) async fn tokens_of_an_earlier_version_are_sealed_once(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn api_tokens_of_an_earlier_version_are_sealed_once(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     w.storage.keys.begin_token_upgrade().await.unwrap();
     fixture.change(USER, &[]);
-    insert_bare(fixture, "one");
-    let w = restarted(w, fixture).await;
-    assert_eq!(count_bare(fixture), 0, "sealed at the start");
+    insert_unsealed(fixture, "one");
+    let w = reopened(w, fixture).await;
+    assert_eq!(count_unsealed(fixture), 0, "sealed at the start");
     // Nodes of the earlier version may still run, if the store is shared.
     let shared = w.storage.changes().is_some();
-    insert_bare(fixture, "two");
+    insert_unsealed(fixture, "two");
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
-    assert_eq!(count_bare(fixture) == 0, shared);
+    assert_eq!(count_unsealed(fixture) == 0, shared);
     fixture.clock().advance(Duration::from_secs(3601));
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     fixture.change("UPDATE api_tokens SET body = NULL", &[]);
     remove_facts(fixture);
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
-    let w = restarted(w, fixture).await;
+    let w = reopened(w, fixture).await;
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
-    assert_eq!(count_bare(fixture), 2, "the upgrade has ended, whatever a database writer removes");
+    assert_eq!(count_unsealed(fixture), 2, "the upgrade has ended, whatever a database writer removes");
     // The next data key and another seal key do not change this.
     w.storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(61));
@@ -59,16 +59,16 @@ pub(super) async fn tokens_of_an_earlier_version_are_sealed_once(fixture: &impl 
     w.storage.shutdown().await.unwrap();
     let storage = fixture.open_with(next, 1000).await.unwrap();
     storage.token_seal().seal_unsealed_tokens().await.unwrap();
-    assert_eq!(count_bare(fixture), 2);
+    assert_eq!(count_unsealed(fixture), 2);
 }
 
-pub(super) async fn a_new_store_seals_no_tokens_of_a_database_writer(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn new_store_seals_no_api_tokens_of_a_database_writer(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     fixture.change(USER, &[]);
-    insert_bare(fixture, "forged");
+    insert_unsealed(fixture, "forged");
     remove_facts(fixture);
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
-    let w = restarted(w, fixture).await;
+    let w = reopened(w, fixture).await;
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
-    assert_eq!(count_bare(fixture), 1);
+    assert_eq!(count_unsealed(fixture), 1);
 }

@@ -29,16 +29,16 @@ pub(super) fn token(n: u32, parent: Option<u32>) -> TokenRow {
     }
 }
 
-async fn one(w: &World, write: AuthWrite) -> AuthOutcome {
+async fn commit_one(w: &ContractStore, write: AuthWrite) -> AuthOutcome {
     w.auth.commit(vec![write]).await.unwrap().remove(0)
 }
 
-async fn insert(w: &World, row: TokenRow) {
-    assert_eq!(one(w, AuthWrite::TokenInsert(row)).await, AuthOutcome::Done);
+async fn insert(w: &ContractStore, row: TokenRow) {
+    assert_eq!(commit_one(w, AuthWrite::TokenInsert(row)).await, AuthOutcome::Done);
 }
 
-pub(super) async fn a_token_is_found_by_hash_and_accessor(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn token_is_found_by_hash_and_accessor(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     for n in 1..4 {
         insert(&w, token(n, (n > 1).then(|| n - 1))).await;
     }
@@ -57,22 +57,22 @@ pub(super) async fn a_token_is_found_by_hash_and_accessor(fixture: &impl Fixture
     assert!(w.auth.token(hash(1)).await.unwrap().is_some(), "expired ones too");
 }
 
-pub(super) async fn a_renewal_changes_end_and_body_of_a_live_token_only(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn renewal_changes_expiry_and_body_of_a_live_token_only(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     insert(&w, token(1, None)).await;
     let end = now() + Duration::from_nanos(7_200_000_000_999);
     let renew = || AuthWrite::TokenUpdate { hash: hash(1), expires_at: Some(end), body: b"renewed".to_vec() };
-    assert_eq!(one(&w, renew()).await, AuthOutcome::Done);
+    assert_eq!(commit_one(&w, renew()).await, AuthOutcome::Done);
     let row = w.auth.token(hash(1)).await.unwrap().unwrap();
     assert!(row.body == b"renewed" && row.expires_at == Some(now() + Duration::from_secs(7200)));
     let absent = AuthWrite::TokenUpdate { hash: hash(2), expires_at: None, body: Vec::new() };
-    assert_eq!(one(&w, absent).await, AuthOutcome::Absent);
+    assert_eq!(commit_one(&w, absent).await, AuthOutcome::Absent);
     fixture.clock().advance(Duration::from_secs(7200));
-    assert_eq!(one(&w, renew()).await, AuthOutcome::Absent, "a renewal at the end is too late");
+    assert_eq!(commit_one(&w, renew()).await, AuthOutcome::Absent, "a renewal at the end is too late");
 }
 
 pub(super) async fn endless_tokens_are_counted_while_they_live(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     assert_eq!(w.auth.condition().await.unwrap(), StoreCondition::default());
     let count = async || w.auth.condition().await.unwrap().endless_tokens;
     // Tokens with an odd number expire.
@@ -81,27 +81,27 @@ pub(super) async fn endless_tokens_are_counted_while_they_live(fixture: &impl Fi
     }
     insert(&w, TokenRow { uses: Some(1), ..token(6, None) }).await;
     assert_eq!(count().await, 3);
-    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(6))).await, AuthOutcome::UsesLeft(0));
+    assert_eq!(commit_one(&w, AuthWrite::TokenSpend(hash(6))).await, AuthOutcome::UsesLeft(0));
     assert_eq!(count().await, 2);
-    one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await;
+    commit_one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await;
     assert_eq!(count().await, 1);
 }
 
-pub(super) async fn uses_are_spent_down_to_zero_and_then_absent(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn token_uses_are_spent_down_to_zero(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     insert(&w, TokenRow { uses: Some(2), ..token(1, None) }).await;
     insert(&w, token(2, None)).await;
-    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::UsesLeft(1));
+    assert_eq!(commit_one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::UsesLeft(1));
     assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, Some(1));
-    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::UsesLeft(0));
-    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::Absent);
-    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(2))).await, AuthOutcome::Absent, "no limit, nothing to take");
-    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(3))).await, AuthOutcome::Absent);
+    assert_eq!(commit_one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::UsesLeft(0));
+    assert_eq!(commit_one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::Absent);
+    assert_eq!(commit_one(&w, AuthWrite::TokenSpend(hash(2))).await, AuthOutcome::Absent, "no limit, nothing to take");
+    assert_eq!(commit_one(&w, AuthWrite::TokenSpend(hash(3))).await, AuthOutcome::Absent);
     assert_eq!(w.auth.token(hash(2)).await.unwrap().unwrap().uses, None);
 }
 
 pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let chain = (1..=10_000).map(|n| AuthWrite::TokenInsert(token(n, (n > 1).then(|| n - 1))));
     w.auth.commit(chain.collect()).await.unwrap();
     insert(&w, token(20_000, Some(5))).await;
@@ -113,16 +113,19 @@ pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixtu
     assert!(w.auth.token(hash(10_000)).await.unwrap().is_none());
     assert!(w.auth.token_by_accessor(accessor(7)).await.unwrap().is_none());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 2, "the parent and the stranger");
-    assert_eq!(one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await, AuthOutcome::Revoked(RevokedTokens::default()));
+    assert_eq!(
+        commit_one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await,
+        AuthOutcome::Revoked(RevokedTokens::default())
+    );
 }
 
 /// Revokes a token in as many steps as needed, and checks the size of each.
-async fn revoke_and_continue(w: &World, n: u32) -> Vec<TokenHash> {
+async fn revoke_and_continue(w: &ContractStore, n: u32) -> Vec<TokenHash> {
     let mut all = Vec::new();
     let mut left = vec![hash(n)];
     while !left.is_empty() {
         let write = AuthWrite::TokenRevoke(left.split_off(left.len().saturating_sub(MAX_TOKENS_PER_REVOCATION)));
-        let AuthOutcome::Revoked(step) = one(w, write).await else { panic!() };
+        let AuthOutcome::Revoked(step) = commit_one(w, write).await else { panic!() };
         assert!(step.gone.len() <= 2 * MAX_TOKENS_PER_REVOCATION);
         all.extend(step.gone);
         left.extend(step.left);
@@ -131,7 +134,7 @@ async fn revoke_and_continue(w: &World, n: u32) -> Vec<TokenHash> {
 }
 
 /// Sweeps until nothing is left, without continuing unfinished revocations.
-async fn sweep(w: &World) {
+async fn sweep(w: &ContractStore) {
     for _ in 0..1_000 {
         let RevokedTokens { gone, left, .. } = w.auth.sweep_tokens(now(), 100).await.unwrap();
         if gone.is_empty() && left.is_empty() {
@@ -141,8 +144,8 @@ async fn sweep(w: &World) {
     panic!("it goes on and on");
 }
 
-pub(super) async fn many_descendants_end_in_steps_of_which_each_is_short(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn revocation_of_many_descendants_runs_in_short_steps(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     insert(&w, token(1, None)).await;
     insert(&w, token(2, Some(1))).await;
     // Some tokens with many children, which have children as well.
@@ -161,7 +164,7 @@ pub(super) async fn many_descendants_end_in_steps_of_which_each_is_short(fixture
 }
 
 pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     for sweeps in [false, true] {
         insert(&w, token(1, None)).await;
         insert(&w, token(2, Some(1))).await;
@@ -185,43 +188,49 @@ pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixtur
     }
 }
 
-pub(super) async fn a_token_that_has_ended_leaves_no_orphans(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn partly_revoked_token_leaves_no_orphans(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     insert(&w, token(1, None)).await;
     let children = (10..1_500).map(|n| AuthWrite::TokenInsert(token(n, Some(1))));
     w.auth.commit(children.collect()).await.unwrap();
-    one(&w, AuthWrite::TokenRevoke(vec![hash(1)])).await;
-    assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(RevokedTokens::default()));
+    commit_one(&w, AuthWrite::TokenRevoke(vec![hash(1)])).await;
+    assert_eq!(
+        commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await,
+        AuthOutcome::Revoked(RevokedTokens::default())
+    );
     revoke_and_continue(&w, 1).await;
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
-pub(super) async fn a_token_that_goes_alone_leaves_its_children_some_at_a_time(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn token_revoked_alone_detaches_its_children_in_steps(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     insert(&w, token(1, None)).await;
     let children = (10..1_020).map(|n| AuthWrite::TokenInsert(token(n, Some(1))));
     w.auth.commit(children.collect()).await.unwrap();
     let orphans = "SELECT COUNT(*) FROM token WHERE parent IS NULL";
     for left in [500, 1_000] {
-        let step = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
+        let step = commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
         assert_eq!(step, AuthOutcome::Revoked(RevokedTokens { left: vec![hash(1)], ..RevokedTokens::default() }));
         assert_eq!(fixture.number(orphans), left + 1);
         assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it still exists");
     }
-    let last = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
+    let last = commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
     assert_eq!(last, AuthOutcome::Revoked(RevokedTokens { gone: vec![hash(1)], ..RevokedTokens::default() }));
     assert_eq!(fixture.number(orphans), 1_010);
-    assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(RevokedTokens::default()));
+    assert_eq!(
+        commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await,
+        AuthOutcome::Revoked(RevokedTokens::default())
+    );
 }
 
 pub(super) async fn unfinished_revocation_leaves_ended_tokens_that_are_swept(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     insert(&w, token(1, None)).await;
     let children = (10..3_000).map(|n| AuthWrite::TokenInsert(token(n, Some(1))));
     w.auth.commit(children.collect()).await.unwrap();
     let grandchildren = (10..3_000).map(|n| AuthWrite::TokenInsert(token(10_000 + n, Some(n))));
     w.auth.commit(grandchildren.collect()).await.unwrap();
-    let AuthOutcome::Revoked(step) = one(&w, AuthWrite::TokenRevoke(vec![hash(1)])).await else { panic!() };
+    let AuthOutcome::Revoked(step) = commit_one(&w, AuthWrite::TokenRevoke(vec![hash(1)])).await else { panic!() };
     assert!(step.left.contains(&hash(1)) && step.gone.len() < 1_000);
     for hash in step.left {
         assert_eq!(w.auth.token(hash).await.unwrap().unwrap().uses, Some(0), "it has ended");
@@ -232,8 +241,8 @@ pub(super) async fn unfinished_revocation_leaves_ended_tokens_that_are_swept(fix
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
-pub(super) async fn a_child_of_a_token_that_is_gone_is_refused(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn child_of_a_missing_token_is_rejected(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let error = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
     // Revocation and insert share a batch, in either order: a child never remains without its parent.
@@ -244,8 +253,8 @@ pub(super) async fn a_child_of_a_token_that_is_gone_is_refused(fixture: &impl Fi
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
-pub(super) async fn sweeping_removes_ended_tokens_with_their_descendants(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn sweep_removes_expired_tokens_with_their_descendants(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let ends = |n, seconds| TokenRow { expires_at: Some(now() + Duration::from_secs(seconds)), ..token(n, None) };
     for (n, seconds) in [(1, 10), (2, 20), (3, 30), (4, 40)] {
         insert(&w, ends(n, seconds)).await;
@@ -262,8 +271,8 @@ pub(super) async fn sweeping_removes_ended_tokens_with_their_descendants(fixture
     assert!(w.auth.token(hash(4)).await.unwrap().is_some() && w.auth.token(hash(200)).await.unwrap().is_some());
 }
 
-pub(super) async fn sweeping_removes_ended_tokens_of_every_mount(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn sweep_removes_expired_tokens_of_every_mount(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let methods = [MountId::random(), MountId::random()];
     w.auth.commit(methods.map(AuthWrite::MountCreate).into()).await.unwrap();
     let mounts = [None, Some(methods[0]), Some(methods[1])];
@@ -284,8 +293,8 @@ pub(super) async fn sweeping_removes_ended_tokens_of_every_mount(fixture: &impl 
     }
 }
 
-pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn tokens_of_a_dropped_mount_are_invisible_immediately(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let method = MountId::random();
     w.auth.commit(vec![AuthWrite::MountCreate(method)]).await.unwrap();
     let of_mount = |n, parent| TokenRow { mount: Some(method), ..token(n, parent) };
@@ -295,7 +304,7 @@ pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &imp
     insert(&w, token(2_001, Some(2_000))).await;
     insert(&w, token(1, None)).await;
     assert!(w.auth.token(hash(2_000)).await.unwrap() == Some(of_mount(2_000, Some(2))));
-    one(&w, AuthWrite::MountDelete(method)).await;
+    commit_one(&w, AuthWrite::MountDelete(method)).await;
     for n in [2, 700, 1_500, 2_000] {
         assert!(w.auth.token(hash(n)).await.unwrap().is_none(), "{n}");
         assert!(w.auth.token_by_accessor(accessor(n)).await.unwrap().is_none(), "{n}");
@@ -313,7 +322,7 @@ pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &imp
 }
 
 pub(super) async fn system_documents_are_listed_by_kind(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let write = |kind, name: &str| {
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind, name: name.into() };
         AuthWrite::Document(DocumentWrite { key, expected: 0, body: Some(name.into()) })

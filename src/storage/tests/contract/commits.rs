@@ -5,8 +5,8 @@ use futures_util::future::join_all;
 use super::*;
 use crate::pki::store::PkiOutcome;
 
-pub(super) async fn a_unit_is_stored_whole_or_not_at_all(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn unit_is_stored_completely_or_not_at_all(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     w.put(vec![PkiWrite::Certificate(certificate(m, 1))]).await;
     let unit = |taken| {
@@ -40,7 +40,7 @@ pub(super) async fn a_unit_is_stored_whole_or_not_at_all(fixture: &impl Fixture)
 }
 
 pub(super) async fn taken_serial_fails_only_its_unit_of_a_batch(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     w.put(vec![PkiWrite::Certificate(certificate(m, 40))]).await;
     let before = w.storage.commits();
@@ -54,15 +54,15 @@ pub(super) async fn taken_serial_fails_only_its_unit_of_a_batch(fixture: &impl F
     assert_eq!(w.pki.serials(m, None, 100).await.unwrap().len(), 64);
 }
 
-pub(super) async fn many_commits_at_a_time_share_transactions(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn concurrent_commits_share_transactions(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let before = w.storage.commits();
     let unit = |n| w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, n))]);
     assert!(join_all((0..64).map(unit)).await.iter().all(Result::is_ok));
     assert!(w.storage.commits() - before < 64, "{}", w.storage.commits() - before);
 }
 
-pub(super) async fn a_full_queue_is_busy(fixture: &impl Fixture) {
+pub(super) async fn full_commit_queue_rejects_units_as_busy(fixture: &impl Fixture) {
     let storage = fixture.open(1).await.unwrap();
     let auth = storage.auth();
     let mount = MountId::random();
@@ -77,23 +77,23 @@ pub(super) async fn a_full_queue_is_busy(fixture: &impl Fixture) {
     assert_eq!(third.await.unwrap(), [PkiOutcome::Done]);
 }
 
-pub(super) async fn a_trial_of_writing_leaves_nothing(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn trial_write_leaves_no_rows(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let before = fixture.number("SELECT COUNT(*) FROM document");
     let trials = join_all((0..3).map(|_| w.auth.try_writing())).await;
     assert!(trials.iter().all(Result::is_ok) && !w.auth.writes_fail());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM document"), before);
 }
 
-pub(super) async fn a_write_whose_caller_left_happens(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn write_is_stored_after_its_caller_is_dropped(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     drop(w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, 1))]));
     w.put(vec![PkiWrite::Certificate(certificate(w.mount, 2))]).await;
     assert!(w.pki.certificate(w.mount, serial(1)).await.unwrap().is_some());
 }
 
-pub(super) async fn reopening_finds_everything(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn reopened_store_has_all_rows(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     w.put(vec![
         PkiWrite::Certificate(certificate(m, 1)),
@@ -106,7 +106,7 @@ pub(super) async fn reopening_finds_everything(fixture: &impl Fixture) {
     w.auth.commit(vec![AuthWrite::TokenInsert(token.clone())]).await.unwrap();
     w.storage.shutdown().await.unwrap();
 
-    let w = World::again(fixture, m).await;
+    let w = ContractStore::reopen(fixture, m).await;
     let found = w.pki.certificate(m, serial(1)).await.unwrap().unwrap();
     assert_eq!(found.row, certificate(m, 1));
     assert_eq!(found.revocation.unwrap().row, revocation(m, 1));
@@ -118,12 +118,12 @@ pub(super) async fn reopening_finds_everything(fixture: &impl Fixture) {
     assert!(matches!(&next[0], PkiOutcome::Revoked { stored, fresh: true } if stored.sequence == 2));
 }
 
-pub(super) async fn a_stopped_store_refuses_everything(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn closed_store_rejects_reads_and_writes(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let last = w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, 1))]);
     w.storage.shutdown().await.unwrap();
     assert!(last.await.is_ok(), "what was admitted is written");
-    assert_eq!(w.refusal(vec![PkiWrite::Certificate(certificate(w.mount, 2))]).await, Kind::Unavailable);
+    assert_eq!(w.rejection_kind(vec![PkiWrite::Certificate(certificate(w.mount, 2))]).await, Kind::Unavailable);
     assert_eq!(w.pki.counts(w.mount).await.unwrap_err().kind(), Kind::Unavailable);
     w.storage.shutdown().await.unwrap();
 }

@@ -8,16 +8,16 @@ fn row(n: u32, path: &str, body: &[u8]) -> CubbyholeRow {
     CubbyholeRow { token: hash(n), path: path.to_owned(), body: body.to_vec() }
 }
 
-async fn put(w: &World, row: CubbyholeRow) -> Result<()> {
+async fn put(w: &ContractStore, row: CubbyholeRow) -> Result<()> {
     w.auth.commit(vec![AuthWrite::CubbyholePut(row)]).await.map(drop)
 }
 
-async fn read_body(w: &World, n: u32, path: &str) -> Option<Vec<u8>> {
+async fn read_body(w: &ContractStore, n: u32, path: &str) -> Option<Vec<u8>> {
     w.auth.cubbyhole(hash(n), path.to_owned()).await.unwrap().map(|row| row.body)
 }
 
 pub(super) async fn token_reads_only_its_own_cubbyhole_entries(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     for n in 1..3 {
         w.auth.commit(vec![AuthWrite::TokenInsert(token(n, None))]).await.unwrap();
     }
@@ -36,7 +36,7 @@ pub(super) async fn token_reads_only_its_own_cubbyhole_entries(fixture: &impl Fi
 }
 
 pub(super) async fn cubbyhole_entries_are_removed_with_their_token(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let expires = TokenRow { expires_at: Some(now()), ..token(4, None) };
     for row in [token(1, None), token(2, Some(1)), TokenRow { uses: Some(1), ..token(3, None) }, expires] {
         w.auth.commit(vec![AuthWrite::TokenInsert(row)]).await.unwrap();
@@ -56,8 +56,8 @@ pub(super) async fn cubbyhole_entries_are_removed_with_their_token(fixture: &imp
     assert_eq!(put(&w, row(1, "a", b"1")).await.unwrap_err().kind(), Kind::Conflict, "the token is gone");
 }
 
-pub(super) async fn a_token_is_taken_once_and_only_with_a_use_left(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn token_is_taken_once_and_only_with_a_remaining_use(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     for (n, uses) in [(1, Some(1)), (2, None), (3, Some(0))] {
         w.auth.commit(vec![AuthWrite::TokenInsert(TokenRow { uses, ..token(n, None) })]).await.unwrap();
     }
@@ -74,8 +74,8 @@ pub(super) async fn a_token_is_taken_once_and_only_with_a_use_left(fixture: &imp
     assert!(w.auth.token(hash(9)).await.unwrap().is_none() && w.auth.token(hash(2)).await.unwrap().is_some());
 }
 
-pub(super) async fn a_cubbyhole_has_an_end(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn cubbyhole_entries_and_bytes_are_limited(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     for n in 1..3 {
         w.auth.commit(vec![AuthWrite::TokenInsert(token(n, None))]).await.unwrap();
     }
@@ -93,7 +93,7 @@ pub(super) async fn a_cubbyhole_has_an_end(fixture: &impl Fixture) {
 }
 
 pub(super) async fn cubbyhole_entry_is_sealed_to_its_token_and_path(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     for n in 1..3 {
         w.auth.commit(vec![AuthWrite::TokenInsert(token(n, None))]).await.unwrap();
         put(&w, row(n, "a", format!("a-plain-secret-{n}").as_bytes())).await.unwrap();

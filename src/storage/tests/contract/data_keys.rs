@@ -18,7 +18,7 @@ const TABLES: [&str; 7] =
 const ROLE: i64 = 7;
 
 /// Writes row `n` into each of these tables, with a body that contains `n`.
-async fn put_all(w: &World, n: u32) {
+async fn put_all(w: &ContractStore, n: u32) {
     let body = format!("\"plain-{n}\"").into_bytes();
     let metadata = MetadataRow { mount: w.mount, serial: serial(n), not_after: NOW + 60, body: body.clone() };
     w.put(vec![
@@ -56,7 +56,7 @@ async fn put_all(w: &World, n: u32) {
     assert!(w.auth.commit(unit).await.unwrap().iter().all(|outcome| *outcome == AuthOutcome::Done));
 }
 
-async fn read(w: &World, table: &str, n: u32) -> Result<Vec<u8>> {
+async fn read_body(w: &ContractStore, table: &str, n: u32) -> Result<Vec<u8>> {
     Ok(match table {
         "document" => {
             let name = format!("d{n}");
@@ -71,16 +71,16 @@ async fn read(w: &World, table: &str, n: u32) -> Result<Vec<u8>> {
     })
 }
 
-async fn assert_all_readable(w: &World, numbers: std::ops::Range<u32>) {
+async fn assert_all_readable(w: &ContractStore, numbers: std::ops::Range<u32>) {
     for table in TABLES {
         for n in numbers.clone() {
-            assert!(read(w, table, n).await.unwrap() == format!("\"plain-{n}\"").into_bytes(), "{table} {n}");
+            assert!(read_body(w, table, n).await.unwrap() == format!("\"plain-{n}\"").into_bytes(), "{table} {n}");
         }
     }
 }
 
 /// Counts the bodies that are sealed with this term or a later one, and the others.
-fn sealed(fixture: &impl Fixture, term: u32) -> (i64, i64) {
+fn count_by_term(fixture: &impl Fixture, term: u32) -> (i64, i64) {
     let first = term.to_be_bytes();
     let count = |is: &str| {
         let of = |table: &str| {
@@ -92,16 +92,16 @@ fn sealed(fixture: &impl Fixture, term: u32) -> (i64, i64) {
     (count(">="), count("<"))
 }
 
-async fn status(w: &World) -> DataKey {
+async fn key_status(w: &ContractStore) -> DataKey {
     w.storage.keyring().status().await.unwrap()
 }
 
-async fn rotate(w: &World) -> u32 {
-    w.storage.keyring().rotate(status(w).await.term).await.unwrap()
+async fn rotate(w: &ContractStore) -> u32 {
+    w.storage.keyring().rotate(key_status(w).await.term).await.unwrap()
 }
 
 /// Reseals until nothing is left, and returns the number of steps.
-async fn re_seal(w: &World) -> usize {
+async fn reseal_all(w: &ContractStore) -> usize {
     let keyring = w.storage.keyring();
     for steps in 1..1000 {
         match keyring.re_seal().await.unwrap() {
@@ -115,7 +115,7 @@ async fn re_seal(w: &World) -> usize {
 
 /// A sealed value must not open with any bit flipped, in another row, with an unknown version or truncated.
 pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     for n in 1..3 {
         put_all(&w, n).await;
     }
@@ -137,7 +137,7 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
         let set = |from: &[u8], to: &[u8]| {
             assert_eq!(fixture.change(&format!("UPDATE {table} SET body = $1 WHERE body = $2"), &[to, from]), 1);
         };
-        let is_refused = async || read(&w, table, 1).await.is_err() || read(&w, table, 2).await.is_err();
+        let is_refused = async || read_body(&w, table, 1).await.is_err() || read_body(&w, table, 2).await.is_err();
         let mut stored = bodies[0].clone();
         // Every bit in the first table, one bit per byte in the others.
         let bits = if table == "document" { 8 } else { 1 };
@@ -169,56 +169,56 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
 
 /// Tests a single node; the tests of PostgreSQL cover two nodes.
 pub(super) async fn old_values_stay_readable_and_new_ones_have_the_new_term(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     put_all(&w, 1).await;
     assert_eq!(rotate(&w).await, 2);
     put_all(&w, 2).await;
-    assert_eq!(sealed(fixture, 2), (7, 7));
+    assert_eq!(count_by_term(fixture, 2), (7, 7));
     assert_all_readable(&w, 1..3).await;
     w.storage.shutdown().await.unwrap();
-    assert_all_readable(&World::again(fixture, w.mount).await, 1..3).await;
+    assert_all_readable(&ContractStore::reopen(fixture, w.mount).await, 1..3).await;
 }
 
 pub(super) async fn seal_operations_of_a_key_are_counted_across_restarts(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     // Opening a store seals a value as well.
-    let opened = status(&w).await.sealed;
+    let opened = key_status(&w).await.sealed;
     put_all(&w, 1).await;
-    assert_eq!(status(&w).await.sealed, opened + 7);
+    assert_eq!(key_status(&w).await.sealed, opened + 7);
     w.storage.keyring().record_use().await.unwrap();
     put_all(&w, 2).await;
-    assert_eq!(status(&w).await.sealed, opened + 14);
+    assert_eq!(key_status(&w).await.sealed, opened + 14);
     w.storage.shutdown().await.unwrap();
-    let w = World::again(fixture, w.mount).await;
+    let w = ContractStore::reopen(fixture, w.mount).await;
     w.storage.keyring().record_use().await.unwrap();
-    assert_eq!(status(&w).await.sealed, opened + 14);
+    assert_eq!(key_status(&w).await.sealed, opened + 14);
     put_all(&w, 3).await;
     rotate(&w).await;
-    assert_eq!((status(&w).await.term, status(&w).await.sealed), (2, 0), "each key has a count of its own");
+    assert_eq!((key_status(&w).await.term, key_status(&w).await.sealed), (2, 0), "each key has a count of its own");
 }
 
 pub(super) async fn values_sealed_by_earlier_keys_are_resealed(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
-    assert_eq!(status(&w).await.older, Some(0));
-    assert_eq!(re_seal(&w).await, 1, "there is nothing to do");
+    let w = ContractStore::new(fixture).await;
+    assert_eq!(key_status(&w).await.older, Some(0));
+    assert_eq!(reseal_all(&w).await, 1, "there is nothing to do");
     for n in 1..101 {
         put_all(&w, n).await;
     }
     rotate(&w).await;
     put_all(&w, 101).await;
-    assert_eq!(status(&w).await.older, None, "not counted yet");
+    assert_eq!(key_status(&w).await.older, None, "not counted yet");
     assert_eq!(w.storage.count_old_values().await.unwrap(), 700);
     fixture.clock().advance(Duration::from_secs(31));
-    let steps = re_seal(&w).await;
+    let steps = reseal_all(&w).await;
     assert!(steps > 10, "{steps} steps are not small");
-    assert_eq!((status(&w).await.older, w.storage.count_old_values().await.unwrap()), (Some(0), 0));
-    assert_eq!(sealed(fixture, 2), (707, 0));
+    assert_eq!((key_status(&w).await.older, w.storage.count_old_values().await.unwrap()), (Some(0), 0));
+    assert_eq!(count_by_term(fixture, 2), (707, 0));
     assert_all_readable(&w, 1..102).await;
-    assert_eq!(re_seal(&w).await, 1);
+    assert_eq!(reseal_all(&w).await, 1);
 }
 
-pub(super) async fn re_sealing_goes_on_after_a_restart_where_it_was(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn resealing_continues_after_a_restart(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     for n in 1..101 {
         put_all(&w, n).await;
     }
@@ -226,27 +226,27 @@ pub(super) async fn re_sealing_goes_on_after_a_restart_where_it_was(fixture: &im
     fixture.clock().advance(Duration::from_secs(31));
     // The first step starts the run, later ones count and reseal.
     assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::More);
-    assert_eq!(status(&w).await.older, None);
-    let (before, steps) = until_some_are_sealed(&w).await;
+    assert_eq!(key_status(&w).await.older, None);
+    let (before, steps) = reseal_some(&w).await;
     assert!((1..700).contains(&before) && steps > 7, "{before} after {steps} steps");
     w.storage.shutdown().await.unwrap();
-    let w = World::again(fixture, w.mount).await;
-    assert_eq!(status(&w).await.older, Some(before));
+    let w = ContractStore::reopen(fixture, w.mount).await;
+    assert_eq!(key_status(&w).await.older, Some(before));
     // The new run continues: nothing is counted or resealed twice.
-    let steps = re_seal(&w).await;
-    assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(0), (700, 0)));
+    let steps = reseal_all(&w).await;
+    assert_eq!((key_status(&w).await.older, count_by_term(fixture, 2)), (Some(0), (700, 0)));
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
-    assert!(re_seal(&w).await > steps, "it had begun before");
-    assert_eq!(sealed(fixture, 3), (700, 0), "a later key has a run of its own");
+    assert!(reseal_all(&w).await > steps, "it had begun before");
+    assert_eq!(count_by_term(fixture, 3), (700, 0), "a later key has a run of its own");
     assert_all_readable(&w, 1..101).await;
 }
 
 /// Runs steps until some of 700 values are resealed. Returns the number that is left, and the number of steps.
-async fn until_some_are_sealed(w: &World) -> (u64, usize) {
+async fn reseal_some(w: &ContractStore) -> (u64, usize) {
     for steps in 1..100 {
         assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::More);
-        match status(w).await.older {
+        match key_status(w).await.older {
             Some(left) if left < 700 => return (left, steps),
             _ => {}
         }
@@ -254,8 +254,8 @@ async fn until_some_are_sealed(w: &World) -> (u64, usize) {
     panic!("nothing is sealed again");
 }
 
-pub(super) async fn re_sealing_overwrites_no_newer_write(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn resealing_overwrites_no_newer_write(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let all = 0..150;
     for n in all.clone() {
         w.put(vec![PkiWrite::Document(document(w.mount, &format!("d{n}"), 0, Some("1")))]).await;
@@ -270,7 +270,7 @@ pub(super) async fn re_sealing_overwrites_no_newer_write(fixture: &impl Fixture)
             }
         }
     };
-    join(writes, re_seal(&w)).await;
+    join(writes, reseal_all(&w)).await;
     let documents = w.pki.documents(w.mount).await.unwrap();
     assert_eq!(documents.len(), all.len());
     assert!(documents.iter().all(|document| document.version == 4 && document.body == b"4"));
@@ -278,7 +278,7 @@ pub(super) async fn re_sealing_overwrites_no_newer_write(fixture: &impl Fixture)
 }
 
 pub(super) async fn value_that_does_not_open_is_skipped_by_resealing(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     for n in 1..3 {
         put_all(&w, n).await;
     }
@@ -288,19 +288,19 @@ pub(super) async fn value_that_does_not_open_is_skipped_by_resealing(fixture: &i
     fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&damaged, &body]);
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
-    re_seal(&w).await;
-    assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(1), (13, 1)));
+    reseal_all(&w).await;
+    assert_eq!((key_status(&w).await.older, count_by_term(fixture, 2)), (Some(1), (13, 1)));
     assert!(fixture.bytes("SELECT body FROM entity WHERE id = 'e1'") == damaged);
     fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&body, &damaged]);
     w.storage.shutdown().await.unwrap();
-    let w = World::again(fixture, w.mount).await;
-    re_seal(&w).await;
-    assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(0), (14, 0)));
+    let w = ContractStore::reopen(fixture, w.mount).await;
+    reseal_all(&w).await;
+    assert_eq!((key_status(&w).await.older, count_by_term(fixture, 2)), (Some(0), (14, 0)));
     assert_all_readable(&w, 1..3).await;
 }
 
 pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     for n in 1..3 {
         put_all(&w, n).await;
     }
@@ -308,8 +308,8 @@ pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture:
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
     assert_eq!(w.storage.count_old_values().await.unwrap(), 14);
-    re_seal(&w).await;
-    assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(1), (13, 1)));
+    reseal_all(&w).await;
+    assert_eq!((key_status(&w).await.older, count_by_term(fixture, 2)), (Some(1), (13, 1)));
     assert_eq!(w.storage.count_old_values().await.unwrap(), 1);
 }
 
@@ -318,8 +318,8 @@ fn is_handed_over(fixture: &impl Fixture) -> bool {
     fixture.number("SELECT COUNT(*) FROM meta WHERE name = 'root-key-handover' AND length(value) > 0") > 0
 }
 
-pub(super) async fn a_store_that_is_not_shared_keeps_no_root_key_for_others(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn root_key_handover_exists_only_in_a_shared_store(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     put_all(&w, 1).await;
     w.storage.change_seal(&SealKey::random()).await.unwrap();
     let is_shared = w.storage.changes().is_some();
@@ -332,9 +332,9 @@ pub(super) async fn a_store_that_is_not_shared_keeps_no_root_key_for_others(fixt
         assert!(is_handed_over(fixture));
     }
     fixture.clock().advance(Duration::from_secs(30));
-    re_seal(&w).await;
+    reseal_all(&w).await;
     assert!(!is_handed_over(fixture), "what the key before opens is gone when nothing is sealed with it any more");
-    assert_eq!(status(&w).await.older, Some(0));
+    assert_eq!(key_status(&w).await.older, Some(0));
     // After a minute, the next data key ends the handover.
     w.storage.change_seal(&SealKey::random()).await.unwrap();
     assert_eq!(is_handed_over(fixture), is_shared);
@@ -345,8 +345,8 @@ pub(super) async fn a_store_that_is_not_shared_keeps_no_root_key_for_others(fixt
     assert_all_readable(&w, 1..3).await;
 }
 
-pub(super) async fn another_seal_key_opens_everything_and_the_one_before_nothing(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn new_seal_key_opens_everything_and_the_previous_nothing(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     put_all(&w, 1).await;
     rotate(&w).await;
     put_all(&w, 2).await;
@@ -368,7 +368,7 @@ pub(super) async fn another_seal_key_opens_everything_and_the_one_before_nothing
         assert!(error.text().contains("seal key"), "{error}");
     }
     let storage = fixture.open_with(seal, 1000).await.unwrap();
-    let w = World { pki: storage.pki(), auth: storage.auth(), storage, mount: w.mount };
+    let w = ContractStore { pki: storage.pki(), auth: storage.auth(), storage, mount: w.mount };
     assert_all_readable(&w, 1..5).await;
-    assert_eq!(status(&w).await.term, 4);
+    assert_eq!(key_status(&w).await.term, 4);
 }

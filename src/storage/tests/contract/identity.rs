@@ -18,19 +18,19 @@ fn alias(n: u32, of: u32) -> AliasRow {
     AliasRow { id: format!("a{n}"), accessor, name: "Bob".into(), entity, version: 1, body }
 }
 
-async fn put(w: &World, unit: Vec<AuthWrite>) {
+async fn put(w: &ContractStore, unit: Vec<AuthWrite>) {
     assert!(w.auth.commit(unit).await.unwrap().iter().all(|outcome| *outcome == AuthOutcome::Done));
 }
 
-async fn assert_conflict(w: &World, write: AuthWrite) {
+async fn assert_conflict(w: &ContractStore, write: AuthWrite) {
     assert_eq!(w.auth.commit(vec![write]).await.unwrap_err().kind(), Kind::Conflict);
 }
 
-async fn one(w: &World, write: AuthWrite) -> AuthOutcome {
+async fn commit_one(w: &ContractStore, write: AuthWrite) -> AuthOutcome {
     w.auth.commit(vec![write]).await.unwrap().remove(0)
 }
 
-async fn found(w: &World, by: EntityBy) -> Option<IdentityRows> {
+async fn find_identity(w: &ContractStore, by: EntityBy) -> Option<IdentityRows> {
     w.auth.identity(by).await.unwrap()
 }
 
@@ -42,8 +42,8 @@ fn by_alias(accessor: &str, name: &str) -> EntityBy {
     EntityBy::Alias { accessor: accessor.into(), name: name.into() }
 }
 
-pub(super) async fn an_entity_is_found_by_everything_it_is_called(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn entity_is_found_by_id_name_and_alias(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let bare = EntityRow { kept_until: Some(now() + Duration::from_nanos(1_999)), ..entity(2) };
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(2, 1)), AuthWrite::AliasPut(alias(1, 1))])
         .await;
@@ -56,20 +56,20 @@ pub(super) async fn an_entity_is_found_by_everything_it_is_called(fixture: &impl
         by_alias("acc1", "Bob"),
         by_alias("acc2", "Bob"),
     ] {
-        assert_eq!(found(&w, by.clone()).await, Some(whole.clone()), "{by:?}");
+        assert_eq!(find_identity(&w, by.clone()).await, Some(whole.clone()), "{by:?}");
     }
     let kept_until = Some(now() + Duration::from_nanos(1_000));
     assert_eq!(
-        found(&w, by_id(2)).await,
+        find_identity(&w, by_id(2)).await,
         Some(IdentityRows { entity: EntityRow { kept_until, ..bare }, aliases: vec![] })
     );
     for by in [by_id(3), EntityBy::Name("Name1".into()), EntityBy::AliasId("e1".into()), by_alias("acc1", "bob")] {
-        assert_eq!(found(&w, by.clone()).await, None, "{by:?}");
+        assert_eq!(find_identity(&w, by.clone()).await, None, "{by:?}");
     }
 }
 
-pub(super) async fn only_one_change_of_a_version_is_stored(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn entity_version_accepts_only_one_change(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(1, 1))]).await;
     let second = EntityRow { version: 2, name: "other".into(), body: b"{}".to_vec(), ..entity(1) };
     put(&w, vec![AuthWrite::EntityPut(second.clone())]).await;
@@ -81,12 +81,12 @@ pub(super) async fn only_one_change_of_a_version_is_stored(fixture: &impl Fixtur
     let told = AliasRow { version: 2, body: b"{}".to_vec(), ..alias(1, 1) };
     put(&w, vec![AuthWrite::AliasPut(told.clone())]).await;
     assert_conflict(&w, AuthWrite::AliasPut(AliasRow { body: b"[]".to_vec(), ..told.clone() })).await;
-    assert_eq!(found(&w, by_id(1)).await, Some(IdentityRows { entity: second, aliases: vec![told] }));
-    assert_eq!(found(&w, EntityBy::Name("name1".into())).await, None);
+    assert_eq!(find_identity(&w, by_id(1)).await, Some(IdentityRows { entity: second, aliases: vec![told] }));
+    assert_eq!(find_identity(&w, EntityBy::Name("name1".into())).await, None);
 }
 
 pub(super) async fn entity_names_and_aliases_are_unique(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(1, 1))])
         .await;
     assert_conflict(&w, AuthWrite::EntityPut(EntityRow { name: "name1".into(), ..entity(3) })).await;
@@ -103,11 +103,11 @@ pub(super) async fn entity_names_and_aliases_are_unique(fixture: &impl Fixture) 
     }
     let unit = vec![AuthWrite::EntityPut(entity(5)), AuthWrite::AliasPut(alias(1, 5))];
     assert_eq!(w.auth.commit(unit).await.unwrap_err().kind(), Kind::Conflict);
-    assert_eq!(found(&w, by_id(5)).await, None);
+    assert_eq!(find_identity(&w, by_id(5)).await, None);
 }
 
-pub(super) async fn logins_of_one_name_at_the_same_time_make_one_entity(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn concurrent_logins_of_one_name_create_one_entity(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let login = |n: u32| {
         let alias = AliasRow { id: format!("a{n}"), accessor: "acc".into(), ..alias(n, n) };
         w.auth.commit(vec![AuthWrite::EntityPut(entity(n)), AuthWrite::AliasPut(alias)])
@@ -119,23 +119,23 @@ pub(super) async fn logins_of_one_name_at_the_same_time_make_one_entity(fixture:
     assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 1);
 }
 
-pub(super) async fn an_entity_goes_with_its_aliases(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn entity_is_deleted_with_its_aliases(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(1, 1)), AuthWrite::AliasPut(alias(2, 1))])
         .await;
     put(&w, vec![AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(3, 2))]).await;
-    assert_eq!(one(&w, AuthWrite::AliasDelete("a2".into())).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::AliasDelete("a2".into())).await, AuthOutcome::Absent);
-    assert_eq!(found(&w, by_id(1)).await.unwrap().aliases, [alias(1, 1)]);
-    assert_eq!(one(&w, AuthWrite::EntityDelete("e1".into())).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::EntityDelete("e1".into())).await, AuthOutcome::Absent);
-    assert_eq!(found(&w, by_alias("acc1", "Bob")).await, None);
+    assert_eq!(commit_one(&w, AuthWrite::AliasDelete("a2".into())).await, AuthOutcome::Done);
+    assert_eq!(commit_one(&w, AuthWrite::AliasDelete("a2".into())).await, AuthOutcome::Absent);
+    assert_eq!(find_identity(&w, by_id(1)).await.unwrap().aliases, [alias(1, 1)]);
+    assert_eq!(commit_one(&w, AuthWrite::EntityDelete("e1".into())).await, AuthOutcome::Done);
+    assert_eq!(commit_one(&w, AuthWrite::EntityDelete("e1".into())).await, AuthOutcome::Absent);
+    assert_eq!(find_identity(&w, by_alias("acc1", "Bob")).await, None);
     assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 1);
-    assert!(found(&w, by_id(2)).await.is_some());
+    assert!(find_identity(&w, by_id(2)).await.is_some());
 }
 
-pub(super) async fn pages_of_entities_and_aliases_are_whole(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn pages_of_entities_and_aliases_are_complete(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     for n in 1..=5 {
         put(&w, vec![AuthWrite::EntityPut(EntityRow { name: format!("n{}", 9 - n), ..entity(n) })]).await;
     }
@@ -158,8 +158,8 @@ pub(super) async fn pages_of_entities_and_aliases_are_whole(fixture: &impl Fixtu
     assert_eq!(w.auth.aliases("a2".into(), 2).await.unwrap(), [entry(3, 4)]);
 }
 
-pub(super) async fn an_entity_is_swept_when_no_token_is_its(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn entity_without_tokens_is_swept_after_its_retention(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let at = |seconds| now() + Duration::from_secs(seconds);
     for (n, kept) in [(1, Some(10)), (2, Some(20)), (3, Some(30)), (4, None), (5, Some(10)), (6, Some(10))] {
         let row = EntityRow { kept_until: kept.map(at), ..entity(n) };
@@ -170,32 +170,32 @@ pub(super) async fn an_entity_is_swept_when_no_token_is_its(fixture: &impl Fixtu
     put(&w, vec![of(1, "e5"), of(2, "e6")]).await;
     let sweep = async |now, limit| {
         let step = AuthWrite::EntitySweep { now: at(now), again: at(now + 100), limit };
-        one(&w, step).await
+        commit_one(&w, step).await
     };
-    let kept = async |n| found(&w, by_id(n)).await.map(|rows| rows.entity.kept_until);
+    let kept = async |n| find_identity(&w, by_id(n)).await.map(|rows| rows.entity.kept_until);
     assert_eq!(sweep(9, 10).await, AuthOutcome::Swept(0));
-    assert_eq!(one(&w, AuthWrite::EntityPostpone { id: "e2".into(), until: at(40) }).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::EntityPostpone { id: "e2".into(), until: at(30) }).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::EntityPostpone { id: "e4".into(), until: at(30) }).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::EntityPostpone { id: "e9".into(), until: at(30) }).await, AuthOutcome::Absent);
+    assert_eq!(commit_one(&w, AuthWrite::EntityPostpone { id: "e2".into(), until: at(40) }).await, AuthOutcome::Done);
+    assert_eq!(commit_one(&w, AuthWrite::EntityPostpone { id: "e2".into(), until: at(30) }).await, AuthOutcome::Done);
+    assert_eq!(commit_one(&w, AuthWrite::EntityPostpone { id: "e4".into(), until: at(30) }).await, AuthOutcome::Done);
+    assert_eq!(commit_one(&w, AuthWrite::EntityPostpone { id: "e9".into(), until: at(30) }).await, AuthOutcome::Absent);
     assert_eq!(sweep(30, 2).await, AuthOutcome::Swept(2));
     assert_eq!(sweep(30, 10).await, AuthOutcome::Swept(2));
     assert_eq!(sweep(30, 10).await, AuthOutcome::Swept(0));
     for n in [1, 3] {
-        assert_eq!(found(&w, by_id(n)).await, None);
+        assert_eq!(find_identity(&w, by_id(n)).await, None);
     }
     assert_eq!(kept(2).await, Some(Some(at(40))), "never kept for less");
     assert_eq!(kept(4).await, Some(None), "it stays");
     assert_eq!(kept(5).await, Some(Some(at(3_600))), "until its token ends");
     assert_eq!(kept(6).await, Some(Some(at(130))), "looked at again");
     assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 4);
-    one(&w, AuthWrite::TokenRevoke(vec![super::auth::hash(1)])).await;
+    commit_one(&w, AuthWrite::TokenRevoke(vec![super::auth::hash(1)])).await;
     assert_eq!(sweep(3_600, 10).await, AuthOutcome::Swept(3));
-    assert_eq!(found(&w, by_id(5)).await, None);
+    assert_eq!(find_identity(&w, by_id(5)).await, None);
 }
 
 pub(super) async fn bodies_of_identities_are_sealed_to_their_rows(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(1, 1))]).await;
     put(&w, vec![AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(2, 2))]).await;
     for (_, bytes) in fixture.files() {

@@ -21,7 +21,7 @@ fn lease(mount: MountId, n: u32, of: u32) -> LeaseRow {
     }
 }
 
-fn leased(mount: MountId, n: u32, of: u32) -> Vec<PkiWrite> {
+fn certificate_with_lease(mount: MountId, n: u32, of: u32) -> Vec<PkiWrite> {
     vec![PkiWrite::Certificate(certificate(mount, n)), PkiWrite::Lease(lease(mount, n, of))]
 }
 
@@ -29,31 +29,31 @@ fn metadata(mount: MountId, n: u32) -> MetadataRow {
     MetadataRow { mount, serial: serial(n), not_after: NOW + 60, body: format!("attached-to-{n}").into_bytes() }
 }
 
-async fn tokens(w: &World, rows: impl IntoIterator<Item = TokenRow>) {
+async fn insert_tokens(w: &ContractStore, rows: impl IntoIterator<Item = TokenRow>) {
     w.auth.commit(rows.into_iter().map(AuthWrite::TokenInsert).collect()).await.unwrap();
 }
 
 /// The ids of all active leases.
-async fn visible_leases(w: &World) -> Vec<String> {
+async fn visible_leases(w: &ContractStore) -> Vec<String> {
     let range = LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: END.into() };
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
 /// The serials of all leases that await revocation, after those of ended tokens are marked.
-async fn ending(w: &World) -> Vec<Serial> {
+async fn serials_of_ending_leases(w: &ContractStore) -> Vec<Serial> {
     while w.pki.mark_ended(2).await.unwrap() == 2 {}
     let mut rows = w.pki.ending_leases(String::new(), END.into(), 10_000).await.unwrap();
     rows.sort_by_key(|lease| lease.serial);
     rows.into_iter().map(|lease| lease.serial).collect()
 }
 
-pub(super) async fn a_lease_is_stored_with_its_certificate_or_neither_is(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn lease_and_certificate_are_stored_together_or_not_at_all(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    tokens(&w, [token(1, None)]).await;
+    insert_tokens(&w, [token(1, None)]).await;
     // Concurrent units share transactions; the serial of one of them is taken.
     w.put(vec![PkiWrite::Certificate(certificate(m, 7))]).await;
-    let outcomes = join_all((0..20).map(|n| w.pki.commit(leased(m, n, 1)))).await;
+    let outcomes = join_all((0..20).map(|n| w.pki.commit(certificate_with_lease(m, n, 1)))).await;
     for (n, outcome) in (0..20).zip(outcomes) {
         let taken = outcome.unwrap().contains(&PkiOutcome::SerialTaken);
         assert_eq!(taken, n == 7, "{n}");
@@ -67,35 +67,35 @@ pub(super) async fn a_lease_is_stored_with_its_certificate_or_neither_is(fixture
     assert_eq!(w.pki.counts(m).await.unwrap(), (20, 0));
     assert_eq!(fixture.number("SELECT COUNT(*) FROM lease"), 19);
     w.storage.shutdown().await.unwrap();
-    let w = World::again(fixture, m).await;
+    let w = ContractStore::reopen(fixture, m).await;
     assert_eq!(visible_leases(&w).await.len(), 19, "and a restart finds them");
 }
 
-pub(super) async fn a_lease_of_a_token_that_is_gone_or_used_up_is_refused(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
-    tokens(&w, [TokenRow { uses: Some(1), ..token(1, None) }, token(2, None)]).await;
-    w.put(leased(w.mount, 1, 1)).await;
+pub(super) async fn lease_of_a_revoked_or_used_up_token_is_rejected(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
+    insert_tokens(&w, [TokenRow { uses: Some(1), ..token(1, None) }, token(2, None)]).await;
+    w.put(certificate_with_lease(w.mount, 1, 1)).await;
     w.auth.commit(vec![AuthWrite::TokenSpend(hash(1))]).await.unwrap();
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
     for of in [1, 2, 3] {
-        let bad = w.pki.commit(leased(w.mount, 10 + of, of));
+        let bad = w.pki.commit(certificate_with_lease(w.mount, 10 + of, of));
         let good = w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, 100 + of))]);
         assert_eq!(bad.await.unwrap_err().kind(), Kind::Conflict, "{of}");
         assert!(good.await.is_ok());
         assert!(w.pki.certificate(w.mount, serial(10 + of)).await.unwrap().is_none());
     }
-    assert_eq!(ending(&w).await, [serial(1)], "of the token that is used up");
+    assert_eq!(serials_of_ending_leases(&w).await, [serial(1)], "of the token that is used up");
 }
 
-pub(super) async fn units_of_a_mount_that_is_gone_fail_alone_in_their_batch(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let gone = MountId::random();
     let spent = TokenRow { uses: Some(1), ..token(2, None) };
-    tokens(&w, [token(1, None), spent]).await;
+    insert_tokens(&w, [token(1, None), spent]).await;
     let of = |n: u32| if n.is_multiple_of(5) { gone } else { w.mount };
     let unit = |n: u32| match n % 4 {
         0 => vec![PkiWrite::Certificate(certificate(of(n), n))],
-        1 => leased(of(n), n, 1),
+        1 => certificate_with_lease(of(n), n, 1),
         2 => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Metadata(metadata(of(n), n))],
         _ => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Revocation(revocation(of(n), n))],
     };
@@ -126,15 +126,15 @@ pub(super) async fn units_of_a_mount_that_is_gone_fail_alone_in_their_batch(fixt
     assert_eq!(fixture.number("SELECT COUNT(*) FROM revocation"), revoked as i64);
 }
 
-pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     // Tokens 1 → 2 → 3 are a chain, 4 is single, and 5 expires.
     let expires_at = Some(now() + std::time::Duration::from_secs(10));
-    tokens(&w, [token(1, None), token(2, Some(1)), token(3, Some(2)), token(4, None)]).await;
-    tokens(&w, [TokenRow { expires_at, ..token(5, None) }]).await;
+    insert_tokens(&w, [token(1, None), token(2, Some(1)), token(3, Some(2)), token(4, None)]).await;
+    insert_tokens(&w, [TokenRow { expires_at, ..token(5, None) }]).await;
     for n in 0..10 {
-        w.put(leased(m, n, n % 5 + 1)).await;
+        w.put(certificate_with_lease(m, n, n % 5 + 1)).await;
     }
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
     // The end of the token takes effect in the same commit, before any lease is marked.
@@ -144,23 +144,23 @@ pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl F
     assert_eq!(found, left);
     assert!(w.pki.lease(lease(m, 1, 2).id).await.unwrap().is_none());
     w.storage.shutdown().await.unwrap();
-    let w = World::again(fixture, m).await;
-    assert_eq!(ending(&w).await, [1, 2, 6, 7].map(serial), "and survives a restart");
+    let w = ContractStore::reopen(fixture, m).await;
+    assert_eq!(serials_of_ending_leases(&w).await, [1, 2, 6, 7].map(serial), "and survives a restart");
     assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
     w.auth.sweep_tokens(now() + std::time::Duration::from_secs(20), 10).await.unwrap();
-    assert_eq!(ending(&w).await, [1, 2, 4, 6, 7, 9].map(serial));
+    assert_eq!(serials_of_ending_leases(&w).await, [1, 2, 4, 6, 7, 9].map(serial));
     // A token without leases is not recorded.
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]).await.unwrap();
-    tokens(&w, [token(6, None)]).await;
+    insert_tokens(&w, [token(6, None)]).await;
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(6)])]).await.unwrap();
     assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 1);
 }
 
 pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    tokens(&w, [token(1, None)]).await;
-    join_all((0..30).map(|n| w.pki.commit(leased(m, n, 1)))).await;
+    insert_tokens(&w, [token(1, None)]).await;
+    join_all((0..30).map(|n| w.pki.commit(certificate_with_lease(m, n, 1)))).await;
     let mut pages = Vec::new();
     loop {
         let after = pages.last().cloned().unwrap_or_else(|| "pki/issue/r1/".to_owned());
@@ -183,18 +183,18 @@ pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &i
     let end = vec![PkiWrite::Revocation(revocation(m, 1)), PkiWrite::LeasesEnd(vec![lease(m, 1, 1).id])];
     let outcomes = w.pki.commit(end).await.unwrap();
     assert!(matches!(outcomes[0], PkiOutcome::Revoked { fresh: true, .. }) && outcomes[1] == PkiOutcome::Changed(1));
-    assert!(ending(&w).await.is_empty());
+    assert!(serials_of_ending_leases(&w).await.is_empty());
     assert_eq!(
         w.pki.commit(vec![PkiWrite::LeasesEnd(vec!["pki/none/1".into()])]).await.unwrap(),
         [PkiOutcome::Changed(0)]
     );
 }
 
-pub(super) async fn leases_are_swept_by_their_end(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
-    tokens(&w, [token(1, None)]).await;
+pub(super) async fn expired_leases_are_swept(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
+    insert_tokens(&w, [token(1, None)]).await;
     for n in 0..5 {
-        w.put(leased(w.mount, n, 1)).await;
+        w.put(certificate_with_lease(w.mount, n, 1)).await;
     }
     let at = |n| NOW + 3600 + n;
     assert_eq!(w.pki.sweep_leases(at(-1), 10).await.unwrap(), 0);
@@ -204,22 +204,22 @@ pub(super) async fn leases_are_swept_by_their_end(fixture: &impl Fixture) {
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (5, 0), "nothing was revoked");
 }
 
-pub(super) async fn a_lease_and_the_end_of_its_token_in_one_batch(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn lease_and_token_revocation_of_one_batch_keep_their_order(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     for n in 0..20 {
-        tokens(&w, [token(n, None)]).await;
-        let before = w.pki.commit(leased(m, 2 * n, n));
+        insert_tokens(&w, [token(n, None)]).await;
+        let before = w.pki.commit(certificate_with_lease(m, 2 * n, n));
         let end = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(n)])]);
-        let after = w.pki.commit(leased(m, 2 * n + 1, n));
+        let after = w.pki.commit(certificate_with_lease(m, 2 * n + 1, n));
         assert!(before.await.is_ok() && end.await.is_ok());
         assert_eq!(after.await.unwrap_err().kind(), Kind::Conflict);
     }
-    assert_eq!(ending(&w).await, (0..20).map(|n| serial(2 * n)).collect::<Vec<_>>());
+    assert_eq!(serials_of_ending_leases(&w).await, (0..20).map(|n| serial(2 * n)).collect::<Vec<_>>());
 }
 
 pub(super) async fn metadata_reads_back_by_serial_and_in_pages(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     let unit = |n: u32| {
         let certificate = n.is_multiple_of(2).then(|| PkiWrite::Certificate(certificate(m, n)));
@@ -246,7 +246,7 @@ pub(super) async fn metadata_reads_back_by_serial_and_in_pages(fixture: &impl Fi
 }
 
 pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     w.put(vec![PkiWrite::Metadata(metadata(m, 1)), PkiWrite::Metadata(metadata(m, 2))]).await;
     let read = || w.pki.metadata(m, serial(1));
@@ -272,12 +272,12 @@ pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
     assert!(!fixture.files().iter().any(|(_, content)| content.windows(plain.len()).any(|part| part == plain)));
 }
 
-pub(super) async fn dropping_a_mount_removes_its_records(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn dropped_mount_loses_its_leases_and_metadata(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let gone = w.mount;
     let kept = MountId::random();
-    w.create(kept).await;
-    tokens(&w, [token(1, None)]).await;
+    w.create_mount(kept).await;
+    insert_tokens(&w, [token(1, None)]).await;
     for (mount, from) in [(gone, 0), (kept, 1000)] {
         w.put((from..from + 300).map(|n| PkiWrite::Lease(lease(mount, n, 1))).collect()).await;
         w.put((from..from + 300).map(|n| PkiWrite::Metadata(metadata(mount, n))).collect()).await;
@@ -286,11 +286,11 @@ pub(super) async fn dropping_a_mount_removes_its_records(fixture: &impl Fixture)
     w.auth.commit(vec![AuthWrite::MountDelete(gone)]).await.unwrap();
     assert_eq!(visible_leases(&w).await.len(), 300);
     assert!(w.pki.lease(lease(gone, 1, 1).id).await.unwrap().is_none());
-    assert!(ending(&w).await.is_empty());
+    assert!(serials_of_ending_leases(&w).await.is_empty());
     assert!(w.pki.metadata(gone, serial(1)).await.unwrap().is_none());
     assert!(w.pki.metadata_serials(gone, None, 10).await.unwrap().is_empty());
     for write in [PkiWrite::Lease(lease(gone, 900, 1)), PkiWrite::Metadata(metadata(gone, 900))] {
-        assert_eq!(w.refusal(vec![write]).await, Kind::Conflict);
+        assert_eq!(w.rejection_kind(vec![write]).await, Kind::Conflict);
     }
     let left = "SELECT (SELECT COUNT(*) FROM lease) + (SELECT COUNT(*) FROM certificate_metadata)
         + (SELECT COUNT(*) FROM dropped_mount)";

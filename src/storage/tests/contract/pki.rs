@@ -10,18 +10,18 @@ use crate::documents::SYSTEM_MOUNT;
 use crate::pki::store::{KnownSerial, PkiOutcome, SerialStatus, StoredRevocation};
 
 pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     let write = |expected, body| vec![PkiWrite::Document(document(m, "a", expected, body))];
-    assert_eq!(w.refusal(write(1, Some("x"))).await, Kind::Conflict, "update of what is not there");
-    assert_eq!(w.refusal(write(1, None)).await, Kind::Conflict, "delete of what is not there");
+    assert_eq!(w.rejection_kind(write(1, Some("x"))).await, Kind::Conflict, "update of what is not there");
+    assert_eq!(w.rejection_kind(write(1, None)).await, Kind::Conflict, "delete of what is not there");
     w.put(write(0, None)).await;
     w.put(write(0, Some("one"))).await;
-    assert_eq!(w.refusal(write(0, Some("x"))).await, Kind::Conflict, "insert over an existing one");
-    assert_eq!(w.refusal(write(0, None)).await, Kind::Conflict, "must not be there");
+    assert_eq!(w.rejection_kind(write(0, Some("x"))).await, Kind::Conflict, "insert over an existing one");
+    assert_eq!(w.rejection_kind(write(0, None)).await, Kind::Conflict, "must not be there");
     w.put(write(1, Some("two"))).await;
-    assert_eq!(w.refusal(write(1, Some("x"))).await, Kind::Conflict, "stale version");
-    assert_eq!(w.refusal(write(1, None)).await, Kind::Conflict, "delete of a stale version");
+    assert_eq!(w.rejection_kind(write(1, Some("x"))).await, Kind::Conflict, "stale version");
+    assert_eq!(w.rejection_kind(write(1, None)).await, Kind::Conflict, "delete of a stale version");
     let all = w.pki.documents(m).await.unwrap();
     assert!(all.len() == 1 && all[0].version == 2 && all[0].body == b"two");
     assert_eq!((all[0].key.kind, &all[0].key.name[..], all[0].key.mount), ("role", "a", m));
@@ -33,35 +33,36 @@ pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl 
     assert_eq!(both.iter().filter(|r| r.is_ok()).count(), 1);
 }
 
-fn revoked(outcomes: Vec<PkiOutcome>) -> (StoredRevocation, bool) {
+fn revocation_outcome(outcomes: Vec<PkiOutcome>) -> (StoredRevocation, bool) {
     match outcomes.into_iter().next() {
         Some(PkiOutcome::Revoked { stored, fresh }) => (stored, fresh),
         other => panic!("{other:?}"),
     }
 }
 
-pub(super) async fn a_revocation_is_idempotent_and_the_first_stays(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn revocation_is_idempotent_and_the_first_one_is_kept(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let mut row = revocation(w.mount, 1);
     row.revoked_at += std::time::Duration::from_nanos(123_456_789);
-    let (first, fresh) = revoked(w.pki.commit(vec![PkiWrite::Revocation(row.clone())]).await.unwrap());
+    let (first, fresh) = revocation_outcome(w.pki.commit(vec![PkiWrite::Revocation(row.clone())]).await.unwrap());
     assert!(fresh && first.sequence == 1);
     assert_eq!(format_rfc3339(first.row.revoked_at), "2026-01-01T00:00:00.123456Z", "as it reads back");
     row.revoked_at += std::time::Duration::from_secs(60);
     row.reason = Some(3);
-    let (again, fresh) = revoked(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
+    let (again, fresh) = revocation_outcome(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
     assert!(!fresh);
     assert_eq!(again, first);
     assert_eq!(w.pki.revocations(w.mount, 0, 10).await.unwrap(), [first]);
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 1));
-    let (next, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
+    let (next, _) = revocation_outcome(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
     assert_eq!(next.sequence, 2, "the repetition used no number");
 }
 
 pub(super) async fn compromise_replaces_another_reason_once_with_a_new_number(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let row = |n: u32, reason, invalidity_date| RevocationRow { reason, invalidity_date, ..revocation(w.mount, n) };
-    let commit = async |row: RevocationRow| revoked(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
+    let commit =
+        async |row: RevocationRow| revocation_outcome(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
     for n in 1..=3 {
         assert!(commit(row(n, [None, Some(4), Some(1)][n as usize - 1], Some(NOW - 5))).await.1);
     }
@@ -95,27 +96,29 @@ pub(super) async fn compromise_replaces_another_reason_once_with_a_new_number(fi
 }
 
 pub(super) async fn status_of_a_serial_covers_certificate_and_revocation(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let status = async |n| w.pki.status(w.mount, certificate(w.mount, n).serial).await.unwrap();
     assert_eq!(status(1).await, SerialStatus::default(), "never used");
     let row = certificate(w.mount, 1);
     w.put(vec![PkiWrite::Certificate(row.clone())]).await;
     assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer.clone()), revocation: None });
-    let (stored, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 1))]).await.unwrap());
+    let (stored, _) =
+        revocation_outcome(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 1))]).await.unwrap());
     assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer), revocation: Some(stored) });
     // Revokes a serial whose certificate is not stored.
-    let (alone, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
+    let (alone, _) =
+        revocation_outcome(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
     assert_eq!(status(2).await, SerialStatus { issuer: None, revocation: Some(alone) });
     let other = MountId::random();
-    w.create(other).await;
+    w.create_mount(other).await;
     assert_eq!(w.pki.status(other, certificate(other, 1).serial).await.unwrap(), SerialStatus::default());
 }
 
 pub(super) async fn known_serials_are_returned_in_the_requested_order(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let stored = certificate(w.mount, 1);
     let other = MountId::random();
-    w.create(other).await;
+    w.create_mount(other).await;
     w.put(vec![PkiWrite::Certificate(stored.clone()), PkiWrite::Revocation(revocation(w.mount, 1))]).await;
     w.put(vec![PkiWrite::Certificate(certificate(w.mount, 2))]).await;
     w.put(vec![PkiWrite::Revocation(revocation(w.mount, 3))]).await;
@@ -136,7 +139,7 @@ pub(super) async fn known_serials_are_returned_in_the_requested_order(fixture: &
 }
 
 pub(super) async fn revocation_sequences_have_no_gaps_under_8_tasks(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     let tasks = (0..8u32).map(|task| {
         let pki = w.pki.clone();
@@ -150,7 +153,7 @@ pub(super) async fn revocation_sequences_have_no_gaps_under_8_tasks(fixture: &im
                     assert_eq!(pki.commit(unit).await.unwrap_err().kind(), Kind::Conflict);
                     continue;
                 }
-                let (stored, fresh) = revoked(pki.commit(unit).await.unwrap());
+                let (stored, fresh) = revocation_outcome(pki.commit(unit).await.unwrap());
                 assert!(fresh && stored.sequence > last);
                 last = stored.sequence;
             }
@@ -164,9 +167,9 @@ pub(super) async fn revocation_sequences_have_no_gaps_under_8_tasks(fixture: &im
 }
 
 pub(super) async fn counters_equal_a_full_scan_after_random_writes(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let other = MountId::random();
-    w.create(other).await;
+    w.create_mount(other).await;
     for _ in 0..20 {
         let units = (0..30).map(|_| {
             let [kind, n, m, fails] = crate::random::bytes::<4>();
@@ -194,7 +197,7 @@ pub(super) async fn counters_equal_a_full_scan_after_random_writes(fixture: &imp
 }
 
 pub(super) async fn keyset_pages_are_complete_and_do_not_overlap(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     // Serials of all lengths, ordered bytewise like `Serial`.
     let mut serials: Vec<Serial> = (1..=20usize)
@@ -228,21 +231,21 @@ pub(super) async fn keyset_pages_are_complete_and_do_not_overlap(fixture: &impl 
     assert!(w.pki.revocations(m, u64::MAX, 10).await.unwrap().is_empty());
 }
 
-pub(super) async fn a_crl_number_must_grow(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn crl_number_must_increase(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     let publish = |group, number| vec![PkiWrite::Crl(crl(m, group, number))];
     w.put(publish("a", 5)).await;
     for number in [5, 4, 0] {
-        assert_eq!(w.refusal(publish("a", number)).await, Kind::Conflict, "{number}");
+        assert_eq!(w.rejection_kind(publish("a", number)).await, Kind::Conflict, "{number}");
     }
     w.put(publish("a", 6)).await;
     w.put(publish("b", 1)).await;
     assert_eq!(w.pki.crls(m).await.unwrap(), [crl(m, "a", 6), crl(m, "b", 1)]);
 }
 
-pub(super) async fn a_certificate_reads_back_with_its_revocation(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn certificate_is_read_with_its_revocation(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     for n in 0..6 {
         w.put(vec![PkiWrite::Certificate(certificate(m, n))]).await;
@@ -258,11 +261,11 @@ pub(super) async fn a_certificate_reads_back_with_its_revocation(fixture: &impl 
     assert!(w.pki.certificate(MountId::random(), serial(1)).await.unwrap().is_none());
 }
 
-pub(super) async fn dropping_a_mount_removes_everything_of_that_mount_only(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn dropped_mount_loses_all_rows_and_other_mounts_none(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let gone = w.mount;
     let kept = MountId::random();
-    w.create(kept).await;
+    w.create_mount(kept).await;
     for mount in [gone, kept] {
         w.put((0..700).map(|n| PkiWrite::Certificate(certificate(mount, n))).collect()).await;
         w.put((0..300).map(|n| PkiWrite::Revocation(revocation(mount, n))).collect()).await;
@@ -293,8 +296,8 @@ pub(super) async fn dropping_a_mount_removes_everything_of_that_mount_only(fixtu
     assert_eq!(w.pki.crls(kept).await.unwrap().len(), 1);
 }
 
-pub(super) async fn writes_to_a_mount_that_is_gone_are_refused(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn writes_to_a_dropped_mount_are_rejected(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let auth = |write| w.auth.commit(vec![write]);
     assert_eq!(auth(AuthWrite::MountCreate(w.mount)).await.unwrap_err().kind(), Kind::Conflict, "an id is used once");
     assert_eq!(auth(AuthWrite::MountDelete(SYSTEM_MOUNT)).await.unwrap_err().kind(), Kind::Conflict);
@@ -306,7 +309,7 @@ pub(super) async fn writes_to_a_mount_that_is_gone_are_refused(fixture: &impl Fi
         PkiWrite::Crl(crl(w.mount, "g", 1)),
         PkiWrite::Document(document(w.mount, "a", 0, Some("x"))),
     ] {
-        assert_eq!(w.refusal(vec![write]).await, Kind::Conflict);
+        assert_eq!(w.rejection_kind(vec![write]).await, Kind::Conflict);
     }
     // A mount that is created and dropped in one batch leaves no rows.
     let ids: HashSet<MountId> = (0..10).map(|_| MountId::random()).collect();

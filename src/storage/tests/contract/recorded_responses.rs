@@ -22,16 +22,16 @@ fn row(n: u32, certificate: u32, at: i64) -> RecordedResponseRow {
     }
 }
 
-fn unit(w: &World, n: u32, of: u32, at: i64) -> Vec<PkiWrite> {
+fn unit(w: &ContractStore, n: u32, of: u32, at: i64) -> Vec<PkiWrite> {
     vec![PkiWrite::Certificate(certificate(w.mount, of)), PkiWrite::RecordedResponse(row(n, of, at))]
 }
 
-async fn is_stored(w: &World, n: u32) -> bool {
+async fn is_stored(w: &ContractStore, n: u32) -> bool {
     w.pki.certificate(w.mount, serial(n)).await.unwrap().is_some()
 }
 
-pub(super) async fn a_key_is_taken_by_one_unit_until_it_expires(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn idempotency_key_is_used_once_until_it_expires(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     assert_eq!(w.pki.answered(key(1)).await.unwrap(), None);
     assert_eq!(w.pki.commit(unit(&w, 1, 10, NOW)).await.unwrap(), [PkiOutcome::Done, PkiOutcome::Done]);
     assert_eq!(w.pki.commit(unit(&w, 2, 11, NOW)).await.unwrap(), [PkiOutcome::Done, PkiOutcome::Done]);
@@ -48,12 +48,12 @@ pub(super) async fn a_key_is_taken_by_one_unit_until_it_expires(fixture: &impl F
     assert_eq!(w.pki.answered(key(3)).await.unwrap(), None);
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (3, 0));
     w.storage.shutdown().await.unwrap();
-    let w = World::again(fixture, w.mount).await;
+    let w = ContractStore::reopen(fixture, w.mount).await;
     assert_eq!(w.pki.answered(key(2)).await.unwrap(), Some(row(2, 11, NOW)));
 }
 
-pub(super) async fn only_one_of_many_units_with_the_same_key_is_stored(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn idempotency_key_admits_one_of_many_units(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     for round in 0..5 {
         // 16 units for each key, and others without a key.
         let units = (0..64).map(|n| {
@@ -76,8 +76,8 @@ pub(super) async fn only_one_of_many_units_with_the_same_key_is_stored(fixture: 
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (5 * (3 + 16), 0));
 }
 
-pub(super) async fn answered_requests_are_swept_by_their_end(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn expired_recorded_responses_are_swept(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     for n in 0..7 {
         w.put(unit(&w, n, n, NOW + i64::from(n))).await;
     }

@@ -4,7 +4,7 @@ use super::auth::{hash, token};
 use super::*;
 
 pub(super) async fn bit_flip_in_any_byte_of_a_sealed_body_is_an_error(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     w.put(vec![PkiWrite::Document(document(w.mount, "a", 0, Some("{\"secret\":1}")))]).await;
     w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
     for table in ["document", "token"] {
@@ -30,7 +30,7 @@ pub(super) async fn bit_flip_in_any_byte_of_a_sealed_body_is_an_error(fixture: &
 }
 
 pub(super) async fn swapped_or_rolled_back_rows_are_an_error(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     w.put(vec![
         PkiWrite::Document(document(m, "a", 0, Some("of a"))),
@@ -60,8 +60,8 @@ pub(super) async fn swapped_or_rolled_back_rows_are_an_error(fixture: &impl Fixt
     assert!(w.auth.token(hash(3)).await.is_ok());
 }
 
-pub(super) async fn a_prolonged_token_row_is_an_error(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn token_row_with_a_prolonged_expiry_is_an_error(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
     fixture.change("UPDATE token SET expires_at_micros = expires_at_micros + 1 WHERE hash = $1", &[&hash(1)]);
     assert!(w.auth.token(hash(1)).await.is_err());
@@ -69,8 +69,8 @@ pub(super) async fn a_prolonged_token_row_is_an_error(fixture: &impl Fixture) {
     assert!(w.auth.token(hash(1)).await.is_err());
 }
 
-pub(super) async fn no_plain_text_is_in_the_files(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn data_files_contain_no_secret_plaintext(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let canary = "canary-of-a-private-key";
     w.put(vec![PkiWrite::Document(document(w.mount, "name-in-clear", 0, Some(canary)))]).await;
     w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
@@ -87,7 +87,7 @@ pub(super) async fn no_plain_text_is_in_the_files(fixture: &impl Fixture) {
 }
 
 pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     w.put(vec![PkiWrite::Document(document(m, "a", 0, Some("old")))]).await;
     assert_eq!(w.storage.keyring().rotate(1).await.unwrap(), 2);
@@ -95,15 +95,15 @@ pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
     let term = |name| fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec();
     assert_eq!((term("a"), term("b")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
     w.storage.shutdown().await.unwrap();
-    let w = World::again(fixture, m).await;
+    let w = ContractStore::reopen(fixture, m).await;
     let bodies: Vec<_> = w.pki.documents(m).await.unwrap().into_iter().map(|d| d.body).collect();
     assert!(bodies == [b"old".to_vec(), b"new".to_vec()]);
     assert_eq!(w.storage.keyring().rotate(2).await.unwrap(), 3);
 }
 
 pub(super) async fn current_data_key_is_reported_with_its_creation_time(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
-    let told = async |w: &World| {
+    let w = ContractStore::new(fixture).await;
+    let told = async |w: &ContractStore| {
         let key = w.storage.keyring().status().await.unwrap();
         (key.term, key.created_at)
     };
@@ -113,7 +113,7 @@ pub(super) async fn current_data_key_is_reported_with_its_creation_time(fixture:
     assert_eq!((w.storage.keyring().rotate(1).await.unwrap(), told(&w).await), (2, (2, now() + minute)));
     w.storage.shutdown().await.unwrap();
     fixture.clock().advance(minute);
-    let w = World::again(fixture, w.mount).await;
+    let w = ContractStore::reopen(fixture, w.mount).await;
     assert_eq!(told(&w).await, (2, now() + minute));
     // A store without a recorded creation time records the current time, once.
     fixture.change("DELETE FROM meta WHERE name LIKE 'data-key-made/%'", &[]);
@@ -122,11 +122,11 @@ pub(super) async fn current_data_key_is_reported_with_its_creation_time(fixture:
     assert_eq!(told(&w).await, (2, now() + 2 * minute));
 }
 
-pub(super) async fn the_wrong_seal_key_is_refused_and_lets_go_of_the_store(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn wrong_seal_key_is_rejected_and_releases_the_store(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     w.storage.shutdown().await.unwrap();
     let error = fixture.open_with(SealKey::random(), 10).await.err().unwrap();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.to_string().contains("seal key"), "{error}");
-    World::again(fixture, w.mount).await;
+    ContractStore::reopen(fixture, w.mount).await;
 }

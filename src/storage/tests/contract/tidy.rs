@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::pki::store::{MetadataRow, PkiOutcome, RemovableRevocations, Removal, RemovalResult, TidyRow};
 
-fn ending(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, RevocationRow, MetadataRow) {
+fn rows_expiring_at(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, RevocationRow, MetadataRow) {
     (
         CertificateRow { not_after, ..certificate(mount, n) },
         RevocationRow { not_after, ..revocation(mount, n) },
@@ -19,7 +19,7 @@ fn ended_before(before: i64) -> RemovableRevocations {
     RemovableRevocations { before, ..RemovableRevocations::ALL }
 }
 
-async fn step(w: &World, what: Removal, limit: u32) -> RemovalResult {
+async fn run_step(w: &ContractStore, what: Removal, limit: u32) -> RemovalResult {
     let outcomes = w.pki.commit(vec![PkiWrite::Remove { mount: w.mount, what, limit }]).await.unwrap();
     match outcomes.into_iter().next() {
         Some(PkiOutcome::Removed(removed)) => removed,
@@ -28,12 +28,16 @@ async fn step(w: &World, what: Removal, limit: u32) -> RemovalResult {
 }
 
 /// Runs steps until none is left. Returns the number of removed rows by type, and the number of steps.
-async fn steps(w: &World, limit: u32, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> ([u32; 3], usize) {
+async fn run_steps(
+    w: &ContractStore,
+    limit: u32,
+    what: impl Fn(Option<(i64, Serial)>) -> Removal,
+) -> ([u32; 3], usize) {
     let mut sum = [0; 3];
     let mut last = None;
     let mut count = 0;
     loop {
-        let removed = step(w, what(last), limit).await;
+        let removed = run_step(w, what(last), limit).await;
         assert!(removed.visited <= limit && removed.certificates + removed.metadata <= limit, "{removed:?}");
         for (sum, gone) in sum.iter_mut().zip([removed.certificates, removed.revocations, removed.metadata]) {
             *sum += gone;
@@ -45,7 +49,7 @@ async fn steps(w: &World, limit: u32, what: impl Fn(Option<(i64, Serial)>) -> Re
     }
 }
 
-async fn assert_counted(w: &World, fixture: &impl Fixture) {
+async fn assert_counted(w: &ContractStore, fixture: &impl Fixture) {
     let (certificates, revocations) = w.pki.counts(w.mount).await.unwrap();
     let rows = |table: &str| {
         let id = w.mount.0;
@@ -55,15 +59,15 @@ async fn assert_counted(w: &World, fixture: &impl Fixture) {
 }
 
 pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     let other = MountId::random();
-    w.create(other).await;
+    w.create_mount(other).await;
     // Many certificates expire in the same second; every fourth is revoked.
     for n in 0..100 {
         let end = if n < 60 { NOW - 500 } else { NOW - 100 + i64::from(n) };
         for mount in [m, other] {
-            let (certificate, revocation, _) = ending(mount, n, end);
+            let (certificate, revocation, _) = rows_expiring_at(mount, n, end);
             w.put(vec![PkiWrite::Certificate(certificate)]).await;
             if n % 4 == 0 {
                 w.put(vec![PkiWrite::Revocation(revocation)]).await;
@@ -72,14 +76,14 @@ pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fi
     }
     let ended = |revoked_before| move |after| Removal::Certificates { before: NOW - 10, revoked_before, after };
     // 90 certificates have expired. 23 of them are revoked and stay; the steps skip them.
-    let (gone, count) = steps(&w, 7, ended(i64::MIN)).await;
+    let (gone, count) = run_steps(&w, 7, ended(i64::MIN)).await;
     assert_eq!((gone, count), ([67, 0, 0], 13));
     assert_eq!(w.pki.counts(m).await.unwrap(), (33, 25));
     assert_counted(&w, fixture).await;
     // A second run from the beginning has nothing left to do.
-    assert_eq!(steps(&w, 7, ended(i64::MIN)).await.0, [0, 0, 0]);
+    assert_eq!(run_steps(&w, 7, ended(i64::MIN)).await.0, [0, 0, 0]);
     // Now `revoked_before` lets the revoked certificates of that second be removed as well.
-    assert_eq!(steps(&w, 500, ended(NOW - 400)).await, ([15, 0, 0], 1));
+    assert_eq!(run_steps(&w, 500, ended(NOW - 400)).await, ([15, 0, 0], 1));
     assert_eq!(w.pki.counts(m).await.unwrap(), (18, 25), "their revocations stay");
     assert_counted(&w, fixture).await;
     assert_eq!(w.pki.counts(other).await.unwrap(), (100, 25), "of one mount only");
@@ -87,10 +91,10 @@ pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fi
 }
 
 pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     for n in 0..30 {
-        let (certificate, revocation, _) = ending(m, n, NOW + i64::from(n));
+        let (certificate, revocation, _) = rows_expiring_at(m, n, NOW + i64::from(n));
         // Some certificates were revoked without being stored.
         if n % 3 != 0 {
             w.put(vec![PkiWrite::Certificate(certificate)]).await;
@@ -98,27 +102,27 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
         w.put(vec![PkiWrite::Revocation(revocation)]).await;
     }
     let before = NOW + 20;
-    assert_eq!(steps(&w, 8, |_| Removal::Revocations(ended_before(before))).await, ([13, 20, 0], 3));
+    assert_eq!(run_steps(&w, 8, |_| Removal::Revocations(ended_before(before))).await, ([13, 20, 0], 3));
     assert_eq!(w.pki.counts(m).await.unwrap(), (7, 10));
     assert_counted(&w, fixture).await;
     let left: Vec<u64> = w.pki.revocations(m, 0, 100).await.unwrap().iter().map(|r| r.sequence).collect();
     assert_eq!(left, (21..=30).collect::<Vec<_>>());
     // The sequence continues, even after its last rows were removed.
-    steps(&w, 500, |_| Removal::Revocations(ended_before(NOW + 999))).await;
+    run_steps(&w, 500, |_| Removal::Revocations(ended_before(NOW + 999))).await;
     let outcomes = w.pki.commit(vec![PkiWrite::Revocation(revocation(m, 99))]).await.unwrap();
     assert!(matches!(&outcomes[0], PkiOutcome::Revoked { stored, fresh: true } if stored.sequence == 31));
     let covering = |number, covers| PkiWrite::Crl(CrlRow { covers, ..crl(m, "g", number) });
     w.put(vec![covering(1, 30)]).await;
     w.put(vec![covering(2, 31)]).await;
-    assert_eq!(w.refusal(vec![covering(3, 20)]).await, Kind::Conflict);
+    assert_eq!(w.rejection_kind(vec![covering(3, 20)]).await, Kind::Conflict);
 }
 
-pub(super) async fn tidy_finds_revocations_that_are_to_be_listed_first(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn tidy_finds_expired_revocations_missing_on_a_crl(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     // Revocations with a higher sequence number expire earlier.
     for n in 0..10 {
-        w.put(vec![PkiWrite::Revocation(ending(m, n, NOW + 10 - i64::from(n)).1)]).await;
+        w.put(vec![PkiWrite::Revocation(rows_expiring_at(m, n, NOW + 10 - i64::from(n)).1)]).await;
     }
     for (before, listed, unlisted) in [
         (NOW + 99, (NOW + 11, 10), false),
@@ -138,26 +142,26 @@ pub(super) async fn tidy_finds_revocations_that_are_to_be_listed_first(fixture: 
         "of another mount"
     );
     let listed = RemovableRevocations { before: NOW + 9, up_to: 7 };
-    assert_eq!(steps(&w, 3, |_| Removal::Revocations(listed)).await, ([0, 5, 0], 2));
+    assert_eq!(run_steps(&w, 3, |_| Removal::Revocations(listed)).await, ([0, 5, 0], 2));
     let left: Vec<u64> = w.pki.revocations(m, 0, 100).await.unwrap().iter().map(|r| r.sequence).collect();
     assert_eq!(left, [1, 2, 8, 9, 10]);
 }
 
-pub(super) async fn tidy_removes_attachments_and_what_is_named(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn tidy_removes_expired_metadata_and_named_certificates(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     for n in 0..20 {
-        let (certificate, revocation, metadata) = ending(m, n, NOW + i64::from(n));
+        let (certificate, revocation, metadata) = rows_expiring_at(m, n, NOW + i64::from(n));
         w.put(vec![PkiWrite::Certificate(certificate), PkiWrite::Metadata(metadata)]).await;
         if n % 5 == 0 {
             w.put(vec![PkiWrite::Revocation(revocation)]).await;
         }
     }
-    assert_eq!(steps(&w, 5, |_| Removal::Metadata { before: NOW + 12 }).await, ([0, 0, 12], 3));
+    assert_eq!(run_steps(&w, 5, |_| Removal::Metadata { before: NOW + 12 }).await, ([0, 0, 12], 3));
     assert_eq!(w.pki.metadata_serials(m, None, 100).await.unwrap(), (12..20).map(serial).collect::<Vec<_>>());
     // Revoked certificates are removed only if they expired before the limit.
     let serials = (0..20).map(serial).chain([serial(999)]).collect();
-    let removed = step(&w, Removal::Named { serials, revoked_before: NOW + 10 }, 100).await;
+    let removed = run_step(&w, Removal::Named { serials, revoked_before: NOW + 10 }, 100).await;
     assert_eq!((removed.certificates, removed.revocations), (18, 0));
     assert_eq!(w.pki.serials(m, None, 100).await.unwrap(), [serial(10), serial(15)]);
     assert_counted(&w, fixture).await;
@@ -165,12 +169,12 @@ pub(super) async fn tidy_removes_attachments_and_what_is_named(fixture: &impl Fi
     assert_eq!(page, [(serial(15), certificate(m, 15).der)]);
 }
 
-pub(super) async fn certificates_are_found_in_the_order_of_their_ends(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn certificates_are_listed_in_the_order_of_expiry(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     // Certificates with a higher serial expire earlier; two expire together.
     for (n, end) in [(0, 50), (1, 40), (2, 30), (3, 30), (4, 20), (5, 10)] {
-        let (certificate, revocation, _) = ending(m, n, NOW + end);
+        let (certificate, revocation, _) = rows_expiring_at(m, n, NOW + end);
         w.put(vec![PkiWrite::Certificate(certificate)]).await;
         if n == 3 {
             w.put(vec![PkiWrite::Revocation(revocation)]).await;
@@ -188,7 +192,7 @@ fn tidy_row(mount: MountId, run: i64, valid_until: i64) -> TidyRow {
 }
 
 /// Starts a run; `true` if the store admits it.
-async fn start_run(w: &World, row: TidyRow, seen: i64, now: i64) -> bool {
+async fn start_run(w: &ContractStore, row: TidyRow, seen: i64, now: i64) -> bool {
     w.pki.commit(vec![PkiWrite::TidyBegin { row, seen, now }]).await.unwrap() == [PkiOutcome::Changed(1)]
 }
 
@@ -196,15 +200,15 @@ fn renew_run(mount: MountId, run: i64, valid_until: i64) -> PkiWrite {
     PkiWrite::TidyRenew { mount, run, valid_until, report: b"so far".to_vec() }
 }
 
-pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn tidy_admits_one_run_at_a_time(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     assert_eq!(w.pki.tidy(m).await.unwrap(), None);
-    assert_eq!(w.refusal(vec![renew_run(m, 1, NOW + 60)]).await, Kind::Conflict, "there is none");
+    assert_eq!(w.rejection_kind(vec![renew_run(m, 1, NOW + 60)]).await, Kind::Conflict, "there is none");
     assert!(start_run(&w, tidy_row(m, 1, NOW + 60), 0, NOW).await);
     assert_eq!(w.pki.tidy(m).await.unwrap(), Some(tidy_row(m, 1, NOW + 60)));
     assert!(!start_run(&w, tidy_row(m, 2, NOW + 60), 1, NOW + 59).await, "one is under way");
-    w.put(vec![PkiWrite::Certificate(ending(m, 1, NOW - 5).0)]).await;
+    w.put(vec![PkiWrite::Certificate(rows_expiring_at(m, 1, NOW - 5).0)]).await;
     let what = || Removal::Certificates { before: NOW, revoked_before: NOW, after: None };
     let removal = || PkiWrite::Remove { mount: m, what: what(), limit: 10 };
     let cancel = |now| w.pki.commit(vec![PkiWrite::TidyCancel { mount: m, now }]);
@@ -221,9 +225,9 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     // After the run has lapsed, another run that has seen it may start. The first run can no longer continue.
     assert!(!start_run(&w, tidy_row(m, 3, NOW + 200), 0, NOW + 100).await, "seen none");
     assert!(start_run(&w, tidy_row(m, 3, NOW + 200), 1, NOW + 100).await);
-    w.put(vec![PkiWrite::Certificate(ending(m, 2, NOW - 5).0)]).await;
-    assert_eq!(w.refusal(vec![renew_run(m, 1, NOW + 300), removal()]).await, Kind::Conflict);
-    assert_eq!(w.refusal(vec![removal(), renew_run(m, 1, NOW + 300)]).await, Kind::Conflict);
+    w.put(vec![PkiWrite::Certificate(rows_expiring_at(m, 2, NOW - 5).0)]).await;
+    assert_eq!(w.rejection_kind(vec![renew_run(m, 1, NOW + 300), removal()]).await, Kind::Conflict);
+    assert_eq!(w.rejection_kind(vec![removal(), renew_run(m, 1, NOW + 300)]).await, Kind::Conflict);
     assert!(w.pki.certificate(m, serial(2)).await.unwrap().is_some(), "nothing went with it");
     assert_counted(&w, fixture).await;
     let row = w.pki.tidy(m).await.unwrap().unwrap();
@@ -235,18 +239,18 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     assert_eq!(all.into_iter().filter(|began| *began).count(), 1);
     w.auth.commit(vec![AuthWrite::MountDelete(m)]).await.unwrap();
     assert_eq!(w.pki.tidy(m).await.unwrap(), None);
-    assert_eq!(w.refusal(vec![removal()]).await, Kind::Conflict);
+    assert_eq!(w.rejection_kind(vec![removal()]).await, Kind::Conflict);
 }
 
 /// A model of the expected contents: expiry times by serial.
 #[derive(Default)]
-struct Model {
+struct TidyModel {
     certificates: BTreeMap<u32, i64>,
     revocations: BTreeMap<u32, i64>,
     metadata: BTreeMap<u32, i64>,
 }
 
-impl Model {
+impl TidyModel {
     fn certificates_end(&mut self, before: i64, revoked_before: i64) {
         let revoked = &self.revocations;
         self.certificates.retain(|n, end| *end >= before || (revoked.contains_key(n) && *end >= revoked_before));
@@ -259,10 +263,10 @@ impl Model {
     }
 }
 
-pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
-    let mut w = World::new(fixture).await;
+pub(super) async fn tidy_removes_the_same_rows_as_a_model(fixture: &impl Fixture) {
+    let mut w = ContractStore::new(fixture).await;
     let m = w.mount;
-    let mut model = Model::default();
+    let mut model = TidyModel::default();
     // The expiry of every certificate that was ever revoked; no revocation may be removed before it.
     let mut revoked: BTreeMap<u32, i64> = BTreeMap::new();
     let mut next = 0;
@@ -273,7 +277,7 @@ pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
             let n = next;
             next += 1;
             let end = now + i64::from(crate::random::bytes::<1>()[0] % (spread / 2 + 1)) + 1;
-            let (certificate, revocation, metadata) = ending(m, n, end);
+            let (certificate, revocation, metadata) = rows_expiring_at(m, n, end);
             let mut unit = Vec::new();
             if !n.is_multiple_of(7) {
                 unit.push(PkiWrite::Certificate(certificate));
@@ -298,23 +302,23 @@ pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
                 let what = |after| Removal::Certificates { before, revoked_before, after };
                 // Sometimes a run is interrupted, and the next one starts from the beginning.
                 if chance.is_multiple_of(4) {
-                    step(&w, what(None), limit).await;
+                    run_step(&w, what(None), limit).await;
                 }
-                steps(&w, limit, what).await;
+                run_steps(&w, limit, what).await;
                 model.certificates_end(before, revoked_before);
             }
             1 => {
-                steps(&w, limit, |_| Removal::Revocations(ended_before(revoked_before))).await;
+                run_steps(&w, limit, |_| Removal::Revocations(ended_before(revoked_before))).await;
                 model.revocations_end(revoked_before);
             }
             _ => {
-                steps(&w, limit, |_| Removal::Metadata { before }).await;
+                run_steps(&w, limit, |_| Removal::Metadata { before }).await;
                 model.metadata.retain(|_, end| *end >= before);
             }
         }
         if round % 20 == 19 {
             w.storage.shutdown().await.unwrap();
-            w = World::again(fixture, m).await;
+            w = ContractStore::reopen(fixture, m).await;
         }
         let keys = |rows: &BTreeMap<u32, i64>| rows.keys().map(|n| serial(*n)).collect::<Vec<_>>();
         assert_eq!(w.pki.serials(m, None, 10_000).await.unwrap(), keys(&model.certificates), "round {round}");
@@ -326,13 +330,13 @@ pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
     assert!(next > 100, "{next} certificates");
 }
 
-pub(super) async fn tidy_and_issuing_at_the_same_time_count_exactly(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn counters_stay_exact_during_tidy_and_issuing(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     let tidier = async {
         for _ in 0..40 {
-            step(&w, Removal::Certificates { before: NOW, revoked_before: NOW, after: None }, 10).await;
-            step(&w, Removal::Revocations(ended_before(NOW)), 10).await;
+            run_step(&w, Removal::Certificates { before: NOW, revoked_before: NOW, after: None }, 10).await;
+            run_step(&w, Removal::Revocations(ended_before(NOW)), 10).await;
         }
     };
     let issuers = join_all((0..8u32).map(|task| {
@@ -340,7 +344,7 @@ pub(super) async fn tidy_and_issuing_at_the_same_time_count_exactly(fixture: &im
         async move {
             for n in task * 100..task * 100 + 40 {
                 let end = if n % 2 == 0 { NOW - 1 } else { NOW + 1 };
-                let (certificate, revocation, _) = ending(m, n, end);
+                let (certificate, revocation, _) = rows_expiring_at(m, n, end);
                 w.put(vec![PkiWrite::Certificate(certificate)]).await;
                 if n % 3 == 0 {
                     w.put(vec![PkiWrite::Revocation(revocation)]).await;
@@ -350,8 +354,8 @@ pub(super) async fn tidy_and_issuing_at_the_same_time_count_exactly(fixture: &im
     }));
     futures_util::future::join(tidier, issuers).await;
     assert_counted(&w, fixture).await;
-    steps(&w, 500, |after| Removal::Certificates { before: NOW, revoked_before: NOW, after }).await;
-    steps(&w, 500, |_| Removal::Revocations(ended_before(NOW))).await;
+    run_steps(&w, 500, |after| Removal::Certificates { before: NOW, revoked_before: NOW, after }).await;
+    run_steps(&w, 500, |_| Removal::Revocations(ended_before(NOW))).await;
     assert_counted(&w, fixture).await;
     let kept: Vec<Serial> =
         (0..8).flat_map(|task| task * 100..task * 100 + 40).filter(|n| n % 2 == 1).map(serial).collect();
@@ -360,8 +364,8 @@ pub(super) async fn tidy_and_issuing_at_the_same_time_count_exactly(fixture: &im
     assert!(!revoked.is_empty() && revoked.iter().all(|serial| kept.contains(serial)));
 }
 
-pub(super) async fn a_revocation_is_given_another_issuer(fixture: &impl Fixture) {
-    let w = World::new(fixture).await;
+pub(super) async fn issuer_of_a_revocation_is_changed(fixture: &impl Fixture) {
+    let w = ContractStore::new(fixture).await;
     let m = w.mount;
     w.put(vec![PkiWrite::Revocation(revocation(m, 1)), PkiWrite::Revocation(revocation(m, 2))]).await;
     let write = PkiWrite::RevocationIssuer { mount: m, serial: serial(2), issuer: "issuer-2".into() };
