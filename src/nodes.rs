@@ -89,7 +89,7 @@ struct LastReads {
 }
 
 struct FollowerState {
-    point: LogPosition,
+    position: LogPosition,
     seen: HashMap<MountId, SeenMount>,
     /// Mounts whose CRLs lack revocations by other nodes.
     missing_revocations: HashMap<MountId, MissingRevocations>,
@@ -116,7 +116,7 @@ impl Nodes {
             let seen =
                 |change: &LoggedMountChange| (change.mount, SeenMount { version: change.version, crls: change.crls });
             let seen = changes.mounts.iter().map(seen).collect();
-            let state = FollowerState { point: changes.point, seen, missing_revocations: HashMap::new() };
+            let state = FollowerState { position: changes.position, seen, missing_revocations: HashMap::new() };
             let last = Mutex::new(LastReads { succeeded: Instant::now(), failed: None });
             let state = tokio::sync::Mutex::new(state);
             let awaits_crls = AtomicBool::new(false);
@@ -165,13 +165,13 @@ impl Nodes {
 }
 
 /// Reads the log, and measures the difference of the clocks by the database's time in the response.
-async fn read_log(log: &dyn ChangeLog, point: LogPosition, skew: &ClockSkew) -> Result<ChangeLogResponse> {
+async fn read_log(log: &dyn ChangeLog, position: LogPosition, skew: &ClockSkew) -> Result<ChangeLogResponse> {
     let mut started = Instant::now();
-    let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(point)).await;
+    let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PAUSE_THRESHOLD {
         // This process was paused, so the database did not have the full time to respond.
         started = Instant::now();
-        answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(point)).await;
+        answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     }
     let answer = answer.unwrap_or_else(|late| {
         Err(Error::unavailable("storage: the database did not answer a read of the change log in time", late))
@@ -179,7 +179,7 @@ async fn read_log(log: &dyn ChangeLog, point: LogPosition, skew: &ClockSkew) -> 
     let result = if answer.is_ok() { "done" } else { "failed" };
     counter!(telemetry::CHANGES_POLLS, "result" => result).increment(1);
     if let Ok(changes) = &answer {
-        skew.measure(started.elapsed(), changes.at);
+        skew.measure(started.elapsed(), changes.database_time);
     }
     answer
 }
@@ -234,9 +234,9 @@ impl Follower {
         result
     }
 
-    /// Reads changes and applies them to the mounts. After an error the next read starts at the same point.
+    /// Reads changes and applies them to the mounts. After an error the next read starts at the same position.
     async fn apply_changes(&self, state: &mut FollowerState) -> Result<()> {
-        let changes = read_log(&*self.log, state.point, &self.skew).await?;
+        let changes = read_log(&*self.log, state.position, &self.skew).await?;
         let queried_at = Instant::now();
         if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
             && (changes.is_other_timeline || is_unseen(state, system))
@@ -256,7 +256,7 @@ impl Follower {
             }
             state.seen.insert(change.mount, SeenMount { version: change.version, crls: change.crls });
         }
-        state.point = changes.point;
+        state.position = changes.position;
         self.request_crls(state);
         Ok(())
     }
@@ -312,7 +312,7 @@ impl Follower {
         if seen.is_some_and(|seen| seen.version == change.version && seen.crls == change.crls) {
             return;
         }
-        let age = Duration::try_from(changes.at - change.changed_at).unwrap_or_default();
+        let age = Duration::try_from(changes.database_time - change.changed_at).unwrap_or_default();
         histogram!(telemetry::CHANGES_LAG_SECONDS).record((age + queried_at.elapsed()).as_secs_f64());
     }
 }

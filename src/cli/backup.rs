@@ -171,7 +171,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<()> {
     };
     owner::require_owner_for_restore(&folder, installation.seal_key_file()?.as_deref())?;
     let copied_at = actix_rt::System::new().block_on(async {
-        let opened = backup::require_opened(file, &options.seal_key).await;
+        let opened = backup::require_seal_key_opens(file, &options.seal_key).await;
         let copied_at = opened.map_err(|error| explain_seal_key_error(file, error))?;
         require_intact(file).await.map(|()| copied_at)
     })?;

@@ -148,7 +148,7 @@ async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
          in {}: it opens copies that were made before. If it may have been exposed, create a new data key next: \
          sys/rotate.",
         file.display(),
-        replacement.old().display()
+        replacement.previous_key_file().display()
     );
     print_change(&changed, &next)
 }

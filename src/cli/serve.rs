@@ -162,7 +162,7 @@ async fn open_server(
         let error = match (Server::open(options).await, &database) {
             (Ok(server), _) => return Ok(Some(server)),
             (Err(error), Database::Embedded(folder))
-                if error.kind() == Kind::Unavailable && disk_space::shortage(folder).is_some() =>
+                if error.kind() == Kind::Unavailable && disk_space::insufficient_free_bytes(folder).is_some() =>
             {
                 format!("free space on the disk of the data folder {}: {error}", folder.display())
             }

@@ -58,9 +58,9 @@ impl LoggedMountChange {
 #[derive(Clone, Debug)]
 pub struct ChangeLogResponse {
     /// Start of the next read.
-    pub point: LogPosition,
+    pub position: LogPosition,
     /// Time of the response, by the database's clock.
-    pub at: Time,
+    pub database_time: Time,
     /// Every mount that changed since the position of the read; may include unchanged ones.
     pub mounts: Vec<LoggedMountChange>,
     /// `true` if the database is on another timeline than the last read position, after a failover or in a restored
@@ -71,10 +71,10 @@ pub struct ChangeLogResponse {
 
 /// The log of changes by the nodes of a database.
 pub trait ChangeLog: Send + Sync {
-    /// Returns the changes since `point`. No change is skipped, in any order in which commits become visible.
+    /// Returns the changes since `position`. No change is skipped, in any order in which commits become visible.
     ///
     /// The future fails with `Unavailable` or `Busy`.
-    fn since(&self, point: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>>;
+    fn since(&self, position: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>>;
 
     /// Starts to listen for other nodes; called once. The result is notified when there may be changes. This is only a
     /// hint: it may come late, twice or never.

@@ -76,7 +76,7 @@ pub fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -> Resul
 /// # Errors
 /// `Invalid` when the key does not open it, or the file is not a store of a known version; `Unavailable` when it cannot
 /// be read; the errors of a device that has the key.
-pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<Option<Time>> {
+pub async fn require_seal_key_opens(copy: &Path, seal_key: &SealKey) -> Result<Option<Time>> {
     let path = copy.to_owned();
     let opened = tokio::task::spawn_blocking(move || copy_access::open_known(&path)).await;
     let facts = opened.map_err(Error::internal)??.meta().await?;

@@ -160,18 +160,18 @@ mod tests {
         (handle, open, sizes)
     }
 
-    fn unit(n: i64) -> WriteUnit {
+    fn fact_unit(n: i64) -> WriteUnit {
         WriteUnit::Facts(vec![FactWrite::new((n.to_string(), Vec::new()))])
     }
 
     #[tokio::test]
     async fn units_queued_during_a_commit_form_the_next_up_to_512() {
         let (handle, open, sizes) = start_gated_backend(2000);
-        let first = handle.submit(unit(1));
+        let first = handle.submit(fact_unit(1));
         while handle.commits() == 0 {
             tokio::task::yield_now().await;
         }
-        let rest: Vec<_> = (0..1000).map(|i| handle.submit(unit(i + 100))).collect();
+        let rest: Vec<_> = (0..1000).map(|i| handle.submit(fact_unit(i + 100))).collect();
         drop(open);
         assert!(first.outcome().await.is_ok());
         assert!(join_all(rest.into_iter().map(SubmittedUnit::outcome)).await.iter().all(Result::is_ok));
@@ -181,34 +181,34 @@ mod tests {
     #[tokio::test]
     async fn full_commit_queue_is_busy_until_its_units_finish() {
         let (handle, open, _) = start_gated_backend(2);
-        let admitted = [handle.submit(unit(1)), handle.submit(unit(2))];
-        assert_eq!(handle.submit(unit(3)).outcome().await.unwrap_err().kind(), Kind::Busy);
+        let admitted = [handle.submit(fact_unit(1)), handle.submit(fact_unit(2))];
+        assert_eq!(handle.submit(fact_unit(3)).outcome().await.unwrap_err().kind(), Kind::Busy);
         assert_eq!(handle.require_capacity().unwrap_err().kind(), Kind::Busy);
         drop(open);
         for one in admitted {
             assert!(one.outcome().await.is_ok());
         }
         assert!(handle.require_capacity().is_ok());
-        assert!(handle.submit(unit(4)).outcome().await.is_ok());
+        assert!(handle.submit(fact_unit(4)).outcome().await.is_ok());
     }
 
     #[tokio::test]
     async fn panic_is_an_internal_error_and_the_actor_survives() {
         let (handle, open, _) = start_gated_backend(8);
         drop(open);
-        assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
-        assert!(handle.submit(unit(1)).outcome().await.is_ok());
+        assert_eq!(handle.submit(fact_unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
+        assert!(handle.submit(fact_unit(1)).outcome().await.is_ok());
     }
 
     #[tokio::test]
     async fn failed_write_is_remembered_until_a_recorded_success() {
         let (handle, open, _) = start_gated_backend(8);
         drop(open);
-        assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
+        assert_eq!(handle.submit(fact_unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
         assert!(!handle.fails(), "a defect says nothing of the store");
-        assert_eq!(handle.submit(unit(14)).outcome().await.unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(handle.submit(fact_unit(14)).outcome().await.unwrap_err().kind(), Kind::Unavailable);
         assert!(handle.fails());
-        assert!(handle.submit(unit(1)).outcome().await.is_ok());
+        assert!(handle.submit(fact_unit(1)).outcome().await.is_ok());
         assert!(handle.fails(), "it may have had nothing to write");
         handle.record_success();
         assert!(!handle.fails());
@@ -217,11 +217,11 @@ mod tests {
     #[tokio::test]
     async fn stop_writes_admitted_units_even_of_cancelled_callers() {
         let (handle, open, sizes) = start_gated_backend(8);
-        drop(handle.submit(unit(1)));
+        drop(handle.submit(fact_unit(1)));
         drop(open);
         handle.stop().await.unwrap();
         assert_eq!(sizes.lock().unwrap().iter().sum::<usize>(), 1);
-        assert_eq!(handle.submit(unit(2)).outcome().await.unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(handle.submit(fact_unit(2)).outcome().await.unwrap_err().kind(), Kind::Unavailable);
         handle.stop().await.unwrap();
     }
 }

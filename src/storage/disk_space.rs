@@ -15,6 +15,6 @@ pub fn free_bytes(folder: &Path) -> std::io::Result<u64> {
 }
 
 /// Returns the free bytes if they are [too few](MIN_FREE_BYTES). An unknown amount counts as enough.
-pub fn shortage(folder: &Path) -> Option<u64> {
+pub fn insufficient_free_bytes(folder: &Path) -> Option<u64> {
     free_bytes(folder).ok().filter(|free| *free < MIN_FREE_BYTES)
 }

@@ -66,7 +66,7 @@ pub async fn inspect(database: Database, seal_key: &SealKey) -> Result<StoreInsp
         Database::Embedded(folder) => match embedded::inspection::inspect(folder).await? {
             embedded::inspection::FolderInspection::Nothing => return Ok(StoreInspection::Nothing),
             embedded::inspection::FolderInspection::InUse => return Ok(StoreInspection::InUse),
-            embedded::inspection::FolderInspection::Facts { schema, newest, reader } => {
+            embedded::inspection::FolderInspection::Unused { schema, newest, reader } => {
                 require_unmoved(&reader.meta().await?)?;
                 (schema, newest, Box::new(reader))
             }

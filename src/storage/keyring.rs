@@ -26,9 +26,9 @@ pub(super) struct DataKeys {
     /// `true` if other nodes use the same store.
     shared: bool,
     /// The term whose older values this process has tried to reseal at least once.
-    tried: AtomicU32,
+    tried_term: AtomicU32,
     /// The term for which this process gave up resealing, because the remaining values do not open.
-    given_up: AtomicU32,
+    given_up_term: AtomicU32,
 }
 
 impl DataKeys {
@@ -38,7 +38,7 @@ impl DataKeys {
         documents: Arc<dyn KeyStore>,
         shared: bool,
     ) -> Self {
-        Self { keys, sessions, documents, shared, tried: AtomicU32::new(0), given_up: AtomicU32::new(0) }
+        Self { keys, sessions, documents, shared, tried_term: AtomicU32::new(0), given_up_term: AtomicU32::new(0) }
     }
 
     /// Counts the stored values that are sealed with earlier keys.
@@ -52,7 +52,7 @@ impl DataKeys {
 
     async fn step(&self) -> Result<ResealOutcome> {
         let (term, created_at, _) = self.keys.status().await?;
-        if term == 1 || self.given_up.load(Ordering::Relaxed) == term {
+        if term == 1 || self.given_up_term.load(Ordering::Relaxed) == term {
             return Ok(ResealOutcome::Done);
         }
         if self.shared && self.keys.now() < created_at + KEY_PROPAGATION_TIME {
@@ -89,16 +89,16 @@ impl DataKeys {
         let term = progress.term;
         let is_again = progress.left.is_some();
         let progress = reseal::count_page(&self.sessions, progress).await?;
-        let Some(left) = progress.counted() else {
+        let Some(left) = progress.complete_count() else {
             reseal::store_progress(&self.sessions, Some(stored), progress).await?;
             return Ok(ResealOutcome::More);
         };
-        let came_to_nothing = is_again && progress.sealed == 0;
+        let resealed_nothing = is_again && progress.sealed == 0;
         let given_up =
-            left > 0 && came_to_nothing && progress.passed == 0 && self.tried.load(Ordering::Relaxed) == term;
-        let next = if given_up { progress.ended(left) } else { progress.begun(left) };
+            left > 0 && resealed_nothing && progress.passed == 0 && self.tried_term.load(Ordering::Relaxed) == term;
+        let next = if given_up { progress.give_up(left) } else { progress.start_pass(left) };
         reseal::store_progress(&self.sessions, Some(stored), next).await?;
-        self.tried.store(term, Ordering::Relaxed);
+        self.tried_term.store(term, Ordering::Relaxed);
         if left == 0 {
             tracing::info!(term, "all stored values are sealed with the newest data key");
             return Ok(ResealOutcome::Done);
@@ -109,11 +109,11 @@ impl DataKeys {
                 left,
                 "stored values cannot be decrypted and stay sealed with earlier data keys; see the warnings before"
             );
-            self.given_up.store(term, Ordering::Relaxed);
+            self.given_up_term.store(term, Ordering::Relaxed);
             return Ok(ResealOutcome::Done);
         }
         // If a whole pass resealed nothing and skipped rows, other transactions hold the remaining rows.
-        Ok(if came_to_nothing && progress.passed > 0 { ResealOutcome::Later } else { ResealOutcome::More })
+        Ok(if resealed_nothing && progress.passed > 0 { ResealOutcome::Later } else { ResealOutcome::More })
     }
 }
 

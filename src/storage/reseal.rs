@@ -85,18 +85,18 @@ impl ResealProgress {
     }
 
     /// The number of counted values, once the count is complete.
-    pub(super) fn counted(&self) -> Option<u64> {
+    pub(super) fn complete_count(&self) -> Option<u64> {
         self.counting.filter(|_| self.table >= SEALED_TABLES.len())
     }
 
     /// The state after the count: `left` values remain, and resealing begins at the first table.
-    pub(super) fn begun(&self, left: u64) -> Self {
+    pub(super) fn start_pass(&self, left: u64) -> Self {
         Self { left: Some(left), counting: None, ..Self::new(self.term) }
     }
 
     /// The state after the count if the `left` remaining values cannot be resealed.
-    pub(super) fn ended(&self, left: u64) -> Self {
-        Self { table: SEALED_TABLES.len(), ..self.begun(left) }
+    pub(super) fn give_up(&self, left: u64) -> Self {
+        Self { table: SEALED_TABLES.len(), ..self.start_pass(left) }
     }
 
     /// Continues after this key, or with the next table.
@@ -241,7 +241,7 @@ pub(super) async fn count_old_values(sessions: &StoreSessions, term: u32) -> Res
     let mut progress = ResealProgress::new(term);
     loop {
         progress = count_page(sessions, progress).await?;
-        if let Some(counted) = progress.counted() {
+        if let Some(counted) = progress.complete_count() {
             return Ok(counted);
         }
     }
@@ -404,9 +404,9 @@ mod tests {
     fn progress_of_the_previous_version_is_continued() {
         let counted = br#"{"term":2,"left":7,"sealed":3,"table":1,"after":[{"Bytes":[1]}]}"#;
         let progress = ResealProgress::read(counted).unwrap();
-        assert_eq!((progress.left, progress.next(), progress.counted()), (Some(7), ResealStep::Seal, None));
+        assert_eq!((progress.left, progress.next(), progress.complete_count()), (Some(7), ResealStep::Seal, None));
         let behind = ResealProgress { table: SEALED_TABLES.len(), ..progress };
-        assert_eq!((behind.next(), behind.counted()), (ResealStep::Count, None));
-        assert_eq!(behind.begun(0).next(), ResealStep::Nothing);
+        assert_eq!((behind.next(), behind.complete_count()), (ResealStep::Count, None));
+        assert_eq!(behind.start_pass(0).next(), ResealStep::Nothing);
     }
 }

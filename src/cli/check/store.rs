@@ -23,7 +23,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
             if std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o077 != 0) {
                 report.note(STORE, format!("{}: is open to group or others; use mode 0700", folder.display()));
             }
-            if let Some(free) = disk_space::shortage(folder) {
+            if let Some(free) = disk_space::insufficient_free_bytes(folder) {
                 has_capacity = false;
                 let free = free >> 10;
                 let least = disk_space::MIN_FREE_BYTES >> 10;

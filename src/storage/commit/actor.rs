@@ -360,7 +360,7 @@ mod tests {
     use metrics::Gauge;
     use tokio::sync::Semaphore;
 
-    fn job() -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
+    fn fact_job() -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
         job_of(WriteUnit::Facts(vec![FactWrite::new(("a".to_owned(), Vec::new()))]))
     }
 
@@ -374,17 +374,17 @@ mod tests {
     #[test]
     fn commit_queue_wakes_only_an_idle_actor() {
         let queue = CommitQueue::default();
-        assert!(queue.push(job().0), "idle");
-        assert!(!queue.push(job().0), "on its way");
+        assert!(queue.push(fact_job().0), "idle");
+        assert!(!queue.push(fact_job().0), "on its way");
         assert_eq!(queue.take_batch(false).unwrap().len(), 2);
-        assert!(!queue.push(job().0), "at work");
+        assert!(!queue.push(fact_job().0), "at work");
         assert!(queue.needs_another_pass(false), "comes by itself for what arrived meanwhile");
         assert_eq!(queue.take_batch(false).unwrap().len(), 1);
         assert!(queue.needs_another_pass(true), "comes by itself for work of its own");
         assert!(!queue.schedule_run());
         assert!(queue.take_batch(false).unwrap().is_empty());
         assert!(!queue.needs_another_pass(false));
-        assert!(queue.push(job().0), "idle again");
+        assert!(queue.push(fact_job().0), "idle again");
     }
 
     #[test]
@@ -392,7 +392,7 @@ mod tests {
         let queue = CommitQueue::default();
         let empty = || job_of(WriteUnit::Pki(Vec::new())).0;
         queue.push(job_of(WriteUnit::Work(1, Arc::new(|_| ready(Ok(())).boxed_local()))).0);
-        for job in [job().0, job().0, empty(), empty(), job().0] {
+        for job in [fact_job().0, fact_job().0, empty(), empty(), fact_job().0] {
             queue.push(job);
         }
         let sizes = [(); 4].map(|()| queue.take_batch(false).unwrap().len());
@@ -414,7 +414,7 @@ mod tests {
             queue.push(work(1));
         }
         queue.push(work(2));
-        queue.push(job().0);
+        queue.push(fact_job().0);
         // The caller with many units gets half of the slots, and the short unit is not delayed.
         let (waiting_by_caller, size) = take();
         assert_eq!((waiting_by_caller.len(), size), (9, 10));
@@ -426,19 +426,19 @@ mod tests {
         assert_eq!(take().1, 32);
         (0..9).for_each(|_| queue.record_batch(0, MAX_WORK_TIME * 2));
         queue.push(work(2));
-        queue.push(job().0);
+        queue.push(fact_job().0);
         assert_eq!(take().1, 34, "what others took says nothing of it");
         while queue.take_batch(true).is_some() {}
-        assert!(!queue.push(job().0), "it ends when nothing waits");
+        assert!(!queue.push(fact_job().0), "it ends when nothing waits");
     }
 
     #[test]
     fn commit_queue_refuses_jobs_after_its_end() {
         let queue = CommitQueue::default();
-        queue.push(job().0);
+        queue.push(fact_job().0);
         assert_eq!(queue.take_batch(true).unwrap().len(), 1);
         assert!(queue.take_batch(true).is_none());
-        let (late, mut outcome) = job();
+        let (late, mut outcome) = fact_job();
         assert!(!queue.push(late));
         assert_eq!(outcome.try_recv().err(), Some(oneshot::error::TryRecvError::Closed));
     }

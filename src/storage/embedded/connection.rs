@@ -63,7 +63,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
 /// Describes a database error. SQLite reports a full disk as an I/O error when it grows the index of the log.
 fn describe_open_error(path: &Path, e: &rusqlite::Error) -> String {
     let is_of_disk = matches!(e.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
-    match path.parent().and_then(disk_space::shortage) {
+    match path.parent().and_then(disk_space::insufficient_free_bytes) {
         Some(_) if is_of_disk => describe_io_error(std::io::ErrorKind::StorageFull),
         _ => e.to_string(),
     }

@@ -18,7 +18,7 @@ pub(crate) enum FolderInspection {
     /// A store that a process uses.
     InUse,
     /// An unused store. The folder is locked while the reader exists.
-    Facts {
+    Unused {
         /// The version of its schema.
         schema: usize,
         /// The newest version that this program supports.
@@ -93,5 +93,5 @@ fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
     let open = if has_log { connection::open_reader } else { connection::open_immutable_reader };
     let db = open(&path).map_err(unreadable)?;
     let Some((schema, newest)) = schema::known_version(&db)? else { return Ok(FolderInspection::Nothing) };
-    Ok(FolderInspection::Facts { schema, newest, reader: SqliteReaderPool::open_with(open, &path, Arc::new(lock))? })
+    Ok(FolderInspection::Unused { schema, newest, reader: SqliteReaderPool::open_with(open, &path, Arc::new(lock))? })
 }

@@ -84,22 +84,23 @@ pub(super) async fn notify(db: &PostgresClient) -> Result<(), PostgresError> {
     Ok(db.batch_execute(NOTIFY).await?)
 }
 
-/// Reads the changes since `point`, for this node's id `node`. The connection was created at `opened_at`.
+/// Reads the changes since `position`, for this node's id `node`. The connection was created at `opened_at`.
 pub(super) async fn read_changes(
     db: &PostgresClient,
     opened_at: Instant,
-    point: LogPosition,
+    position: LogPosition,
     node: i64,
 ) -> Result<ChangeLogResponse, PostgresError> {
     let queried_at = Instant::now();
-    let known = point.read_at.is_some_and(|read_at| read_at >= opened_at);
-    let from = if known { i64::try_from(point.sequence).unwrap_or(i64::MAX) } else { 0 };
-    let timeline = if known { point.timeline } else { read_timeline(db).await? };
-    let is_other_timeline = !known && point.read_at.is_some() && (timeline.is_none() || timeline != point.timeline);
+    let known = position.read_at.is_some_and(|read_at| read_at >= opened_at);
+    let from = if known { i64::try_from(position.sequence).unwrap_or(i64::MAX) } else { 0 };
+    let timeline = if known { position.timeline } else { read_timeline(db).await? };
+    let is_other_timeline =
+        !known && position.read_at.is_some() && (timeline.is_none() || timeline != position.timeline);
     let found = rows(db, SELECT_CHANGES, &[&from]).await?;
     let first = found.first().ok_or(PostgresError::Unreadable("the query for the change log returned no row"))?;
-    let point = LogPosition { sequence: first.try_get::<_, i64>(0)? as u64, read_at: Some(queried_at), timeline };
-    let at = read_time(first.try_get(1)?)?;
+    let position = LogPosition { sequence: first.try_get::<_, i64>(0)? as u64, read_at: Some(queried_at), timeline };
+    let database_time = read_time(first.try_get(1)?)?;
     let mut mounts = Vec::with_capacity(found.len());
     for row in &found {
         let Some(id) = row.try_get::<_, Option<i64>>(2)? else { continue };
@@ -114,7 +115,7 @@ pub(super) async fn read_changes(
             changed_at: read_time(row.try_get(8)?)?,
         });
     }
-    Ok(ChangeLogResponse { point, at, mounts, is_other_timeline })
+    Ok(ChangeLogResponse { position, database_time, mounts, is_other_timeline })
 }
 
 /// Identifies the timeline of a server; `None` if the server does not provide it.

@@ -15,12 +15,12 @@ use crate::storage::store::Store;
 use crate::telemetry;
 
 impl ChangeLog for Store<PostgresReaderPool> {
-    fn since(&self, point: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>> {
+    fn since(&self, position: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>> {
         let node = self.reader.node;
         let keys = self.keys.clone();
-        let found = self
-            .reader
-            .read_with_age("changes", move |db, opened_at| changes::read_changes(db, opened_at, point, node).boxed());
+        let found = self.reader.read_with_age("changes", move |db, opened_at| {
+            changes::read_changes(db, opened_at, position, node).boxed()
+        });
         async move {
             let changes = found.await?;
             if changes.is_other_timeline {

@@ -26,7 +26,7 @@ use crate::storage::tests::contract::{Fixture, now};
 use crate::storage::{Database, IfMissing, Storage, StorageOptions};
 use crate::x509::serial::Serial;
 
-async fn node() -> (Postgres, Storage, MountId) {
+async fn start_node() -> (Postgres, Storage, MountId) {
     let fixture = Postgres::new();
     let storage = fixture.open(1000).await.unwrap();
     let mount = MountId::random();
@@ -49,56 +49,56 @@ fn certificate(mount: MountId) -> CertificateRow {
     }
 }
 
-fn issue(mount: MountId) -> Vec<PkiWrite> {
+fn issue_unit(mount: MountId) -> Vec<PkiWrite> {
     vec![PkiWrite::Certificate(certificate(mount))]
 }
 
-fn revoke(mount: MountId, serial: Serial) -> Vec<PkiWrite> {
+fn revoke_unit(mount: MountId, serial: Serial) -> Vec<PkiWrite> {
     let issuer = "issuer-1".into();
     let row =
         RevocationRow { mount, serial, issuer, revoked_at: now(), not_after: 1, reason: None, invalidity_date: None };
     vec![PkiWrite::Revocation(row)]
 }
 
-fn document(mount: MountId, name: &str) -> Vec<PkiWrite> {
+fn document_unit(mount: MountId, name: &str) -> Vec<PkiWrite> {
     let key = DocumentKey { mount, kind: "role", name: name.to_owned() };
     vec![PkiWrite::Document(DocumentWrite { key, expected: 0, body: Some(b"{}".to_vec()) })]
 }
 
-async fn changes(storage: &Storage, point: LogPosition) -> (LogPosition, Vec<LoggedMountChange>) {
-    let changes = storage.changes().unwrap().since(point).await.unwrap();
-    (changes.point, changes.mounts)
+async fn read_changes_of(storage: &Storage, position: LogPosition) -> (LogPosition, Vec<LoggedMountChange>) {
+    let changes = storage.changes().unwrap().since(position).await.unwrap();
+    (changes.position, changes.mounts)
 }
 
 #[tokio::test]
 async fn change_committed_after_later_ones_is_not_skipped() {
-    let (fixture, storage, mount) = node().await;
-    storage.pki().commit(document(mount, "a")).await.unwrap();
+    let (fixture, storage, mount) = start_node().await;
+    storage.pki().commit(document_unit(mount, "a")).await.unwrap();
     let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     let early = "UPDATE mount SET version = version + 1, changed_by = pg_current_xact_id()::text::bigint WHERE id =";
     client.batch_execute(&format!("BEGIN; {early} {}", mount.0)).await.unwrap();
     let other = MountId::random();
     storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
-    storage.pki().commit(document(other, "b")).await.unwrap();
-    let (point, seen) = changes(&storage, LogPosition::default()).await;
+    storage.pki().commit(document_unit(other, "b")).await.unwrap();
+    let (position, seen) = read_changes_of(&storage, LogPosition::default()).await;
     let version = |seen: &[LoggedMountChange], mount| seen.iter().find(|c| c.mount == mount).map(|c| c.version);
     assert_eq!((version(&seen, mount), version(&seen, other)), (Some(1), Some(1)));
     client.batch_execute("COMMIT").await.unwrap();
-    let (_, seen) = changes(&storage, point).await;
+    let (_, seen) = read_changes_of(&storage, position).await;
     assert_eq!(version(&seen, mount), Some(2));
 }
 
 #[tokio::test]
 async fn server_with_reset_transaction_ids_hides_no_change() {
-    let (fixture, storage, mount) = node().await;
-    storage.pki().commit(document(mount, "a")).await.unwrap();
-    let (point, _) = changes(&storage, LogPosition::default()).await;
+    let (fixture, storage, mount) = start_node().await;
+    storage.pki().commit(document_unit(mount, "a")).await.unwrap();
+    let (position, _) = read_changes_of(&storage, LogPosition::default()).await;
     // A position from a lost server, whose transaction ids were higher.
-    let ahead = LogPosition { sequence: point.sequence + 1_000_000, ..point };
-    assert_eq!(changes(&storage, ahead).await.1, []);
+    let ahead = LogPosition { sequence: position.sequence + 1_000_000, ..position };
+    assert_eq!(read_changes_of(&storage, ahead).await.1, []);
     fixture.database.end_connections();
-    storage.pki().commit(document(mount, "b")).await.unwrap();
-    let (_, seen) = changes(&storage, ahead).await;
+    storage.pki().commit(document_unit(mount, "b")).await.unwrap();
+    let (_, seen) = read_changes_of(&storage, ahead).await;
     assert!(seen.iter().any(|change| change.mount == mount && change.version == 2), "{seen:?}");
 }
 
@@ -191,69 +191,69 @@ async fn hanging_server_does_not_prevent_a_connection_to_another() {
 
 #[tokio::test]
 async fn change_log_distinguishes_own_changes_from_others() {
-    let (fixture, a, mount) = node().await;
+    let (fixture, a, mount) = start_node().await;
     let b = fixture.open(1000).await.unwrap();
     let seen = async |node: &Storage| {
-        let all = changes(node, LogPosition::default()).await.1;
+        let all = read_changes_of(node, LogPosition::default()).await.1;
         all.into_iter().find(|change| change.mount == mount).unwrap()
     };
     for (n, node) in [&a, &a, &b, &b, &a].into_iter().enumerate() {
-        node.pki().commit(document(mount, &format!("{n}"))).await.unwrap();
+        node.pki().commit(document_unit(mount, &format!("{n}"))).await.unwrap();
     }
     let by_a = seen(&a).await;
     let by_b = seen(&b).await;
     assert_eq!((by_a.version, by_a.own_from, by_b.version, by_b.own_from), (5, Some(5), 5, None));
     assert!(by_a.is_unseen(2) && by_a.is_unseen(3) && !by_a.is_unseen(4) && by_b.is_unseen(4));
-    a.pki().commit(issue(mount)).await.unwrap();
-    assert!(b.pki().commit(document(mount, "0")).await.is_err());
+    a.pki().commit(issue_unit(mount)).await.unwrap();
+    assert!(b.pki().commit(document_unit(mount, "0")).await.is_err());
     assert_eq!(seen(&b).await, by_b);
-    b.pki().commit(revoke(mount, Serial::random())).await.unwrap();
+    b.pki().commit(revoke_unit(mount, Serial::random())).await.unwrap();
     let later = seen(&a).await;
     assert_eq!((later.version, later.revocations, later.crls), (5, 1, 0));
 }
 
 #[tokio::test]
 async fn only_documents_and_revocations_wake_other_nodes() {
-    let (fixture, a, mount) = node().await;
+    let (fixture, a, mount) = start_node().await;
     let b = fixture.open(1000).await.unwrap();
     let woken = b.changes().unwrap().listen();
-    let told = async || tokio::time::timeout(Duration::from_secs(10), woken.notified()).await.unwrap();
-    told().await;
+    let wait_for_notification = async || tokio::time::timeout(Duration::from_secs(10), woken.notified()).await.unwrap();
+    wait_for_notification().await;
     let pki = a.pki();
-    pki.commit(issue(mount)).await.unwrap();
-    pki.commit(document(mount, "a")).await.unwrap();
-    told().await;
-    pki.commit(revoke(mount, Serial::random())).await.unwrap();
-    told().await;
+    pki.commit(issue_unit(mount)).await.unwrap();
+    pki.commit(document_unit(mount, "a")).await.unwrap();
+    wait_for_notification().await;
+    pki.commit(revoke_unit(mount, Serial::random())).await.unwrap();
+    wait_for_notification().await;
     // The two changes were notified; the certificate must not be.
-    pki.commit(issue(mount)).await.unwrap();
+    pki.commit(issue_unit(mount)).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), woken.notified()).await.is_err());
 }
 
 #[tokio::test]
 async fn outage_is_unavailable_and_ends_without_a_restart() {
-    let (fixture, storage, mount) = node().await;
+    let (fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
-    pki.commit(issue(mount)).await.unwrap();
+    pki.commit(issue_unit(mount)).await.unwrap();
     fixture.database.out_of_reach(true);
     let started = Instant::now();
-    for result in join_all((0..20).map(|_| pki.commit(issue(mount)))).await {
+    for result in join_all((0..20).map(|_| pki.commit(issue_unit(mount)))).await {
         assert_eq!(result.unwrap_err().kind(), Kind::Unavailable);
     }
     assert_eq!(pki.counts(mount).await.unwrap_err().kind(), Kind::Unavailable);
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     fixture.database.out_of_reach(false);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    pki.commit(issue(mount)).await.unwrap();
+    pki.commit(issue_unit(mount)).await.unwrap();
     assert_eq!(pki.counts(mount).await.unwrap(), (2, 0));
 }
 
 #[tokio::test]
 async fn connections_that_died_idle_are_replaced_unnoticed() {
-    let (fixture, storage, mount) = node().await;
+    let (fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
     for n in 1..4 {
-        pki.commit(issue(mount)).await.unwrap();
+        pki.commit(issue_unit(mount)).await.unwrap();
         assert_eq!(pki.counts(mount).await.unwrap(), (n, 0));
         fixture.database.end_connections();
     }
@@ -261,7 +261,7 @@ async fn connections_that_died_idle_are_replaced_unnoticed() {
 
 #[tokio::test]
 async fn terminated_work_reports_a_failed_read_or_a_failed_write() {
-    let (_fixture, storage, _) = node().await;
+    let (_fixture, storage, _) = start_node().await;
     let projects = storage.projects();
     let work: SqlWork = Arc::new(|session| {
         async move { session.query("SELECT pg_terminate_backend(pg_backend_pid())", &[]).await.map(drop) }.boxed_local()
@@ -290,7 +290,7 @@ async fn hanging_server_is_unavailable_within_the_deadline() {
 
 #[tokio::test]
 async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
-    let (fixture, storage, mount) = node().await;
+    let (fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
     pki.counts(mount).await.unwrap();
     fixture.database.signal_connections("STOP");
@@ -304,21 +304,21 @@ async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
 
 #[tokio::test]
 async fn lock_of_another_session_fails_instead_of_waiting() {
-    let (fixture, storage, mount) = node().await;
+    let (fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
     let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; LOCK TABLE certificate").await.unwrap();
     let started = Instant::now();
-    assert_eq!(pki.commit(issue(mount)).await.unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(pki.commit(issue_unit(mount)).await.unwrap_err().kind(), Kind::Unavailable);
     assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
     client.batch_execute("ROLLBACK").await.unwrap();
-    pki.commit(issue(mount)).await.unwrap();
+    pki.commit(issue_unit(mount)).await.unwrap();
 }
 
 #[tokio::test]
 async fn unstorable_value_fails_only_its_unit() {
-    let (_fixture, storage, mount) = node().await;
+    let (_fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
     let with_name = |name: &str| {
         let row = CertificateRow { common_name: Some(name.to_owned()), ..certificate(mount) };
@@ -332,13 +332,13 @@ async fn unstorable_value_fails_only_its_unit() {
 
 #[tokio::test]
 async fn two_nodes_count_and_number_each_revocation_once() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(1000).await.unwrap();
     let serials: Vec<Serial> = (0..100).map(|_| Serial::random()).collect();
     let both = serials.iter().flat_map(|serial| {
         [&first, &second].map(|node| {
-            let issued = node.pki().commit(issue(mount));
-            let revoked = node.pki().commit(revoke(mount, *serial));
+            let issued = node.pki().commit(issue_unit(mount));
+            let revoked = node.pki().commit(revoke_unit(mount, *serial));
             async move {
                 issued.await.unwrap();
                 revoked.await.unwrap().remove(0)
@@ -366,29 +366,29 @@ async fn two_nodes_start_concurrently_on_an_empty_database() {
     assert!(second.unwrap().pki().documents(mount).await.unwrap()[0].body == b"body");
 }
 
-async fn write(node: &Storage, mount: MountId, name: &str) {
-    node.pki().commit(document(mount, name)).await.unwrap();
+async fn write_document(node: &Storage, mount: MountId, name: &str) {
+    node.pki().commit(document_unit(mount, name)).await.unwrap();
 }
 
-fn term(fixture: &Postgres, name: &str) -> Vec<u8> {
+fn stored_term(fixture: &Postgres, name: &str) -> Vec<u8> {
     fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
 }
 
 /// A test with two nodes: the node with outdated data keys loads the new key once.
 #[tokio::test]
 async fn node_with_outdated_data_keys_reads_the_keys_once() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(10).await.unwrap();
-    write(&first, mount, "a").await;
+    write_document(&first, mount, "a").await;
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
-    write(&first, mount, "b").await;
+    write_document(&first, mount, "b").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 2, "one is sealed with a key it had not seen");
     // From now on, keys cannot be loaded any more.
     fixture.change("DELETE FROM meta WHERE name LIKE 'data-key/%'", &[]);
-    write(&first, mount, "c").await;
+    write_document(&first, mount, "c").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3);
-    write(&second, mount, "d").await;
-    assert_eq!((term(&fixture, "a"), term(&fixture, "d")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
+    write_document(&second, mount, "d").await;
+    assert_eq!((stored_term(&fixture, "a"), stored_term(&fixture, "d")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
     // The value now names an unknown data key.
     fixture.change("UPDATE document SET body = $1 || substr(body, 5) WHERE name = 'd'", &[&[0, 0, 0, 9]]);
     assert!(second.pki().documents(mount).await.is_err());
@@ -396,38 +396,38 @@ async fn node_with_outdated_data_keys_reads_the_keys_once() {
 
 #[tokio::test]
 async fn following_node_seals_with_the_new_key() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(10).await.unwrap();
-    let point = changes(&second, LogPosition::default()).await.0;
+    let position = read_changes_of(&second, LogPosition::default()).await.0;
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
-    let changed = changes(&second, point).await.1;
+    let changed = read_changes_of(&second, position).await.1;
     assert!(changed.iter().any(|change| change.mount == crate::documents::SYSTEM_MOUNT && change.own_from.is_none()));
-    write(&second, mount, "a").await;
-    assert_eq!(term(&fixture, "a"), [0, 0, 0, 2]);
+    write_document(&second, mount, "a").await;
+    assert_eq!(stored_term(&fixture, "a"), [0, 0, 0, 2]);
     let (one, other) = futures_util::future::join(first.keyring().rotate(2), second.keyring().rotate(2)).await;
     assert_eq!((one.unwrap(), other.unwrap()), (3, 3));
     assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), 3);
     for (node, name) in [(&first, "b"), (&second, "c")] {
-        changes(node, point).await;
-        write(node, mount, name).await;
-        assert_eq!(term(&fixture, name), [0, 0, 0, 3]);
+        read_changes_of(node, position).await;
+        write_document(node, mount, name).await;
+        assert_eq!(stored_term(&fixture, name), [0, 0, 0, 3]);
     }
 }
 
 #[tokio::test]
 async fn running_nodes_continue_after_a_seal_change() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(10).await.unwrap();
     let third = fixture.open(10).await.unwrap();
-    write(&second, mount, "a").await;
+    write_document(&second, mount, "a").await;
     let seal = SealKey::random();
     first.change_seal(&seal).await.unwrap();
-    write(&second, mount, "b").await;
+    write_document(&second, mount, "b").await;
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
-    write(&first, mount, "c").await;
+    write_document(&first, mount, "c").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3, "the new key is wrapped by another root key");
     assert_eq!(third.keyring().rotate(2).await.unwrap(), 3, "without a look at anything before");
-    write(&third, mount, "d").await;
+    write_document(&third, mount, "d").await;
     assert_eq!(second.keyring().rotate(3).await.unwrap(), 4);
     let fourth = fixture.open_with(seal, 10).await.unwrap();
     assert_eq!(fourth.pki().documents(mount).await.unwrap().len(), 4);
@@ -437,7 +437,7 @@ async fn running_nodes_continue_after_a_seal_change() {
 
 #[tokio::test]
 async fn seal_change_waits_until_every_node_has_the_data_key() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(10).await.unwrap();
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
     let seal = SealKey::random();
@@ -449,25 +449,25 @@ async fn seal_change_waits_until_every_node_has_the_data_key() {
     second.keyring().status().await.unwrap();
     first.change_seal(&seal).await.unwrap();
     assert_eq!(first.keyring().rotate(2).await.unwrap(), 3);
-    write(&first, mount, "a").await;
+    write_document(&first, mount, "a").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 1);
 }
 
 /// Changes the seal while other nodes are away, creates a data key after the end of the handover, and writes with it.
-async fn seal_anew(fixture: &Postgres, node: &Storage, mount: MountId, seal: &SealKey) {
+async fn change_seal_for_offline_nodes(fixture: &Postgres, node: &Storage, mount: MountId, seal: &SealKey) {
     fixture.clock().advance(Duration::from_secs(31));
     node.change_seal(seal).await.unwrap();
     fixture.clock().advance(Duration::from_secs(61));
     let term = node.keyring().status().await.unwrap().term;
     assert_eq!(node.keyring().rotate(term).await.unwrap(), term + 1);
-    write(node, mount, &format!("by {term}")).await;
+    write_document(node, mount, &format!("by {term}")).await;
 }
 
 #[tokio::test]
 async fn node_that_missed_a_seal_change_is_unavailable() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(10).await.unwrap();
-    seal_anew(&fixture, &first, mount, &SealKey::random()).await;
+    change_seal_for_offline_nodes(&fixture, &first, mount, &SealKey::random()).await;
     for error in [
         second.pki().documents(mount).await.err().unwrap(),
         second.keyring().status().await.unwrap_err(),
@@ -483,27 +483,27 @@ async fn node_that_missed_a_seal_change_is_unavailable() {
 
 #[tokio::test]
 async fn node_that_missed_seal_changes_continues_with_the_same_key() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(10).await.unwrap();
     for changes in 1..3 {
-        seal_anew(&fixture, &first, mount, &fixture.seal_key()).await;
+        change_seal_for_offline_nodes(&fixture, &first, mount, &fixture.seal_key()).await;
         assert_eq!(second.pki().documents(mount).await.unwrap().len(), changes);
         assert_eq!(second.keyring().status().await.unwrap().term as usize, changes + 1);
     }
     assert_eq!(second.keyring().rotate(3).await.unwrap(), 4);
-    write(&second, mount, "b").await;
+    write_document(&second, mount, "b").await;
     assert_eq!(first.pki().documents(mount).await.unwrap().len(), 3);
     assert_eq!(fixture.open(10).await.unwrap().pki().documents(mount).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
 async fn node_that_missed_a_seal_change_continues_with_the_new_key() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let dir = tempfile::tempdir().unwrap();
     let [of_second, of_first] = ["second.key", "first.key"].map(|name| dir.path().join(name));
     first.change_seal(&SealKey::create_file(&of_second).unwrap()).await.unwrap();
     let second = fixture.open_with(SealKey::from_file(&of_second).unwrap(), 10).await.unwrap();
-    seal_anew(&fixture, &first, mount, &SealKey::create_file(&of_first).unwrap()).await;
+    change_seal_for_offline_nodes(&fixture, &first, mount, &SealKey::create_file(&of_first).unwrap()).await;
     assert_eq!(second.pki().documents(mount).await.err().unwrap().kind(), Kind::Unavailable);
     std::fs::copy(of_first, of_second).unwrap();
     let started = Instant::now();
@@ -516,7 +516,7 @@ async fn node_that_missed_a_seal_change_continues_with_the_new_key() {
 
 #[tokio::test]
 async fn data_keys_and_the_seal_are_changed_concurrently() {
-    let (fixture, first, _) = node().await;
+    let (fixture, first, _) = start_node().await;
     let second = fixture.open(1000).await.unwrap();
     let mut seal = SealKey::random();
     for from in 1..20 {
@@ -538,7 +538,7 @@ async fn data_keys_and_the_seal_are_changed_concurrently() {
 
 #[tokio::test]
 async fn reseal_postpones_locked_rows_without_waiting() {
-    let (fixture, storage, _) = node().await;
+    let (fixture, storage, _) = start_node().await;
     for n in 0..40 {
         let row = TokenRow {
             hash: [n; 32],
@@ -581,10 +581,10 @@ async fn reseal_postpones_locked_rows_without_waiting() {
 
 #[tokio::test]
 async fn nodes_share_the_count_of_remaining_values() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(1000).await.unwrap();
     for n in 0..5 {
-        write(&first, mount, &format!("d{n}")).await;
+        write_document(&first, mount, &format!("d{n}")).await;
     }
     first.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
@@ -599,10 +599,10 @@ async fn nodes_share_the_count_of_remaining_values() {
 
 #[tokio::test]
 async fn two_nodes_reseal_concurrently_to_completion() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(1000).await.unwrap();
     for n in 0..300 {
-        write(&first, mount, &format!("d{n}")).await;
+        write_document(&first, mount, &format!("d{n}")).await;
     }
     first.keyring().rotate(1).await.unwrap();
     let one = first.keyring();
@@ -623,9 +623,9 @@ async fn two_nodes_reseal_concurrently_to_completion() {
 
 #[tokio::test]
 async fn mount_drop_leaves_no_certificate_of_another_node() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(1000).await.unwrap();
-    let issuing = join_all((0..200).map(|_| second.pki().commit(issue(mount))));
+    let issuing = join_all((0..200).map(|_| second.pki().commit(issue_unit(mount))));
     let dropping = first.auth().commit(vec![AuthWrite::MountDelete(mount)]);
     let (issued, dropped) = futures_util::future::join(issuing, dropping).await;
     dropped.unwrap();
@@ -641,7 +641,7 @@ async fn mount_drop_leaves_no_certificate_of_another_node() {
 
 #[tokio::test]
 async fn token_revoked_on_one_node_ends_leases_of_other_nodes() {
-    let (fixture, first, mount) = node().await;
+    let (fixture, first, mount) = start_node().await;
     let second = fixture.open(1000).await.unwrap();
     let token = |n: u8| TokenRow {
         hash: [n; 32],
@@ -683,7 +683,7 @@ async fn token_revoked_on_one_node_ends_leases_of_other_nodes() {
 
 #[tokio::test]
 async fn child_token_deleted_concurrently_does_not_stop_revocation() {
-    let (fixture, node, _) = node().await;
+    let (fixture, node, _) = start_node().await;
     let token = |n: u16, parent: Option<u16>| {
         let hash = |n: u16| std::array::from_fn(|at| n.to_be_bytes()[at % 2]);
         let (hash, parent) = (hash(n), parent.map(hash));
@@ -722,7 +722,7 @@ async fn child_token_deleted_concurrently_does_not_stop_revocation() {
 
 #[tokio::test]
 async fn deadlock_between_nodes_is_retried() {
-    let (fixture, storage, mount) = node().await;
+    let (fixture, storage, mount) = start_node().await;
     let other = MountId::random();
     storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
     let low = mount.min(other);
@@ -732,7 +732,7 @@ async fn deadlock_between_nodes_is_retried() {
     client.batch_execute("SET deadlock_timeout = '2500ms'; BEGIN").await.unwrap();
     let lock = |mount: MountId| format!("SELECT FROM mount WHERE id = {} FOR UPDATE", mount.0);
     client.batch_execute(&lock(high)).await.unwrap();
-    let both = [low, high].into_iter().flat_map(|mount| revoke(mount, Serial::random())).collect();
+    let both = [low, high].into_iter().flat_map(|mount| revoke_unit(mount, Serial::random())).collect();
     let revoked = storage.pki().commit(both);
     tokio::time::sleep(Duration::from_millis(200)).await;
     client.batch_execute(&lock(low)).await.unwrap();
@@ -757,7 +757,7 @@ async fn start_without_database_reports_the_reason() {
 
 #[tokio::test]
 async fn database_with_a_newer_schema_is_rejected() {
-    let (fixture, storage, _) = node().await;
+    let (fixture, storage, _) = start_node().await;
     storage.shutdown().await.unwrap();
     fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"99"]);
     let error = open(fixture.url()).await.err().unwrap();
@@ -767,7 +767,7 @@ async fn database_with_a_newer_schema_is_rejected() {
 
 #[tokio::test]
 async fn missing_schema_permission_is_reported_with_the_fix() {
-    let (fixture, storage, _) = node().await;
+    let (fixture, storage, _) = start_node().await;
     storage.shutdown().await.unwrap();
     let database = &fixture.database;
     let name = &fixture.database.name;
@@ -799,7 +799,7 @@ async fn missing_schema_permission_is_reported_with_the_fix() {
 
 #[tokio::test]
 async fn restore_is_recorded_only_while_no_node_runs() {
-    let (fixture, node, _) = node().await;
+    let (fixture, node, _) = start_node().await;
     let another = fixture.open(1000).await.unwrap();
     let noted = async || {
         let seal_key = fixture.seal_key();
@@ -817,24 +817,24 @@ async fn restore_is_recorded_only_while_no_node_runs() {
     let wait = async |wanted: &str| {
         let started = Instant::now();
         loop {
-            let told = noted().await.map_or_else(|error| error.to_string(), |()| "noted".to_owned());
-            if told.contains(wanted) {
-                return told;
+            let message = noted().await.map_or_else(|error| error.to_string(), |()| "noted".to_owned());
+            if message.contains(wanted) {
+                return message;
             }
-            assert!(started.elapsed() < Duration::from_secs(10), "{told}");
+            assert!(started.elapsed() < Duration::from_secs(10), "{message}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     // A command with an open store is not a node and does not block the restore.
     wait("noted").await;
-    let told = [node.changes().unwrap().listen(), another.changes().unwrap().listen()];
+    let listeners = [node.changes().unwrap().listen(), another.changes().unwrap().listen()];
     let text = wait("2 nodes run on the database (pid ").await;
     assert!(text.contains("stop every node first"), "{text}");
     node.shutdown().await.unwrap();
     wait("a node runs on the database (pid ").await;
     another.shutdown().await.unwrap();
     wait("noted").await;
-    drop(told);
+    drop(listeners);
     let storage = fixture.open(1000).await.unwrap();
     let restore = storage.auth().condition().await.unwrap().restore.unwrap();
     assert_eq!((restore.restored_at, restore.copied_at), (fixture.clock().now(), None));
@@ -855,7 +855,7 @@ async fn database_that_may_lose_commits_is_refused() {
 
 #[tokio::test]
 async fn expired_rows_and_endless_tokens_are_found_by_an_index() {
-    let (fixture, storage, _) = node().await;
+    let (fixture, storage, _) = start_node().await;
     for (sql, fourth, index) in [
         (sql::tidy::EXPIRED_CERTIFICATES, "''::BYTEA", "certificate_end"),
         (sql::tidy::EXPIRED_REVOCATIONS, "250", "revocation_end"),

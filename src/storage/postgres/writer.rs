@@ -34,7 +34,7 @@ const COUNTER_ROWS: u8 = 64;
 pub(crate) struct PostgresWriter {
     url: PostgresUrl,
     session: Option<PostgresClient>,
-    not_before: Option<Instant>,
+    next_connect_attempt: Option<Instant>,
     /// The number of the counter row that this node updates.
     counter: i64,
     /// This node's id in the change log.
@@ -53,7 +53,7 @@ enum BatchFailure {
 impl PostgresWriter {
     pub(super) fn new(url: PostgresUrl, node: i64, dropped_mounts: bool) -> Self {
         let counter = i64::from(crate::random::bytes::<1>()[0] % COUNTER_ROWS);
-        Self { url, session: None, not_before: None, counter, node, dropped_mounts, deadline: BATCH_TIMEOUT }
+        Self { url, session: None, next_connect_attempt: None, counter, node, dropped_mounts, deadline: BATCH_TIMEOUT }
     }
 
     #[cfg(test)]
@@ -126,7 +126,7 @@ impl PostgresWriter {
     async fn session(&mut self) -> Result<&PostgresClient> {
         if self.session.as_ref().is_none_or(|session| session.is_closed()) {
             self.session = None;
-            if self.not_before.is_some_and(|time| Instant::now() < time) {
+            if self.next_connect_attempt.is_some_and(|time| Instant::now() < time) {
                 return Err(Error::new(Kind::Unavailable, "storage: the database is unreachable"));
             }
             match connect::open_session(&self.url).await {
@@ -134,7 +134,7 @@ impl PostgresWriter {
                 Err(error) => {
                     telemetry::warn_task_failed("this node cannot connect to the database for writes", &error);
                     counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
-                    self.not_before = Some(Instant::now() + RECONNECT_DELAY);
+                    self.next_connect_attempt = Some(Instant::now() + RECONNECT_DELAY);
                     // The reason is only logged, because callers must not see it.
                     return Err(Error::unavailable("storage: the database is unreachable", error));
                 }

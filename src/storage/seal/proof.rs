@@ -34,8 +34,8 @@ impl SealChallenge {
         let answer: [u8; CHALLENGE_BYTES] = crate::random::bytes();
         let sealed = seal_with(root, challenge_context(installation).as_bytes(), &answer, Vec::new())?;
         let seal = facts.iter().find(|(name, _)| name == SEAL_FACT).map(|(_, record)| STANDARD.encode(record));
-        let question = Self { installation: installation.to_owned(), seal, sealed: STANDARD.encode(sealed) };
-        Ok((question, Secret::new(answer)))
+        let challenge = Self { installation: installation.to_owned(), seal, sealed: STANDARD.encode(sealed) };
+        Ok((challenge, Secret::new(answer)))
     }
 }
 
@@ -44,13 +44,13 @@ impl SealKey {
     ///
     /// # Errors
     /// `Invalid` when the store has another seal key; the errors of a device.
-    pub async fn answer(&self, question: &SealChallenge) -> Result<Secret> {
+    pub async fn answer(&self, challenge: &SealChallenge) -> Result<Secret> {
         let damaged = |_| Error::invalid("seal: the challenge of the server is invalid");
-        let record = question.seal.as_ref().map(|record| STANDARD.decode(record)).transpose().map_err(damaged)?;
+        let record = challenge.seal.as_ref().map(|record| STANDARD.decode(record)).transpose().map_err(damaged)?;
         let facts: Vec<Fact> = record.into_iter().map(|record| (SEAL_FACT.to_owned(), record)).collect();
-        let root = root::unwrap_root(self, &question.installation, &facts).await?;
-        let sealed = STANDARD.decode(&question.sealed).map_err(damaged)?;
-        open_with(&aead_key(root.expose())?, challenge_context(&question.installation).as_bytes(), &sealed)
+        let root = root::unwrap_root(self, &challenge.installation, &facts).await?;
+        let sealed = STANDARD.decode(&challenge.sealed).map_err(damaged)?;
+        open_with(&aead_key(root.expose())?, challenge_context(&challenge.installation).as_bytes(), &sealed)
             .map(Secret::new)
             .ok_or_else(|| Error::invalid("seal key: does not belong to this store"))
     }

@@ -22,8 +22,8 @@ const MIN_KEY_TEXT_BYTES: u64 = 43;
 /// A key that replaces the one in a file.
 pub struct SealKeyReplacement {
     file: PathBuf,
-    fresh: PathBuf,
-    old: PathBuf,
+    new_file: PathBuf,
+    previous_file: PathBuf,
     key: SealKey,
 }
 
@@ -77,7 +77,7 @@ impl SealKeyReplacement {
                 write_new(&old, Some(&owner), content.expose())?;
             }
         }
-        let prepared = Self { file: file.to_owned(), fresh, old, key };
+        let prepared = Self { file: file.to_owned(), new_file: fresh, previous_file: old, key };
         prepared.sync()?;
         Ok(prepared)
     }
@@ -88,8 +88,8 @@ impl SealKeyReplacement {
     }
 
     /// The file with the previous key.
-    pub fn old(&self) -> &Path {
-        &self.old
+    pub fn previous_key_file(&self) -> &Path {
+        &self.previous_file
     }
 
     /// Renames the new key over the previous one, once the store has taken it. The file always contains a complete key.
@@ -97,7 +97,7 @@ impl SealKeyReplacement {
     /// # Errors
     /// `Unavailable` when it cannot be renamed: both keys still exist then.
     pub fn finish(&self) -> Result<()> {
-        std::fs::rename(&self.fresh, &self.file).map_err(|e| file_error(&self.file, "replaced", e))?;
+        std::fs::rename(&self.new_file, &self.file).map_err(|e| file_error(&self.file, "replaced", e))?;
         self.sync()
     }
 
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(file_names(&dir), ["seal.key", "seal.key.new", &old]);
         assert!(
             has_key(&file, &before)
-                && has_key(first.old(), &before)
+                && has_key(first.previous_key_file(), &before)
                 && has_key(&dir.path().join("seal.key.new"), first.key())
         );
         let second = SealKeyReplacement::resume(&file).unwrap().unwrap();
@@ -221,7 +221,7 @@ mod tests {
                 false => Err(ErrorKind::Unsupported.into()),
             };
             let replacement = SealKeyReplacement::prepare_with(&file, link).unwrap();
-            assert_eq!((owner(&replacement.fresh), owner(replacement.old())), (expected, expected));
+            assert_eq!((owner(&replacement.new_file), owner(replacement.previous_key_file())), (expected, expected));
             replacement.finish().unwrap();
             assert_eq!(owner(&file), expected);
         }
@@ -239,8 +239,8 @@ mod tests {
         write_private_file(&append_suffix(&file, &format!("{OLD_SUFFIX}{}", before.about().key)), "5a5a");
         for _ in 0..2 {
             let replacement = SealKeyReplacement::prepare_with(&file, no_links).unwrap();
-            assert!(has_key(replacement.old(), &before));
-            assert_eq!(std::fs::metadata(replacement.old()).unwrap().mode() & 0o777, 0o600);
+            assert!(has_key(replacement.previous_key_file(), &before));
+            assert_eq!(std::fs::metadata(replacement.previous_key_file()).unwrap().mode() & 0o777, 0o600);
         }
     }
 
@@ -260,16 +260,16 @@ mod tests {
     fn other_key_files_in_the_folder_are_named() {
         let (dir, file) = folder_with_key_file();
         let others = || other_keys(&file, &SealKey::from_file(&file).unwrap());
-        let told = |name: &str, what: &str| Some(format!("{} ({what})", dir.path().join(name).display()));
+        let described = |name: &str, what: &str| Some(format!("{} ({what})", dir.path().join(name).display()));
         write_private_file(&dir.path().join("seal.key.old-torn"), "5a5a");
         write_private_file(&dir.path().join("other.key.old-1"), &"5a".repeat(32));
         assert_eq!(others(), None);
         let replacement = SealKeyReplacement::prepare(&file).unwrap();
         let again = "run signet operator rotate-seal-key again to complete the replacement";
-        assert_eq!(others(), told("seal.key.new", again), "the old one is the same by now");
+        assert_eq!(others(), described("seal.key.new", again), "the old one is the same by now");
         replacement.finish().unwrap();
-        let old = replacement.old().file_name().unwrap().to_str().unwrap();
-        assert_eq!(others(), told(old, "from before a signet operator rotate-seal-key"));
+        let old = replacement.previous_key_file().file_name().unwrap().to_str().unwrap();
+        assert_eq!(others(), described(old, "from before a signet operator rotate-seal-key"));
     }
 
     #[test]

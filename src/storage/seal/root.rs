@@ -220,8 +220,8 @@ mod tests {
         assert!(unwrap_root(&seal, "two", &facts(record.clone())).await.is_err(), "another store");
         let error = unwrap_root(&SealKey::random(), "one", &facts(record.clone())).await.err().unwrap();
         assert!(error.text().starts_with("seal key: this store is sealed by the file key "), "{error}");
-        let told = stored_seal(&facts(record.clone())).unwrap().unwrap();
-        assert_eq!(told, SealInfo { since: Some(at), ..seal.about() });
+        let recorded = stored_seal(&facts(record.clone())).unwrap().unwrap();
+        assert_eq!(recorded, SealInfo { since: Some(at), ..seal.about() });
         for at in 0..record.len() {
             let mut changed = record.clone();
             changed[at] ^= 1;

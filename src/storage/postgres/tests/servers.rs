@@ -10,15 +10,15 @@ use crate::projects::store::{SERVER_CALLER, SessionAccess};
 use crate::storage::backend::StoreReader as _;
 
 /// A proxy to the database server with a configurable delay in milliseconds for each connection.
-fn slow_way(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU64>) {
+fn slow_proxy(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU64>) {
     let folder = tempfile::tempdir().unwrap();
     let delay = Arc::new(AtomicU64::new(0));
     let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
     let server = cluster::shared().folder();
-    let told = Arc::clone(&delay);
+    let configured_delay = Arc::clone(&delay);
     tokio::spawn(async move {
         while let Ok((mut near, _)) = listener.accept().await {
-            let delay = Duration::from_millis(told.load(Ordering::Relaxed));
+            let delay = Duration::from_millis(configured_delay.load(Ordering::Relaxed));
             tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
                 let mut far = UnixStream::connect(server.join(".s.PGSQL.5432")).await.unwrap();
@@ -34,7 +34,7 @@ fn slow_way(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU6
 #[tokio::test]
 async fn slow_connection_of_a_timed_out_read_serves_the_next() {
     let fixture = Postgres::new();
-    let (_folder, url, delay) = slow_way(&fixture);
+    let (_folder, url, delay) = slow_proxy(&fixture);
     let (_writer, reader) = open(url).await.unwrap();
     delay.store(2_500, Ordering::Relaxed);
     let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.meta());
@@ -62,25 +62,25 @@ async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
     let node = crate::storage::open(options).await.unwrap();
     let mount = MountId::random();
     node.auth().commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
-    node.pki().commit(document(mount, "a")).await.unwrap();
+    node.pki().commit(document_unit(mount, "a")).await.unwrap();
     let is_there = "SELECT COUNT(*) FROM document WHERE name = 'a'";
     while database.on(&standby).psql(is_there) != "1" {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let ask = async |server: &Arc<cluster::Cluster>, point: LogPosition| {
+    let ask = async |server: &Arc<cluster::Cluster>, position: LogPosition| {
         let (client, driver) = connect::open_client(&on(server)).await.unwrap();
         let opened_at = Instant::now();
-        changes::read_changes(&query::PostgresClient::new(client, driver), opened_at, point, 7).await.ok().unwrap()
+        changes::read_changes(&query::PostgresClient::new(client, driver), opened_at, position, 7).await.ok().unwrap()
     };
     let first = ask(&primary, LogPosition::default()).await;
-    assert!(!first.is_other_timeline && first.point.timeline.is_some(), "nothing was seen before");
-    let again = ask(&primary, first.point).await;
+    assert!(!first.is_other_timeline && first.position.timeline.is_some(), "nothing was seen before");
+    let again = ask(&primary, first.position).await;
     assert!(!again.is_other_timeline, "another connection to the same server");
     standby.promote();
-    let moved = ask(&standby, again.point).await;
+    let moved = ask(&standby, again.position).await;
     assert!(moved.is_other_timeline);
     assert_eq!(moved.mounts.iter().find(|change| change.mount == mount).map(|change| change.version), Some(1));
-    assert!(!ask(&standby, moved.point).await.is_other_timeline);
+    assert!(!ask(&standby, moved.position).await.is_other_timeline);
 }
 
 #[tokio::test]
@@ -113,14 +113,14 @@ async fn session_does_not_write_on_an_unsuitable_server() {
 #[tokio::test]
 async fn data_key_lost_in_a_failover_is_no_longer_used() {
     let early = Instant::now();
-    let (fixture, storage, mount) = node().await;
+    let (fixture, storage, mount) = start_node().await;
     let of_another = Timeline { system: 1, timeline: 1 };
-    let point = LogPosition { sequence: 0, read_at: Some(early), timeline: Some(of_another) };
+    let position = LogPosition { sequence: 0, read_at: Some(early), timeline: Some(of_another) };
     assert_eq!(storage.keyring().rotate(1).await.unwrap(), 2);
-    write(&storage, mount, "before").await;
+    write_document(&storage, mount, "before").await;
     fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
-    let found = storage.changes().unwrap().since(point).await.unwrap();
-    assert!(found.is_other_timeline && found.point.timeline.is_some_and(|timeline| timeline != of_another));
-    write(&storage, mount, "after").await;
-    assert_eq!((term(&fixture, "before"), term(&fixture, "after")), (vec![0, 0, 0, 2], vec![0, 0, 0, 1]));
+    let found = storage.changes().unwrap().since(position).await.unwrap();
+    assert!(found.is_other_timeline && found.position.timeline.is_some_and(|timeline| timeline != of_another));
+    write_document(&storage, mount, "after").await;
+    assert_eq!((stored_term(&fixture, "before"), stored_term(&fixture, "after")), (vec![0, 0, 0, 2], vec![0, 0, 0, 1]));
 }

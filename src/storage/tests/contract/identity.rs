@@ -78,10 +78,10 @@ pub(super) async fn entity_version_accepts_only_one_change(fixture: &impl Fixtur
     assert_conflict(&w, AuthWrite::EntityPut(EntityRow { version: 4, ..second.clone() })).await;
     assert_conflict(&w, AuthWrite::EntityPut(entity(1))).await;
     assert_conflict(&w, AuthWrite::EntityPut(EntityRow { version: 2, ..entity(9) })).await;
-    let told = AliasRow { version: 2, body: b"{}".to_vec(), ..alias(1, 1) };
-    put(&w, vec![AuthWrite::AliasPut(told.clone())]).await;
-    assert_conflict(&w, AuthWrite::AliasPut(AliasRow { body: b"[]".to_vec(), ..told.clone() })).await;
-    assert_eq!(find_identity(&w, by_id(1)).await, Some(IdentityRows { entity: second, aliases: vec![told] }));
+    let changed = AliasRow { version: 2, body: b"{}".to_vec(), ..alias(1, 1) };
+    put(&w, vec![AuthWrite::AliasPut(changed.clone())]).await;
+    assert_conflict(&w, AuthWrite::AliasPut(AliasRow { body: b"[]".to_vec(), ..changed.clone() })).await;
+    assert_eq!(find_identity(&w, by_id(1)).await, Some(IdentityRows { entity: second, aliases: vec![changed] }));
     assert_eq!(find_identity(&w, EntityBy::Name("name1".into())).await, None);
 }
 

@@ -103,23 +103,23 @@ pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
 
 pub(super) async fn current_data_key_is_reported_with_its_creation_time(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    let told = async |w: &ContractStore| {
+    let reported_key = async |w: &ContractStore| {
         let key = w.storage.keyring().status().await.unwrap();
         (key.term, key.created_at)
     };
     let minute = std::time::Duration::from_secs(60);
-    assert_eq!(told(&w).await, (1, now()));
+    assert_eq!(reported_key(&w).await, (1, now()));
     fixture.clock().advance(minute);
-    assert_eq!((w.storage.keyring().rotate(1).await.unwrap(), told(&w).await), (2, (2, now() + minute)));
+    assert_eq!((w.storage.keyring().rotate(1).await.unwrap(), reported_key(&w).await), (2, (2, now() + minute)));
     w.storage.shutdown().await.unwrap();
     fixture.clock().advance(minute);
     let w = ContractStore::reopen(fixture, w.mount).await;
-    assert_eq!(told(&w).await, (2, now() + minute));
+    assert_eq!(reported_key(&w).await, (2, now() + minute));
     // A store without a recorded creation time records the current time, once.
     fixture.change("DELETE FROM meta WHERE name LIKE 'data-key-made/%'", &[]);
-    assert_eq!(told(&w).await, (2, now() + 2 * minute));
+    assert_eq!(reported_key(&w).await, (2, now() + 2 * minute));
     fixture.clock().advance(minute);
-    assert_eq!(told(&w).await, (2, now() + 2 * minute));
+    assert_eq!(reported_key(&w).await, (2, now() + 2 * minute));
 }
 
 pub(super) async fn wrong_seal_key_is_rejected_and_releases_the_store(fixture: &impl Fixture) {
