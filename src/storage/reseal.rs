@@ -356,7 +356,10 @@ async fn reseal_rows(keys: &Arc<StoreKeys>, table: &SealedTable, rows: Vec<Resea
         let Some((was, context)) = body else { continue };
         let plain = context.and_then(|context| Some((keys.open(&context, &was).ok()?, context)));
         let Some((plain, context)) = plain else {
-            tracing::warn!(table = table.table, "a stored value cannot be decrypted; it is left unchanged");
+            tracing::warn!(
+                table = table.table,
+                "a stored value cannot be decrypted and stays sealed with an earlier data key"
+            );
             continue;
         };
         changes.push(ResealedBody { key, was, sealed: keys.seal(&context, plain)? });

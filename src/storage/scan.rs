@@ -26,9 +26,9 @@ pub(super) fn error(failure: SqlError) -> Error {
     match failure {
         SqlError::Engine(error) => error,
         SqlError::Constraint(name) => Error::unavailable("storage: the read failed", format!("constraint {name}")),
-        SqlError::Timeout => Error::new(Kind::Unavailable, "storage: the read took too long"),
+        SqlError::Timeout => Error::new(Kind::Unavailable, "storage: a query exceeded its time limit"),
         SqlError::SerializationConflict => {
-            Error::new(Kind::Unavailable, "storage: the read conflicted with other transactions")
+            Error::new(Kind::Unavailable, "storage: a query conflicted with other transactions")
         }
         SqlError::Rejected => Error::internal("defect: a read-only query rejected its request"),
     }

@@ -383,7 +383,7 @@ pub(crate) fn installation(facts: &[Fact]) -> Result<Option<String>> {
 }
 
 fn damaged_keys_error() -> Error {
-    Error::invalid("storage: the data keys of this store are missing or damaged")
+    Error::invalid("storage: the data keys of this store are missing or damaged; restore the store from a backup")
 }
 
 /// The unwrapped data keys of a store.

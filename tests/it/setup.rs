@@ -291,7 +291,7 @@ fn setup_retains_existing_files_and_objects() {
     place.again(&[]);
     // The setup needs the store for itself.
     let served = place.serve();
-    assert!(place.refused(&[]).contains("in use by another signet process: stop that first"));
+    assert!(place.refused(&[]).contains("in use by another signet process: stop that process first"));
     served.terminate();
 }
 

@@ -33,7 +33,7 @@ pub(super) fn lock(folder: &Path) -> Result<File> {
     let failed = |e| Error::of_io(path.display(), "opened", e);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        let rule = "in use by another signet process: stop that first";
+        let rule = "in use by another signet process: stop that process first";
         Error::new(Kind::Conflict, format!("data folder {}: {rule}", folder.display()))
     })?;
     Ok(file)
@@ -107,7 +107,7 @@ fn require_durable(db: &Connection, path: &Path) -> Result<()> {
     let synchronous: i64 = db.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(failed)?;
     if mode != "wal" || synchronous < 2 {
         return Err(Error::invalid(format!(
-            "{}: durability is off (journal mode {mode}, synchronous {synchronous}; needed: wal, 2)",
+            "{}: durability is off (journal mode {mode}, synchronous {synchronous}; required: wal, 2)",
             path.display()
         )));
     }

@@ -63,7 +63,8 @@ impl SqliteReaderPool {
     /// As [`SqliteReaderPool::open`], but opens the connections with `open`. Such a pool cannot be resumed after a
     /// pause.
     pub(super) fn open_with(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
-        let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
+        let failed =
+            |e| Error::unavailable(format!("{}: the database cannot be opened for reading", path.display()), e);
         let connections = open_connections(open, path).map_err(failed)?;
         let queue = ReadQueue::start(connections, lock)
             .map_err(|e| Error::unavailable("storage: the threads for database reads could not be started", e))?;

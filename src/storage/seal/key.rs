@@ -109,7 +109,7 @@ impl SealKey {
         let key = if content.expose().len() == SEAL_KEY_BYTES { Some(Self::of_bytes(content.clone())) } else { text() };
         key.map(|key| Self { file: Some(path.to_owned()), ..key }).ok_or_else(|| {
             Error::invalid(format!(
-                "seal key file {}: must hold 64 hexadecimal digits, base64 of 32 bytes, or 32 bytes",
+                "seal key file {}: must contain 64 hexadecimal digits, base64 of 32 bytes, or 32 raw bytes",
                 path.display()
             ))
         })

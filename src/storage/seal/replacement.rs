@@ -110,7 +110,7 @@ impl SealKeyReplacement {
 pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
     let is_of_key = error.kind() == Kind::Invalid && error.text().starts_with("seal key");
     match key.file().filter(|_| is_of_key).and_then(|file| other_keys(file, key)) {
-        Some(others) => Error::new(error.kind(), format!("{error}; other keys found: {others}")),
+        Some(others) => Error::new(error.kind(), format!("{error}; key files next to the configured one: {others}")),
         None => error,
     }
 }

@@ -187,7 +187,7 @@ fn read_record(facts: &[Fact]) -> Result<Option<SealRecord>> {
 }
 
 fn damaged_record_error() -> Error {
-    Error::invalid("storage: the record of the seal of this store is damaged")
+    Error::invalid("storage: the row seal of the table meta is damaged; restore the store from a backup")
 }
 
 fn root_key_context(installation: &str) -> String {
