@@ -151,8 +151,8 @@ impl BodyProblem {
 /// Returns the error for an unusable stored document. Its kind is `Internal`, so the text does not reach callers of
 /// requests.
 pub(crate) fn unreadable_document(mount: MountId, kind: &str, name: &str, problem: &str) -> Error {
-    let of = if mount == SYSTEM_MOUNT { String::new() } else { format!(" of the mount with the id {}", mount.0) };
-    Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{of} cannot be read: {problem}"))
+    let location = if mount == SYSTEM_MOUNT { String::new() } else { format!(" of the mount with the id {}", mount.0) };
+    Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{location} cannot be read: {problem}"))
 }
 
 /// A compare-and-set write of one document.

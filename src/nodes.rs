@@ -47,13 +47,13 @@ const CRL_WAIT: Duration = Duration::from_millis(300);
 const CRL_REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The state of the log before the mounts were opened.
-pub struct Baseline {
+pub struct ChangeLogBaseline {
     log: Arc<dyn ChangeLog>,
     changes: ChangeLogResponse,
     skew: ClockSkew,
 }
 
-impl Baseline {
+impl ChangeLogBaseline {
     /// Reads the log and compares this machine's clock with the database's.
     ///
     /// # Errors
@@ -67,9 +67,9 @@ impl Baseline {
 }
 
 /// Follows the changes by other nodes of a shared database; does nothing for an embedded store.
-pub struct Nodes(Option<Follower>);
+pub struct Nodes(Option<ChangeFollower>);
 
-struct Follower {
+struct ChangeFollower {
     log: Arc<dyn ChangeLog>,
     mounts: Arc<Mounts>,
     skew: ClockSkew,
@@ -110,9 +110,9 @@ struct MissingRevocations {
 impl Nodes {
     /// Follows changes after `baseline`, which must be read before the mounts are opened. Without a baseline there is
     /// nothing to follow.
-    pub fn new(baseline: Option<Baseline>, mounts: Arc<Mounts>) -> Self {
+    pub fn new(baseline: Option<ChangeLogBaseline>, mounts: Arc<Mounts>) -> Self {
         gauge!(telemetry::CHANGES_FOLLOWED).set(1.0);
-        Self(baseline.map(|Baseline { log, changes, skew }| {
+        Self(baseline.map(|ChangeLogBaseline { log, changes, skew }| {
             let seen =
                 |change: &LoggedMountChange| (change.mount, SeenMount { version: change.version, crls: change.crls });
             let seen = changes.mounts.iter().map(seen).collect();
@@ -120,7 +120,7 @@ impl Nodes {
             let last = Mutex::new(LastReads { succeeded: Instant::now(), failed: None });
             let state = tokio::sync::Mutex::new(state);
             let awaits_crls = AtomicBool::new(false);
-            Follower { log, mounts, skew, state, last, awaits_crls }
+            ChangeFollower { log, mounts, skew, state, last, awaits_crls }
         }))
     }
 
@@ -188,7 +188,7 @@ fn is_unseen(state: &FollowerState, change: &LoggedMountChange) -> bool {
     change.is_unseen(state.seen.get(&change.mount).map_or(0, |seen| seen.version))
 }
 
-impl Follower {
+impl ChangeFollower {
     fn last_reads(&self) -> std::sync::MutexGuard<'_, LastReads> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -60,7 +60,7 @@ use crate::keyring::Keyring;
 use crate::keys::signing::Signers;
 use crate::keys::{CloudServices, CloudSettings, Devices, Libraries, ManagedKeys, StockSizes};
 use crate::mounts::{MountGrants, Mounts};
-use crate::nodes::{Baseline, Nodes};
+use crate::nodes::{ChangeLogBaseline, Nodes};
 use crate::pki::Engine;
 use crate::projects::Projects;
 use crate::storage::{self, Database, Storage, StorageOptions, Stores};
@@ -337,7 +337,7 @@ async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerSt
     let ServerOptions { clock, logins, settings, cloud, .. } = options;
     // Read before all other data of the store, so that changes by other nodes from now on are noticed.
     let baseline = match stores.changes {
-        Some(log) => Some(Baseline::read(log, clock.clone(), options.skew_limit).await?),
+        Some(log) => Some(ChangeLogBaseline::read(log, clock.clone(), options.skew_limit).await?),
         None => None,
     };
     let identity = identity(&*stores.auth, &options.storage).await?;

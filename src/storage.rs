@@ -295,16 +295,16 @@ impl Storage {
     /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable` from the store.
     async fn record_restore(&self, now: Time) -> Result<()> {
         let (name, _) = self.new_restore_fact(now).await?;
-        let noted = (name, restore_facts::restore_times(now, None));
-        self.commits.submit(WriteUnit::Facts(vec![FactWrite::new(noted)])).outcome().await.map(drop)
+        let restore = (name, restore_facts::restore_times(now, None));
+        self.commits.submit(WriteUnit::Facts(vec![FactWrite::new(restore)])).outcome().await.map(drop)
     }
 
     async fn new_restore_fact(&self, now: Time) -> Result<Fact> {
-        let mut found = scan::rows(&*self.stores.projects, restore_facts::SELECT_PUBLISHED, Vec::new()).await?;
+        let mut found = scan::query_rows(&*self.stores.projects, restore_facts::SELECT_PUBLISHED, Vec::new()).await?;
         let row = found
             .first_mut()
             .ok_or_else(|| Error::internal("the query for the newest CRL of the store returned no row"))?;
-        let published = (row.get().map_err(scan::error)?, row.get().map_err(scan::error)?);
+        let published = (row.get().map_err(scan::query_error)?, row.get().map_err(scan::query_error)?);
         restore_facts::restore_fact(now, published, &self.reader.meta().await?)
     }
 
@@ -331,8 +331,9 @@ impl Storage {
 /// callers.
 pub fn database_message(error: &Error) -> Option<String> {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    let said = |cause| postgres::server_message(cause).map(str::to_owned).or_else(|| embedded::sqlite_message(cause));
-    causes.filter_map(said).next().filter(|said| !error.text().contains(said.as_str()))
+    let message_of =
+        |cause| postgres::server_message(cause).map(str::to_owned).or_else(|| embedded::sqlite_message(cause));
+    causes.filter_map(message_of).next().filter(|message| !error.text().contains(message.as_str()))
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ pub async fn require_seal_key_opens(copy: &Path, seal_key: &SealKey) -> Result<O
 pub async fn record_restore(options: StorageOptions) -> Result<()> {
     let clock = options.clock.clone();
     inspection::require_existing(&options.database).await?;
-    let taken_back = match &options.database {
+    let unmarked_folder = match &options.database {
         Database::Postgres(url) => {
             postgres::require_no_other_node(url).await?;
             None
@@ -103,18 +103,18 @@ pub async fn record_restore(options: StorageOptions) -> Result<()> {
             remove_move_record(folder)?.then(|| folder.clone())
         }
     };
-    let noted = async {
+    let recorded = async {
         let storage = open(options).await?;
-        let noted = storage.record_restore(clock.now()).await;
-        storage.shutdown().await.and(noted)
+        let recorded = storage.record_restore(clock.now()).await;
+        storage.shutdown().await.and(recorded)
     };
-    let noted = noted.await;
-    if let (Some(folder), true) = (taken_back, noted.is_err())
+    let recorded = recorded.await;
+    if let (Some(folder), true) = (unmarked_folder, recorded.is_err())
         && let Ok(_locked) = lock(&folder)
     {
         record_move(&folder, clock.now())?;
     }
-    noted
+    recorded
 }
 
 /// Records in an embedded store that it was copied into a PostgreSQL database: no server starts on it until

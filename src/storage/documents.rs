@@ -7,7 +7,7 @@ use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, unreadable
 use crate::error::Result;
 use crate::storage::backend::SealedDocument;
 use crate::storage::keys::StoreKeys;
-use crate::storage::seal::{Ring, document_context};
+use crate::storage::seal::{DataKeyRing, document_context};
 
 /// Seals the body of a write, bound to the version that it will be stored as.
 pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<StoreKeys>) -> Result<()> {
@@ -24,11 +24,11 @@ pub(super) async fn open(keys: &StoreKeys, mount: MountId, sealed: Vec<SealedDoc
 }
 
 /// As [`open`], but loads no data keys that other nodes have added.
-pub(super) fn open_with(ring: &Ring, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
+pub(super) fn open_with(ring: &DataKeyRing, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
     sealed.into_iter().map(|document| open_document(ring, mount, document)).collect()
 }
 
-fn open_document(ring: &Ring, mount: MountId, sealed: SealedDocument) -> Result<Document> {
+fn open_document(ring: &DataKeyRing, mount: MountId, sealed: SealedDocument) -> Result<Document> {
     let SealedDocument { kind, name, version, body } = sealed;
     let opened = ring.open(&document_context(mount, &kind, &name, version), &body);
     let damaged = |_| unreadable_document(mount, &kind, &name, "its row was altered, moved or damaged");

@@ -10,7 +10,9 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::storage::backend::{Fact, FactWrite, StoreReader, WriteUnit};
 use crate::storage::commit;
-use crate::storage::seal::{self, DataKeyWrapping, HANDOVER_FACT, Ring, Root, SealChallenge, SealInfo, SealKey, root};
+use crate::storage::seal::{
+    self, DataKeyRing, DataKeyWrapping, HANDOVER_FACT, RootKey, SealChallenge, SealInfo, SealKey, root,
+};
 use crate::telemetry;
 use seal_reopener::SealReopener;
 
@@ -26,7 +28,7 @@ const SEAL_CHANGED: &str = "seal: the seal was changed while this node was offli
                             open the store; configure the current one";
 
 pub(super) struct StoreKeys {
-    ring: Arc<Ring>,
+    ring: Arc<DataKeyRing>,
     commits: commit::CommitHandle,
     reader: Arc<dyn StoreReader>,
     clock: Clock,
@@ -122,7 +124,7 @@ impl StoreKeys {
         self.ring.create_challenge(&root, &facts)
     }
 
-    pub(super) fn ring(&self) -> &Ring {
+    pub(super) fn ring(&self) -> &DataKeyRing {
         &self.ring
     }
 
@@ -170,15 +172,18 @@ impl StoreKeys {
 
     /// As [`StoreKeys::learn`], for a store that has lost its latest writes.
     pub(super) async fn reload_after_loss(&self) -> Result<()> {
-        self.read_facts_with(Ring::reload_after_loss).await.map(drop)
+        self.read_facts_with(DataKeyRing::reload_after_loss).await.map(drop)
     }
 
     /// Reads the facts of the store, and returns them with the root key that wraps their data keys. Loads new keys.
-    async fn read_facts(&self) -> Result<(Vec<Fact>, Arc<Root>)> {
-        self.read_facts_with(Ring::learn).await
+    async fn read_facts(&self) -> Result<(Vec<Fact>, Arc<RootKey>)> {
+        self.read_facts_with(DataKeyRing::learn).await
     }
 
-    async fn read_facts_with(&self, learn: fn(&Ring, &[Fact]) -> Result<Arc<Root>>) -> Result<(Vec<Fact>, Arc<Root>)> {
+    async fn read_facts_with(
+        &self,
+        learn: fn(&DataKeyRing, &[Fact]) -> Result<Arc<RootKey>>,
+    ) -> Result<(Vec<Fact>, Arc<RootKey>)> {
         let facts = self.reader.meta().await?;
         if let Ok(root) = learn(&self.ring, &facts) {
             return Ok((facts, root));
@@ -287,7 +292,7 @@ impl StoreKeys {
         } else if seal::is_handed_over(&facts) {
             writes.push(FactWrite::if_unchanged(&facts, HANDOVER_FACT, Some(Vec::new())));
         }
-        let root = Arc::new(Root::new(&root, generation)?);
+        let root = Arc::new(RootKey::new(&root, generation)?);
         writes.extend(self.rewrap(&before, &root, self.ring.wrapping(), &facts)?);
         self.write_facts(writes).await?;
         self.ring.adopt_root(&root);
@@ -295,7 +300,13 @@ impl StoreKeys {
     }
 
     /// The writes that rewrap the data keys from one root key to the other, with `wrapping` in the associated data.
-    fn rewrap(&self, from: &Root, to: &Root, wrapping: DataKeyWrapping, facts: &[Fact]) -> Result<Vec<FactWrite>> {
+    fn rewrap(
+        &self,
+        from: &RootKey,
+        to: &RootKey,
+        wrapping: DataKeyWrapping,
+        facts: &[Fact],
+    ) -> Result<Vec<FactWrite>> {
         let rewrapped = self.ring.rewrap(from, to, wrapping, facts)?.into_iter();
         let write = |(name, before, after)| FactWrite { name, expected: Some(before), value: Some(after) };
         Ok(rewrapped.map(write).collect())
@@ -361,10 +372,10 @@ impl StoreKeys {
     }
 }
 
-async fn open_ring(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
+async fn open_ring(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<DataKeyRing>> {
     let Some(installation) = seal::installation(facts)? else { return Ok(None) };
     let root = root::unwrap_root(seal_key, &installation, facts).await;
-    root.and_then(|root| Ring::load(&root, installation, facts))
+    root.and_then(|root| DataKeyRing::load(&root, installation, facts))
         .map(Some)
         .map_err(|error| seal::with_other_keys(seal_key, error))
 }
@@ -373,12 +384,12 @@ async fn open_ring(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
 ///
 /// # Errors
 /// `Invalid` when the key does not open them; the errors of a device.
-pub(super) async fn describe_seal(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(SealInfo, Ring)>> {
+pub(super) async fn describe_seal(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(SealInfo, DataKeyRing)>> {
     let Some(ring) = open_ring(seal_key, facts).await? else { return Ok(None) };
     Ok(Some((root::stored_seal(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
 }
 
-async fn create_keys(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
+async fn create_keys(seal_key: &SealKey, now: Time) -> Result<(DataKeyRing, Vec<Fact>)> {
     let installation = crate::random::uuid();
     let (root, record): (Secret, _) = match seal_key.bytes() {
         Some(bytes) => (bytes.clone(), None),
@@ -388,7 +399,7 @@ async fn create_keys(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)>
             (root, Some(record))
         }
     };
-    let (ring, mut facts) = Ring::create(&root, installation)?;
+    let (ring, mut facts) = DataKeyRing::create(&root, installation)?;
     facts.push(creation_fact(ring.current().0, now));
     facts.extend(record.map(|record| (root::SEAL_FACT.to_owned(), record)));
     Ok((ring, facts))

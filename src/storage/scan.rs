@@ -11,18 +11,18 @@ use crate::sql::{SessionEnd, SqlError, SqlRow, SqlValue, capture_result};
 ///
 /// # Errors
 /// `Unavailable` when the store cannot be read; `Internal` for an invalid query.
-pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<SqlValue>) -> Result<Vec<SqlRow>> {
+pub(super) async fn query_rows(store: &dyn ProjectStore, sql: &str, values: Vec<SqlValue>) -> Result<Vec<SqlRow>> {
     let sql = sql.to_owned();
     let (work, found) = capture_result(move |session| {
         let sql = sql.clone();
         let values = values.clone();
         async move { session.query(&sql, &values).await.map(SessionEnd::Commit) }.boxed_local()
     });
-    store.run("scan", SessionAccess::Read(SERVER_CALLER), work).await.map_err(error)?;
+    store.run("scan", SessionAccess::Read(SERVER_CALLER), work).await.map_err(query_error)?;
     found.take()
 }
 
-pub(super) fn error(failure: SqlError) -> Error {
+pub(super) fn query_error(failure: SqlError) -> Error {
     match failure {
         SqlError::Engine(error) => error,
         SqlError::Constraint(name) => Error::unavailable("storage: the read failed", format!("constraint {name}")),

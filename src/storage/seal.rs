@@ -3,7 +3,8 @@
 //! A sealed value is term (4 bytes, big endian) ‖ version (1) ‖ nonce (12, random) ‖ ciphertext ‖ tag (16). The term is
 //! the number of a data key, so old values stay readable after a rotation. The associated data identifies the row, so
 //! an altered or moved value does not open. With random nonces, a key may seal 2^32 values (NIST SP 800-38D, section
-//! 8.3); `Ring` counts them and requests a rotation in time. No type here has `Debug`, and keys are zeroed on drop.
+//! 8.3); `DataKeyRing` counts them and requests a rotation in time. No type here has `Debug`, and keys are zeroed on
+//! drop.
 
 mod cipher;
 mod key;
@@ -37,7 +38,7 @@ pub(crate) use replacement::with_other_keys;
 pub use root::SealInfo;
 
 const SEALED_VALUE_VERSION: u8 = 1;
-const HEADER_LEN: usize = 5;
+const SEALED_HEADER_LEN: usize = 5;
 /// Number of values after which a used-up data key requests its rotation again.
 const ROTATION_REQUEST_INTERVAL: u64 = 1 << 12;
 const INSTALLATION_FACT: &str = "installation";
@@ -65,9 +66,9 @@ impl DataKeyWrapping {
 }
 
 /// The data keys of one installation, and the root key that wraps them.
-pub(crate) struct Ring {
+pub(crate) struct DataKeyRing {
     /// The newest known root key.
-    root: ArcSwap<Root>,
+    root: ArcSwap<RootKey>,
     installation: String,
     keys: ArcSwap<DataKeySet>,
     /// Number of values that the current key has sealed in this process and that are not recorded in the store.
@@ -79,7 +80,7 @@ pub(crate) struct Ring {
 }
 
 /// A root key, ready for use.
-pub(crate) struct Root {
+pub(crate) struct RootKey {
     key: LessSafeKey,
     /// The number of the root key within the store; later ones have higher numbers.
     generation: u64,
@@ -99,14 +100,14 @@ pub(crate) struct NewTerm {
     /// The number of the data key.
     pub(crate) term: u32,
     key: LessSafeKey,
-    /// The fact to store before [`Ring::adopt`].
+    /// The fact to store before [`DataKeyRing::adopt`].
     pub(crate) fact: Fact,
 }
 
-impl Ring {
+impl DataKeyRing {
     /// Creates the ring of a new installation, and the facts to store before it is used.
     pub(crate) fn create(root: &Secret, installation: String) -> Result<(Self, Vec<Fact>)> {
-        let ring = Self::without_keys(Root::new(root, 0)?, installation);
+        let ring = Self::without_keys(RootKey::new(root, 0)?, installation);
         ring.tokens_sealed.store(true, Ordering::Release);
         let first = ring.new_term(&ring.root.load(), 0)?;
         let facts = vec![(INSTALLATION_FACT.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
@@ -119,12 +120,12 @@ impl Ring {
     /// # Errors
     /// `Invalid` when the root key does not open the data keys, or facts are missing or damaged.
     pub(crate) fn load(root: &Secret, installation: String, facts: &[Fact]) -> Result<Self> {
-        let ring = Self::without_keys(Root::new(root, root::generation(facts)?)?, installation);
+        let ring = Self::without_keys(RootKey::new(root, root::generation(facts)?)?, installation);
         ring.learn(facts)?;
         if ring.current().0 == 0 { Err(damaged_keys_error()) } else { Ok(ring) }
     }
 
-    fn without_keys(root: Root, installation: String) -> Self {
+    fn without_keys(root: RootKey, installation: String) -> Self {
         let keys = DataKeySet { current: 0, by_term: BTreeMap::new() };
         let root = ArcSwap::from_pointee(root);
         let keys = ArcSwap::from_pointee(keys);
@@ -143,22 +144,23 @@ impl Ring {
     /// be an earlier root key, and a data key to be stored next to them must be wrapped with it.
     ///
     /// # Errors
-    /// As [`Ring::load`].
-    pub(crate) fn learn(&self, facts: &[Fact]) -> Result<Arc<Root>> {
+    /// As [`DataKeyRing::load`].
+    pub(crate) fn learn(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
         self.load_stored_keys(facts, u32::max)
     }
 
-    /// As [`Ring::learn`], for a store that has lost its latest writes: stops using a key that the store does not have.
-    pub(crate) fn reload_after_loss(&self, facts: &[Fact]) -> Result<Arc<Root>> {
+    /// As [`DataKeyRing::learn`], for a store that has lost its latest writes: stops using a key that the store does not
+    /// have.
+    pub(crate) fn reload_after_loss(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
         self.load_stored_keys(facts, |current, newest| if newest == 0 { current } else { newest })
     }
 
-    /// Replaces the root key with one that the seal key has opened. The next [`Ring::learn`] uses it.
+    /// Replaces the root key with one that the seal key has opened. The next [`DataKeyRing::learn`] uses it.
     ///
     /// # Errors
-    /// As [`Ring::load`]; the known root key stays.
+    /// As [`DataKeyRing::load`]; the known root key stays.
     pub(crate) fn unseal(&self, root: &Secret, facts: &[Fact]) -> Result<()> {
-        let root = Root::new(root, root::generation(facts)?)?;
+        let root = RootKey::new(root, root::generation(facts)?)?;
         unwrap_all(&root.key, &self.installation, facts)?;
         self.root.store(Arc::new(root));
         Ok(())
@@ -166,7 +168,7 @@ impl Ring {
 
     /// Loads the stored data keys. `in_use` gets the current term and the newest stored one, and returns the term to
     /// seal with.
-    fn load_stored_keys(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<Arc<Root>> {
+    fn load_stored_keys(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<Arc<RootKey>> {
         let known = self.root.load_full();
         let (root, stored) = match unwrap_all(&known.key, &self.installation, facts) {
             Ok(stored) => (known, stored),
@@ -201,26 +203,26 @@ impl Ring {
     }
 
     /// Uses this root key from now on, unless a later one is known.
-    pub(crate) fn adopt_root(&self, root: &Arc<Root>) {
+    pub(crate) fn adopt_root(&self, root: &Arc<RootKey>) {
         self.root.rcu(|known| if known.generation <= root.generation { Arc::clone(root) } else { Arc::clone(known) });
     }
 
     /// The root key that was handed over when the seal was changed.
-    fn handed_over_root(&self, facts: &[Fact]) -> Result<Option<Root>> {
+    fn handed_over_root(&self, facts: &[Fact]) -> Result<Option<RootKey>> {
         let sealed = facts.iter().find(|(name, _)| name == HANDOVER_FACT);
         let opened = sealed.and_then(|(_, sealed)| self.try_open(HANDOVER_FACT.as_bytes(), sealed)).map(Secret::new);
-        opened.map(|root| Root::new(&root, root::generation(facts)?)).transpose()
+        opened.map(|root| RootKey::new(&root, root::generation(facts)?)).transpose()
     }
 
     /// Rewraps the data keys in the facts of the store from one root key to another. `wrapping` goes into the new
     /// associated data.
     ///
     /// # Errors
-    /// As [`Ring::load`].
+    /// As [`DataKeyRing::load`].
     pub(crate) fn rewrap(
         &self,
-        from: &Root,
-        to: &Root,
+        from: &RootKey,
+        to: &RootKey,
         wrapping: DataKeyWrapping,
         facts: &[Fact],
     ) -> Result<Vec<RewrappedKey>> {
@@ -236,7 +238,7 @@ impl Ring {
     }
 
     /// Creates a challenge for holders of the seal key, and its response. `root` must wrap the data keys in `facts`.
-    pub(crate) fn create_challenge(&self, root: &Root, facts: &[Fact]) -> Result<(SealChallenge, Secret)> {
+    pub(crate) fn create_challenge(&self, root: &RootKey, facts: &[Fact]) -> Result<(SealChallenge, Secret)> {
         SealChallenge::new(&root.key, &self.installation, facts)
     }
 
@@ -254,8 +256,8 @@ impl Ring {
     }
 
     /// Creates the data key after the term `after`, wrapped with `root`. Its fact must be stored before
-    /// [`Ring::adopt`].
-    pub(crate) fn new_term(&self, root: &Root, after: u32) -> Result<NewTerm> {
+    /// [`DataKeyRing::adopt`].
+    pub(crate) fn new_term(&self, root: &RootKey, after: u32) -> Result<NewTerm> {
         let term = after.checked_add(1).ok_or_else(|| Error::internal("the store has used up all data key numbers"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
         let key = aead_key(&bytes)?;
@@ -315,7 +317,7 @@ impl Ring {
         let keys = self.keys.load();
         let key =
             keys.by_term.get(&keys.current).ok_or_else(|| Error::internal("the current data key is not loaded"))?;
-        let mut header = Vec::with_capacity(HEADER_LEN + NONCE_LEN + body.len() + TAG_LEN);
+        let mut header = Vec::with_capacity(SEALED_HEADER_LEN + NONCE_LEN + body.len() + TAG_LEN);
         self.unrecorded_uses.fetch_add(1, Ordering::Relaxed);
         header.extend_from_slice(&keys.current.to_be_bytes());
         header.push(SEALED_VALUE_VERSION);
@@ -332,7 +334,7 @@ impl Ring {
     }
 
     fn try_open(&self, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-        let (header, rest) = sealed.split_at_checked(HEADER_LEN)?;
+        let (header, rest) = sealed.split_at_checked(SEALED_HEADER_LEN)?;
         if header[4] != SEALED_VALUE_VERSION {
             return None;
         }
@@ -340,7 +342,7 @@ impl Ring {
     }
 }
 
-impl Root {
+impl RootKey {
     /// Creates a root key from 32 bytes.
     ///
     /// # Errors
@@ -515,17 +517,17 @@ mod tests {
         root::generate()
     }
 
-    fn new_ring() -> Ring {
-        Ring::create(&random_root(), "one".to_owned()).unwrap().0
+    fn new_ring() -> DataKeyRing {
+        DataKeyRing::create(&random_root(), "one".to_owned()).unwrap().0
     }
 
     /// The next term, wrapped with the latest root key.
-    fn next_term(ring: &Ring) -> NewTerm {
+    fn next_term(ring: &DataKeyRing) -> NewTerm {
         ring.new_term(&ring.root.load(), ring.current().0).unwrap()
     }
 
-    fn load_ring(root: &Secret, facts: &[Fact]) -> Result<Ring> {
-        Ring::load(root, installation(facts)?.unwrap_or_default(), facts)
+    fn load_ring(root: &Secret, facts: &[Fact]) -> Result<DataKeyRing> {
+        DataKeyRing::load(root, installation(facts)?.unwrap_or_default(), facts)
     }
 
     #[test]
@@ -553,7 +555,7 @@ mod tests {
     #[test]
     fn values_of_earlier_terms_open_after_rotation_and_reload() {
         let root = random_root();
-        let (ring, mut facts) = Ring::create(&root, "one".to_owned()).unwrap();
+        let (ring, mut facts) = DataKeyRing::create(&root, "one".to_owned()).unwrap();
         let first = ring.seal(b"row", b"one".to_vec()).unwrap();
         let new = next_term(&ring);
         facts.push(new.fact.clone());
@@ -600,7 +602,7 @@ mod tests {
 
     #[test]
     fn wrong_root_key_is_rejected() {
-        let (_, facts) = Ring::create(&random_root(), "one".to_owned()).unwrap();
+        let (_, facts) = DataKeyRing::create(&random_root(), "one".to_owned()).unwrap();
         let error = load_ring(&random_root(), &facts).err().unwrap();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains("seal key"));
@@ -610,8 +612,8 @@ mod tests {
     #[test]
     fn data_key_of_another_installation_or_term_is_rejected() {
         let root = random_root();
-        let (_, one) = Ring::create(&root, "one".to_owned()).unwrap();
-        let (_, two) = Ring::create(&root, "two".to_owned()).unwrap();
+        let (_, one) = DataKeyRing::create(&root, "one".to_owned()).unwrap();
+        let (_, two) = DataKeyRing::create(&root, "two".to_owned()).unwrap();
         assert!(load_ring(&root, &[one[0].clone(), two[1].clone()]).is_err());
         assert!(load_ring(&root, &[one[0].clone(), ("data-key/2".into(), one[1].1.clone())]).is_err());
         assert!(load_ring(&root, &one[1..]).is_err(), "installation missing");
@@ -619,10 +621,10 @@ mod tests {
     }
 
     /// Facts after a change of the seal from one root key to another, which is handed over.
-    async fn facts_after_seal_change(ring: &Ring, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
+    async fn facts_after_seal_change(ring: &DataKeyRing, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
         let mut facts = facts.to_vec();
         let generation = root::generation(&facts).unwrap() + 1;
-        let [from, next] = [(from, 0), (to, generation)].map(|(root, n)| Root::new(root, n).unwrap());
+        let [from, next] = [(from, 0), (to, generation)].map(|(root, n)| RootKey::new(root, n).unwrap());
         for (name, was, wrapped) in ring.rewrap(&from, &next, ring.wrapping(), &facts).unwrap() {
             let fact = facts.iter_mut().find(|(found, _)| *found == name).unwrap();
             assert_eq!(std::mem::replace(&mut fact.1, wrapped), was);
@@ -638,8 +640,8 @@ mod tests {
     async fn running_ring_adopts_the_new_root_key_and_old_one_fails() {
         let before = random_root();
         let after = random_root();
-        let (running, facts) = Ring::create(&before, "one".to_owned()).unwrap();
-        let changed = Ring::load(&before, "one".to_owned(), &facts).unwrap();
+        let (running, facts) = DataKeyRing::create(&before, "one".to_owned()).unwrap();
+        let changed = DataKeyRing::load(&before, "one".to_owned(), &facts).unwrap();
         let mut facts = facts_after_seal_change(&changed, &before, &after, &facts).await;
         assert!(load_ring(&before, &facts).is_err(), "the old root key");
         let none: Vec<_> = facts.iter().filter(|(name, _)| name != HANDOVER_FACT).cloned().collect();
@@ -659,7 +661,7 @@ mod tests {
     #[tokio::test]
     async fn stale_facts_do_not_restore_an_earlier_root_key() {
         let [first, second, third] = [random_root(), random_root(), random_root()];
-        let (ring, facts) = Ring::create(&first, "one".to_owned()).unwrap();
+        let (ring, facts) = DataKeyRing::create(&first, "one".to_owned()).unwrap();
         let early = facts_after_seal_change(&ring, &first, &second, &facts).await;
         let mut late = facts_after_seal_change(&ring, &second, &third, &early).await;
         ring.learn(&late).unwrap();
@@ -674,9 +676,9 @@ mod tests {
     #[test]
     fn tokens_are_sealed_once_any_data_key_records_it() {
         let root = random_root();
-        let (new, facts) = Ring::create(&root, "one".to_owned()).unwrap();
+        let (new, facts) = DataKeyRing::create(&root, "one".to_owned()).unwrap();
         assert_eq!(new.wrapping(), DataKeyWrapping::TokensSealed, "a new store has no tokens of an earlier version");
-        let key = Root::new(&root, 0).unwrap();
+        let key = RootKey::new(&root, 0).unwrap();
         let mut earlier = facts.clone();
         earlier[1].1 = new.rewrap(&key, &key, DataKeyWrapping::TokensMayBeUnsealed, &facts).unwrap().remove(0).2;
         let ring = load_ring(&root, &earlier).unwrap();

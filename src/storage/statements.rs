@@ -6,16 +6,16 @@
 
 /// Statements that remove the few rows of a mount in the transaction that drops it. They run before the mount is
 /// deleted, because the rows refer to it.
-pub(super) const DROP_PARTS: [&str; 5] = [
+pub(super) const DELETE_FEW_ROWS_OF_MOUNT: [&str; 5] = [
     documents::DELETE_OF_MOUNT,
     crls::DELETE_OF_MOUNT,
     tidy::DELETE_OF_MOUNT,
-    mounts::COUNTERS_OF_MOUNT,
-    secret_ids::ROLES_OF_MOUNT,
+    mounts::DELETE_COUNTERS_OF_MOUNT,
+    secret_ids::DELETE_ROLES_OF_MOUNT,
 ];
 
 /// Statements that remove the many rows of a mount in steps of at most `$2` rows.
-pub(super) const REMOVE_SOME: [&str; 5] = [
+pub(super) const DELETE_MANY_ROWS_OF_MOUNT: [&str; 5] = [
     certificates::DELETE_OF_MOUNT,
     revocations::DELETE_OF_MOUNT,
     leases::DELETE_OF_MOUNT,
@@ -116,7 +116,7 @@ pub(super) mod tidy {
         ON CONFLICT (mount) DO UPDATE SET run = excluded.run, valid_until = excluded.valid_until, cancelled = 0,
             report = excluded.report
         WHERE tidy.valid_until <= $5 AND tidy.run = $6";
-    pub(crate) const KEEP: &str = "UPDATE tidy SET valid_until = $1, report = $2 WHERE mount = $3 AND run = $4
+    pub(crate) const EXTEND_RUN: &str = "UPDATE tidy SET valid_until = $1, report = $2 WHERE mount = $3 AND run = $4
         RETURNING cancelled";
     pub(crate) const CANCEL: &str = "UPDATE tidy SET cancelled = 1 WHERE mount = $1 AND valid_until > $2";
     /// Expired certificates in the order of their expiry, and whether they are revoked.
@@ -175,19 +175,19 @@ pub(super) mod mounts {
     pub(crate) const EXISTS: &str = "SELECT 1 FROM mount WHERE id = $1";
     pub(crate) const CREATE: &str = "INSERT INTO mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
     pub(crate) const IS_DROPPED: &str = "SELECT 1 FROM dropped_mount WHERE id = $1";
-    pub(crate) const MARK: &str = "INSERT INTO dropped_mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
+    pub(crate) const MARK_DROPPED: &str = "INSERT INTO dropped_mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
     pub(crate) const DROP: &str = "DELETE FROM mount WHERE id = $1";
     pub(crate) const ANY_DROPPED: &str = "SELECT 1 FROM dropped_mount LIMIT 1";
     pub(crate) const NEXT_DROPPED: &str = "SELECT id FROM dropped_mount ORDER BY id LIMIT 1";
-    pub(crate) const REMOVED: &str = "DELETE FROM dropped_mount WHERE id = $1";
-    pub(crate) const COUNT: &str =
+    pub(crate) const DELETE_DROPPED: &str = "DELETE FROM dropped_mount WHERE id = $1";
+    pub(crate) const ADD_TO_COUNTER: &str =
         "INSERT INTO counter (mount, node, certificates, revocations) VALUES ($1, $2, $3, $4)
         ON CONFLICT (mount, node) DO UPDATE SET certificates = counter.certificates + excluded.certificates,
             revocations = counter.revocations + excluded.revocations";
-    pub(crate) const COUNTS: &str =
+    pub(crate) const SELECT_COUNTS: &str =
         "SELECT CAST(COALESCE(SUM(certificates), 0) AS BIGINT), CAST(COALESCE(SUM(revocations), 0) AS BIGINT)
         FROM counter WHERE mount = $1";
-    pub(crate) const COUNTERS_OF_MOUNT: &str = "DELETE FROM counter WHERE mount = $1";
+    pub(crate) const DELETE_COUNTERS_OF_MOUNT: &str = "DELETE FROM counter WHERE mount = $1";
 }
 
 pub(super) mod tokens {
@@ -272,7 +272,7 @@ pub(super) mod entities {
             WHERE o.id <> $6 AND o.accessor = $1 AND (o.name = $2 OR o.entity = $3))";
     pub(crate) const EXISTS: &str = "SELECT 1 FROM entity WHERE id = $1";
     /// Locks an entity until its alias is committed: a concurrent removal waits, and then finds the alias.
-    pub(crate) const LOCK: &str = "SELECT 1 FROM entity WHERE id = $1 FOR KEY SHARE";
+    pub(crate) const LOCK_ENTITY: &str = "SELECT 1 FROM entity WHERE id = $1 FOR KEY SHARE";
     /// Concurrent sweeps of several nodes take different entities.
     pub(crate) const SELECT_EXPIRED: &str = "SELECT id FROM entity
         WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2 FOR UPDATE SKIP LOCKED";
@@ -280,17 +280,19 @@ pub(super) mod entities {
     pub(crate) const LAST_TOKEN_EXPIRIES: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
         WHERE entity = ANY($2) GROUP BY entity";
     /// Extends the time until which entities are kept. Entities without such a time are kept permanently.
-    pub(crate) const KEEP: &str = "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
-    pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = ANY($1)";
-    pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = ANY($1)";
-    pub(crate) const DROP_ALIAS: &str = "DELETE FROM entity_alias WHERE id = $1";
+    pub(crate) const EXTEND_RETENTION: &str =
+        "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
+    pub(crate) const DELETE_ALL: &str = "DELETE FROM entity WHERE id = ANY($1)";
+    pub(crate) const DELETE_ALIASES_OF_ALL: &str = "DELETE FROM entity_alias WHERE entity = ANY($1)";
+    pub(crate) const DELETE_ALIAS: &str = "DELETE FROM entity_alias WHERE id = $1";
 }
 
 pub(super) mod secret_ids {
     pub(crate) const ROLE_HAS_ENDED: &str = "SELECT 1 FROM ended_role WHERE mount = $1 AND role = $2";
     pub(crate) const ROLE_EXISTS: &str = "SELECT 1 FROM mount
         WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM ended_role WHERE mount = $1 AND role = $2)";
-    pub(crate) const FREE: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash = $2 AND expires_at_micros <= $3";
+    pub(crate) const DELETE_EXPIRED: &str =
+        "DELETE FROM secret_id WHERE mount = $1 AND hash = $2 AND expires_at_micros <= $3";
     pub(crate) const INSERT: &str =
         "INSERT INTO secret_id (mount, hash, role, accessor, expires_at_micros, uses, updated_at_micros, body)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
@@ -318,7 +320,7 @@ pub(super) mod secret_ids {
         WHERE mount = $1 AND role = $2 AND accessor > $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)
             AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY accessor LIMIT $5";
-    pub(crate) const ROLES_OF_MOUNT: &str = "DELETE FROM ended_role WHERE mount = $1";
+    pub(crate) const DELETE_ROLES_OF_MOUNT: &str = "DELETE FROM ended_role WHERE mount = $1";
     pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash IN
         (SELECT hash FROM secret_id WHERE mount = $1 ORDER BY hash LIMIT $2)";
 }
@@ -341,7 +343,7 @@ pub(super) mod conflict {
     pub(crate) const DOCUMENT_CHANGED: &str = "storage: concurrent modification of the document; retry";
     pub(crate) const CRL_PUBLISHED: &str =
         "storage: a CRL with the same or a higher number, or with later revocations, is already published";
-    pub(crate) const TIDY_TAKEN: &str = "storage: another tidy run has replaced this one";
+    pub(crate) const TIDY_RUN_REPLACED: &str = "storage: another tidy run has replaced this one";
     pub(crate) const PARENT_GONE: &str = "storage: the parent token no longer exists";
     pub(crate) const TOKEN_GONE: &str = "the token has expired or was revoked";
     pub(crate) const TOKEN_NOT_USABLE: &str = "storage: the token no longer exists or is used up";

@@ -62,8 +62,8 @@ pub async fn copy(
         let known = target.columns(&table).await?;
         let names = query_texts(store, SELECT_COLUMNS, vec![table.as_str().into()]).await?;
         let columns = names.iter().map(|name| {
-            let here = known.iter().find(|column| column.name == *name);
-            here.ok_or_else(|| Error::internal(format!("the database has no column {table}.{name}")))
+            let target_column = known.iter().find(|column| column.name == *name);
+            target_column.ok_or_else(|| Error::internal(format!("the database has no column {table}.{name}")))
         });
         let columns: Vec<&TargetColumn> = columns.collect::<Result<_>>()?;
         let rows = copy_rows(store, &target, &table, &columns, progress).await?;
@@ -111,14 +111,14 @@ async fn copy_rows(
     let mut after = SqlValue::from(i64::MIN);
     let mut copied = 0;
     loop {
-        let found = scan::rows(store, &text, vec![after, (ROWS_PER_STATEMENT as i64).into()]).await?;
+        let found = scan::query_rows(store, &text, vec![after, (ROWS_PER_STATEMENT as i64).into()]).await?;
         let full = found.len() == ROWS_PER_STATEMENT;
         let mut page = Vec::with_capacity(found.len());
         let mut last = SqlValue::Null;
         for mut row in found {
-            last = row.value().map_err(scan::error)?;
+            last = row.value().map_err(scan::query_error)?;
             let values: Vec<SqlValue> =
-                columns.iter().map(|_| row.value()).collect::<Result<_, _>>().map_err(scan::error)?;
+                columns.iter().map(|_| row.value()).collect::<Result<_, _>>().map_err(scan::query_error)?;
             page.extend((!is_database_fact(table, &values)).then_some(values));
         }
         copied += page.len() as i64;
@@ -140,20 +140,20 @@ fn is_database_fact(table: &str, values: &[SqlValue]) -> bool {
 }
 
 async fn require_row_count(target: &CopyTarget, table: &str, copied: i64) -> Result<()> {
-    let there = target.count(table).await? - i64::from(table == FACTS_TABLE);
-    if there == copied {
+    let stored = target.count(table).await? - i64::from(table == FACTS_TABLE);
+    if stored == copied {
         return Ok(());
     }
-    Err(Error::internal(format!("table {table}: {copied} rows were copied, but the database has {there}")))
+    Err(Error::internal(format!("table {table}: {copied} rows were copied, but the database has {stored}")))
 }
 
 async fn query_texts(store: &dyn ProjectStore, text: &str, values: Vec<SqlValue>) -> Result<Vec<String>> {
-    let found = scan::rows(store, text, values).await?;
-    found.into_iter().map(|mut row| row.get()).collect::<Result<_, _>>().map_err(scan::error)
+    let found = scan::query_rows(store, text, values).await?;
+    found.into_iter().map(|mut row| row.get()).collect::<Result<_, _>>().map_err(scan::query_error)
 }
 
 async fn read_sequences(store: &dyn ProjectStore) -> Result<HashMap<String, i64>> {
     let one = |mut row: SqlRow| Ok::<_, SqlError>((row.get()?, row.get()?));
-    let found = scan::rows(store, SELECT_SEQUENCES, Vec::new()).await?;
-    found.into_iter().map(one).collect::<Result<_, _>>().map_err(scan::error)
+    let found = scan::query_rows(store, SELECT_SEQUENCES, Vec::new()).await?;
+    found.into_iter().map(one).collect::<Result<_, _>>().map_err(scan::query_error)
 }

@@ -16,7 +16,7 @@ use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::storage::seal::SealKey;
 pub use findings::Findings;
-use read_only::ReadOnly;
+use read_only::ReadOnlyBackend;
 pub use records::{CertificateRecord, MountIssuers};
 
 /// The store to check.
@@ -73,12 +73,12 @@ pub async fn open(subject: VerifyTarget, seal_key: SealKey, clock: Clock) -> Res
         VerifyTarget::File(file) => {
             let opened = tokio::task::spawn_blocking(move || embedded::copy_access::open(&file)).await;
             let reader = opened.map_err(Error::internal)??;
-            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock, false).await?;
+            let store = Store::open(ReadOnlyBackend, reader, 1, &seal_key, clock, false).await?;
             Ok(Storage::new(std::sync::Arc::new(store), None))
         }
         VerifyTarget::Postgres(url) => {
             let reader = postgres::open_read_only(url).await?;
-            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock, false).await?;
+            let store = Store::open(ReadOnlyBackend, reader, 1, &seal_key, clock, false).await?;
             Ok(Storage::new(std::sync::Arc::new(store), None))
         }
     }
@@ -109,7 +109,7 @@ pub async fn check_rows(storage: &Storage, findings: &mut Findings) -> Result<Ve
 /// # Errors
 /// `Unavailable` when it cannot.
 pub async fn check_readable(storage: &Storage) -> Result<()> {
-    scan::rows(&*storage.stores.projects, "SELECT 1 FROM meta LIMIT 1", Vec::new()).await.map(drop)
+    scan::query_rows(&*storage.stores.projects, "SELECT 1 FROM meta LIMIT 1", Vec::new()).await.map(drop)
 }
 
 /// Reads at most `limit` certificates of a mount with serials above `after`, and the issuers that their rows name.

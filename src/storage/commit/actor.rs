@@ -76,7 +76,7 @@ pub(super) fn start<B: StoreBackend>(backend: B, status: Arc<CommitStatus>) -> R
             // Dropped with the actor, which ends the thread.
             let (alive, ended) = oneshot::channel::<()>();
             let queue = Arc::new(CommitQueue::default());
-            let actor = Committer {
+            let actor = CommitActor {
                 backend: Some(backend),
                 queue: queue.clone(),
                 stopping: Vec::new(),
@@ -174,8 +174,8 @@ impl CommitQueue {
         if is_empty {
             return Some(batch);
         }
-        let begun: Vec<_> = std::iter::from_fn(|| waiting.work.take()).collect();
-        for (caller_id, job) in begun {
+        let session_work: Vec<_> = std::iter::from_fn(|| waiting.work.take()).collect();
+        for (caller_id, job) in session_work {
             waiting.work.ended(caller_id);
             batch.push(job);
         }
@@ -214,7 +214,7 @@ struct WakeCommitter;
 #[rtype(result = "()")]
 struct StopCommitter(oneshot::Sender<Result<()>>);
 
-struct Committer<B> {
+struct CommitActor<B> {
     /// `None` while a batch runs.
     backend: Option<B>,
     queue: Arc<CommitQueue>,
@@ -224,7 +224,7 @@ struct Committer<B> {
     _alive: oneshot::Sender<()>,
 }
 
-impl<B: StoreBackend> Actor for Committer<B> {
+impl<B: StoreBackend> Actor for CommitActor<B> {
     type Context = Context<Self>;
 
     /// Schedules a run at the start, because background work may be left from an earlier process.
@@ -233,7 +233,7 @@ impl<B: StoreBackend> Actor for Committer<B> {
     }
 }
 
-impl<B: StoreBackend> Handler<WakeCommitter> for Committer<B> {
+impl<B: StoreBackend> Handler<WakeCommitter> for CommitActor<B> {
     type Result = ();
 
     /// The sender has already marked the run as scheduled.
@@ -242,7 +242,7 @@ impl<B: StoreBackend> Handler<WakeCommitter> for Committer<B> {
     }
 }
 
-impl<B: StoreBackend> Handler<StopCommitter> for Committer<B> {
+impl<B: StoreBackend> Handler<StopCommitter> for CommitActor<B> {
     type Result = ();
 
     fn handle(&mut self, StopCommitter(done): StopCommitter, ctx: &mut Self::Context) {
@@ -251,7 +251,7 @@ impl<B: StoreBackend> Handler<StopCommitter> for Committer<B> {
     }
 }
 
-impl<B: StoreBackend> Committer<B> {
+impl<B: StoreBackend> CommitActor<B> {
     /// Schedules a run unless one is scheduled or in progress.
     fn schedule_run(&mut self, ctx: &mut Context<Self>) {
         if self.queue.schedule_run() {

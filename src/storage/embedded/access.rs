@@ -35,8 +35,8 @@ pub(super) fn require_creatable(folder: &Path) -> Result<()> {
     if folder.exists() {
         return require_writable(folder);
     }
-    let above = folder.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
-    check_access(above, Access::WRITE_OK | Access::EXEC_OK)
+    let parent = folder.ancestors().find(|parent| parent.exists()).unwrap_or(Path::new("."));
+    check_access(parent, Access::WRITE_OK | Access::EXEC_OK)
 }
 
 /// Checks that not every user of the machine may write a folder or file.

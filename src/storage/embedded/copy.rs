@@ -42,7 +42,7 @@ const SIDE_FILE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// Length of the log's header, which changes when the log starts over.
 const LOG_HEADER_BYTES: u64 = 32;
 /// Maximum pause after a slice, so that a slow slice does not prolong the pause of checkpoints by minutes.
-const MAX_PAUSE: Duration = Duration::from_secs(1);
+const MAX_COPY_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum attempts at reading the log, which starts over at most once.
 const MAX_LOG_READ_ATTEMPTS: usize = 3;
 
@@ -68,7 +68,7 @@ impl CopyPace {
     fn pause_after(self, worked: Duration) -> Duration {
         match self {
             Self::Full => Duration::ZERO,
-            Self::Shared => (4 * worked).min(MAX_PAUSE),
+            Self::Shared => (4 * worked).min(MAX_COPY_PAUSE),
         }
     }
 }

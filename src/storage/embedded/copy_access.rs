@@ -11,7 +11,7 @@ use super::schema;
 use crate::error::{Error, Kind, Result};
 
 /// Maximum number of defects that SQLite reports.
-const MAX_FAULTS: usize = 50;
+const MAX_REPORTED_FAULTS: usize = 50;
 
 /// Checks a file and returns its defects; none if it can be opened.
 ///
@@ -41,13 +41,15 @@ fn check_with(file: &Path, require: impl Fn(&Connection) -> Result<()>) -> Resul
 }
 
 fn find_faults(db: &Connection) -> rusqlite::Result<Vec<String>> {
-    let check = format!("PRAGMA integrity_check({MAX_FAULTS})");
+    let check = format!("PRAGMA integrity_check({MAX_REPORTED_FAULTS})");
     let mut statement = db.prepare(&check)?;
     let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
     let faults = lines.iter().filter(|line| *line != "ok").map(|line| format!("file: {}", line.trim()));
     let mut keys = db.prepare("PRAGMA foreign_key_check")?;
-    let broken =
-        keys.query_map([], |row| row.get::<_, String>(0))?.take(MAX_FAULTS).collect::<rusqlite::Result<Vec<_>>>()?;
+    let broken = keys
+        .query_map([], |row| row.get::<_, String>(0))?
+        .take(MAX_REPORTED_FAULTS)
+        .collect::<rusqlite::Result<Vec<_>>>()?;
     let broken = broken.iter().map(|table| format!("{table}: a row refers to a missing row (foreign key violation)"));
     Ok(faults.chain(broken).collect())
 }

@@ -58,9 +58,11 @@ pub(super) fn rewrite_log(path: &Path) -> Result<()> {
 pub(super) fn truncate(path: &Path, frames: u64) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(log_path(path))?;
     let mut header = [0; LOG_HEADER_BYTES];
-    let held = read_full(&file, &mut header, 0)?;
+    let header_bytes = read_full(&file, &mut header, 0)?;
     let len = match frame_len(&header) {
-        Some(frame) if held == LOG_HEADER_BYTES && frames > 0 => LOG_HEADER_BYTES as u64 + frames * frame as u64,
+        Some(frame) if header_bytes == LOG_HEADER_BYTES && frames > 0 => {
+            LOG_HEADER_BYTES as u64 + frames * frame as u64
+        }
         _ => 0,
     };
     // Never extends the log: missing frames cannot be replaced.

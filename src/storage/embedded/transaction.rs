@@ -35,7 +35,12 @@ impl MountCache {
     pub(super) fn write_counters(&self, db: &Connection) -> rusqlite::Result<()> {
         for (mount, InsertCounts { certificates, revocations }) in &self.0 {
             if *certificates != 0 || *revocations != 0 {
-                prepare(db, sql::COUNT)?.execute(params![mount.0, EMBEDDED_NODE_ID, certificates, revocations])?;
+                prepare(db, sql::ADD_TO_COUNTER)?.execute(params![
+                    mount.0,
+                    EMBEDDED_NODE_ID,
+                    certificates,
+                    revocations
+                ])?;
             }
         }
         Ok(())
@@ -104,7 +109,7 @@ mod tests {
     use super::*;
     use crate::sql::SqlValue;
     use crate::storage::embedded::session::rewrite_sql;
-    use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, certificates, leases, tidy};
+    use crate::storage::statements::{DELETE_FEW_ROWS_OF_MOUNT, DELETE_MANY_ROWS_OF_MOUNT, certificates, leases, tidy};
 
     #[test]
     fn dropped_mount_loses_its_rows_in_every_table() {
@@ -121,7 +126,7 @@ mod tests {
                 return true;
             }
             let begin = format!("DELETE FROM {table} WHERE mount = $1");
-            DROP_PARTS.iter().chain(&REMOVE_SOME).any(|statement| {
+            DELETE_FEW_ROWS_OF_MOUNT.iter().chain(&DELETE_MANY_ROWS_OF_MOUNT).any(|statement| {
                 statement.strip_prefix(begin.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
             })
         };

@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, Shared};
 
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::Fact;
-use crate::storage::seal::{Ring, SealKeyOrigin, root};
+use crate::storage::seal::{DataKeyRing, SealKeyOrigin, root};
 
 /// Time after a failed attempt during which its result is reused.
 const FAILURE_CACHE_TIME: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ impl SealReopener {
     ///
     /// # Errors
     /// `Invalid` when the store has another seal; the errors of the file or device; `Unavailable` on timeout.
-    pub(super) async fn open(&self, ring: &Arc<Ring>, facts: &[Fact]) -> Result<()> {
+    pub(super) async fn open(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> Result<()> {
         let outcome = self.attempt(ring, facts).outcome;
         let answer = tokio::time::timeout(UNSEAL_TIMEOUT, outcome).await;
         answer.unwrap_or_else(|late| {
@@ -48,7 +48,7 @@ impl SealReopener {
     }
 
     /// Returns the attempt in progress, or a recent failed one; else starts a new one.
-    fn attempt(&self, ring: &Arc<Ring>, facts: &[Fact]) -> UnsealAttempt {
+    fn attempt(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> UnsealAttempt {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(attempt) = &*last {
             let holds = match attempt.outcome.peek() {
@@ -69,7 +69,7 @@ impl SealReopener {
     }
 }
 
-async fn unseal(source: Arc<SealKeyOrigin>, ring: Arc<Ring>, facts: Vec<Fact>) -> Result<()> {
+async fn unseal(source: Arc<SealKeyOrigin>, ring: Arc<DataKeyRing>, facts: Vec<Fact>) -> Result<()> {
     let seal = tokio::task::spawn_blocking(move || source.read()).await.map_err(Error::internal)??;
     let root = root::unwrap_root(&seal, ring.installation(), &facts).await?;
     ring.unseal(&root, &facts)?;
@@ -137,11 +137,11 @@ mod tests {
     }
 
     /// A ring with an outdated root key, and facts that the device can open.
-    async fn outdated_ring(device: &Arc<FakeSealDevice>) -> (SealReopener, Arc<Ring>, Vec<Fact>) {
+    async fn outdated_ring(device: &Arc<FakeSealDevice>) -> (SealReopener, Arc<DataKeyRing>, Vec<Fact>) {
         let seal = SealKey::in_device(device.clone());
         let [before, after] = [root::generate(), root::generate()];
-        let (ring, _) = Ring::create(&before, "one".to_owned()).unwrap();
-        let (_, mut facts) = Ring::create(&after, "one".to_owned()).unwrap();
+        let (ring, _) = DataKeyRing::create(&before, "one".to_owned()).unwrap();
+        let (_, mut facts) = DataKeyRing::create(&after, "one".to_owned()).unwrap();
         let opens = SealKey::in_device(FakeSealDevice::new(Ok(root::generate()), 1));
         let record = root::wrap_root(&opens, "one", &after, Time::UNIX_EPOCH, 1).await.unwrap();
         facts.push((root::SEAL_FACT.to_owned(), record));

@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Connection, SimpleQueryMessage, Socket};
 
 use super::query::PostgresClient;
-use super::tls::{self, Connector, PostgresTlsStream};
+use super::tls::{self, PostgresTlsConnector, PostgresTlsStream};
 use super::url::{ERROR_PREFIX, PostgresServer, PostgresUrl, SESSION_TIMEOUT};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
@@ -71,10 +71,10 @@ pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Soc
 }
 
 /// Prepares servers and TLS on a blocking thread, because files are read.
-async fn prepare_servers(url: &PostgresUrl) -> Result<(Vec<PostgresServer>, Connector)> {
+async fn prepare_servers(url: &PostgresUrl) -> Result<(Vec<PostgresServer>, PostgresTlsConnector)> {
     let url = url.clone();
     let prepare = move || {
-        let connector = url.tls().map_or_else(|| Ok(Connector::none()), |files| files.connector());
+        let connector = url.tls().map_or_else(|| Ok(PostgresTlsConnector::none()), |files| files.connector());
         Ok((url.servers()?, connector.map_err(|error| error.within(ERROR_PREFIX))?))
     };
     tokio::task::spawn_blocking(prepare).await.map_err(Error::internal)?

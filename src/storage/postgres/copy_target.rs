@@ -211,10 +211,12 @@ async fn require_empty(db: &PostgresClient) -> Result<()> {
 
 /// Error with the server's message, for the operator who runs the copy.
 fn copy_error(failure: PostgresError) -> Error {
-    let said = failure.server_error().map(|answer| answer.message().to_owned());
+    let server_message = failure.server_error().map(|answer| answer.message().to_owned());
     let error = failure.into_write_error();
-    match said {
-        Some(said) => Error::unavailable(format!("the database rejected the copied data ({said})"), error),
+    match server_message {
+        Some(server_message) => {
+            Error::unavailable(format!("the database rejected the copied data ({server_message})"), error)
+        }
         None => error,
     }
 }

@@ -133,10 +133,10 @@ impl ConnectionPool {
             return Err(Error::new(Kind::Unavailable, "storage: the store is closed"));
         }
         state.idle.retain(|connection| !connection.client.is_closed());
-        let own = state.idle.iter().position(|connection| connection.runtime == runtime);
+        let of_this_runtime = state.idle.iter().position(|connection| connection.runtime == runtime);
         let any = (self.is_full(&state) && !state.idle.is_empty()).then_some(0);
         state.borrowed += 1;
-        Ok(own.or(any).map(|index| state.idle.remove(index)))
+        Ok(of_this_runtime.or(any).map(|index| state.idle.remove(index)))
     }
 
     /// Opens a connection. If that takes too long for the caller, the pool keeps the connection for the next caller, so

@@ -56,7 +56,7 @@ pub(super) async fn insert_all(
     let changed = !fresh.is_empty() || !amended.is_empty();
     let mut new: HashSet<Serial> = fresh.iter().map(|stored| stored.row.serial).collect();
     stored_rows.extend(fresh.into_iter().chain(amended).map(|stored| (stored.row.serial, stored)));
-    let stand = |row: &&RevocationRow| {
+    let to_inserted = |row: &&RevocationRow| {
         let stored = stored_rows
             .get(&row.serial)
             .cloned()
@@ -64,7 +64,7 @@ pub(super) async fn insert_all(
         // If a serial occurs twice in the batch, only the first occurrence is fresh.
         Ok(InsertedRevocation { stored, fresh: new.remove(&row.serial) })
     };
-    Ok((all.iter().map(stand).collect::<Result<_, PostgresError>>()?, changed))
+    Ok((all.iter().map(to_inserted).collect::<Result<_, PostgresError>>()?, changed))
 }
 
 /// Splits rows into new revocations and amendments of existing ones. In the result each serial occurs once, in its

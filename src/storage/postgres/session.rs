@@ -22,7 +22,7 @@ use crate::storage::engine::{TableConnection, TableResult};
 use crate::telemetry;
 
 /// Maximum number of retries after a conflict.
-const MAX_RETRIES: u32 = 3;
+const MAX_CONFLICT_RETRIES: u32 = 3;
 
 /// The setting behind [`SqlSession::use_custom_plans`].
 const USE_CUSTOM_PLANS: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
@@ -41,13 +41,13 @@ struct PostgresSession<'c> {
 impl PostgresSession<'_> {
     /// Runs a statement, with [`USE_CUSTOM_PLANS`] pipelined before it if needed.
     async fn send<T>(&mut self, statement: impl Future<Output = Result<T, PostgresError>>) -> Result<T, SqlError> {
-        let given = if std::mem::take(&mut self.custom_plans) {
-            let (planned, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
-            planned.map_err(PostgresError::from).and(given)
+        let result = if std::mem::take(&mut self.custom_plans) {
+            let (planned, result) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
+            planned.map_err(PostgresError::from).and(result)
         } else {
             statement.await
         };
-        given.map_err(|error| self.failed(error))
+        result.map_err(|error| self.failed(error))
     }
 
     fn failed(&mut self, error: PostgresError) -> SqlError {
@@ -148,7 +148,7 @@ impl ToSql for SqlValue {
 /// unusable.
 fn to_sql_error(error: PostgresError, writes: bool) -> (bool, SqlError) {
     let constraint = error.server_error().and_then(|answer| answer.constraint()).map(str::to_owned);
-    let said = match (error.code(), constraint) {
+    let sql_error = match (error.code(), constraint) {
         (Some(&SqlState::QUERY_CANCELED), _) => SqlError::Timeout,
         (
             Some(
@@ -162,7 +162,7 @@ fn to_sql_error(error: PostgresError, writes: bool) -> (bool, SqlError) {
             return (gone, SqlError::Engine(if writes { error.into_write_error() } else { error.into_read_error() }));
         }
     };
-    (false, said)
+    (false, sql_error)
 }
 
 enum SessionAttempt {
@@ -203,7 +203,7 @@ impl PostgresReaderPool {
                 }
                 Ok(SessionAttempt::Ended { outcome, is_idle }) => {
                     loan.give_back(is_idle);
-                    if !matches!(outcome, Err(SqlError::SerializationConflict)) || conflicts == MAX_RETRIES {
+                    if !matches!(outcome, Err(SqlError::SerializationConflict)) || conflicts == MAX_CONFLICT_RETRIES {
                         return outcome;
                     }
                     conflicts += 1;

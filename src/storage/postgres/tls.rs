@@ -68,7 +68,7 @@ impl PostgresTlsFiles {
     ///
     /// # Errors
     /// `Invalid` naming the parameter, the file and the rule, never quoting the file's content.
-    pub(super) fn connector(&self) -> Result<Connector> {
+    pub(super) fn connector(&self) -> Result<PostgresTlsConnector> {
         let provider = tls::provider();
         let trusted = match &self.roots {
             None => Vec::new(),
@@ -84,7 +84,7 @@ impl PostgresTlsFiles {
         let client = self.client.as_ref().map(|files| load_client_certificate(files, &provider)).transpose()?;
         let mut config = tls::client_config(provider, trust, client)?;
         config.alpn_protocols = vec![ALPN_PROTOCOL.to_vec()];
-        Ok(Connector(Some(TlsConnector::from(Arc::new(config)))))
+        Ok(PostgresTlsConnector(Some(TlsConnector::from(Arc::new(config)))))
     }
 }
 
@@ -156,30 +156,30 @@ impl ServerTrust for PostgresCertVerifier {
 
 /// A TLS connector, or a placeholder for connections without TLS.
 #[derive(Clone)]
-pub(super) struct Connector(Option<TlsConnector>);
+pub(super) struct PostgresTlsConnector(Option<TlsConnector>);
 
-impl Connector {
+impl PostgresTlsConnector {
     pub(super) fn none() -> Self {
         Self(None)
     }
 }
 
-pub(super) struct Handshake {
+pub(super) struct PostgresTlsHandshake {
     connector: Option<TlsConnector>,
     host: String,
 }
 
-impl MakeTlsConnect<Socket> for Connector {
+impl MakeTlsConnect<Socket> for PostgresTlsConnector {
     type Stream = PostgresTlsStream;
-    type TlsConnect = Handshake;
+    type TlsConnect = PostgresTlsHandshake;
     type Error = io::Error;
 
-    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
-        Ok(Handshake { connector: self.0.clone(), host: host.to_owned() })
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<PostgresTlsHandshake> {
+        Ok(PostgresTlsHandshake { connector: self.0.clone(), host: host.to_owned() })
     }
 }
 
-impl TlsConnect<Socket> for Handshake {
+impl TlsConnect<Socket> for PostgresTlsHandshake {
     type Stream = PostgresTlsStream;
     type Error = io::Error;
     type Future = BoxFuture<'static, io::Result<PostgresTlsStream>>;

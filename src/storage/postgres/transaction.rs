@@ -187,7 +187,7 @@ impl<'a> Transaction<'a> {
             if inserted.certificates != 0 || inserted.revocations != 0 {
                 let values: SqlParameters<'_> =
                     &[&mount.0, &self.counter, &inserted.certificates, &inserted.revocations];
-                execute(self.db, sql::COUNT, values).await?;
+                execute(self.db, sql::ADD_TO_COUNTER, values).await?;
             }
         }
         Ok(())
@@ -245,8 +245,8 @@ async fn lock_existing(db: &PostgresClient, mounts: &[MountId]) -> Result<(), Po
     }
     // Both statements are prepared first, because preparing one in between would break their order.
     let lock = db.prepare_cached(LOCK_MOUNTS).await?;
-    let look = db.prepare_cached(ALL_EXIST).await?;
+    let check = db.prepare_cached(ALL_EXIST).await?;
     let ids: [&(dyn ToSql + Sync); 1] = [&ids];
-    let (_, found) = try_join(db.query(&lock, &ids), db.query_one(&look, &ids)).await?;
+    let (_, found) = try_join(db.query(&lock, &ids), db.query_one(&check, &ids)).await?;
     if found.try_get(0)? { Ok(()) } else { Err(PostgresError::Conflict(conflict::MOUNT_GONE)) }
 }

@@ -124,8 +124,8 @@ fn url_error(rule: &str) -> Error {
 /// Converts a parse error of tokio-postgres. The result quotes no value. It quotes a parameter name only if the text
 /// looks like one, because the rest of an unescaped password may appear in its place.
 fn convert_parse_error(error: &tokio_postgres::Error) -> Error {
-    let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    let quoted = |begin: &str| said.strip_prefix(begin)?.strip_suffix('`');
+    let parse_error = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    let quoted = |begin: &str| parse_error.strip_prefix(begin)?.strip_suffix('`');
     let is_name = |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     if let Some(name) = quoted("invalid value for option `") {
         return url_error(&format!("{name}: invalid value"));

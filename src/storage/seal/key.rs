@@ -182,8 +182,8 @@ fn write_new_with(path: &Path, owner: Option<&Metadata>, write: impl FnOnce(&Fil
         ErrorKind::AlreadyExists => Error::file_exists(format_args!("seal key file {}", path.display())),
         _ => file_error(path, "written", e),
     })?;
-    let given = owner.map_or(Ok(()), |owner| change_owner(&file, path, owner));
-    let written = given.and_then(|()| {
+    let owner_changed = owner.map_or(Ok(()), |owner| change_owner(&file, path, owner));
+    let written = owner_changed.and_then(|()| {
         // Without the sync of the folder, a power failure could lose the only key of a store.
         write(&file).and_then(|()| files::sync_folder(path)).map_err(|e| file_error(path, "written", e))
     });

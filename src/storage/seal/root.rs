@@ -130,28 +130,30 @@ pub(crate) async fn wrap_root(
 /// # Errors
 /// `Invalid` when the store has another seal, or the record is damaged; the errors of a device.
 pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fact]) -> Result<Secret> {
-    let own = seal.about();
+    let configured = seal.about();
     let Some(record) = read_record(facts)? else {
         return seal.bytes().cloned().ok_or_else(|| {
             Error::invalid(format!(
                 "seal: this store uses a seal key from a file or the environment, but the configuration names the \
-                 {own}; run signet operator rotate-seal-key --to to change the seal"
+                 {configured}; run signet operator rotate-seal-key --to to change the seal"
             ))
         });
     };
     let stored = seal_info(&record);
-    if (&stored.kind, &stored.mechanism) != (&own.kind, &own.mechanism) {
+    if (&stored.kind, &stored.mechanism) != (&configured.kind, &configured.mechanism) {
         return Err(Error::invalid(format!(
-            "seal: this store is sealed by the {stored}, but the configuration names the {own}; run signet operator \
-             rotate-seal-key --to to change the seal"
+            "seal: this store is sealed by the {stored}, but the configuration names the {configured}; run \
+             signet operator rotate-seal-key --to to change the seal"
         )));
     }
     let wrapped = STANDARD.decode(&record.root).map_err(|_| damaged_record_error())?;
     let root = seal.unwrap(&root_key_context(installation), wrapped).await.map_err(|error| {
-        if stored.key == own.key {
+        if stored.key == configured.key {
             return error;
         }
-        error.within(&format!("seal key: this store is sealed by the {stored}, and the configuration names the {own}"))
+        error.within(&format!(
+            "seal key: this store is sealed by the {stored}, and the configuration names the {configured}"
+        ))
     })?;
     if root.expose().len() == ROOT_KEY_BYTES { Ok(root) } else { Err(damaged_record_error()) }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn put<C: TableConnection>(db: &C, row: &EntityRow) -> TableRes
 
 pub(crate) async fn put_alias<C: TableConnection>(db: &C, row: &AliasRow) -> TableResult<C, AuthOutcome> {
     let AliasRow { id, accessor, name, entity, version, body } = row.clone();
-    if !exists(db, sql::LOCK, &[entity.clone().into()]).await? {
+    if !exists(db, sql::LOCK_ENTITY, &[entity.clone().into()]).await? {
         return Err(TableError::Conflict(conflict::ENTITY_GONE));
     }
     let version = version as i64;
@@ -46,8 +46,8 @@ pub(crate) async fn put_alias<C: TableConnection>(db: &C, row: &AliasRow) -> Tab
 }
 
 pub(crate) async fn extend_retention<C: TableConnection>(db: &C, id: &str, until: Time) -> TableResult<C, AuthOutcome> {
-    let kept = db.execute(sql::KEEP, &[until.into(), id.into()]).await? > 0;
-    Ok(done_or_absent(kept || exists(db, sql::EXISTS, &[id.into()]).await?))
+    let extended = db.execute(sql::EXTEND_RETENTION, &[until.into(), id.into()]).await? > 0;
+    Ok(done_or_absent(extended || exists(db, sql::EXISTS, &[id.into()]).await?))
 }
 
 pub(crate) async fn delete<C: TableConnection>(db: &C, id: &str) -> TableResult<C, AuthOutcome> {
@@ -58,13 +58,13 @@ pub(crate) async fn delete<C: TableConnection>(db: &C, id: &str) -> TableResult<
 /// first, so that a concurrent insert of an alias waits.
 async fn delete_all<C: TableConnection>(db: &C, ids: Vec<String>) -> TableResult<C, u64> {
     let ids: [SqlValue; 1] = [ids.into()];
-    let found = db.execute(sql::DROP, &ids).await?;
-    db.execute(sql::DROP_ALIASES, &ids).await?;
+    let found = db.execute(sql::DELETE_ALL, &ids).await?;
+    db.execute(sql::DELETE_ALIASES_OF_ALL, &ids).await?;
     Ok(found)
 }
 
 pub(crate) async fn delete_alias<C: TableConnection>(db: &C, id: &str) -> TableResult<C, AuthOutcome> {
-    Ok(done_or_absent(db.execute(sql::DROP_ALIAS, &[id.into()]).await? > 0))
+    Ok(done_or_absent(db.execute(sql::DELETE_ALIAS, &[id.into()]).await? > 0))
 }
 
 /// Examines expired entities: removes those without tokens, and keeps the others longer. The outcome has the number of
@@ -89,7 +89,7 @@ pub(crate) async fn sweep<C: TableConnection>(
         extensions.push([last.max(again).into(), id.into()]);
     }
     // Sent together, if the engine pipelines statements.
-    try_join_all(extensions.iter().map(|values| db.execute(sql::KEEP, values))).await?;
+    try_join_all(extensions.iter().map(|values| db.execute(sql::EXTEND_RETENTION, values))).await?;
     delete_all(db, ended).await?;
     Ok(examined)
 }

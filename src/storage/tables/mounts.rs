@@ -9,7 +9,7 @@ use super::{TableConnection, TableError, TableResult, column, exists, map_row};
 use crate::documents::{MountId, SYSTEM_MOUNT};
 use crate::sql::SqlRow;
 use crate::storage::engine::WriteConnection;
-use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
+use crate::storage::statements::{DELETE_FEW_ROWS_OF_MOUNT, DELETE_MANY_ROWS_OF_MOUNT, conflict, mounts as sql};
 
 pub(crate) async fn create<C: TableConnection>(db: &C, mount: MountId) -> TableResult<C, ()> {
     let id = [mount.into()];
@@ -31,7 +31,7 @@ pub(crate) async fn drop_mount<C: WriteConnection>(db: &C, mount: MountId) -> Ta
     if !mount_exists(db, mount).await? {
         return Err(TableError::Conflict(conflict::MOUNT_GONE));
     }
-    for statement in DROP_PARTS.into_iter().chain([sql::DROP, sql::MARK]) {
+    for statement in DELETE_FEW_ROWS_OF_MOUNT.into_iter().chain([sql::DROP, sql::MARK_DROPPED]) {
         db.execute(statement, &[mount.into()]).await?;
     }
     db.revoke_tokens_of_mount(mount).await.map(drop)
@@ -48,19 +48,19 @@ pub(crate) async fn remove_dropped_rows<C: WriteConnection>(db: &C) -> TableResu
     if db.revoke_tokens_of_mount(mount).await? {
         return Ok(true);
     }
-    for statement in REMOVE_SOME {
+    for statement in DELETE_MANY_ROWS_OF_MOUNT {
         if db.execute(statement, &[mount.into(), i64::from(C::REMOVED_ROWS_PER_STEP).into()]).await? > 0 {
             return Ok(true);
         }
     }
-    db.execute(sql::REMOVED, &[mount.into()]).await?;
+    db.execute(sql::DELETE_DROPPED, &[mount.into()]).await?;
     has_dropped(db).await
 }
 
 /// The numbers of stored certificates and revocations.
 pub(crate) async fn read_counts<C: TableConnection>(db: &C, mount: MountId) -> TableResult<C, (u64, u64)> {
     let read = |row: &mut SqlRow| Ok((row.get::<i64>()? as u64, row.get::<i64>()? as u64));
-    map_row(db, sql::COUNTS, &[mount.into()], read)
+    map_row(db, sql::SELECT_COUNTS, &[mount.into()], read)
         .await?
         .ok_or(TableError::Unreadable("the query for the counters of a mount returned no row"))
 }

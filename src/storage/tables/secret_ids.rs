@@ -56,7 +56,7 @@ async fn insert<C: TableConnection>(db: &C, row: &SecretIdRow) -> TableResult<C,
     if exists(db, sql::ROLE_HAS_ENDED, &[mount.clone(), role.into()]).await? {
         return Ok(AuthOutcome::Absent);
     }
-    db.execute(sql::FREE, &[mount.clone(), hash.clone(), updated_at.into()]).await?;
+    db.execute(sql::DELETE_EXPIRED, &[mount.clone(), hash.clone(), updated_at.into()]).await?;
     let values: [SqlValue; 8] = [
         mount,
         hash,

@@ -33,8 +33,9 @@ pub(crate) async fn extend<C: TableConnection>(
     report: &[u8],
 ) -> TableResult<C, bool> {
     let values: [SqlValue; 4] = [valid_until.into(), report.to_vec().into(), mount.into(), run.into()];
-    let mut kept = row(db, sql::KEEP, &values).await?.ok_or(TableError::Conflict(conflict::TIDY_TAKEN))?;
-    Ok(kept.get()?)
+    let mut extended =
+        row(db, sql::EXTEND_RUN, &values).await?.ok_or(TableError::Conflict(conflict::TIDY_RUN_REPLACED))?;
+    Ok(extended.get()?)
 }
 
 pub(crate) async fn cancel<C: TableConnection>(db: &C, mount: MountId, now: i64) -> TableResult<C, u32> {

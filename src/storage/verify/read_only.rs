@@ -6,9 +6,9 @@ use futures_util::future::{BoxFuture, ready};
 use crate::error::{Error, Result};
 use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
 
-pub(super) struct ReadOnly;
+pub(super) struct ReadOnlyBackend;
 
-impl StoreBackend for ReadOnly {
+impl StoreBackend for ReadOnlyBackend {
     fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
         let refused = || Err(Error::invalid("storage: the data keys are missing, and the store is opened read-only"));
         ready(units.iter().map(|_| refused()).collect()).boxed()

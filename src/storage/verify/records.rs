@@ -56,16 +56,16 @@ pub(super) async fn read_certificates_of_mount(
     limit: usize,
 ) -> Result<Vec<CertificateRecord>> {
     let values = vec![mount.0.into(), after.to_vec().into(), (limit as i64).into()];
-    let rows = scan::rows(store, SELECT_CERTIFICATES_OF_MOUNT, values).await?;
+    let rows = scan::query_rows(store, SELECT_CERTIFICATES_OF_MOUNT, values).await?;
     let recorded = |mut row: SqlRow| Ok(CertificateRecord { serial: row.get()?, issuer: row.get()?, der: row.get()? });
-    rows.into_iter().map(recorded).collect::<Result<_, SqlError>>().map_err(scan::error)
+    rows.into_iter().map(recorded).collect::<Result<_, SqlError>>().map_err(scan::query_error)
 }
 
 /// Checks all rows. Returns the mounts, and the issuers named by their certificates.
 pub(super) async fn check_consistency(store: &dyn ProjectStore, findings: &mut Findings) -> Result<Vec<MountIssuers>> {
     let mut totals = BTreeMap::new();
-    for mut row in scan::rows(store, SELECT_MOUNTS, Vec::new()).await? {
-        let (id, totals_of_mount) = read_mount_row(&mut row).map_err(scan::error)?;
+    for mut row in scan::query_rows(store, SELECT_MOUNTS, Vec::new()).await? {
+        let (id, totals_of_mount) = read_mount_row(&mut row).map_err(scan::query_error)?;
         totals.insert(id, totals_of_mount);
     }
     check_certificates(store, &mut totals, findings).await?;
@@ -96,10 +96,10 @@ async fn check_certificates(
     let mut after: (i64, Vec<u8>) = (-1, Vec::new());
     loop {
         let values = vec![after.0.into(), after.1.clone().into(), (ROWS_PER_PAGE as i64).into()];
-        let rows = scan::rows(store, SELECT_CERTIFICATES, values).await?;
+        let rows = scan::query_rows(store, SELECT_CERTIFICATES, values).await?;
         let full = rows.len() == ROWS_PER_PAGE;
         for mut row in rows {
-            let (mount, serial, issuer, validity, der) = read_certificate_row(&mut row).map_err(scan::error)?;
+            let (mount, serial, issuer, validity, der) = read_certificate_row(&mut row).map_err(scan::query_error)?;
             if let Some(totals) = totals.get_mut(&mount) {
                 totals.found[0] += 1;
                 totals.issuers.insert(issuer);
@@ -135,18 +135,18 @@ async fn check_revocations(
     let mut after = (-1, -1);
     loop {
         let values = vec![after.0.into(), after.1.into(), (ROWS_PER_PAGE as i64).into()];
-        let rows = scan::rows(store, SELECT_REVOCATIONS, values).await?;
+        let rows = scan::query_rows(store, SELECT_REVOCATIONS, values).await?;
         let full = rows.len() == ROWS_PER_PAGE;
         for mut row in rows {
-            let (mount, sequence, serial) = read_revocation_row(&mut row).map_err(scan::error)?;
+            let (mount, sequence, serial) = read_revocation_row(&mut row).map_err(scan::query_error)?;
             after = (mount, sequence);
             let Some(totals) = totals.get_mut(&mount) else { continue };
             totals.found[1] += 1;
             if sequence < 1 || sequence > totals.sequence || Serial::from_octets(&serial).is_err() {
-                let given = totals.sequence;
+                let last_assigned = totals.sequence;
                 findings.add(format!(
                     "revocation: mount {mount}, sequence number {sequence}: the number was never assigned (last: \
-                     {given}), or the serial is invalid"
+                     {last_assigned}), or the serial is invalid"
                 ));
             }
         }
@@ -167,8 +167,8 @@ async fn check_crls(
     findings: &mut Findings,
 ) -> Result<()> {
     let mut complete: BTreeMap<(i64, String), i64> = BTreeMap::new();
-    for mut row in scan::rows(store, SELECT_CRLS, Vec::new()).await? {
-        let crl = read_crl_row(&mut row).map_err(scan::error)?;
+    for mut row in scan::query_rows(store, SELECT_CRLS, Vec::new()).await? {
+        let crl = read_crl_row(&mut row).map_err(scan::query_error)?;
         let name = format!("crl: mount {}, group {}, number {}", crl.mount, crl.group, crl.number);
         match totals.get(&crl.mount) {
             None => findings.add(format!("{name}: the mount does not exist")),

@@ -19,12 +19,12 @@ pub(super) async fn check_all(store: &dyn ProjectStore, keys: &StoreKeys, findin
         loop {
             let text = table.page_sql(&columns.join(", "), 1, !after.is_empty());
             let values = [after, vec![(ROWS_PER_PAGE as i64).into()]].concat();
-            let rows = scan::rows(store, &text, values).await?;
+            let rows = scan::query_rows(store, &text, values).await?;
             let full = rows.len() == ROWS_PER_PAGE;
             after = Vec::new();
             for mut row in rows {
                 let row: Vec<SqlValue> =
-                    columns.iter().map(|_| row.value()).collect::<Result<_, _>>().map_err(scan::error)?;
+                    columns.iter().map(|_| row.value()).collect::<Result<_, _>>().map_err(scan::query_error)?;
                 after = row[..table.key.len()].to_vec();
                 if !can_open(keys, table, &row) {
                     let key = format_key(table.key, &after);

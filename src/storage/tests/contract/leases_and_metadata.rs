@@ -8,7 +8,7 @@ use crate::auth::store::TokenRow;
 use crate::pki::store::{LeaseRange, LeaseRow, MetadataRow, PkiOutcome};
 
 /// Sorts after all ids in these tests.
-const END: &str = "~";
+const AFTER_ALL_LEASE_IDS: &str = "~";
 
 fn lease(mount: MountId, n: u32, of: u32) -> LeaseRow {
     LeaseRow {
@@ -35,14 +35,15 @@ async fn insert_tokens(w: &ContractStore, rows: impl IntoIterator<Item = TokenRo
 
 /// The ids of all active leases.
 async fn visible_leases(w: &ContractStore) -> Vec<String> {
-    let range = LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: END.into() };
+    let range =
+        LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: AFTER_ALL_LEASE_IDS.into() };
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
 /// The serials of all leases that await revocation, after those of ended tokens are marked.
 async fn serials_of_ending_leases(w: &ContractStore) -> Vec<Serial> {
     while w.pki.mark_ended(2).await.unwrap() == 2 {}
-    let mut rows = w.pki.ending_leases(String::new(), END.into(), 10_000).await.unwrap();
+    let mut rows = w.pki.ending_leases(String::new(), AFTER_ALL_LEASE_IDS.into(), 10_000).await.unwrap();
     rows.sort_by_key(|lease| lease.serial);
     rows.into_iter().map(|lease| lease.serial).collect()
 }
@@ -118,8 +119,8 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
         }
     }
     let kept = |range: std::ops::Range<u32>| range.filter(|&n| of(n) != gone);
-    let extra = (1001..1005).chain(1061..1065);
-    let all: Vec<u32> = kept(0..60).filter(|n| n % 4 != 3).chain(kept(60..120)).chain(extra).collect();
+    let later_serials = (1001..1005).chain(1061..1065);
+    let all: Vec<u32> = kept(0..60).filter(|n| n % 4 != 3).chain(kept(60..120)).chain(later_serials).collect();
     let revoked = all.iter().filter(|n| *n % 4 == 3).count() as u64;
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (all.len() as u64, revoked));
     assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), all.len() as i64);
@@ -178,8 +179,8 @@ pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &i
     assert_eq!(w.pki.commit(vec![mark(1)]).await.unwrap(), [PkiOutcome::Changed(0)]);
     assert!(w.pki.lease(lease(m, 1, 1).id).await.unwrap().is_none(), "marked: not shown any more");
     assert_eq!(visible_leases(&w).await.len(), 29);
-    assert_eq!(w.pki.ending_leases(String::new(), END.into(), 10).await.unwrap(), [lease(m, 1, 1)]);
-    assert!(w.pki.ending_leases(lease(m, 1, 1).id, END.into(), 10).await.unwrap().is_empty());
+    assert_eq!(w.pki.ending_leases(String::new(), AFTER_ALL_LEASE_IDS.into(), 10).await.unwrap(), [lease(m, 1, 1)]);
+    assert!(w.pki.ending_leases(lease(m, 1, 1).id, AFTER_ALL_LEASE_IDS.into(), 10).await.unwrap().is_empty());
     let end = vec![PkiWrite::Revocation(revocation(m, 1)), PkiWrite::LeasesEnd(vec![lease(m, 1, 1).id])];
     let outcomes = w.pki.commit(end).await.unwrap();
     assert!(matches!(outcomes[0], PkiOutcome::Revoked { fresh: true, .. }) && outcomes[1] == PkiOutcome::Changed(1));
