@@ -149,8 +149,8 @@ impl DataKeyRing {
         self.load_stored_keys(facts, u32::max)
     }
 
-    /// As [`DataKeyRing::learn`], for a store that has lost its latest writes: stops using a key that the store does not
-    /// have.
+    /// As [`DataKeyRing::learn`], for a store that has lost its latest writes: stops using a key that the store does
+    /// not have.
     pub(crate) fn reload_after_loss(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
         self.load_stored_keys(facts, |current, newest| if newest == 0 { current } else { newest })
     }
