@@ -346,7 +346,7 @@ pub fn parse_with_list_limit(body: &[u8], max_text_bytes: usize, max_elements: u
     let mut json = serde_json::Deserializer::from_slice(body);
     let bounds = BoundedValueSeed { depth: MAX_DEPTH, budget: &budget, max_text_bytes, max_elements };
     let value = bounds.deserialize(&mut json).map_err(|e| parse_error(&e, max_text_bytes, max_elements))?;
-    json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
+    json.end().map_err(|_| Error::malformed("request body: unexpected data after the JSON value"))?;
     Ok(value)
 }
 

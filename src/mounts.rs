@@ -103,7 +103,7 @@ impl Mounts {
             let more = lost.len().saturating_sub(MAX_NAMED_ISSUERS);
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             let text =
-                "allowed_managed_keys: issuers that cannot sign any more, because the mount may not use their keys";
+                "allowed_managed_keys: these issuers can no longer sign, because the mount may not use their keys";
             warnings.add(format!("{text}: {named}{more}"));
         }
         Ok(warnings)

@@ -82,17 +82,20 @@ impl Template {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, opened)) = rest.split_once("{{") {
-            let (inside, after) = opened.split_once("}}").ok_or_else(|| refuse("a template is not closed"))?;
+            let (inside, after) = opened.split_once("}}").ok_or_else(|| refuse("\"{{\" has no closing \"}}\""))?;
             pieces.push(TemplatePiece::Text(before.to_owned()));
-            let selector = IdentitySelector::parse(inside.trim())
-                .ok_or_else(|| refuse("a template names nothing that is known"))?;
+            let selector = IdentitySelector::parse(inside.trim()).ok_or_else(|| {
+                refuse(
+                    "unknown template; known are identity.entity.id, .name, .metadata.KEY and .aliases.ACCESSOR.FIELD",
+                )
+            })?;
             pieces.push(TemplatePiece::Value(selector));
             rest = after;
         }
         pieces.push(TemplatePiece::Text(rest.to_owned()));
         let stray = |piece: &TemplatePiece| matches!(piece, TemplatePiece::Text(text) if text.contains("}}"));
         if pieces.iter().any(stray) {
-            return Err(refuse("a template is closed that was not opened"));
+            return Err(refuse("\"}}\" has no opening \"{{\""));
         }
         pieces.retain(|piece| !matches!(piece, TemplatePiece::Text(text) if text.is_empty()));
         Ok(Self(pieces))

@@ -111,7 +111,7 @@ impl Auth {
 
 fn validate_origins(origins: Vec<String>) -> Result<Vec<String>> {
     if origins.is_empty() {
-        return Err(Error::invalid("allowed_origins: at least one origin, or '*', must be named"));
+        return Err(Error::invalid("allowed_origins: must contain at least one origin, or '*'"));
     }
     if origins.len() > 1 && origins.iter().any(|origin| origin == ANY_ORIGIN) {
         return Err(Error::invalid("allowed_origins: '*' cannot be combined with other origins"));
@@ -214,7 +214,7 @@ mod tests {
         let combined = validate_origins(texts(&["*", "https://a.example"])).unwrap_err();
         assert_eq!(combined.text(), "allowed_origins: '*' cannot be combined with other origins");
         let none = validate_origins(Vec::new()).unwrap_err();
-        assert_eq!(none.text(), "allowed_origins: at least one origin, or '*', must be named");
+        assert_eq!(none.text(), "allowed_origins: must contain at least one origin, or '*'");
         for header in ["", "X Mine", "X-Mine:", "X-Mine\r\nSet-Cookie", "*", "X-Ä"] {
             let refused = validate_headers(texts(&["X-Fine", header])).unwrap_err();
             assert_eq!(refused.text(), "allowed_headers: entry 2: must be the name of a header", "{header}");

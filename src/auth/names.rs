@@ -18,7 +18,7 @@ pub(super) fn normalize_names(field: &str, names: Vec<String>) -> Result<Vec<Str
     names.sort();
     names.dedup();
     if names.len() > MAX_POLICIES {
-        return Err(Error::invalid(format!("{field}: more than {MAX_POLICIES}")));
+        return Err(Error::invalid(format!("{field}: more than {MAX_POLICIES} names")));
     }
     if names.iter().any(|name| name.len() > MAX_NAME_LEN) {
         return Err(Error::invalid(format!("{field}: a name is longer than {MAX_NAME_LEN} bytes")));

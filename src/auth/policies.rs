@@ -406,7 +406,7 @@ impl Auth {
                 .now()
                 .checked_add(time::Duration::try_from(ttl).unwrap_or(time::Duration::MAX))
                 .map(Some)
-                .ok_or_else(|| Error::invalid("ttl: too long")),
+                .ok_or_else(|| Error::invalid("ttl: too long; the policy would expire after the year 9999")),
             (None, Some(text)) => parse_rfc3339("expiration", &text).map(Some),
             (None, None) => Ok(None),
         }

@@ -374,7 +374,7 @@ pub trait AuthStore: Send + Sync {
         let committed = self.commit(vec![AuthWrite::TokenSweep { now, limit }]);
         let revoked = |outcomes: Vec<AuthOutcome>| match <[AuthOutcome; 1]>::try_from(outcomes) {
             Ok([AuthOutcome::Revoked(revoked)]) => Ok(revoked),
-            _ => Err(Error::internal("the store answered another write")),
+            _ => Err(Error::internal("the outcome does not belong to the committed write")),
         };
         committed.map(move |outcomes| outcomes.and_then(revoked)).boxed()
     }
@@ -384,7 +384,7 @@ pub trait AuthStore: Send + Sync {
 fn swept_count(outcomes: Vec<AuthOutcome>) -> Result<u32> {
     match outcomes.as_slice() {
         [AuthOutcome::Swept(count)] => Ok(*count),
-        _ => Err(Error::internal("the store answered another write")),
+        _ => Err(Error::internal("the outcome does not belong to the committed write")),
     }
 }
 

@@ -76,7 +76,10 @@ impl WrappedResponse {
     }
 
     fn of(encoded: &Zeroizing<Vec<u8>>) -> Result<Self> {
-        let at = encoded.iter().position(|b| *b == b'\n').ok_or_else(|| Error::internal("no media type"))?;
+        let at = encoded
+            .iter()
+            .position(|b| *b == b'\n')
+            .ok_or_else(|| Error::internal("the stored wrapped response has no media type"))?;
         let media_type = std::str::from_utf8(&encoded[..at]).map_err(Error::internal)?.to_owned();
         Ok(Self { media_type, body: Secret::new(&encoded[at + 1..]) })
     }

@@ -71,7 +71,7 @@ impl ListError {
             Self::TooManyEntries => Error::invalid(format!("{name}: at most {} entries are allowed", limit.entries)),
             Self::EntryTooLong => Error::invalid(format!("{name}: an entry is longer than {} bytes", limit.bytes)),
             Self::OnlyEmptyEntries => {
-                Error::invalid(format!("{name}: has empty entries only; an empty list is sent as []"))
+                Error::invalid(format!("{name}: all entries are empty; to send an empty list, send []"))
             }
         }
     }
@@ -249,7 +249,7 @@ mod tests {
         }
         for blank in [json!([""]), json!([" ", ""]), json!(" "), json!(","), json!("[\"\"]")] {
             let refusal = limited(blank.clone()).unwrap_err();
-            assert_eq!(refusal.text(), "f: has empty entries only; an empty list is sent as []", "{blank}");
+            assert_eq!(refusal.text(), "f: all entries are empty; to send an empty list, send []", "{blank}");
             assert_eq!(one(blank).list_within("f", FEW).unwrap(), Some(Vec::new()));
         }
         assert_eq!(limited(json!(["", "a"])).unwrap().unwrap(), ["a"]);

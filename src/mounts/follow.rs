@@ -57,13 +57,17 @@ impl Mounts {
     pub async fn follow_table(&self) -> Result<()> {
         self.auth.reload().await?;
         let compromised = self.pki.compromised().reload().await;
-        compromised.or_else(|error| tolerate("compromised keys of another node cannot be read", error))?;
-        self.keys.reload().await.or_else(|error| tolerate("managed keys of another node cannot be read", error))?;
+        compromised
+            .or_else(|error| tolerate("reload of compromised keys after a change by another node failed", error))?;
+        self.keys
+            .reload()
+            .await
+            .or_else(|error| tolerate("reload of managed keys after a change by another node failed", error))?;
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
         self.close_unmounted();
         for mount in self.auth.mounts().iter() {
             if let Err(error) = self.open_mount(mount, InitialMountState::Stored).await {
-                tolerate("a mount of another node cannot be opened", error)?;
+                tolerate(&format!("mount {:?}: cannot be opened after a change by another node", mount.path), error)?;
             }
         }
         Ok(())
@@ -77,7 +81,10 @@ impl Mounts {
         let Some(open) = self.find_open_mount(mount) else { return Ok(()) };
         let reload = open.reload().await;
         counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
-        reload.or_else(|error| tolerate("another node's change of a mount cannot be read", error))
+        reload.or_else(|error| {
+            let path = self.auth.mounts().by_id(mount).map(|mount| mount.path.clone()).unwrap_or_default();
+            tolerate(&format!("mount {path:?}: reload after a change by another node failed"), error)
+        })
     }
 
     /// Reloads all state of a mount that is open here, after the database has lost committed writes, as in a failover.
@@ -114,7 +121,7 @@ impl Mounts {
 
 /// Logs an error about an unreadable document, such as one of a newer version, so that this node can follow other
 /// changes. Returns all other errors.
-fn tolerate(what: &'static str, error: Error) -> Result<()> {
+fn tolerate(what: &str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
         telemetry::warn_task_failed(what, &error);
         return Ok(());

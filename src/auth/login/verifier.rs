@@ -95,7 +95,9 @@ impl Verifier {
             SignatureOutcome::Wrong => return Err(forbidden("the token's signature is wrong")),
             SignatureOutcome::NoKey => return Err(forbidden("the token is signed with a key that is not known")),
         }
-        let claims = token.payload().ok_or_else(|| forbidden("the token's claims are not understood"))?;
+        let claims = token
+            .payload()
+            .ok_or_else(|| forbidden("the token's claims are not a JSON object without duplicate members"))?;
         VerifiedClaims::checked(claims, rules, issuer.as_deref(), self.clock.now())
     }
 }

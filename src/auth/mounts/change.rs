@@ -42,7 +42,9 @@ pub fn engine_path(path: &str) -> Result<String> {
 fn canonical_engine_path(path: &str) -> Result<String> {
     let path = canonical_path(path)?;
     match find_reserved(&path) {
-        Some(reserved) => Err(Error::invalid(format!("cannot mount \"{reserved}\""))),
+        Some(reserved) => {
+            Err(Error::invalid(format!("cannot mount \"{reserved}\": reserved for the system; choose another path")))
+        }
         None => Ok(path),
     }
 }
@@ -157,7 +159,7 @@ impl Auth {
     /// disable authentication methods.
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = format!("{}/", path.trim_matches('/'));
-        let refusal = format!("cannot unmount \"{path}\"");
+        let refusal = format!("cannot unmount \"{path}\": reserved for the system");
         if find_reserved(&path).is_some() {
             return Err(Error::invalid(refusal));
         }
@@ -292,7 +294,8 @@ pub(super) fn canonical_path(path: &str) -> Result<String> {
     };
     if path.len() > MAX_MOUNT_PATH_BYTES || !path.split('/').all(is_name) {
         return Err(Error::invalid(format!(
-            "path: a mount path has segments of letters, digits, '_', '.' and '-', at most {MAX_MOUNT_PATH_BYTES} bytes in all"
+            "path: must be segments of letters, digits, '_', '.' and '-', joined by '/', with at most \
+             {MAX_MOUNT_PATH_BYTES} bytes in all"
         )));
     }
     Ok(format!("{path}/"))

@@ -126,11 +126,11 @@ impl ParameterRules {
         }
         sent.iter().find_map(|field| {
             if self.denies(parameters, field) {
-                Some(format!("denied_parameters: {} is denied, or its value", field.name))
+                Some(format!("denied_parameters: {} or its value is denied", field.name))
             } else if self.allows(parameters, field) {
                 None
             } else {
-                Some(format!("allowed_parameters: {} is not allowed, or its value", field.name))
+                Some(format!("allowed_parameters: {} or its value is not allowed", field.name))
             }
         })
     }

@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
     parser.skip_blanks()?;
     match parser.peek() {
         None => Ok(items),
-        Some(_) => Err(parser.problem("something follows the JSON object")),
+        Some(_) => Err(parser.problem("unexpected text after the JSON object")),
     }
 }
 
@@ -144,7 +144,7 @@ impl PolicyParser<'_> {
 
     fn parse_tree(&mut self, depth: usize) -> Result<PolicyTree, PolicySyntaxError> {
         let Some(inner) = depth.checked_sub(1) else {
-            return Err(self.problem("nested too deeply"));
+            return Err(self.problem(&format!("more than {MAX_DEPTH} levels of lists and objects")));
         };
         match self.peek() {
             Some(b'{') => {
@@ -203,7 +203,7 @@ impl PolicyParser<'_> {
         }
         // The escapes of JSON (RFC 8259 section 7); a raw tab is accepted too.
         let quoted = format!("\"{}\"", body[..end].replace('\t', "\\t"));
-        let read = serde_json::from_str(&quoted).map_err(|_| self.problem("a string holds a bad escape"));
+        let read = serde_json::from_str(&quoted).map_err(|_| self.problem("a string contains an invalid escape"));
         self.at += end + 2;
         read
     }

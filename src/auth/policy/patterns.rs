@@ -47,7 +47,7 @@ impl<'a> Precedence<'a> {
         } else if self.text.len() != other.text.len() {
             "it is shorter"
         } else {
-            "it comes first in the order of texts"
+            "its path sorts before that of the deciding rule"
         }
     }
 }

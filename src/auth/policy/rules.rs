@@ -127,14 +127,15 @@ fn read_key(rule: &mut Rule, terms: &mut RuleTerms, item: PolicyItem) -> Result<
         "capabilities" => {
             for word in strings(&key, tree)? {
                 let one = Capabilities::parse(&word)
-                    .ok_or_else(|| format!("capabilities: unknown word {}", quote_name(&word)))?;
+                    .ok_or_else(|| format!("capabilities: unknown capability {}", quote_name(&word)))?;
                 terms.capabilities = terms.capabilities.or(one);
             }
         }
         "policy" => {
             let word = string(&key, tree)?;
-            let set = Capabilities::parse_legacy(&word)
-                .ok_or_else(|| format!("policy: unknown word {}", quote_name(&word)))?;
+            let set = Capabilities::parse_legacy(&word).ok_or_else(|| {
+                format!("policy: unknown access level {}; use deny, read, write or sudo", quote_name(&word))
+            })?;
             terms.capabilities = terms.capabilities.or(set);
         }
         "allowed_parameters" => terms.parameters.allowed = parameter_lists(&key, tree)?,
@@ -168,7 +169,7 @@ fn validate_path(path: &str) -> Result<String, PolicySyntaxError> {
         return Err(format!("path {}: \"..\" and \"//\" are forbidden", quote_name(path)));
     }
     if path.matches("{{").count() != path.matches("}}").count() {
-        return Err(format!("path {}: a template is not closed", quote_name(path)));
+        return Err(format!("path {}: \"{{{{\" and \"}}}}\" do not match", quote_name(path)));
     }
     Ok(path.to_owned())
 }

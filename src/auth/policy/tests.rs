@@ -133,18 +133,18 @@ fn malformed_texts_are_refused_by_line_and_rule() {
         ("path \"a/../b\" { }", "forbidden"),
         ("path \"a//b\" { }", "forbidden"),
         ("path \"/\" { }", "must not be empty"),
-        ("path \"a/{{identity.entity.id\" { }", "template is not closed"),
+        ("path \"a/{{identity.entity.id\" { }", "do not match"),
         ("/* x", "comment is not closed"),
         ("path \"a\" { min_wrapping_ttl = \"-1s\" }", "min_wrapping_ttl: must be a duration"),
         ("path \"a\" { min_wrapping_ttl = \"2s\" max_wrapping_ttl = \"1s\" }", "less than min_wrapping_ttl"),
         ("path \"a\" { mfa_methods = [\"x\"] }", "unknown key \"mfa_methods\""),
-        ("{\"path\": {\"a\": {}}} x", "follows the JSON object"),
+        ("{\"path\": {\"a\": {}}} x", "after the JSON object"),
         ("path \"a\" \"b\" {}", "one label"),
     ] {
         assert!(problem(text).contains(want), "{text}: {}", problem(text));
     }
     let deep = format!("path \"a\" {{ denied_parameters = {{ \"x\" = {} }} }}", "[".repeat(100_000));
-    assert!(problem(&deep).contains("nested too deeply"));
+    assert!(problem(&deep).contains("more than 16 levels"));
     assert!(problem(&" ".repeat(MAX_POLICY_BYTES + 1)).contains("longer than"));
 }
 

@@ -74,7 +74,7 @@ impl BucketSlots {
                 quota,
                 taken,
                 limit,
-                "quota: too many client addresses; new clients share buckets with their network (logged at most once a \
+                "quota: too many client addresses; new clients share a limit with their network (logged at most once a \
                  minute)"
             );
         }

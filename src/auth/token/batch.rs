@@ -81,7 +81,9 @@ impl Auth {
         let text = format!("{BATCH_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed));
         if text.len() > MAX_BATCH_TOKEN_BYTES {
             let max = MAX_BATCH_TOKEN_BYTES;
-            return Err(Error::invalid(format!("policies, meta: too much for a batch token of at most {max} bytes")));
+            return Err(Error::invalid(format!(
+                "policies, meta: too long for a batch token (limit {max} bytes); remove policies or metadata"
+            )));
         }
         Ok(text)
     }

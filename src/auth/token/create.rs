@@ -133,7 +133,8 @@ impl Auth {
     /// Returns the entity with this alias, in lower case, at the token mount; creates it if necessary.
     async fn entity_with_alias(&self, alias: &str) -> Result<EntityRef> {
         let mounts = self.mounts();
-        let mount = mounts.get(TOKEN_MOUNT_PATH).ok_or_else(|| Error::internal("tokens have no mount"))?;
+        let mount =
+            mounts.get(TOKEN_MOUNT_PATH).ok_or_else(|| Error::internal("the mount table has no auth/token/"))?;
         let login = LoginAlias { name: lower(alias).into_owned(), ..LoginAlias::default() };
         self.entity_of(mount, &login).await.map_err(|error| match error.kind() {
             Kind::Forbidden => Error::invalid("entity from given entity alias is disabled"),

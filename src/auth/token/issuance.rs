@@ -81,7 +81,7 @@ impl Auth {
         let attributes = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
         match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
             [AuthOutcome::Done] => Ok(TokenResponse::new(token, record, &attributes, now)),
-            _ => Err(Error::internal("the store answered another write")),
+            _ => Err(Error::internal("the outcome does not belong to the committed write")),
         }
     }
 }
@@ -93,7 +93,7 @@ pub(in crate::auth) fn token_row(
     uses: Option<u32>,
     owners: TokenOwners,
 ) -> Result<TokenRow> {
-    let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: empty or too long"));
+    let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: must have 1 to 512 bytes"));
     Ok(TokenRow {
         hash: hash(token)?,
         accessor_hash: hash(&record.accessor)?,

@@ -95,7 +95,7 @@ impl Auth {
         let owners = TokenOwners { mount: Some(mount.id), ..TokenOwners::default() };
         let stored = self.store_token(TokenDraft { record, ttl: Some(grant.ttl), uses, owners, batch }).await;
         let response = stored.map_err(|error| match error.kind() {
-            Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
+            Kind::Conflict => Error::new(Kind::NotFound, "auth method: disabled during the login"),
             _ => error,
         })?;
         let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);

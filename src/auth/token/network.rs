@@ -93,7 +93,7 @@ impl TryFrom<String> for Network {
     type Error = &'static str;
 
     fn try_from(text: String) -> std::result::Result<Self, Self::Error> {
-        Self::parse(&text).ok_or("not a network")
+        Self::parse(&text).ok_or("must be an IP address or a network")
     }
 }
 

@@ -52,7 +52,10 @@ impl Auth {
     /// `Invalid` with field and rule; store errors.
     pub async fn token_role_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         if !is_name(name) || name.len() > MAX_NAME_LEN {
-            return Err(Error::invalid(format!("role name: must be a name of at most {MAX_NAME_LEN} characters")));
+            return Err(Error::invalid(format!(
+                "role name: must have 1 to {MAX_NAME_LEN} letters, digits, '_', '-' and '.', without '-' or '.' at \
+                 either end"
+            )));
         }
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
@@ -60,7 +63,9 @@ impl Auth {
             let roles = self.token_roles.load_full();
             let known = roles.0.get(name).cloned();
             if known.is_none() && roles.0.len() >= MAX_TOKEN_ROLES {
-                return Err(Error::invalid(format!("role: there are at most {MAX_TOKEN_ROLES} token roles")));
+                return Err(Error::invalid(format!(
+                    "role: limit of {MAX_TOKEN_ROLES} token roles reached; delete a token role first"
+                )));
             }
             let (version, role) = known.unwrap_or_default();
             let role = role.merged(fields)?;

@@ -36,10 +36,10 @@ impl Auth {
     pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
         let token = given.map_or_else(|| new_token(self.clock.now()), str::to_owned);
         if is_batch(&token) {
-            return Err(Error::invalid("root token: must not begin as batch tokens do, with \"b.\""));
+            return Err(Error::invalid("root token: must not begin with \"b.\", the prefix of batch tokens"));
         }
         if !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(Error::invalid("root token: must be printable characters without blanks"));
+            return Err(Error::invalid("root token: must be printable ASCII characters without blanks"));
         }
         let hash = hash_of(&token).ok_or_else(|| Error::invalid("root token: must have 1 to 512 characters"))?;
         let mut unit = Vec::new();
@@ -49,7 +49,10 @@ impl Auth {
         if let Some(row) = &stored {
             let is_root = TokenRecord::of(row)?.policies == [ROOT_POLICY];
             if !is_root || row.expires_at.is_some() || row.uses.is_some() {
-                return Err(Error::new(Kind::Conflict, "root token: this text is another token already"));
+                return Err(Error::new(
+                    Kind::Conflict,
+                    "root token: the text already belongs to a token of another kind; choose another text",
+                ));
             }
         } else {
             let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");

@@ -174,7 +174,7 @@ async fn renewal_near_the_end_never_creates_an_endless_token() {
     assert_eq!(f.renew(&token, 3600).await.unwrap_err(), "token not found");
     let short = f.token(&f.root, json!({"ttl": "1s"})).await;
     let refused = f.auth.renew(&short, Some(Duration::from_millis(1))).await.err().unwrap();
-    assert_eq!(refused.text(), "ttl: a token lives for a second at least");
+    assert_eq!(refused.text(), "ttl: must be at least 1s");
     f.advance(1.0);
     assert!(f.denied(&short).await);
     assert!(f.store.all_tokens().await.iter().all(|row| row.expires_at.is_some() || row.parent.is_none()));

@@ -88,7 +88,9 @@ fn authorize_login(
         let within = Network::all_within(&own.cidr_list, &role.secret_id_bound_cidrs)
             && Network::all_within(&own.token_bound_cidrs, &role.terms.bound_cidrs);
         if !within {
-            return Err(Error::invalid("the networks of the secret ID do not lie within those of the role any more"));
+            return Err(Error::invalid(
+                "secret ID: its networks no longer lie within those of the role; create a new secret ID",
+            ));
         }
         if !Network::any_admits(&own.cidr_list, address) {
             return Err(Error::invalid("source address unauthorized by CIDR restrictions on the secret ID"));

@@ -45,7 +45,11 @@ impl CloudbClaims {
                     groups.iter().map(|group| group.as_str().map(str::to_owned)).collect();
                 groups.ok_or_else(|| forbidden("token claim groups: must be a list of strings"))?
             }
-            Some(_) => return Err(forbidden("token claim groups: must be a list of strings, and not too long")),
+            Some(_) => {
+                return Err(forbidden(format!(
+                    "token claim groups: must be a list of at most {MAX_TOKEN_GROUPS} strings"
+                )));
+            }
         };
         let left_out = claims.get("_claim_names").and_then(|names| names.get("groups")).is_some();
         let overage = left_out || claims.get("hasgroups").is_some_and(|has| *has != Value::Bool(false));

@@ -84,7 +84,7 @@ impl CloudbConfig {
             return Err(Error::invalid("root_password_ttl: must be between an hour and ten years"));
         }
         if fields.has("max_retries") && config.max_retries > MAX_CONFIGURABLE_RETRIES {
-            return Err(Error::invalid(format!("max_retries: at most {MAX_CONFIGURABLE_RETRIES}")));
+            return Err(Error::invalid(format!("max_retries: must be at most {MAX_CONFIGURABLE_RETRIES}")));
         }
         let Self { client_id, tenant_id, environment, client_secret, .. } = &before;
         if [client_id, tenant_id, environment] != [&config.client_id, &config.tenant_id, &config.environment]

@@ -51,7 +51,7 @@ impl CloudbDirectory {
             Some(Some(tid)) => is_guid(tid) && has_segment(claims.text("iss").unwrap_or_default(), tid),
         };
         if !of_tenant {
-            return Err(forbidden("the token is of another tenant"));
+            return Err(forbidden("the token was issued for another tenant"));
         }
         CloudbClaims::read(claims.all())
     }
@@ -68,12 +68,12 @@ fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
             false => find_guid(&document.issuer).is_some(),
         };
         if !is_of_tenant {
-            return Err(Error::invalid("its issuer is not the tenant's"));
+            return Err(Error::invalid("\"issuer\" does not name the tenant"));
         }
         let origin_of = |url: &str| Url::parse(url).ok().map(|url| url.origin()).filter(|origin| origin.is_tuple());
         match origin_of(&document.jwks_uri) {
             Some(keys) if Some(keys.clone()) == origin_of(&authority) => Ok(()),
-            _ => Err(Error::invalid("its jwks_uri is not at the directory")),
+            _ => Err(Error::invalid("\"jwks_uri\" has another origin than the directory")),
         }
     })
 }
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(refusal(TENANT, &issuer, keys), None);
         assert_eq!(refusal(&TENANT.to_uppercase(), &issuer, keys), None);
         assert_eq!(refusal("contoso.example", &issuer, keys), None);
-        let other = "its issuer is not the tenant's";
+        let other = "\"issuer\" does not name the tenant";
         for issuer in [
             "https://sts.example/3fd2a5bb-6a2b-4f2a-8d6e-00000000000b/",
             &format!("https://sts.example/x{TENANT}/"),
@@ -133,7 +133,7 @@ mod tests {
             "data:,x",
         ] {
             let text = refusal(TENANT, &issuer, keys);
-            assert_eq!(text.as_deref(), Some("its jwks_uri is not at the directory"), "{keys}");
+            assert_eq!(text.as_deref(), Some("\"jwks_uri\" has another origin than the directory"), "{keys}");
         }
     }
 }

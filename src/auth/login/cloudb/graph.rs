@@ -93,7 +93,7 @@ impl<'p> GraphClient<'p> {
         let reply = self.send(Method::POST, &path, Some(&body), RetryPolicy::ONE).await?;
         let created: NewPassword = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
         match created.secret_text.expose().is_empty() || created.key_id.is_empty() {
-            true => Err(invalid_response(format!("{GRAPH_API_NAME}: the new secret is empty"))),
+            true => Err(invalid_response(format!("{GRAPH_API_NAME}: the response contains no secret"))),
             false => Ok(created),
         }
     }
@@ -133,7 +133,7 @@ impl<'p> GraphClient<'p> {
             404 => {
                 Error::new(Kind::NotFound, format!("{GRAPH_API_NAME}: the application or its secret no longer exists"))
             }
-            400 => Error::invalid(format!("{GRAPH_API_NAME}: refused the request")),
+            400 => Error::invalid(format!("{GRAPH_API_NAME}: rejected the request (status 400)")),
             _ => invalid_response(format!("{GRAPH_API_NAME}: answered with status {status}")),
         })
     }

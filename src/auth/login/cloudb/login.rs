@@ -80,7 +80,8 @@ async fn authenticate(
     if !role.terms().admits(address) {
         return Err(Error::forbidden());
     }
-    let late = |_| Error::new(Kind::Unavailable, "cloudb: directory and provider did not answer in time");
+    let late =
+        |_| Error::new(Kind::Unavailable, "cloudb: the directory or the provider did not answer in time; log in again");
     let known = tokio::time::timeout(IDENTIFICATION_TIMEOUT, identify_client(services, &view, role, request, &jwt))
         .await
         .map_err(late)??;

@@ -111,7 +111,9 @@ impl Provider {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
         let own = origin(self.arm_url()).filter(|own| own.is_tuple());
         if own.is_none() || origin(link) != own {
-            return Err(invalid_response("cloudb: the provider: the link to the next page has another origin"));
+            return Err(invalid_response(
+                "cloudb: the provider: the next-page link in the response has another origin than the API",
+            ));
         }
         self.get_url(call, link).await
     }

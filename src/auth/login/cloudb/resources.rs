@@ -163,7 +163,7 @@ impl Provider {
             true => Ok(true),
             false if page.next_link.is_none_or(|link| link.is_empty()) => Ok(false),
             false => Err(invalid_response(format!(
-                "cloudb: the provider: more than {MAX_IDENTITY_PAGES} pages of identities"
+                "cloudb: the provider: the list of identities has more than {MAX_IDENTITY_PAGES} pages"
             ))),
         }
     }

@@ -170,7 +170,11 @@ fn discovery_source(issuer: &str) -> KeySetSource {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let issuer = issuer.to_owned();
     let accepts = move |document: &DiscoveryDocument| {
-        if document.issuer == issuer { Ok(()) } else { Err(Error::invalid("its issuer is not the configured one")) }
+        if document.issuer == issuer {
+            Ok(())
+        } else {
+            Err(Error::invalid("\"issuer\" differs from oidc_discovery_url"))
+        }
     };
     KeySetSource::Discovery { url, accepts: Arc::new(accepts) }
 }

@@ -79,7 +79,7 @@ fn check_issuer(claims: &Map<String, Value>, wanted: Option<&str>) -> Result<()>
     match (claims.get("iss"), wanted) {
         (Some(Value::String(issuer)), Some(wanted)) if issuer == wanted => Ok(()),
         (_, None) => Ok(()),
-        _ => Err(forbidden("the token is of another issuer")),
+        _ => Err(forbidden("the token's issuer (iss) is not the expected one")),
     }
 }
 
@@ -90,16 +90,16 @@ fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> 
         Some(Value::String(audience)) => vec![audience],
         Some(Value::Array(audiences)) => {
             let texts: Option<_> = audiences.iter().map(Value::as_str).collect();
-            texts.ok_or_else(|| forbidden("the token's audience is not a text or a list of them"))?
+            texts.ok_or_else(|| forbidden("the token's audience (aud) must be a string or a list of strings"))?
         }
-        Some(_) => return Err(forbidden("the token's audience is not a text or a list of them")),
+        Some(_) => return Err(forbidden("the token's audience (aud) must be a string or a list of strings")),
     };
     match (given.is_empty(), wanted.is_empty()) {
         (true, true) => Ok(()),
         (true, false) => Err(forbidden("the token has no audience")),
         (false, true) => Err(forbidden("audience claim found in JWT but no audiences bound to the role")),
         (false, false) if wanted.iter().any(|wanted| given.contains(&wanted.as_str())) => Ok(()),
-        (false, false) => Err(forbidden("the token has another audience")),
+        (false, false) => Err(forbidden("the token's audience (aud) is not an accepted one")),
     }
 }
 
@@ -124,7 +124,7 @@ fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> R
                 (Some(ends), _, _) => ends,
                 (None, Some(first), Some(second)) => first.max(second) + lives.as_secs_f64(),
                 (None, Some(only), None) | (None, None, Some(only)) => only + lives.as_secs_f64(),
-                (None, None, None) => return Err(forbidden("the token has none of the times exp, nbf and iat")),
+                (None, None, None) => return Err(forbidden("the token has none of the claims exp, nbf and iat")),
             };
             let begins = begins.unwrap_or(ends - before.as_secs_f64());
             (Some(begins), ends, skew.as_secs_f64(), skew.as_secs_f64())
@@ -137,7 +137,7 @@ fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> R
         return Err(forbidden("token is not yet valid"));
     }
     if issued.is_some_and(|issued| now + future < issued) {
-        return Err(forbidden("the token is issued in the future"));
+        return Err(forbidden("the token's issue time (iat) is in the future"));
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ async fn batch_token_accepts_unset_fields_and_refuses_others() {
     let meta: serde_json::Map<_, _> = (0..60).map(|n| (format!("k{n}"), json!("v".repeat(60)))).collect();
     let policies: Vec<String> = (0..200).map(|n| format!("{n}{}", "p".repeat(100))).collect();
     let text = f.refused(&f.root, true, json!({"type": "batch", "policies": policies, "meta": meta})).await;
-    assert!(text.contains("too much for a batch token"), "{text}");
+    assert!(text.contains("too long for a batch token"), "{text}");
 }
 
 #[tokio::test]

@@ -98,7 +98,10 @@ async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
         Ok(())
     });
     if let Err(error) = forgotten.await {
-        telemetry::warn_task_failed("cloudb: a failed secret rotation is still recorded; it expires by itself", &error);
+        telemetry::warn_task_failed(
+            "cloudb: the record of a failed secret rotation was not removed; it expires in 5 minutes",
+            &error,
+        );
     }
 }
 
@@ -112,7 +115,9 @@ async fn store_secret(
     let NewPassword { secret_text, key_id } = created;
     update_rotation(open, |rotation| {
         if !rotation.is_requesting(name) {
-            return Err(Error::invalid("the configuration was changed while the secret was rotated"));
+            return Err(Error::invalid(
+                "cloudb: the configuration changed during the secret rotation; start the rotation again",
+            ));
         }
         let secret = Secret::clone(secret_text);
         let key_id = key_id.clone();
