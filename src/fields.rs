@@ -268,7 +268,7 @@ pub fn is_invisible(c: char) -> bool {
     matches!(
         c.general_category(),
         Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | SpaceSeparator | Unassigned
-    ) || DEFAULT_IGNORABLE.iter().any(|ignored| ignored.contains(&c))
+    ) || DEFAULT_IGNORABLE_CHARS.iter().any(|ignored| ignored.contains(&c))
 }
 
 /// `true` if a text contains characters that operator-chosen names must not contain; see [`is_invisible`].
@@ -284,7 +284,7 @@ pub fn is_control_or_bidi(c: char) -> bool {
 }
 
 /// Invisible letters and marks: Unicode's Default_Ignorable_Code_Point, except categories that [`is_invisible`] covers.
-const DEFAULT_IGNORABLE: [RangeInclusive<char>; 8] = [
+const DEFAULT_IGNORABLE_CHARS: [RangeInclusive<char>; 8] = [
     '\u{34f}'..='\u{34f}',
     '\u{115f}'..='\u{1160}',
     '\u{17b4}'..='\u{17b5}',

@@ -52,8 +52,8 @@ pub(crate) struct Logins {
 pub(crate) enum InitialMountState {
     /// The stored documents.
     Stored,
-    /// Empty: the mount was just created. Nothing is read, so opening cannot fail.
-    Nothing,
+    /// No documents: the mount was just created. Nothing is read, so opening cannot fail.
+    Empty,
 }
 
 impl Logins {

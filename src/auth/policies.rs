@@ -24,7 +24,7 @@ use crate::fair_queue::{self, cpu};
 use crate::fields::{Fields, has_invisible};
 use crate::templates::TemplateValues;
 
-const POLICY_KIND: &str = "policy";
+const POLICY_DOCUMENT_KIND: &str = "policy";
 /// The policy of every token that does not opt out.
 pub(crate) const DEFAULT_POLICY: &str = "default";
 /// The policy of the single-use tokens of wrapped responses.
@@ -38,7 +38,7 @@ const MAX_POLICY_BYTES: usize = 256 << 10;
 /// Total length of policy texts in bytes above which they are parsed and searched in the queue for CPU-bound work.
 const MAX_INLINE_PARSE_BYTES: usize = 64 << 10;
 /// Maximum length of all policy texts in bytes. Every node has them in memory.
-const MAX_ALL_POLICIES_BYTES: usize = 64 << 20;
+const MAX_TOTAL_POLICY_BYTES: usize = 64 << 20;
 
 #[derive(PartialEq, Serialize, Deserialize)]
 struct StoredPolicy {
@@ -85,12 +85,12 @@ impl Policies {
         names: &[String],
         filler: Option<Arc<dyn VersionedTemplateValues + Send + Sync>>,
         clock: &Clock,
-        large: &UnionCompiler,
+        compiler: &UnionCompiler,
     ) -> Result<Arc<Acl>> {
         let now = clock.now();
         let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
         let filler = filler.filter(|_| names.iter().any(has_templates));
-        let key = UnionKey { names: names.into(), stamp: filler.as_ref().map(|filler| filler.stamp().into()) };
+        let key = UnionKey { names: names.into(), stamp: filler.as_ref().map(|filler| filler.version_stamp().into()) };
         if let Some(acl) = self.unions.get(&key, now) {
             return Ok(acl);
         }
@@ -105,7 +105,7 @@ impl Policies {
                 unions.insert(key, acl)
             })
         };
-        large.run(self.are_long(names, now), compile).await
+        compiler.run(self.are_long(names, now), compile).await
     }
 
     /// `true` if a cache table was emptied since the last call. Then old callers should be removed from the token cache
@@ -152,9 +152,9 @@ impl Policies {
     /// Checks the limit on the total length of all policies, as if the policy `name` had this text.
     fn check_total_size(&self, name: &str, text: &str) -> Result<()> {
         let others = self.by_name.iter().filter(|(other, _)| *other != name);
-        if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL_POLICIES_BYTES {
+        if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_TOTAL_POLICY_BYTES {
             return Err(Error::invalid(format!(
-                "policy: all policy texts together would exceed {MAX_ALL_POLICIES_BYTES} bytes; delete unused policies"
+                "policy: all policy texts together would exceed {MAX_TOTAL_POLICY_BYTES} bytes; delete unused policies"
             )));
         }
         Ok(())
@@ -177,7 +177,7 @@ impl Policies {
 
 /// Writes the `default` policy if it is missing.
 pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
-    if store.documents(POLICY_KIND).await?.iter().any(|document| document.key.name == DEFAULT_POLICY) {
+    if store.documents(POLICY_DOCUMENT_KIND).await?.iter().any(|document| document.key.name == DEFAULT_POLICY) {
         return Ok(());
     }
     let text = include_str!("policy/default.hcl").to_owned();
@@ -193,7 +193,7 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
 /// they may be many, and on behalf of the server rather than a caller, because requests wait for it. Unchanged policies
 /// are not parsed again.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
-    let documents = store.documents(POLICY_KIND).await?;
+    let documents = store.documents(POLICY_DOCUMENT_KIND).await?;
     let read = move || {
         let known = |name: &str| before.as_ref()?.by_name.get(name);
         let by_name = documents.into_iter().map(|document| read_entry(document, known)).collect::<Result<_>>()?;
@@ -219,7 +219,7 @@ fn read_entry<'k>(
 
 fn document_write(name: &str, expected: u64, stored: Option<&StoredPolicy>) -> Result<AuthWrite> {
     let body = stored.map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: POLICY_KIND, name: name.to_owned() };
+    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: POLICY_DOCUMENT_KIND, name: name.to_owned() };
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
 }
 
@@ -659,7 +659,7 @@ mod tests {
                 }),
             )
         };
-        let policies = Policies::new(0, (0..MAX_ALL_POLICIES_BYTES / MAX_POLICY_BYTES).map(entry).collect());
+        let policies = Policies::new(0, (0..MAX_TOTAL_POLICY_BYTES / MAX_POLICY_BYTES).map(entry).collect());
         assert!(
             policies.check_total_size("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(),
             "in place of the previous text"

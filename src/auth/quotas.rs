@@ -240,7 +240,7 @@ mod tests {
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
         let address = Some(IpAddr::from([192, 0, 2, 1]));
         let request = QuotaRequest { path, mount, role, address };
-        auth.quotas().and_then(|quotas| quotas.take(&request, auth.clock.now())).map_or(0, |taken| taken.limit)
+        auth.quotas().and_then(|quotas| quotas.count_request(&request, auth.clock.now())).map_or(0, |taken| taken.limit)
     }
 
     #[tokio::test]
@@ -363,7 +363,7 @@ mod tests {
             let table = auth.mounts();
             let mount = table.route(path).map(|(mount, below)| (&**mount, below));
             let request = QuotaRequest { path, mount, role: "", address: None };
-            auth.quotas().unwrap().take(&request, auth.clock.now()).unwrap().remaining
+            auth.quotas().unwrap().count_request(&request, auth.clock.now()).unwrap().remaining
         };
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (1, 1));
         auth.rate_limit_write("other", &of_path("team/ca", 3.0)).await.unwrap();
@@ -377,7 +377,7 @@ mod tests {
         let table = auth.mounts();
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
         let request = |client| QuotaRequest { path, mount, role: "", address: Some(client) };
-        clients.filter(|client| !quotas.take(&request(*client), auth.clock.now()).unwrap().granted).count()
+        clients.filter(|client| !quotas.count_request(&request(*client), auth.clock.now()).unwrap().granted).count()
     }
 
     #[tokio::test]

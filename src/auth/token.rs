@@ -133,14 +133,14 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn accessors(&self, after: &str, max: usize) -> Result<Option<Vec<String>>> {
-        const STEP: u32 = 500;
+        const ACCESSORS_PER_PAGE: u32 = 500;
         let mut found = Vec::new();
         let mut looked_at = 0;
         let mut from = TokenHash::default();
         while looked_at <= max {
-            let page = self.accessor_page(from, STEP).await?;
+            let page = self.accessor_page(from, ACCESSORS_PER_PAGE).await?;
             looked_at += page.len();
-            let last = page.last().map(|(position, _)| *position).filter(|_| page.len() == STEP as usize);
+            let last = page.last().map(|(position, _)| *position).filter(|_| page.len() == ACCESSORS_PER_PAGE as usize);
             found.extend(page.into_iter().filter_map(|(_, accessor)| accessor).filter(|text| text.as_str() > after));
             let Some(last) = last else {
                 found.sort_unstable();

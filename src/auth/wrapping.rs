@@ -21,9 +21,9 @@ use crate::secret::Secret;
 use crate::telemetry;
 
 /// Cubbyhole path of the wrapped response; clients cannot write it.
-const RESPONSE_PATH: &str = "";
+const STORED_RESPONSE_PATH: &str = "";
 /// Maximum size of a wrapped response in bytes.
-pub const MAX_RESPONSE_BYTES: usize = 1 << 20;
+pub const MAX_WRAPPED_RESPONSE_BYTES: usize = 1 << 20;
 /// Minimum lifetime of a wrapped response. TTLs are shown in seconds, so a shorter one would be shown as 0.
 const MIN_WRAP_TTL: Duration = Duration::from_secs(1);
 
@@ -126,7 +126,7 @@ impl Auth {
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
         let token = Zeroizing::new(new_token(record.created_at));
         let row = token_row(&token, &record, Some(ttl), Some(1), TokenOwners::default())?;
-        let entry = CubbyholeRow { token: row.hash, path: RESPONSE_PATH.to_owned(), body };
+        let entry = CubbyholeRow { token: row.hash, path: STORED_RESPONSE_PATH.to_owned(), body };
         let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(entry)];
         self.store.commit(taken.into_iter().chain(wrap).collect()).await?;
         Ok(WrapInfo {
@@ -185,7 +185,9 @@ impl Auth {
         if caller.policies != [WRAPPING_POLICY_NAME] {
             return Ok(None);
         }
-        let Some(entry) = self.store.cubbyhole(caller.hash, RESPONSE_PATH.to_owned()).await? else { return Ok(None) };
+        let Some(entry) = self.store.cubbyhole(caller.hash, STORED_RESPONSE_PATH.to_owned()).await? else {
+            return Ok(None);
+        };
         // The request has taken the only use, so the response cannot be fetched again. A sweep deletes the row if this
         // fails.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
@@ -205,7 +207,7 @@ impl Auth {
     }
 
     async fn stored_response(&self, row: &TokenRow) -> Result<Zeroizing<Vec<u8>>> {
-        let entry = self.store.cubbyhole(row.hash, RESPONSE_PATH.to_owned()).await?;
+        let entry = self.store.cubbyhole(row.hash, STORED_RESPONSE_PATH.to_owned()).await?;
         entry.map(|entry| Zeroizing::new(entry.body)).ok_or_else(invalid_wrapping_token)
     }
 }
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(told, expected);
         let answer = auth.unwrap_response(token).await.unwrap();
         assert!(answer.media_type == "application/json" && answer.body.expose() == b"{\n}\n");
-        let row = store.cubbyhole(hash_of(token).unwrap(), RESPONSE_PATH.to_owned()).await.unwrap();
+        let row = store.cubbyhole(hash_of(token).unwrap(), STORED_RESPONSE_PATH.to_owned()).await.unwrap();
         assert!(row.is_none() && store.all_tokens().await.is_empty());
         for error in [auth.unwrap_response(token).await.err(), auth.wrapping_lookup(token).await.err()] {
             assert_eq!(error.unwrap().text(), "wrapping token is not valid or does not exist");

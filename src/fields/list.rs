@@ -191,7 +191,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    const FEW: ListLimit = ListLimit::new(3, 5);
+    const SMALL_LIMIT: ListLimit = ListLimit::new(3, 5);
 
     fn one(value: Value) -> Fields {
         let mut fields = Fields::default();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn refusal(value: Value) -> String {
-        one(value).list_within("f", FEW).unwrap_err().text().to_owned()
+        one(value).list_within("f", SMALL_LIMIT).unwrap_err().text().to_owned()
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         for at_limit in
             [json!(["a", "b", "c"]), json!("a,b,c"), json!("[\"a\",\"b\",\"c\"]"), json!(" [\"a\",\"b\",1] ")]
         {
-            assert_eq!(one(at_limit).list_within("f", FEW).unwrap().unwrap().len(), 3);
+            assert_eq!(one(at_limit).list_within("f", SMALL_LIMIT).unwrap().unwrap().len(), 3);
         }
         for above in
             [json!(["a", "b", "c", "d"]), json!("a,b,c,d"), json!(",,,"), json!("[1,2,3,4]"), json!("[1,2,3,4")]
@@ -218,13 +218,13 @@ mod tests {
         for long in [json!(["abcdef"]), json!("a,abcdef"), json!("[\"abcdef\"]"), json!(123_456)] {
             assert_eq!(refusal(long.clone()), "f: an entry is longer than 5 bytes", "{long}");
         }
-        assert_eq!(one(json!("  abcde  ,")).list_within("f", FEW).unwrap().unwrap(), ["abcde"]);
+        assert_eq!(one(json!("  abcde  ,")).list_within("f", SMALL_LIMIT).unwrap().unwrap(), ["abcde"]);
     }
 
     #[test]
     fn map_limit_applies_to_all_forms() {
         for at_limit in [json!({"a":1,"b":2,"c":3}), json!(["a=1", "b=2", "c=3"]), json!("a=1,b=2,c=3")] {
-            assert_eq!(one(at_limit).map_within("f", FEW).unwrap().unwrap().len(), 3);
+            assert_eq!(one(at_limit).map_within("f", SMALL_LIMIT).unwrap().unwrap().len(), 3);
         }
         for above in [
             json!({"a":1,"b":2,"c":3,"d":4}),
@@ -232,28 +232,28 @@ mod tests {
             json!("a=1,b=2,c=3,d=4"),
             json!("{\"a\":1,\"b\":2,\"c\":3,\"d\":4}"),
         ] {
-            let refusal = one(above.clone()).map_within("f", FEW).unwrap_err();
+            let refusal = one(above.clone()).map_within("f", SMALL_LIMIT).unwrap_err();
             assert_eq!(refusal.text(), "f: at most 3 entries are allowed", "{above}");
         }
         for long in [json!({"abc":"def"}), json!("abc=def"), json!(["abc=def"]), json!("{\"abc\":\"def\"}")] {
-            let refusal = one(long.clone()).map_within("f", FEW).unwrap_err();
+            let refusal = one(long.clone()).map_within("f", SMALL_LIMIT).unwrap_err();
             assert_eq!(refusal.text(), "f: an entry is longer than 5 bytes", "{long}");
         }
     }
 
     #[test]
     fn list_of_blank_entries_is_refused_if_empty_means_any() {
-        let limited = |value| one(value).list_within("f", FEW.rejecting_only_empty());
+        let limited = |value| one(value).list_within("f", SMALL_LIMIT.rejecting_only_empty());
         for empty in [json!([]), json!(""), json!("[]"), json!(" [ ] ")] {
             assert_eq!(limited(empty.clone()).unwrap(), Some(Vec::new()), "{empty}");
         }
         for blank in [json!([""]), json!([" ", ""]), json!(" "), json!(","), json!("[\"\"]")] {
             let refusal = limited(blank.clone()).unwrap_err();
             assert_eq!(refusal.text(), "f: all entries are empty; to send an empty list, send []", "{blank}");
-            assert_eq!(one(blank).list_within("f", FEW).unwrap(), Some(Vec::new()));
+            assert_eq!(one(blank).list_within("f", SMALL_LIMIT).unwrap(), Some(Vec::new()));
         }
         assert_eq!(limited(json!(["", "a"])).unwrap().unwrap(), ["a"]);
-        assert!(one(json!([""])).map_within("f", FEW.rejecting_only_empty()).is_err());
+        assert!(one(json!([""])).map_within("f", SMALL_LIMIT.rejecting_only_empty()).is_err());
     }
 
     #[test]
@@ -270,8 +270,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_list_is_longer_than_its_limit(text in "[a-c,\\[\\]\" ]{0,40}") {
-            if let Ok(Some(list)) = one(json!(text)).list_within("f", FEW) {
-                prop_assert!(list.len() <= FEW.entries && list.iter().all(|entry| entry.len() <= FEW.bytes));
+            if let Ok(Some(list)) = one(json!(text)).list_within("f", SMALL_LIMIT) {
+                prop_assert!(list.len() <= SMALL_LIMIT.entries && list.iter().all(|entry| entry.len() <= SMALL_LIMIT.bytes));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result, Warnings};
 pub(crate) struct ConfigWriteId(u64);
 
 impl ConfigWriteId {
-    pub(crate) fn now() -> Self {
+    pub(crate) fn random() -> Self {
         Self(u64::from_ne_bytes(crate::random::bytes()))
     }
 }

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use super::method::{AuthMethod, CONFIG_DOCUMENT, MethodView, ROLE_KIND};
+use super::method::{AuthMethod, CONFIG_DOCUMENT, MethodView, ROLE_DOCUMENT_KIND};
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::token::TokenTerms;
 use crate::documents::{MountId, TOO_MANY_CHANGES, retry_on_conflict, unreadable_document};
@@ -125,7 +125,7 @@ impl<M: AuthMethod> MethodMount<M> {
     }
 
     async fn reload_locked(&self) -> Result<()> {
-        let mut documents = self.store.documents_of(self.mount, ROLE_KIND).await?;
+        let mut documents = self.store.documents_of(self.mount, ROLE_DOCUMENT_KIND).await?;
         documents.extend(self.store.documents_of(self.mount, CONFIG_DOCUMENT.0).await?);
         // A parse error names its document already. Any other error is about the configuration.
         let next = MethodView::load(&documents, &self.view()).map_err(|error| match error.kind() {

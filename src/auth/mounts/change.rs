@@ -19,11 +19,11 @@ use crate::fields::Fields;
 use crate::telemetry;
 
 /// Kind of the stored documents, which are named after the mount's path.
-const MOUNT_KIND: &str = "mount";
+const MOUNT_DOCUMENT_KIND: &str = "mount";
 
 /// Name of the document whose version orders two kinds of changes across nodes: enabling mounts at different paths, and
 /// changing a mount's list of managed keys while a key is deleted.
-const ORDER_DOCUMENT: &str = "mount-order";
+const MOUNT_ORDER_DOCUMENT: &str = "mount-order";
 
 const MAX_MOUNT_PATH_BYTES: usize = 128;
 
@@ -231,15 +231,15 @@ impl Auth {
     /// Returns the write that every change with a global order includes. Nodes that enable different mounts
     /// concurrently, perhaps one inside the other, conflict on it, and the second node checks again.
     pub(super) async fn order_write(&self) -> Result<DocumentWrite> {
-        let (_, expected) = config_document::<IgnoredAny>(&*self.store, ORDER_DOCUMENT).await?;
-        config_write(ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
+        let (_, expected) = config_document::<IgnoredAny>(&*self.store, MOUNT_ORDER_DOCUMENT).await?;
+        config_write(MOUNT_ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
     }
 
     /// Reads a mount and its version from the store. The version is 0 for a built-in mount whose settings were never
     /// changed.
     pub(super) async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
         let wanted = mount_key(&format!("{}/", path.trim_matches('/')));
-        let documents = self.store.documents(MOUNT_KIND).await?;
+        let documents = self.store.documents(MOUNT_DOCUMENT_KIND).await?;
         if let Some(document) = documents.iter().find(|document| document.key == wanted) {
             return Ok(Some((document.parse()?, document.version)));
         }
@@ -272,12 +272,12 @@ pub(crate) fn register_names(table: &MountTable) {
 
 /// Reads the stored mounts.
 pub(crate) async fn load(store: &dyn AuthStore) -> Result<MountTable> {
-    let documents = store.documents(MOUNT_KIND).await?;
+    let documents = store.documents(MOUNT_DOCUMENT_KIND).await?;
     Ok(MountTable::new(documents.iter().map(Document::parse).collect::<Result<Vec<_>>>()?))
 }
 
 pub(super) fn mount_key(path: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM_MOUNT, kind: MOUNT_KIND, name: path.to_owned() }
+    DocumentKey { mount: SYSTEM_MOUNT, kind: MOUNT_DOCUMENT_KIND, name: path.to_owned() }
 }
 
 pub(super) fn mount_document(mount: &Mount, expected: u64) -> Result<DocumentWrite> {

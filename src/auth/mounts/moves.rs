@@ -13,8 +13,8 @@ use crate::documents::{DocumentWrite, retry_on_conflict};
 use crate::error::{Error, Result};
 use crate::telemetry::LazyMountMeter;
 
-const MOVES_DOCUMENT: &str = "mount-moves";
-/// Maximum number of completed moves in `MOVES_DOCUMENT`.
+const MOUNT_MOVES_DOCUMENT: &str = "mount-moves";
+/// Maximum number of completed moves in `MOUNT_MOVES_DOCUMENT`.
 const MAX_RECORDED_MOVES: usize = 64;
 
 /// Maximum number of former paths of a mount. All of them are searched for its leases.
@@ -82,7 +82,7 @@ impl Auth {
 
     /// Returns the last moves, oldest first, and the version of their document.
     async fn moves(&self) -> Result<(Vec<MountMove>, u64)> {
-        let (moves, version) = config_document(&*self.store, MOVES_DOCUMENT).await?;
+        let (moves, version) = config_document(&*self.store, MOUNT_MOVES_DOCUMENT).await?;
         Ok((moves.unwrap_or_default(), version))
     }
 
@@ -90,7 +90,7 @@ impl Auth {
         let (mut moves, expected) = self.moves().await?;
         moves.push(completed.clone());
         moves.drain(..moves.len().saturating_sub(MAX_RECORDED_MOVES));
-        config_write(MOVES_DOCUMENT, expected, Some(&moves))
+        config_write(MOUNT_MOVES_DOCUMENT, expected, Some(&moves))
     }
 }
 

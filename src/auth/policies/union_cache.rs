@@ -21,7 +21,7 @@ const MAX_TABLE_BYTES: usize = 64 << 20;
 /// An identity that fills the templates of policies.
 pub(in crate::auth) trait VersionedTemplateValues: TemplateValues {
     /// A text that differs between identities, and changes when the identity changes.
-    fn stamp(&self) -> String;
+    fn version_stamp(&self) -> String;
 }
 
 pub(super) struct UnionCache {
@@ -43,7 +43,7 @@ impl Default for UnionCache {
 pub(super) struct UnionKey {
     /// Names of the policies.
     pub names: Box<[String]>,
-    /// [Stamp](VersionedTemplateValues::stamp) of the identity, if the policies have templates.
+    /// [Stamp](VersionedTemplateValues::version_stamp) of the identity, if the policies have templates.
     pub stamp: Option<Box<str>>,
 }
 

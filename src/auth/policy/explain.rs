@@ -126,7 +126,7 @@ fn merge_canonical_rules<'p>(
 ) -> (Option<BTreeMap<String, MergedRule>>, Vec<ExpiredRule>) {
     let mut all = BTreeMap::<String, MergedRule>::new();
     let mut expired = Vec::new();
-    let mut extent = RuleCounts::default();
+    let mut counts = RuleCounts::default();
     let rules = policies.into_iter().flat_map(|(name, policy)| policy.rules.iter().map(move |rule| (name, rule)));
     for (name, rule) in rules {
         let Some(path) = rule.path_for(identity) else { continue };
@@ -135,13 +135,13 @@ fn merge_canonical_rules<'p>(
             expired.push((path, written_rule(name, rule)));
             continue;
         }
-        extent.add(&path);
-        if extent.exceeds_limit() {
+        counts.add(&path);
+        if counts.exceeds_limit() {
             continue;
         }
         all.entry(path).or_default().add(name, rule);
     }
-    ((!extent.exceeds_limit()).then_some(all), expired)
+    ((!counts.exceeds_limit()).then_some(all), expired)
 }
 
 fn written_rule(policy: &str, rule: &Rule) -> WrittenRule {

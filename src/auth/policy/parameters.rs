@@ -164,13 +164,16 @@ fn is_given(name: &str, parameters: &RequestParameters<'_>, sent: &[SentField<'_
 
 fn estimate_bytes(value: &Value) -> usize {
     /// Size of a value without its content.
-    const ONE: usize = 48;
-    ONE + match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(estimate_bytes).sum(),
-        Value::Object(members) => members.iter().map(|(name, value)| ONE + name.len() + estimate_bytes(value)).sum(),
-        _ => 0,
-    }
+    const VALUE_OVERHEAD_BYTES: usize = 48;
+    VALUE_OVERHEAD_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(estimate_bytes).sum(),
+            Value::Object(members) => {
+                members.iter().map(|(name, value)| VALUE_OVERHEAD_BYTES + name.len() + estimate_bytes(value)).sum()
+            }
+            _ => 0,
+        }
 }
 
 fn merge_lists(into: &mut ParameterLists, from: &ParameterLists) {

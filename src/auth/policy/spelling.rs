@@ -45,7 +45,7 @@ impl Spelling {
     }
 
     /// `true` if the name may have other spellings.
-    pub fn is_open_to(self, name: &str) -> bool {
+    pub fn has_other_spellings(self, name: &str) -> bool {
         match self {
             Self::Reference => name.eq_ignore_ascii_case(DEFAULT_WORD),
             Self::KeyBackend => KEY_BACKENDS.iter().any(|(known, own)| [known, own].contains(&&name)),

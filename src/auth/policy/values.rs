@@ -97,11 +97,11 @@ impl<'a> FieldReadings<'a> {
             Value::String(text) => self.include_text(text),
             Value::Array(_) => {
                 self.list.is_some()
-                    && self.list == single_field(rule).list_within(FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+                    && self.list == single_field(rule).list_within(SINGLE_FIELD_NAME, ListLimit::WIDEST).ok().flatten()
             }
             Value::Object(_) => {
                 self.map.is_some()
-                    && self.map == single_field(rule).map_within(FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+                    && self.map == single_field(rule).map_within(SINGLE_FIELD_NAME, ListLimit::WIDEST).ok().flatten()
             }
             Value::Null => false,
         }
@@ -193,11 +193,11 @@ fn parse_number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-const FIELD_NAME: &str = "v";
+const SINGLE_FIELD_NAME: &str = "v";
 
 fn single_field(value: &Value) -> Fields {
     let mut fields = Fields::default();
-    fields.set(FIELD_NAME, value.clone());
+    fields.set(SINGLE_FIELD_NAME, value.clone());
     fields
 }
 
@@ -249,7 +249,7 @@ mod tests {
     use serde_json::json;
 
     fn denied(rule: &str, value: Value) -> bool {
-        FieldReadings::of(&single_field(&value), FIELD_NAME, &value).include_one_of(&[json!(rule)])
+        FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value).include_one_of(&[json!(rule)])
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
             (json!("c=d*"), json!({"a": "b", "c": ["x", "d"]})),
         ] {
             assert!(
-                FieldReadings::of(&single_field(&value), FIELD_NAME, &value)
+                FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value)
                     .include_one_of(std::slice::from_ref(&rule)),
                 "{rule} {value}"
             );
@@ -381,11 +381,11 @@ mod tests {
         let rules: Vec<Value> = (0..1_000).map(|n| json!(format!("*.d{n}.test"))).collect();
         let value = json!(names);
         let fields = single_field(&value);
-        assert!(FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules));
-        assert!(!FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules[..100]));
+        assert!(FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
+        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules[..100]));
         // Whole texts are found by a hash lookup.
         let rules: Vec<Value> = (0..10_000).map(|n| json!(format!("d{n}.test"))).collect();
-        assert!(!FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules));
+        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
     }
 
     proptest! {

@@ -92,13 +92,13 @@ impl Limiter {
     }
 
     /// Takes one request from the client's bucket, or from the one that it shares.
-    pub(super) fn take(&self, client: ClientNetwork, now: Time) -> RateDecision {
+    pub(super) fn take_request(&self, client: ClientNetwork, now: Time) -> RateDecision {
         let now = to_micros(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = buckets.rotate(&self.terms, now);
         let (network, known) = buckets.find(client, &self.slots);
         let mut bucket = known.unwrap_or_else(|| TokenBucket::full(&self.terms, now));
-        let decision = bucket.take(&self.terms, now, network == client);
+        let decision = bucket.take_request(&self.terms, now, network == client);
         buckets.young.insert(network, bucket);
         drop(buckets);
         self.release(dropped);
@@ -150,7 +150,7 @@ impl BucketGenerations {
         let mut network = client;
         loop {
             let known = self.young.get(&network).copied().or_else(|| self.old.remove(&network));
-            if known.is_some() || slots.take(network) {
+            if known.is_some() || slots.try_take(network) {
                 return (network, known);
             }
             let Some(wider) = network.wider() else { return (network, None) };
@@ -169,7 +169,7 @@ impl TokenBucket {
     }
 
     /// Takes one request. A shared bucket ignores the block interval: it rejects only until a request is available.
-    fn take(&mut self, terms: &BucketTerms, now: Micros, own: bool) -> RateDecision {
+    fn take_request(&mut self, terms: &BucketTerms, now: Micros, own: bool) -> RateDecision {
         let passed = now.saturating_sub(self.at).max(0) as f64 / MICROS_PER_SECOND;
         self.left = (self.left + passed * terms.per_second).min(terms.capacity);
         self.at = now;
@@ -226,50 +226,50 @@ mod tests {
     fn bucket_drains_and_refills_linearly() {
         let limiter = limits(5.0, 1, 0);
         for left in (0..5).rev() {
-            let taken = limiter.take(v4(1), START);
+            let taken = limiter.take_request(v4(1), START);
             assert_eq!((taken.granted, taken.limit, taken.remaining), (true, 5, left));
         }
-        let refused = limiter.take(v4(1), START);
+        let refused = limiter.take_request(v4(1), START);
         assert_eq!((refused.granted, refused.remaining, refused.retry_after, refused.reset), (false, 0, 1, 1));
-        assert!(limiter.take(v4(2), START).granted, "another client");
-        assert!(!limiter.take(v4(1), after(199)).granted);
-        assert!(limiter.take(v4(1), after(200)).granted);
-        assert!(!limiter.take(v4(1), after(200)).granted);
-        assert_eq!(limiter.take(v4(1), after(9_000)).remaining, 4, "never more than five");
+        assert!(limiter.take_request(v4(2), START).granted, "another client");
+        assert!(!limiter.take_request(v4(1), after(199)).granted);
+        assert!(limiter.take_request(v4(1), after(200)).granted);
+        assert!(!limiter.take_request(v4(1), after(200)).granted);
+        assert_eq!(limiter.take_request(v4(1), after(9_000)).remaining, 4, "never more than five");
     }
 
     #[test]
     fn fractional_rate_allows_one_request_per_interval() {
         let limiter = limits(0.25, 1, 0);
-        assert!(limiter.take(v4(1), START).granted);
-        let refused = limiter.take(v4(1), after(1));
+        assert!(limiter.take_request(v4(1), START).granted);
+        let refused = limiter.take_request(v4(1), after(1));
         assert_eq!((refused.granted, refused.retry_after), (false, 4));
-        assert!(!limiter.take(v4(1), after(3_990)).granted);
-        assert!(limiter.take(v4(1), after(4_000)).granted);
+        assert!(!limiter.take_request(v4(1), after(3_990)).granted);
+        assert!(limiter.take_request(v4(1), after(4_000)).granted);
         let hourly = limits(2.0, 3600, 0);
-        assert!(hourly.take(v4(1), START).granted && hourly.take(v4(1), START).granted);
-        assert_eq!(hourly.take(v4(1), START).retry_after, 1800);
+        assert!(hourly.take_request(v4(1), START).granted && hourly.take_request(v4(1), START).granted);
+        assert_eq!(hourly.take_request(v4(1), START).retry_after, 1800);
     }
 
     #[test]
     fn block_interval_prolongs_the_refusal_of_a_client() {
         let limiter = limits(1.0, 1, 60);
-        assert!(limiter.take(v4(1), START).granted);
-        assert_eq!(limiter.take(v4(1), START).retry_after, 60);
-        let refused = limiter.take(v4(1), after(30_000));
+        assert!(limiter.take_request(v4(1), START).granted);
+        assert_eq!(limiter.take_request(v4(1), START).retry_after, 60);
+        let refused = limiter.take_request(v4(1), after(30_000));
         assert_eq!((refused.granted, refused.retry_after), (false, 30), "asking again does not prolong it");
-        assert!(limiter.take(v4(2), after(30_000)).granted);
-        assert!(!limiter.take(v4(1), after(59_999)).granted);
-        assert!(limiter.take(v4(1), after(60_000)).granted);
+        assert!(limiter.take_request(v4(2), after(30_000)).granted);
+        assert!(!limiter.take_request(v4(1), after(59_999)).granted);
+        assert!(limiter.take_request(v4(1), after(60_000)).granted);
     }
 
     #[test]
     fn clock_set_back_neither_grants_nor_blocks_for_ever() {
         let limiter = limits(1.0, 1, 60);
         let late = after(1_000_000);
-        assert!(limiter.take(v4(1), late).granted && !limiter.take(v4(1), late).granted);
-        assert_eq!(limiter.take(v4(1), START).retry_after, 60);
-        assert!(limiter.take(v4(1), after(60_000)).granted);
+        assert!(limiter.take_request(v4(1), late).granted && !limiter.take_request(v4(1), late).granted);
+        assert_eq!(limiter.take_request(v4(1), START).retry_after, 60);
+        assert!(limiter.take_request(v4(1), after(60_000)).granted);
     }
 
     /// The /64 with the number `network` in the /48 with the number `site`, all in one /32.
@@ -280,10 +280,10 @@ mod tests {
     #[test]
     fn buckets_are_bounded_and_those_of_recent_clients_stay() {
         let limiter = limits(2.0, 10, 0);
-        assert!(limiter.take(v4(0), START).granted && limiter.take(v4(0), START).granted);
-        let own = (1..10_000).filter(|client| !limiter.take(v4(*client), START).shared).count();
+        assert!(limiter.take_request(v4(0), START).granted && limiter.take_request(v4(0), START).granted);
+        let own = (1..10_000).filter(|client| !limiter.take_request(v4(*client), START).shared).count();
         assert!((100..=200).contains(&own), "{own} of one network");
-        assert!(!limiter.take(v4(0), START).granted && limiter.take(v4(1), START).granted);
+        assert!(!limiter.take_request(v4(0), START).granted && limiter.take_request(v4(1), START).granted);
         let count = || {
             let buckets = limiter.buckets.lock().unwrap();
             buckets.young.len() + buckets.old.len()
@@ -291,30 +291,30 @@ mod tests {
         assert!(count() < 1_000 && count() == limiter.slots.taken(), "{}", count());
         // A client with a recent request is kept in the next generation, and later dropped.
         let later = after(10_000);
-        assert!(limiter.take(v4(1), after(9_999)).granted);
-        assert!(limiter.take(v4(1), later).granted && !limiter.take(v4(1), later).granted);
+        assert!(limiter.take_request(v4(1), after(9_999)).granted);
+        assert!(limiter.take_request(v4(1), later).granted && !limiter.take_request(v4(1), later).granted);
         assert_eq!(count(), limiter.slots.taken());
-        assert!(limiter.take(v4(7), after(40_000)).granted);
+        assert!(limiter.take_request(v4(7), after(40_000)).granted);
         assert_eq!((count(), limiter.slots.taken()), (1, 1));
     }
 
     #[test]
     fn clients_without_a_slot_share_a_bucket_with_neighbours() {
         let limiter = limits(2.0, 10, 600);
-        let shared = (0..5_000).filter(|network| limiter.take(v6(1, *network), START).shared).count();
+        let shared = (0..5_000).filter(|network| limiter.take_request(v6(1, *network), START).shared).count();
         assert!(shared > 4_000, "{shared}");
         // Networks in a /56 without earlier requests.
-        let first = limiter.take(v6(1, 0xff00), START);
+        let first = limiter.take_request(v6(1, 0xff00), START);
         assert_eq!((first.granted, first.shared, first.remaining), (true, true, 1));
-        assert!(limiter.take(v6(1, 0xff01), START).granted);
-        let third = limiter.take(v6(1, 0xff02), START);
+        assert!(limiter.take_request(v6(1, 0xff01), START).granted);
+        let third = limiter.take_request(v6(1, 0xff02), START);
         assert_eq!((third.granted, third.retry_after), (false, 5), "the shared bucket refills in 5 seconds");
-        assert!(limiter.take(v6(1, 0xfe00), START).granted);
-        assert!(limiter.take(v6(1, 0xff02), after(5_000)).granted);
+        assert!(limiter.take_request(v6(1, 0xfe00), START).granted);
+        assert!(limiter.take_request(v6(1, 0xff02), after(5_000)).granted);
         for stranger in
             [v6(2, 0), v6(3, 0), ClientNetwork::V6 { length: 64, bits: 0x2a00 << 48 }, v4(1), ClientNetwork::Unknown]
         {
-            let taken = limiter.take(stranger, START);
+            let taken = limiter.take_request(stranger, START);
             assert_eq!((taken.granted, taken.shared, taken.remaining), (true, false, 1), "{stranger:?}");
         }
     }
@@ -324,7 +324,7 @@ mod tests {
         let slots = Arc::new(BucketSlots::new(1_000, 0));
         let flooded = || {
             let limiter = Limiter::new(&rule(2.0, 10, 0), Arc::clone(&slots));
-            (0..5_000).for_each(|network| assert!(limiter.take(v6(network, 0), START).limit == 2));
+            (0..5_000).for_each(|network| assert!(limiter.take_request(v6(network, 0), START).limit == 2));
             limiter
         };
         let first = flooded();

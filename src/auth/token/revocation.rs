@@ -105,11 +105,11 @@ impl Auth {
     pub(super) async fn revoke_rest(&self, first: RevocationResult) -> Result<()> {
         let mut others = first.number == 0 || first.met;
         if !first.left.is_empty() {
-            let _no_sweep = self.ending.read().await;
+            let _no_sweep = self.revocation_lock.read().await;
             others |= self.revoke_all(first.left).await?.met;
         }
         // Polls `try_write`, because a waiting `write` would block the revocations that begin later.
-        while others && self.ending.try_write().is_err() {
+        while others && self.revocation_lock.try_write().is_err() {
             tokio::time::sleep(REVOCATION_POLL_INTERVAL).await;
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Auth {
         let mut removed: usize = 0;
         for _ in 0..STEPS_PER_SWEEP {
             // No sweep while a revocation of several commits is in progress.
-            let Ok(alone) = self.ending.try_write() else { break };
+            let Ok(alone) = self.revocation_lock.try_write() else { break };
             let RevokedTokens { gone, left, .. } = self.store.sweep_tokens(now, TOKENS_PER_SWEEP_STEP).await?;
             self.tokens.remove(&left);
             let is_last = gone.len() < TOKENS_PER_SWEEP_STEP as usize && left.is_empty();
@@ -176,6 +176,6 @@ impl Auth {
 
     /// Returns the permit for a tidy (cleanup of tokens) that an operator requested; `None` while one runs.
     pub fn try_tidy_permit(&self) -> Option<OwnedMutexGuard<()>> {
-        Arc::clone(&self.tidying).try_lock_owned().ok()
+        Arc::clone(&self.tidy_lock).try_lock_owned().ok()
     }
 }

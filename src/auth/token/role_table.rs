@@ -15,7 +15,7 @@ use crate::fields::{Fields, MAX_NAME_LEN, is_name};
 const MAX_TOKEN_ROLES: usize = 1_000;
 
 /// Kind of the stored documents, which are named after the role.
-const TOKEN_ROLE_KIND: &str = "token-role";
+const TOKEN_ROLE_DOCUMENT_KIND: &str = "token-role";
 
 /// An immutable snapshot of all token roles, with the versions of their documents.
 #[derive(Clone, Default)]
@@ -23,7 +23,7 @@ pub(in crate::auth) struct TokenRoleTable(BTreeMap<String, (u64, TokenRole)>);
 
 impl TokenRoleTable {
     pub(in crate::auth) async fn load(store: &dyn AuthStore) -> Result<Self> {
-        let read = store.documents(TOKEN_ROLE_KIND).await?.into_iter().map(|document| {
+        let read = store.documents(TOKEN_ROLE_DOCUMENT_KIND).await?.into_iter().map(|document| {
             let role = document.parse()?;
             Ok((document.key.name, (document.version, role)))
         });
@@ -96,7 +96,7 @@ impl Auth {
     /// Commits a change of one role and publishes the resulting view. Publishing cannot fail.
     async fn commit_token_role(&self, name: &str, expected: u64, now: Option<TokenRole>) -> Result<()> {
         let body = now.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_KIND, name: name.to_owned() };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_DOCUMENT_KIND, name: name.to_owned() };
         let unit = vec![AuthWrite::Document(DocumentWrite { key, expected, body })];
         self.commit_or_recheck(unit).await?;
         let mut next = TokenRoleTable::clone(&self.token_roles.load());

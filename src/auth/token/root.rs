@@ -11,7 +11,7 @@ use super::encoding::{hash_of, new_token};
 use super::issuance::{TokenOwners, token_row};
 use super::record::TokenAttributes;
 use super::response::TokenResponse;
-use crate::auth::store::{AuthWrite, CONFIG_KIND, TokenHash, config_document, config_write};
+use crate::auth::store::{AuthWrite, CONFIG_DOCUMENT_KIND, TokenHash, config_document, config_write};
 use crate::auth::{Auth, ROOT_POLICY};
 use crate::documents::{Document, DocumentWrite};
 use crate::error::{Error, Kind, Result};
@@ -102,7 +102,7 @@ impl Auth {
     /// Store errors.
     pub async fn is_initialized(&self) -> Result<bool> {
         let is_root_document = |document: &Document| document.key.name.starts_with(ROOT_TOKEN_PREFIX);
-        Ok(self.store.documents(CONFIG_KIND).await?.iter().any(is_root_document))
+        Ok(self.store.documents(CONFIG_DOCUMENT_KIND).await?.iter().any(is_root_document))
     }
 
     async fn root_document(&self, display_name: &str) -> Result<(Option<CurrentRootToken>, u64)> {

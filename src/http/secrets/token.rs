@@ -178,7 +178,7 @@ async fn revoke_detached<T: Into<HandlerResponse> + 'static>(
 ) -> Result<HandlerResponse> {
     run_detached(async move {
         let answer = end(&call).await?;
-        call.state.mounts.tokens_ended();
+        call.state.mounts.notify_tokens_ended();
         Ok(answer)
     })
     .await
@@ -249,7 +249,7 @@ async fn tidy(call: Call) -> Result<HandlerResponse> {
                 Err(error) => break Err(error),
             }
         };
-        state.mounts.tokens_ended();
+        state.mounts.notify_tokens_ended();
         match end {
             Ok(()) => tracing::info!(removed, "tokens tidied"),
             Err(error) => telemetry::warn_task_failed("the token tidy failed before its end", &error),

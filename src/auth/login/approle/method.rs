@@ -21,7 +21,12 @@ impl AuthMethod for AppRoleMethod {
         RoleIdIndex::of(roles)
     }
 
-    fn extra_writes(mount: MountId, name: &str, before: Option<&AppRole>, after: Option<&AppRole>) -> Vec<AuthWrite> {
+    fn accompanying_writes(
+        mount: MountId,
+        name: &str,
+        before: Option<&AppRole>,
+        after: Option<&AppRole>,
+    ) -> Vec<AuthWrite> {
         let mut writes = role_ids::role_id_writes(mount, name, before, after);
         if let (Some(ended), None) = (before, after) {
             writes.push(AuthWrite::SecretId(SecretIdWrite::DeleteRole { mount, role: ended.number }));

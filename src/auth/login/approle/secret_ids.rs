@@ -30,12 +30,12 @@ impl SecretIdRef {
 }
 
 /// The error when a secret id is looked up in a role that does not exist.
-fn unknown_role_error(name: &str) -> Error {
+fn invalid_role_error(name: &str) -> Error {
     Error::invalid(format!("role {name:?} does not exist"))
 }
 
 /// The error when a change names a role that does not exist.
-pub(crate) fn missing_role_error(name: &str) -> Error {
+pub(crate) fn role_not_found_error(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("role {name:?} does not exist"))
 }
 
@@ -53,7 +53,7 @@ impl MethodMount<AppRoleMethod> {
         now: Time,
     ) -> Result<IssuedSecretId> {
         let view = self.view();
-        let role = view.roles().get(name).ok_or_else(|| missing_role_error(name))?;
+        let role = view.roles().get(name).ok_or_else(|| role_not_found_error(name))?;
         let chosen = wanted.text.take().map(validate_secret_id).transpose()?;
         let is_chosen = chosen.is_some();
         let (terms, num_uses, warnings) = wanted.apply_limits(role, mount, now)?;
@@ -77,7 +77,7 @@ impl MethodMount<AppRoleMethod> {
         })?;
         match stored.as_slice() {
             [AuthOutcome::Done] => Ok(IssuedSecretId { text, accessor, ttl: terms.ttl, num_uses, warnings }),
-            _ => Err(missing_role_error(name)),
+            _ => Err(role_not_found_error(name)),
         }
     }
 
@@ -87,7 +87,7 @@ impl MethodMount<AppRoleMethod> {
     /// `Invalid` when the role does not exist; store errors.
     pub(crate) async fn look_up(&self, name: &str, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
         let view = self.view();
-        self.find(view.roles().get(name).ok_or_else(|| unknown_role_error(name))?, named, now).await
+        self.find(view.roles().get(name).ok_or_else(|| invalid_role_error(name))?, named, now).await
     }
 
     /// As [`MethodMount::look_up`], for a role that was already looked up.
@@ -112,7 +112,7 @@ impl MethodMount<AppRoleMethod> {
     /// # Errors
     /// `Invalid` when the role does not exist.
     pub(crate) fn number_of(&self, name: &str) -> Result<i64> {
-        self.view().roles().get(name).map(|role| role.number).ok_or_else(|| unknown_role_error(name))
+        self.view().roles().get(name).map(|role| role.number).ok_or_else(|| invalid_role_error(name))
     }
 
     /// Returns the accessors of a role's live secret ids, in byte order: up to `limit`, after `after`.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::arm_id::ArmId;
-use super::bounds::{Bounds, contains_ignore_case};
+use super::bounds::{CloudbRoleBounds, contains_ignore_case};
 use crate::auth::login::verifier::forbidden;
 use crate::error::Result;
 
@@ -65,7 +65,7 @@ impl CloudbClaims {
     ///
     /// # Errors
     /// `Forbidden`, naming the list.
-    pub(super) fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
+    pub(super) fn check_bounds(&self, bounds: &CloudbRoleBounds) -> Result<()> {
         if bounds.restricts_principals() && !contains_ignore_case(&bounds.bound_service_principal_ids, &self.oid) {
             return Err(forbidden("service principal not authorized"));
         }
@@ -102,9 +102,13 @@ mod tests {
         CloudbClaims::read(&claims)
     }
 
-    fn bounds(principals: &[&str], groups: &[&str]) -> Bounds {
+    fn bounds(principals: &[&str], groups: &[&str]) -> CloudbRoleBounds {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
-        Bounds { bound_service_principal_ids: list(principals), bound_group_ids: list(groups), ..Bounds::default() }
+        CloudbRoleBounds {
+            bound_service_principal_ids: list(principals),
+            bound_group_ids: list(groups),
+            ..CloudbRoleBounds::default()
+        }
     }
 
     fn fits(claims: Value, principals: &[&str], groups: &[&str]) -> Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::rotation::SecretRotation;
-use super::settings::Fallback;
+use super::settings::CloudbFallback;
 use crate::auth::login::config::ConfigWriteId;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl CloudbConfig {
             // The rotation state belongs to the previous secret.
             config.rotation = SecretRotation::default();
         }
-        config.written = ConfigWriteId::now();
+        config.written = ConfigWriteId::random();
         Ok(config)
     }
 
@@ -106,7 +106,7 @@ impl CloudbConfig {
     ///
     /// # Errors
     /// `Invalid`, naming the value that is missing or wrong.
-    pub(super) fn effective(current: Option<&Self>, fallback: &Fallback) -> Result<EffectiveCloudbConfig> {
+    pub(super) fn effective(current: Option<&Self>, fallback: &CloudbFallback) -> Result<EffectiveCloudbConfig> {
         let default = Self::default();
         let config = current.unwrap_or(&default);
         let either = |own: &str, other: &str| if own.is_empty() { other.to_owned() } else { own.to_owned() };
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn config_falls_back_to_the_environment() {
-        let fallback = Fallback {
+        let fallback = CloudbFallback {
             tenant_id: TENANT.to_owned(),
             resource: "https://env.example/".to_owned(),
             environment: "AzureChinaCloud".to_owned(),
@@ -218,10 +218,13 @@ mod tests {
         assert_eq!(config.tenant_id, "");
         let effective = CloudbConfig::effective(Some(&config), &fallback).ok().unwrap();
         assert_eq!((effective.resource.as_str(), effective.tries.more), ("https://own.example/", 0));
-        let missing = |fallback: Fallback| CloudbConfig::effective(None, &fallback).err().unwrap().text().to_owned();
-        assert_eq!(missing(Fallback::default()), "tenant_id is required");
-        assert_eq!(missing(Fallback { resource: String::new(), ..fallback.clone() }), "resource is required");
-        assert!(missing(Fallback { tenant_id: "../evil".to_owned(), ..fallback }).starts_with("tenant_id: must be"));
+        let missing =
+            |fallback: CloudbFallback| CloudbConfig::effective(None, &fallback).err().unwrap().text().to_owned();
+        assert_eq!(missing(CloudbFallback::default()), "tenant_id is required");
+        assert_eq!(missing(CloudbFallback { resource: String::new(), ..fallback.clone() }), "resource is required");
+        assert!(
+            missing(CloudbFallback { tenant_id: "../evil".to_owned(), ..fallback }).starts_with("tenant_id: must be")
+        );
     }
 
     #[test]

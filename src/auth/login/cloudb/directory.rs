@@ -7,9 +7,9 @@ use url::Url;
 use super::claims::CloudbClaims;
 use super::config::EffectiveCloudbConfig;
 use super::provider::METHOD_NAME;
-use super::request::is_subscription as is_guid;
+use super::request::is_guid;
 use crate::auth::login::verifier::{
-    DiscoveryCheck, DiscoveryDocument, JwtRules, JwtTimeRules, KeySetSource, Verifier, forbidden,
+    DiscoveryCheck, DiscoveryDocument, JwtRules, JwtTimeRules, JwtVerifier, KeySetSource, forbidden,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::jose::{CompactJws, JwsAlgorithm};
 use crate::outbound::Outbound;
 
 pub(super) struct CloudbDirectory {
-    verifier: Verifier,
+    verifier: JwtVerifier,
     tenant: String,
     audiences: [String; 1],
 }
@@ -27,7 +27,7 @@ impl CloudbDirectory {
     pub(super) fn new(authority: &str, config: &EffectiveCloudbConfig, outbound: Outbound, clock: Clock) -> Self {
         let url = format!("{authority}/{}/.well-known/openid-configuration", config.tenant);
         let source = KeySetSource::Discovery { url, accepts: discovery_check(authority, &config.tenant) };
-        let verifier = Verifier::published(source, outbound, METHOD_NAME, clock);
+        let verifier = JwtVerifier::published(source, outbound, METHOD_NAME, clock);
         Self { verifier, tenant: config.tenant.clone(), audiences: [config.resource.clone()] }
     }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::arm_id::percent_encode;
-use super::provider::{Provider, invalid_response};
+use super::provider::{CloudbProvider, invalid_response};
 use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Kind, Result};
 use crate::outbound::{AccessTokenCache, Method, OutboundResponse, RetryPolicy};
@@ -14,7 +14,7 @@ const GRAPH_API_NAME: &str = "cloudb: the directory API";
 
 /// A client of this API that authenticates with one of the application's secrets.
 pub(super) struct GraphClient<'p> {
-    provider: &'p Provider,
+    provider: &'p CloudbProvider,
     client_secret: &'p Secret,
     tokens: AccessTokenCache,
 }
@@ -55,7 +55,7 @@ impl Application {
 }
 
 impl<'p> GraphClient<'p> {
-    pub(super) fn new(provider: &'p Provider, client_secret: &'p Secret) -> Self {
+    pub(super) fn new(provider: &'p CloudbProvider, client_secret: &'p Secret) -> Self {
         Self { provider, client_secret, tokens: AccessTokenCache::default() }
     }
 

@@ -14,8 +14,8 @@ use metrics::{counter, histogram};
 use super::claims::CloudbClaims;
 use super::method::CloudbMethod;
 use super::proof::ProvenResource;
-use super::provider::Provider;
-use super::request::LoginRequest;
+use super::provider::CloudbProvider;
+use super::request::CloudbLoginRequest;
 use super::role::CloudbRole;
 use super::settings::CloudbServices;
 use crate::auth::Auth;
@@ -48,7 +48,7 @@ pub(crate) async fn log_in(
     services: &Arc<CloudbServices>,
     mount: &Arc<Mount>,
     open: &MethodMount<CloudbMethod>,
-    request: &LoginRequest,
+    request: &CloudbLoginRequest,
     address: Option<IpAddr>,
 ) -> Result<(TokenResponse, Warnings)> {
     let begun = Instant::now();
@@ -63,7 +63,7 @@ async fn authenticate(
     services: &Arc<CloudbServices>,
     mount: &Arc<Mount>,
     open: &MethodMount<CloudbMethod>,
-    request: &LoginRequest,
+    request: &CloudbLoginRequest,
     address: Option<IpAddr>,
 ) -> Result<(TokenResponse, Warnings)> {
     let view = open.view();
@@ -107,11 +107,11 @@ async fn identify_client(
     services: &Arc<CloudbServices>,
     view: &MethodView<CloudbMethod>,
     role: &CloudbRole,
-    request: &LoginRequest,
+    request: &CloudbLoginRequest,
     jwt: &CompactJws<'_>,
 ) -> Result<IdentifiedClient> {
     let claimed = request.claimed_resource()?;
-    let tenant = view.derived().tenant(view.config(), services)?;
+    let tenant = view.derived().clients(view.config(), services)?;
     let claims = tenant.directory.verify(jwt).await?;
     role.bounds.require_sufficient()?;
     claims.check_bounds(&role.bounds)?;
@@ -138,7 +138,11 @@ async fn identify_client(
 }
 
 /// Returns the application id of a token if it is an identity in the proven resource group.
-async fn find_owned_app_id(provider: &Provider, proven: &ProvenResource<'_>, claims: &CloudbClaims) -> Result<String> {
+async fn find_owned_app_id(
+    provider: &CloudbProvider,
+    proven: &ProvenResource<'_>,
+    claims: &CloudbClaims,
+) -> Result<String> {
     if claims.appid.is_empty() {
         return Err(forbidden("token object id does not match expected identities, and no app id was found"));
     }

@@ -5,7 +5,7 @@
 //! are compared whole, segment by segment, and the provider is called only when the claims agree.
 
 use super::arm_id::ArmId;
-use super::bounds::{Bounds, contains_ignore_case};
+use super::bounds::{CloudbRoleBounds, contains_ignore_case};
 use super::claims::CloudbClaims;
 use super::request::{ClaimedResource, ResourceSelector};
 use crate::auth::login::verifier::forbidden;
@@ -35,7 +35,7 @@ impl<'p> ProvenResource<'p> {
     ///
     /// # Errors
     /// `Invalid` for a missing part, `Forbidden` for a mismatch.
-    pub(super) fn new(claimed: &'p ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<Self> {
+    pub(super) fn new(claimed: &'p ClaimedResource, claims: &CloudbClaims, bounds: &CloudbRoleBounds) -> Result<Self> {
         let ClaimedResource { subscription, group, selector } = claimed;
         if subscription.is_empty() || group.is_empty() {
             return Err(Error::invalid("subscription_id and resource_group_name are required"));
@@ -71,7 +71,7 @@ impl<'p> ProvenResource<'p> {
     }
 
     /// Validates the lists that need no call to the provider.
-    fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
+    fn check_bounds(&self, bounds: &CloudbRoleBounds) -> Result<()> {
         if !bounds.bound_scale_sets.is_empty() {
             match self.selector {
                 ResourceSelector::ScaleSet(name) if contains_ignore_case(&bounds.bound_scale_sets, name) => {}
@@ -146,7 +146,7 @@ impl ResourceDetails {
     ///
     /// # Errors
     /// `Forbidden` for a location that is unknown or not in the list.
-    pub(super) fn check_location(&self, bounds: &Bounds) -> Result<()> {
+    pub(super) fn check_location(&self, bounds: &CloudbRoleBounds) -> Result<()> {
         if bounds.bound_locations.is_empty() {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl ResourceDetails {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::request::LoginRequest;
+    use super::super::request::CloudbLoginRequest;
     use super::*;
 
     const S1: &str = "00000000-0000-0000-0000-000000000001";
@@ -185,10 +185,10 @@ mod tests {
     }
 
     fn claimed(group: &str, field: &str, value: &str) -> ClaimedResource {
-        let mut request = LoginRequest {
+        let mut request = CloudbLoginRequest {
             subscription_id: S1.to_owned(),
             resource_group_name: group.to_owned(),
-            ..LoginRequest::default()
+            ..CloudbLoginRequest::default()
         };
         match field {
             "vm_name" => request.vm_name = value.to_owned(),
@@ -198,12 +198,12 @@ mod tests {
         request.claimed_resource().unwrap()
     }
 
-    fn outcome(claimed: &ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<(), String> {
+    fn outcome(claimed: &ClaimedResource, claims: &CloudbClaims, bounds: &CloudbRoleBounds) -> Result<(), String> {
         ProvenResource::new(claimed, claims, bounds).map(drop).map_err(|error| error.text().to_owned())
     }
 
     fn agrees(claimed: &ClaimedResource, az_rid: &str, mirid: &str) -> Result<(), String> {
-        outcome(claimed, &claims(az_rid, mirid), &Bounds::default())
+        outcome(claimed, &claims(az_rid, mirid), &CloudbRoleBounds::default())
     }
 
     fn mismatch(field: &str) -> Result<(), String> {
@@ -297,11 +297,11 @@ mod tests {
     #[test]
     fn bounds_without_a_lookup_are_checked_before_one() {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
-        let bounds = |subscriptions: &[&str], groups: &[&str], scale_sets: &[&str]| Bounds {
+        let bounds = |subscriptions: &[&str], groups: &[&str], scale_sets: &[&str]| CloudbRoleBounds {
             bound_subscription_ids: list(subscriptions),
             bound_resource_groups: list(groups),
             bound_scale_sets: list(scale_sets),
-            ..Bounds::default()
+            ..CloudbRoleBounds::default()
         };
         let vm = claimed("rg1", "vm_name", "web");
         let vmss = claimed("rg1", "vmss_name", "web");
@@ -326,14 +326,17 @@ mod tests {
 
     #[test]
     fn locations_match_without_blanks_and_letter_case() {
-        let bounds = |location: &str| Bounds { bound_locations: vec![location.to_owned()], ..Bounds::default() };
+        let bounds = |location: &str| CloudbRoleBounds {
+            bound_locations: vec![location.to_owned()],
+            ..CloudbRoleBounds::default()
+        };
         let at = |location: &str| ResourceDetails { location: location.to_owned(), ..ResourceDetails::default() };
         for (bound, own) in [("West US", "westus"), ("westus", "West US"), ("westus", "westus")] {
             at(own).check_location(&bounds(bound)).unwrap();
         }
         assert_eq!(at("westus2").check_location(&bounds("westus")).unwrap_err().text(), "location not authorized");
         assert_eq!(at("").check_location(&bounds("westus")).unwrap_err().text(), "location is empty");
-        at("").check_location(&Bounds::default()).unwrap();
+        at("").check_location(&CloudbRoleBounds::default()).unwrap();
     }
 
     #[test]

@@ -24,10 +24,10 @@ pub(super) const METHOD_NAME: &str = "cloudb";
 const ARM_API_NAME: &str = "cloudb: the provider";
 
 /// Maximum number of cached API versions.
-const MAX_CACHED_VERSIONS: usize = 1000;
+const MAX_CACHED_API_VERSIONS: usize = 1000;
 
 /// Endpoints and caches for one written configuration.
-pub(super) struct Provider {
+pub(super) struct CloudbProvider {
     pub(super) services: Arc<CloudbServices>,
     pub(super) config: EffectiveCloudbConfig,
     tokens: AccessTokenCache,
@@ -35,7 +35,7 @@ pub(super) struct Provider {
     versions: Mutex<HashMap<String, String>>,
 }
 
-impl Provider {
+impl CloudbProvider {
     pub(super) fn new(services: Arc<CloudbServices>, config: EffectiveCloudbConfig) -> Self {
         Self { services, config, tokens: AccessTokenCache::default(), versions: Mutex::default() }
     }
@@ -78,7 +78,7 @@ impl Provider {
     /// Reads a path of the resource API; `call` is a metrics label.
     ///
     /// # Errors
-    /// As [`Provider::get_url`].
+    /// As [`CloudbProvider::get_url`].
     pub(super) async fn get<T: DeserializeOwned>(&self, call: &'static str, path: &str) -> Result<T> {
         self.get_url(call, &format!("{}{path}", self.arm_url())).await
     }
@@ -106,7 +106,7 @@ impl Provider {
     /// Follows a link to the next page, which must be at the resource API.
     ///
     /// # Errors
-    /// `Unavailable` for any other link; as [`Provider::get_url`].
+    /// `Unavailable` for any other link; as [`CloudbProvider::get_url`].
     pub(super) async fn get_next_page<T: DeserializeOwned>(&self, call: &'static str, link: &str) -> Result<T> {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
         let own = origin(self.arm_url()).filter(|own| own.is_tuple());
@@ -125,7 +125,7 @@ impl Provider {
     /// Caches the API version of a resource type, unless the cache is full.
     pub(super) fn cache_api_version(&self, kind: &str, version: &str) {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-        if versions.len() < MAX_CACHED_VERSIONS {
+        if versions.len() < MAX_CACHED_API_VERSIONS {
             versions.insert(kind.to_lowercase(), version.to_owned());
         }
     }

@@ -11,7 +11,7 @@ const MAX_MACHINE_NAME_BYTES: usize = 64;
 
 /// A login request; `""` for missing fields.
 #[derive(Default)]
-pub(crate) struct LoginRequest {
+pub(crate) struct CloudbLoginRequest {
     pub(crate) role: String,
     pub(crate) jwt: Secret,
     pub(crate) subscription_id: String,
@@ -38,13 +38,13 @@ pub(super) enum ResourceSelector {
     Resource(ArmId),
 }
 
-impl LoginRequest {
+impl CloudbLoginRequest {
     /// Validates and returns the resource.
     ///
     /// # Errors
     /// `Invalid` for a malformed part, required or not.
     pub(super) fn claimed_resource(&self) -> Result<ClaimedResource> {
-        check_field("subscription id", &self.subscription_id, is_subscription)?;
+        check_field("subscription id", &self.subscription_id, is_guid)?;
         check_field("resource group name", &self.resource_group_name, is_group)?;
         check_field("vmss_name", &self.vmss_name, is_machine)?;
         check_field("vm name", &self.vm_name, is_machine)?;
@@ -73,7 +73,7 @@ fn check_field(what: &str, text: &str, is: fn(&str) -> bool) -> Result<()> {
 }
 
 /// `true` for a GUID.
-pub(super) fn is_subscription(text: &str) -> bool {
+pub(super) fn is_guid(text: &str) -> bool {
     let lengths = text.split('-').map(|part| if part.bytes().all(|b| b.is_ascii_hexdigit()) { part.len() } else { 0 });
     lengths.eq([8, 4, 4, 4, 12])
 }
@@ -99,8 +99,8 @@ mod tests {
 
     const GUID: &str = "0b1f6471-1bf0-4dda-aec3-cb9272f09590";
 
-    fn refusal(edit: impl FnOnce(&mut LoginRequest)) -> Option<String> {
-        let mut request = LoginRequest::default();
+    fn refusal(edit: impl FnOnce(&mut CloudbLoginRequest)) -> Option<String> {
+        let mut request = CloudbLoginRequest::default();
         edit(&mut request);
         request.claimed_resource().err().map(|error| error.text().to_owned())
     }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn resource_selectors_have_a_precedence() {
         let id = "/subscriptions/s/resourceGroups/g/providers/A.B/c/d";
-        let mut request = LoginRequest { resource_id: id.to_owned(), ..LoginRequest::default() };
+        let mut request = CloudbLoginRequest { resource_id: id.to_owned(), ..CloudbLoginRequest::default() };
         assert_eq!(
             request.claimed_resource().unwrap().selector,
             Some(ResourceSelector::Resource(ArmId::parse(id).unwrap()))
@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(request.claimed_resource().unwrap().selector, Some(ResourceSelector::Machine("vm".to_owned())));
         request.vmss_name = "set".to_owned();
         assert_eq!(request.claimed_resource().unwrap().selector, Some(ResourceSelector::ScaleSet("set".to_owned())));
-        assert_eq!(LoginRequest::default().claimed_resource().unwrap(), ClaimedResource::default());
+        assert_eq!(CloudbLoginRequest::default().claimed_resource().unwrap(), ClaimedResource::default());
     }
 }

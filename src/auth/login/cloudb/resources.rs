@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::arm_id::{ArmId, percent_encode};
 use super::proof::{COMPUTE_NAMESPACE, MACHINE_TYPE, ProvenResource, ResourceDetails, SCALE_SET_TYPE};
-use super::provider::{Provider, invalid_response};
+use super::provider::{CloudbProvider, invalid_response};
 use super::request::ResourceSelector;
 use crate::auth::login::verifier::forbidden;
 use crate::error::Result;
@@ -82,11 +82,11 @@ struct ResourceTypeEntry {
     api_versions: Vec<String>,
 }
 
-impl Provider {
+impl CloudbProvider {
     /// Queries a proven resource.
     ///
     /// # Errors
-    /// `Forbidden` when it does not exist or has no identity; as [`Provider::get`].
+    /// `Forbidden` when it does not exist or has no identity; as [`CloudbProvider::get`].
     pub(super) async fn resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
         let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE_NAMESPACE, kind, name).path();
         let (body, whose): (ResourceResponse, _) = match proven.selector {
@@ -144,7 +144,7 @@ impl Provider {
     /// `true` if an application is one of the identities in the resource group.
     ///
     /// # Errors
-    /// `Unavailable` when the list has too many pages; as [`Provider::get`].
+    /// `Unavailable` when the list has too many pages; as [`CloudbProvider::get`].
     pub(super) async fn has_client(&self, proven: &ProvenResource<'_>, client_id: &str) -> Result<bool> {
         let group = [proven.subscription, proven.group].map(percent_encode);
         let path = format!(

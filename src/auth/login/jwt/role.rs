@@ -26,7 +26,7 @@ const MAX_TOKEN_GROUPS: usize = 1_000;
 const MAX_CLIENT_NAME_BYTES: usize = 1024;
 
 /// Limits of a list. An empty list restricts nothing.
-const BOUND_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
+const BOUND_LIST_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
 
 resource! {
     /// A role, as stored.
@@ -42,7 +42,7 @@ resource! {
         /// Claim with the groups of the client; empty for none.
         text groups_claim;
         /// The token must have one of these audiences.
-        list(BOUND_LIMITS) bound_audiences;
+        list(BOUND_LIST_LIMITS) bound_audiences;
         /// Required subject of the token; empty for any.
         text bound_subject;
         /// Required values of other claims.
@@ -59,7 +59,7 @@ resource! {
         /// Maximum time since the user's authentication (`auth_time`); zero for no limit.
         timespan max_age;
         /// Without effect: stored for clients that always send redirect URIs.
-        list(BOUND_LIMITS) allowed_redirect_uris;
+        list(BOUND_LIST_LIMITS) allowed_redirect_uris;
     }
 }
 

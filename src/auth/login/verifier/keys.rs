@@ -32,9 +32,9 @@ struct IssuerKey {
 pub(super) enum SignatureOutcome {
     Verified,
     /// A matching key exists, but the signature is not valid.
-    Wrong,
+    Invalid,
     /// No key matches.
-    NoKey,
+    NoMatchingKey,
 }
 
 /// A published key set. Unknown members of a key are ignored.
@@ -81,12 +81,12 @@ impl KeySet {
 
     /// Tries the matching keys: those with the token's key id if token and key have one, and at most `MAX_TRIED_KEYS`.
     pub(super) fn verify(&self, token: &CompactJws<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
-        let mut outcome = SignatureOutcome::NoKey;
+        let mut outcome = SignatureOutcome::NoMatchingKey;
         for key in self.0.iter().filter(|key| key.may_match(header, needs_kid)).take(MAX_TRIED_KEYS) {
             if token.is_signed_by(&key.key, header.algorithm) {
                 return SignatureOutcome::Verified;
             }
-            outcome = SignatureOutcome::Wrong;
+            outcome = SignatureOutcome::Invalid;
         }
         outcome
     }
