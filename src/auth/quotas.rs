@@ -49,7 +49,7 @@ impl Auth {
 
     /// Returns the role that a login request to `mount` names; `""` if it names none.
     pub fn login_role(&self, mount: &Mount, sent: &Fields) -> String {
-        self.logins.any_mount(mount.id).and_then(|open| open.role_of(sent)).unwrap_or_default()
+        self.logins.any_mount(mount.id).and_then(|open| open.login_role_name(sent)).unwrap_or_default()
     }
 
     /// Returns the names of all rate-limit quotas, sorted.

@@ -26,13 +26,13 @@ mod ttl;
 
 use serde_json::Value;
 
-pub use super::identity::LoginAlias as Alias;
+pub use super::identity::LoginAlias;
 pub(super) use batch::{BatchToken, is_batch};
 pub use by_path::{TokenLease, TokenLeaseKeys, UnreadableTokens};
 pub use create::CreatePath;
 pub(super) use encoding::{hash_of, new_token};
 pub(super) use issuance::{TokenOwners, token_row};
-pub use login::Login;
+pub use login::AuthenticatedLogin;
 pub use network::Network;
 pub use record::TokenLogin;
 pub(super) use record::TokenRecord;

@@ -122,7 +122,7 @@ impl Auth {
         terms: WrapParameters,
     ) -> Result<WrapInfo> {
         let WrapParameters { ttl, path, display_name, wrapped_accessor } = terms;
-        let mut record = self.new_record(vec![WRAPPING_POLICY_NAME.to_owned()], display_name, &path);
+        let mut record = self.new_token_record(vec![WRAPPING_POLICY_NAME.to_owned()], display_name, &path);
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
         let token = Zeroizing::new(new_token(record.created_at));
         let row = token_row(&token, &record, Some(ttl), Some(1), TokenOwners::default())?;

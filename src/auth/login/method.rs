@@ -45,7 +45,7 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
     }
 
     /// Returns the role name of a login, as far as the request determines it. The role may not exist.
-    fn role_of(_view: &MethodView<Self>, sent: &Fields) -> Option<String> {
+    fn login_role_name(_view: &MethodView<Self>, sent: &Fields) -> Option<String> {
         sent.text_within("role", MAX_NAME_LEN).ok().flatten()
     }
 }

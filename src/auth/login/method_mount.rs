@@ -40,7 +40,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
     fn terms(&self, role: &str) -> Option<TokenTerms>;
 
     /// Returns the role name of a login, as far as the request determines it.
-    fn role_of(&self, sent: &Fields) -> Option<String>;
+    fn login_role_name(&self, sent: &Fields) -> Option<String>;
 
     /// Publishes an empty view, because the mount was disabled.
     fn close(&self);
@@ -157,8 +157,8 @@ impl<M: AuthMethod> AnyMethodMount for MethodMount<M> {
         self.view.load().terms(role)
     }
 
-    fn role_of(&self, sent: &Fields) -> Option<String> {
-        M::role_of(&self.view.load(), sent)
+    fn login_role_name(&self, sent: &Fields) -> Option<String> {
+        M::login_role_name(&self.view.load(), sent)
     }
 
     fn close(&self) {

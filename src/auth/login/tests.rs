@@ -52,7 +52,7 @@ async fn changes_of_two_nodes_are_merged_and_none_is_lost() {
 async fn role_unknown_to_this_node_is_deleted() {
     let (a, b, store) = two_nodes().await;
     write(&a, "web", |_| ()).await.unwrap();
-    let number = a.number_of("web").unwrap();
+    let number = a.role_number("web").unwrap();
     assert!(b.view().roles().get("web").is_none());
     assert!(b.delete_role("web").await.unwrap());
     assert!(!a.delete_role("web").await.unwrap(), "it is gone");
@@ -71,7 +71,10 @@ async fn role_id_is_unique_across_nodes() {
     assert_eq!((refusal.kind(), refusal.text()), (Kind::Invalid, "role_id already in use"));
     write(&a, "one", |role| role.set_role_id("free").unwrap()).await.unwrap();
     write(&b, "other", |role| role.set_role_id("taken").unwrap()).await.unwrap();
-    assert_eq!((b.view().derived().name("taken"), b.view().derived().name("free")), (Some("other"), Some("one")));
+    assert_eq!(
+        (b.view().derived().role_name("taken"), b.view().derived().role_name("free")),
+        (Some("other"), Some("one"))
+    );
 }
 
 #[tokio::test]

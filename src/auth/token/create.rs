@@ -25,7 +25,7 @@ use crate::fields::Fields;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreatePath<'a> {
     /// `create`.
-    Own,
+    Child,
     /// `create-orphan`: the token has no parent. This path does not require `sudo`.
     Orphan,
     /// `create/<role>`.
@@ -47,9 +47,9 @@ impl Auth {
     ) -> Result<(TokenResponse, Warnings)> {
         let sudo = sudo || parent.is_root();
         let above = self.parent_row(parent).await?;
-        let role = self.role_of(path)?;
+        let role = self.creation_role(path)?;
         let role = role.as_ref();
-        let wanted = TokenRequest::read(fields)?;
+        let wanted = TokenRequest::parse(fields)?;
         let batch = wants_batch(&wanted, role);
         let mut warnings = Warnings::default();
         let limits = CreationLimits::of(&wanted, role, &mut warnings);
@@ -62,7 +62,7 @@ impl Auth {
             sudo,
             role,
         };
-        let policies = grants.names()?;
+        let policies = grants.policy_names()?;
         if batch && policies == [ROOT_POLICY] {
             return Err(Error::invalid("batch tokens cannot be root tokens"));
         }
@@ -83,7 +83,7 @@ impl Auth {
                 .filter(|name| !self.policy_exists(name))
                 .map(|name| format!("Policy {name:?} does not exist")),
         );
-        let mut record = self.new_record(policies, wanted.display_name, &recorded_path(path, role));
+        let mut record = self.new_token_record(policies, wanted.display_name, &recorded_path(path, role));
         record.meta = wanted.meta;
         record.explicit_max_ttl = limits.explicit_max_ttl;
         record.period = limits.period;
@@ -93,7 +93,7 @@ impl Auth {
         if !sudo {
             parent.limit_key().clone_into(&mut record.counts_as);
         }
-        let ttl = self.first_ttl(&record, wanted.ttl, &mut warnings)?;
+        let ttl = self.initial_ttl(&record, wanted.ttl, &mut warnings)?;
         if ttl.is_none() && parent.expires_at.is_some() {
             return Err(Error::invalid("expiring root tokens cannot create non-expiring root tokens"));
         }
@@ -155,14 +155,14 @@ impl Auth {
         }
     }
 
-    fn role_of(&self, path: CreatePath<'_>) -> Result<Option<TokenRole>> {
+    fn creation_role(&self, path: CreatePath<'_>) -> Result<Option<TokenRole>> {
         let CreatePath::Role(name) = path else { return Ok(None) };
         let role = self.token_role(name).ok_or_else(|| Error::invalid(format!("unknown role {name}")))?;
         Ok(Some(role))
     }
 
     /// Returns the TTL of a new token; `None` for a root token that never expires.
-    fn first_ttl(
+    fn initial_ttl(
         &self,
         record: &TokenRecord,
         requested: Duration,
@@ -243,7 +243,7 @@ fn wants_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
 fn recorded_path(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
     let suffix = role.map(|role| role.path_suffix.as_str()).filter(|suffix| !suffix.is_empty());
     match (path, suffix) {
-        (CreatePath::Own, _) => "auth/token/create".to_owned(),
+        (CreatePath::Child, _) => "auth/token/create".to_owned(),
         (CreatePath::Orphan, _) => "auth/token/create-orphan".to_owned(),
         (CreatePath::Role(name), None) => format!("auth/token/create/{name}"),
         (CreatePath::Role(name), Some(suffix)) => format!("auth/token/create/{name}/{suffix}"),

@@ -35,7 +35,12 @@ pub(super) struct TokenDraft {
 
 impl Auth {
     /// Returns a record with a new accessor and default settings, created now.
-    pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> TokenRecord {
+    pub(in crate::auth) fn new_token_record(
+        &self,
+        policies: Vec<String>,
+        display_name: String,
+        path: &str,
+    ) -> TokenRecord {
         let created_at = self.clock.now();
         TokenRecord {
             accessor: new_accessor(created_at),

@@ -57,7 +57,7 @@ impl TokenRole {
     /// # Errors
     /// `Invalid` with field and rule.
     pub(super) fn merged(&self, fields: &Fields) -> Result<Self> {
-        let mut role = Self { terms: self.terms.read(fields, TOKEN_ROLE_FIELDS)?, ..self.clone() };
+        let mut role = Self { terms: self.terms.merge_fields(fields, TOKEN_ROLE_FIELDS)?, ..self.clone() };
         if role.terms.kind == TokenKind::Default {
             role.terms.kind = TokenKind::DefaultService;
         }

@@ -55,7 +55,8 @@ impl Auth {
                 ));
             }
         } else {
-            let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
+            let record =
+                self.new_token_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
             unit.push(AuthWrite::TokenInsert(token_row(&token, &record, None, None, TokenOwners::default())?));
         }
         if old != Some(hash) {
@@ -76,7 +77,7 @@ impl Auth {
     pub async fn additional_root_token(&self, display_name: &str) -> Result<TokenResponse> {
         let token = new_token(self.clock.now());
         let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
-        let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
+        let record = self.new_token_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
         let row = token_row(&token, &record, None, None, TokenOwners::default())?;
         let attributes = TokenAttributes::of(&row);
         let mut unit = vec![AuthWrite::TokenInsert(row)];

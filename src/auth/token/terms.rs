@@ -124,7 +124,7 @@ impl TokenTerms {
     /// # Errors
     /// `Invalid` with field and rule.
     pub fn merged(&self, fields: &Fields) -> Result<Self> {
-        let terms = self.read(fields, Self::FIELDS)?;
+        let terms = self.merge_fields(fields, Self::FIELDS)?;
         match terms.kind {
             TokenKind::DefaultService | TokenKind::DefaultBatch => Err(invalid_kind_error()),
             _ if terms.policies == [ROOT_POLICY] => Err(root_not_allowed()),
@@ -133,27 +133,27 @@ impl TokenTerms {
     }
 
     /// As [`TokenTerms::merged`], without validation, for a role that has only the fields `known`.
-    pub(super) fn read(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
+    pub(super) fn merge_fields(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
         let mut terms = self.clone();
         for slot in TOKEN_DURATIONS {
-            if let Some(name) = terms.given(fields, known, slot.name) {
+            if let Some(name) = terms.find_given_name(fields, known, slot.name) {
                 *(slot.get_mut)(&mut terms) = fields.duration(name)?.unwrap_or_default();
             }
         }
-        if let Some(name) = terms.given(fields, known, "token_policies") {
+        if let Some(name) = terms.find_given_name(fields, known, "token_policies") {
             terms.policies = normalize_token_policies(name, fields.list(name)?.unwrap_or_default())?;
         }
-        if let Some(name) = terms.given(fields, known, "token_bound_cidrs") {
-            let networks = Network::list(fields, name)?.unwrap_or_default();
+        if let Some(name) = terms.find_given_name(fields, known, "token_bound_cidrs") {
+            let networks = Network::parse_list(fields, name)?.unwrap_or_default();
             terms.bound_cidrs = networks.into_iter().map(Network::brief).collect();
         }
-        if let Some(name) = terms.given(fields, known, "token_num_uses") {
+        if let Some(name) = terms.find_given_name(fields, known, "token_num_uses") {
             terms.num_uses = parse_uses(fields, name, "token num uses cannot be negative")?;
         }
         if let Some(given) = fields.bool("token_no_default_policy")? {
             terms.no_default_policy = given;
         }
-        if let Some(name) = terms.given(fields, known, "token_strictly_bind_ip") {
+        if let Some(name) = terms.find_given_name(fields, known, "token_strictly_bind_ip") {
             terms.strictly_bind_ip = fields.bool(name)?.unwrap_or(false);
         }
         if let Some(word) = fields.text("token_type")? {
@@ -167,7 +167,7 @@ impl TokenTerms {
     }
 
     /// Returns the name under which a field is given, and records a deprecated one.
-    fn given(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
+    fn find_given_name(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
         let twin = name.strip_prefix("token_").filter(|twin| known.contains(twin));
         let old = twin.filter(|twin| fields.has(twin));
         let is_given = known.contains(&name) && fields.has(name);

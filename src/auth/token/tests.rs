@@ -63,7 +63,7 @@ impl Fixture {
     }
 
     async fn create(&self, parent: &str, sudo: bool, body: Value) -> Result<(Value, Warnings)> {
-        self.create_on(CreatePath::Own, parent, sudo, body).await
+        self.create_on(CreatePath::Child, parent, sudo, body).await
     }
 
     async fn create_on(

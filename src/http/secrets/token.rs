@@ -73,7 +73,7 @@ pub static ROUTES: &[Route] = routes! {
 async fn create<const ORPHAN: bool>(call: Call) -> Result<HandlerResponse> {
     let path = match (ORPHAN, call.param("role_name")) {
         (true, _) => CreatePath::Orphan,
-        (false, "") => CreatePath::Own,
+        (false, "") => CreatePath::Child,
         (false, role) => CreatePath::Role(role),
     };
     let (given, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, path, &call.fields).await?;

@@ -34,7 +34,7 @@ impl AuthMethod for AppRoleMethod {
         writes
     }
 
-    fn role_of(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
-        view.derived().name(sent.text("role_id").ok()??.trim()).map(str::to_owned)
+    fn login_role_name(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
+        view.derived().role_name(sent.text("role_id").ok()??.trim()).map(str::to_owned)
     }
 }

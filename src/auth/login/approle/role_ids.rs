@@ -36,7 +36,7 @@ impl RoleIdIndex {
     }
 
     /// Returns the name of the role with this role id.
-    pub(crate) fn name(&self, role_id: &str) -> Option<&str> {
+    pub(crate) fn role_name(&self, role_id: &str) -> Option<&str> {
         self.0.get(&hash_role_id(role_id)).map(|name| &**name)
     }
 }

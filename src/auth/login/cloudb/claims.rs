@@ -33,7 +33,7 @@ impl CloudbClaims {
     ///
     /// # Errors
     /// `Forbidden` for a claim of the wrong type, and for a token without `oid`.
-    pub(super) fn read(claims: &Map<String, Value>) -> Result<Self> {
+    pub(super) fn parse(claims: &Map<String, Value>) -> Result<Self> {
         let oid = string_claim(claims, "oid")?;
         if oid.is_empty() {
             return Err(forbidden("token has no oid"));
@@ -99,7 +99,7 @@ mod tests {
 
     fn read(claims: Value) -> Result<CloudbClaims> {
         let Value::Object(claims) = claims else { panic!("an object") };
-        CloudbClaims::read(&claims)
+        CloudbClaims::parse(&claims)
     }
 
     fn bounds(principals: &[&str], groups: &[&str]) -> CloudbRoleBounds {

@@ -53,7 +53,7 @@ impl CloudbDirectory {
         if !of_tenant {
             return Err(forbidden("the token was issued for another tenant"));
         }
-        CloudbClaims::read(claims.all())
+        CloudbClaims::parse(claims.all())
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) struct NewPassword {
 }
 
 impl Application {
-    pub(super) fn keys_named(&self, name: &str) -> Vec<String> {
+    pub(super) fn key_ids_named(&self, name: &str) -> Vec<String> {
         let own = self.password_credentials.iter().filter(|secret| secret.display_name.as_deref() == Some(name));
         own.map(|secret| secret.key_id.clone()).collect()
     }

@@ -24,7 +24,7 @@ use crate::auth::login::method_mount::MethodMount;
 use crate::auth::login::role::{MethodRole as _, fold_role_name};
 use crate::auth::login::verifier::{forbidden, parse_jwt};
 use crate::auth::mounts::Mount;
-use crate::auth::token::{Alias, Login, TokenResponse};
+use crate::auth::token::{AuthenticatedLogin, LoginAlias, TokenResponse};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::jose::CompactJws;
 use crate::telemetry;
@@ -90,10 +90,10 @@ async fn authenticate(
         return Err(Error::new(Kind::Unavailable, "the role changed during the login; log in again"));
     }
     let IdentifiedClient { oid, groups, metadata } = known;
-    auth.log_in(Login {
+    auth.log_in(AuthenticatedLogin {
         mount: Arc::clone(mount),
         role: fold_role_name(&request.role),
-        alias: Some(Alias { name: oid.clone(), metadata: metadata.clone(), groups }),
+        alias: Some(LoginAlias { name: oid.clone(), metadata: metadata.clone(), groups }),
         display_name: oid,
         meta: metadata,
         terms: role.terms().clone(),

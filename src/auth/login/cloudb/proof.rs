@@ -181,7 +181,7 @@ mod tests {
         let Value::Object(claims) = json!({"oid": "o1", "xms_az_rid": az_rid, "xms_mirid": mirid}) else {
             panic!("an object")
         };
-        CloudbClaims::read(&claims).unwrap()
+        CloudbClaims::parse(&claims).unwrap()
     }
 
     fn claimed(group: &str, field: &str, value: &str) -> ClaimedResource {

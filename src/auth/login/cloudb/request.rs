@@ -45,9 +45,9 @@ impl CloudbLoginRequest {
     /// `Invalid` for a malformed part, required or not.
     pub(super) fn claimed_resource(&self) -> Result<ClaimedResource> {
         check_field("subscription id", &self.subscription_id, is_guid)?;
-        check_field("resource group name", &self.resource_group_name, is_group)?;
-        check_field("vmss_name", &self.vmss_name, is_machine)?;
-        check_field("vm name", &self.vm_name, is_machine)?;
+        check_field("resource group name", &self.resource_group_name, is_resource_group_name)?;
+        check_field("vmss_name", &self.vmss_name, is_machine_name)?;
+        check_field("vm name", &self.vm_name, is_machine_name)?;
         let resource = match self.resource_id.as_str() {
             "" => None,
             text => Some(ArmId::parse(text)?),
@@ -78,12 +78,12 @@ pub(super) fn is_guid(text: &str) -> bool {
     lengths.eq([8, 4, 4, 4, 12])
 }
 
-fn is_group(text: &str) -> bool {
+fn is_resource_group_name(text: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
     text.chars().count() <= MAX_GROUP_NAME_CHARS && text.chars().all(plain) && !text.ends_with('.')
 }
 
-fn is_machine(text: &str) -> bool {
+fn is_machine_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
     let one = bytes.len() == 1;

@@ -99,7 +99,7 @@ impl CloudbProvider {
                 (self.get("vmss", &path).await?, "vmss client")
             }
             ResourceSelector::Resource(id) => {
-                let version = self.version_of(id).await?;
+                let version = self.api_version_of(id).await?;
                 let path = format!("{}?api-version={}", id.path(), percent_encode(&version));
                 (self.get("resource", &path).await?, "client")
             }
@@ -169,7 +169,7 @@ impl CloudbProvider {
     }
 
     /// Returns the newest API version for the type of a resource.
-    async fn version_of(&self, id: &ArmId) -> Result<String> {
+    async fn api_version_of(&self, id: &ArmId) -> Result<String> {
         let kind = format!("{}/{}", id.namespace, id.kind());
         if let Some(known) = self.cached_api_version(&kind) {
             return Ok(known);
@@ -178,7 +178,7 @@ impl CloudbProvider {
         let namespace = percent_encode(&id.namespace);
         let path = format!("/subscriptions/{subscription}/providers/{namespace}?api-version={TYPES_API_VERSION}");
         let types: ResourceTypeList = self.get("types", &path).await?;
-        let version = types.newest(&id.kind()).unwrap_or(FALLBACK_API_VERSION);
+        let version = types.newest_stable_version(&id.kind()).unwrap_or(FALLBACK_API_VERSION);
         self.cache_api_version(&kind, version);
         Ok(version.to_owned())
     }
@@ -193,7 +193,7 @@ impl UserAssignedIdentity {
 
 impl ResourceTypeList {
     /// Returns the newest version that is no preview. Versions are dates, which sort as text.
-    fn newest(&self, kind: &str) -> Option<&str> {
+    fn newest_stable_version(&self, kind: &str) -> Option<&str> {
         let own = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
         let finished = own.api_versions.iter().filter(|version| !version.contains("preview") && version.len() <= 32);
         finished.max().map(String::as_str)
@@ -213,8 +213,8 @@ mod tests {
             {"resourceType": "sites/slots", "apiVersions": ["2020-01-01-preview"]},
         ]}))
         .unwrap();
-        assert_eq!(types.newest("Sites"), Some("2023-12-01"));
-        assert_eq!((types.newest("sites/slots"), types.newest("other")), (None, None));
+        assert_eq!(types.newest_stable_version("Sites"), Some("2023-12-01"));
+        assert_eq!((types.newest_stable_version("sites/slots"), types.newest_stable_version("other")), (None, None));
     }
 
     #[test]

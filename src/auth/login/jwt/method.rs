@@ -34,7 +34,7 @@ impl AuthMethod for JwtMethod {
         Ok(same.map(|before| before.derived().clone()).unwrap_or_default())
     }
 
-    fn role_of(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
+    fn login_role_name(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
         let given = sent.text("role").ok()?.filter(|role| !role.is_empty());
         given.or_else(|| Some(view.config()?.default_role.clone()).filter(|role| !role.is_empty()))
     }

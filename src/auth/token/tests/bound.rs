@@ -43,7 +43,7 @@ async fn bound_token_is_unknown_outside_its_networks() {
     }
     let batch = json!({"type": "batch"});
     let here = f.auth.recognise(&token, Some("192.0.2.1".parse().unwrap())).await.unwrap();
-    let (auth, _) = f.auth.create_token(&here, false, CreatePath::Own, &fields(batch)).await.map(rendered).unwrap();
+    let (auth, _) = f.auth.create_token(&here, false, CreatePath::Child, &fields(batch)).await.map(rendered).unwrap();
     let batch = auth["client_token"].as_str().unwrap();
     assert!(f.works_from(batch, Some("192.0.2.1")).await && !f.works_from(batch, Some("192.0.3.1")).await);
 }
@@ -72,15 +72,15 @@ async fn child_token_is_bound_like_its_parent_or_its_role() {
     }
     let like_parent = json!(["192.0.2.0/24"]);
     for (path, sudo, body, want) in [
-        (CreatePath::Own, false, json!({}), like_parent.clone()),
-        (CreatePath::Own, true, json!({}), like_parent.clone()),
-        (CreatePath::Own, false, json!({"type": "batch"}), like_parent.clone()),
+        (CreatePath::Child, false, json!({}), like_parent.clone()),
+        (CreatePath::Child, true, json!({}), like_parent.clone()),
+        (CreatePath::Child, false, json!({"type": "batch"}), like_parent.clone()),
         (CreatePath::Role("none"), false, json!({}), like_parent.clone()),
         (CreatePath::Role("own"), false, json!({}), json!(["10.0.0.0/8", "::1"])),
         (CreatePath::Orphan, false, json!({}), like_parent.clone()),
         (CreatePath::Role("orphans"), false, json!({}), like_parent),
         (CreatePath::Orphan, true, json!({}), Value::Null),
-        (CreatePath::Own, true, json!({"no_parent": true}), Value::Null),
+        (CreatePath::Child, true, json!({"no_parent": true}), Value::Null),
     ] {
         let found = f.networks(path, &parent, sudo, body.clone()).await;
         assert_eq!(found, want, "{path:?} {sudo} {body}");

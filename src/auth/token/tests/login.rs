@@ -12,7 +12,7 @@ impl Fixture {
 
     async fn log_in(&self, mount: &Arc<Mount>, terms: Value) -> Result<(Value, Warnings)> {
         let terms = TokenTerms::default().merged(&fields(terms))?;
-        let login = Login {
+        let login = AuthenticatedLogin {
             mount: Arc::clone(mount),
             role: "web".to_owned(),
             alias: None,

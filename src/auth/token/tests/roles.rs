@@ -231,7 +231,7 @@ async fn entity_alias_requires_a_role_that_allows_it() {
         let made = f.create_on(path, &f.root, true, json!({"entity_alias": alias})).await;
         made.map(drop).unwrap_err().text().to_owned()
     };
-    let text = refused(CreatePath::Own, "web-1").await;
+    let text = refused(CreatePath::Child, "web-1").await;
     assert_eq!(text, "'entity_alias' is only allowed in combination with token role");
     assert_eq!(refused(CreatePath::Role("r"), "db").await, "invalid 'entity_alias' value");
 }

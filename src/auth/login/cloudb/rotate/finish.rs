@@ -61,7 +61,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
         DueRotationStep::RemoveAbandoned(name) => {
             let graph = GraphClient::new(&provider, &provider.config.client_secret);
             let application = graph.application(&provider.config.client_id).await?;
-            for key_id in application.keys_named(&name) {
+            for key_id in application.key_ids_named(&name) {
                 graph.remove_password(&application, &key_id).await?;
                 tracing::warn!(key_id, "cloudb: an abandoned secret was removed at the directory");
             }
