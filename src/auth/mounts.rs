@@ -254,7 +254,7 @@ impl MountTable {
     }
 
     /// Returns a copy of this table with `mount` at `path`, or with no mount there.
-    fn with(&self, path: &str, mount: Option<Mount>) -> Self {
+    fn with_mount(&self, path: &str, mount: Option<Mount>) -> Self {
         let others = self.sorted.iter().filter(|known| known.path != path).map(|known| Mount::clone(known));
         Self::new(others.chain(mount))
     }

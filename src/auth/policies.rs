@@ -621,10 +621,10 @@ mod tests {
         auth.policy_write("long", &body(json!({ "policy": text("a") }))).await.unwrap();
         let root = auth.recognise(&auth.root_token(None, "test").await.unwrap(), None).await.unwrap();
         let wanted = body(json!({ "policies": ["long"], "no_default_policy": true }));
-        let made = async || auth.create_token(&root, true, CreatePath::Child, &wanted).await.unwrap().0.token;
+        let create_token = async || auth.create_token(&root, true, CreatePath::Child, &wanted).await.unwrap().0.token;
         let reads = |caller: &Caller, path: &str| caller.acl.decide(Operation::Read, path.into(), None).allowed;
         // The policy changes while the compilation waits.
-        let token = made().await;
+        let token = create_token().await;
         let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (recognised, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;

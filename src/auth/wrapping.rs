@@ -114,10 +114,10 @@ impl Auth {
         self.wrap_and_consume(None, answer.to_body(), terms).await
     }
 
-    /// Stores a response. If `taken` is set, that write ends another wrapping token in the same commit.
+    /// Stores a response. If `consumed_token` is set, that write ends another wrapping token in the same commit.
     async fn wrap_and_consume(
         &self,
-        taken: Option<AuthWrite>,
+        consumed_token: Option<AuthWrite>,
         body: Vec<u8>,
         terms: WrapParameters,
     ) -> Result<WrapInfo> {
@@ -128,7 +128,7 @@ impl Auth {
         let row = token_row(&token, &record, Some(ttl), Some(1), TokenOwners::default())?;
         let entry = CubbyholeRow { token: row.hash, path: STORED_RESPONSE_PATH.to_owned(), body };
         let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(entry)];
-        self.store.commit(taken.into_iter().chain(wrap).collect()).await?;
+        self.store.commit(consumed_token.into_iter().chain(wrap).collect()).await?;
         Ok(WrapInfo {
             token: Secret::new(token.as_bytes()),
             accessor: record.accessor,
@@ -256,10 +256,10 @@ mod tests {
         let (auth, store, _) = auth().await;
         let wrapping = wrapped(&auth).await;
         let token = text(&wrapping.token);
-        let told = auth.wrapping_lookup(token).await.unwrap();
+        let described = auth.wrapping_lookup(token).await.unwrap();
         let expected = json!({ "creation_path": "pki/issue/web", "creation_time": "2030-01-01T00:00:00Z",
             "creation_ttl": 60 });
-        assert_eq!(told, expected);
+        assert_eq!(described, expected);
         let answer = auth.unwrap_response(token).await.unwrap();
         assert!(answer.media_type == "application/json" && answer.body.expose() == b"{\n}\n");
         let row = store.cubbyhole(hash_of(token).unwrap(), STORED_RESPONSE_PATH.to_owned()).await.unwrap();

@@ -50,7 +50,7 @@ impl<M: AuthMethod> MethodMount<M> {
     /// Store errors.
     pub(crate) async fn delete_config(&self) -> Result<bool> {
         let plan = |view: &MethodView<M>| {
-            let Some(known) = &view.config else { return Ok(MethodChangePlan::Nothing(false)) };
+            let Some(known) = &view.config else { return Ok(MethodChangePlan::Unchanged(false)) };
             Ok(MethodChangePlan::Write(vec![self.config_write(known.version, None)], view.with_config(None)?, true))
         };
         self.change(plan).await

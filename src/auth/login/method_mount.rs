@@ -52,7 +52,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
 /// Result of planning a change on a view.
 pub(super) enum MethodChangePlan<M: AuthMethod, T> {
     /// Nothing to change; the result for the caller.
-    Nothing(T),
+    Unchanged(T),
     /// The writes of one commit, the next view, and the result for the caller.
     Write(Vec<AuthWrite>, MethodView<M>, T),
 }
@@ -89,12 +89,12 @@ impl<M: AuthMethod> MethodMount<M> {
             }
             let mut planned = plan(&self.view());
             let is_conflict = |error: &Error| error.kind() == Kind::Conflict;
-            if matches!(planned, Ok(MethodChangePlan::Nothing(_))) || planned.as_ref().is_err_and(is_conflict) {
+            if matches!(planned, Ok(MethodChangePlan::Unchanged(_))) || planned.as_ref().is_err_and(is_conflict) {
                 self.reload_locked().await?;
                 planned = plan(&self.view());
             }
             match planned.map_err(conflict_as_invalid)? {
-                MethodChangePlan::Nothing(answer) => Ok(answer),
+                MethodChangePlan::Unchanged(answer) => Ok(answer),
                 MethodChangePlan::Write(unit, next, answer) => {
                     self.commit_and_publish(unit, next).await.map(|()| answer)
                 }

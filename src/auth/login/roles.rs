@@ -44,7 +44,7 @@ impl<M: AuthMethod> MethodMount<M> {
     pub(crate) async fn delete_role(&self, name: &str) -> Result<bool> {
         let name = fold_role_name(name);
         let plan = |view: &MethodView<M>| {
-            let Some(known) = view.roles.stored(&name) else { return Ok(MethodChangePlan::Nothing(false)) };
+            let Some(known) = view.roles.stored(&name) else { return Ok(MethodChangePlan::Unchanged(false)) };
             let mut unit = vec![self.role_write(&name, known.version, None)];
             unit.extend(M::accompanying_writes(self.mount(), &name, Some(&known.value), None));
             Ok(MethodChangePlan::Write(unit, view.with_role(&name, None)?, true))

@@ -37,7 +37,7 @@ fn uses(node: &Node, name: &str) -> Option<u32> {
 }
 
 #[tokio::test]
-async fn changes_of_two_nodes_are_merged_and_none_is_lost() {
+async fn role_changes_of_two_nodes_are_merged() {
     let (a, b, _) = two_nodes().await;
     write(&a, "Web", |role| role.secret_id_num_uses = 1).await.unwrap();
     write(&b, "wEB", |role| role.secret_id_ttl = Duration::from_secs(60)).await.unwrap();

@@ -41,7 +41,7 @@ pub fn engine_path(path: &str) -> Result<String> {
 
 fn canonical_engine_path(path: &str) -> Result<String> {
     let path = canonical_path(path)?;
-    match find_reserved(&path) {
+    match find_reserved_path(&path) {
         Some(reserved) => {
             Err(Error::invalid(format!("cannot mount \"{reserved}\": reserved for the system; choose another path")))
         }
@@ -50,7 +50,7 @@ fn canonical_engine_path(path: &str) -> Result<String> {
 }
 
 /// Returns the reserved path that `path` lies at or below.
-fn find_reserved(path: &str) -> Option<&'static str> {
+fn find_reserved_path(path: &str) -> Option<&'static str> {
     RESERVED_PATHS.into_iter().find(|reserved| path.starts_with(reserved))
 }
 
@@ -114,7 +114,7 @@ impl Auth {
         if let Some(options) = fields.value("options") {
             settings.set("options", options.clone());
         }
-        mount.apply(&settings)?;
+        mount.apply_settings(&settings)?;
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
             // Read before the table, so that a mount enabled in between makes this attempt fail.
@@ -138,7 +138,7 @@ impl Auth {
         let attempt = async || {
             let (known, version) = self.stored_mount(path).await?.ok_or_else(|| no_mount_error(path))?;
             let mut mount = known.clone();
-            mount.apply(fields)?;
+            mount.apply_settings(fields)?;
             if mount == known {
                 return Ok(());
             }
@@ -160,7 +160,7 @@ impl Auth {
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = format!("{}/", path.trim_matches('/'));
         let refusal = format!("cannot unmount \"{path}\": reserved for the system");
-        if find_reserved(&path).is_some() {
+        if find_reserved_path(&path).is_some() {
             return Err(Error::invalid(refusal));
         }
         self.disable(&path, &refusal).await
@@ -202,7 +202,7 @@ impl Auth {
     /// Commits a change of one mount and publishes a table with the mount `now`, or none, at `path`. Publishing cannot
     /// fail.
     async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
-        self.commit_table(unit, |table| table.with(path, now)).await
+        self.commit_table(unit, |table| table.with_mount(path, now)).await
     }
 
     pub(super) async fn commit_table(
@@ -220,7 +220,7 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn users_of_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
+    pub async fn mounts_listing_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
         // Read before the table, so that a list changed in between makes the write fail.
         let order = self.order_write().await?;
         let mounts = load(&*self.store).await?;
@@ -443,7 +443,7 @@ mod tests {
     async fn users_of_a_key_come_with_a_write_that_fails_on_change() {
         let (auth, store) = auth().await;
         pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
-        assert_eq!(auth.users_of_key("two").await.unwrap().0, ["pki/"]);
+        assert_eq!(auth.mounts_listing_key("two").await.unwrap().0, ["pki/"]);
         let commit = async |write| store.commit(vec![AuthWrite::Document(write)]).await.map(drop);
         let changes = [
             json!({ "allowed_managed_keys": ["one"] }),
@@ -451,17 +451,17 @@ mod tests {
             json!({ "allowed_managed_keys": [] }),
         ];
         for change in changes {
-            let (paths, unchanged) = auth.users_of_key("three").await.unwrap();
+            let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
             assert_eq!(paths, [""; 0]);
             auth.mount_tune("pki", &body(change)).await.unwrap();
             assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
         }
-        let (_, unchanged) = auth.users_of_key("three").await.unwrap();
+        let (_, unchanged) = auth.mounts_listing_key("three").await.unwrap();
         auth.mount_enable("team", &body(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
             .await
             .unwrap();
         assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
-        let (paths, unchanged) = auth.users_of_key("three").await.unwrap();
+        let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
         assert_eq!(paths, ["team/"]);
         auth.mount_tune("pki", &body(json!({ "description": "web" }))).await.unwrap();
         commit(unchanged).await.unwrap();

@@ -52,7 +52,7 @@ impl Auth {
             if mount.is_built_in() {
                 return Err(Error::invalid(format!("cannot remount {from:?}")));
             }
-            check_path_free(&self.mounts().with(&from, None), &to)?;
+            check_path_free(&self.mounts().with_mount(&from, None), &to)?;
             let mut former_paths = mount.former_paths.clone();
             former_paths.retain(|path| *path != to && *path != from);
             former_paths.push(from.clone());
@@ -66,7 +66,8 @@ impl Auth {
             let delete = DocumentWrite { key: mount_key(&from), expected: version, body: None };
             let writes = [delete, mount_document(&moved, 0)?, order, self.record_move_write(&completed).await?];
             let unit = writes.into_iter().map(AuthWrite::Document).collect();
-            self.commit_table(unit, |table: &MountTable| table.with(&from, None).with(&to, Some(moved))).await?;
+            self.commit_table(unit, |table: &MountTable| table.with_mount(&from, None).with_mount(&to, Some(moved)))
+                .await?;
             Ok(completed)
         };
         retry_on_conflict(format_args!("path {from}"), attempt).await
@@ -135,15 +136,15 @@ mod tests {
     async fn moved_mount_keeps_id_and_settings() {
         let auth = auth().await;
         let before = Mount::clone(auth.mounts().get("pki").unwrap());
-        let made = auth.mount_move("/pki", "pki/below/").await.unwrap();
-        assert_eq!((&made.from[..], &made.to[..]), ("pki/", "pki/below/"));
+        let completed = auth.mount_move("/pki", "pki/below/").await.unwrap();
+        assert_eq!((&completed.from[..], &completed.to[..]), ("pki/", "pki/below/"));
         auth.reload().await.unwrap();
         let mounts = auth.mounts();
         assert!(mounts.get("pki").is_none());
         let after = mounts.get("pki/below").unwrap();
         assert_eq!(**after, Mount { path: "pki/below/".to_owned(), former_paths: vec!["pki/".to_owned()], ..before });
         assert_eq!(mounts.by_id(after.id).unwrap().path, "pki/below/");
-        assert_eq!(auth.completed_move(&made.id).await.unwrap(), Some(made));
+        assert_eq!(auth.completed_move(&completed.id).await.unwrap(), Some(completed));
         assert_eq!(auth.completed_move("none").await.unwrap(), None);
         auth.mount_move("pki/below", "pki").await.unwrap();
         assert!(auth.mounts().get("pki").is_some());

@@ -25,7 +25,7 @@ impl Mount {
     ///
     /// # Errors
     /// `Invalid` with field and rule. The mount may then be partly changed and must be discarded.
-    pub(super) fn apply(&mut self, fields: &Fields) -> Result<()> {
+    pub(super) fn apply_settings(&mut self, fields: &Fields) -> Result<()> {
         read_ttl(&mut self.default_lease_ttl, fields, "default_lease_ttl")?;
         read_ttl(&mut self.max_lease_ttl, fields, "max_lease_ttl")?;
         self.check_ttls()?;

@@ -200,26 +200,26 @@ fn is_allowed_value(value: &Value, rules: &[Value]) -> bool {
         }
         other => other == value,
     });
-    let effort = MatchBudget::new();
+    let budget = MatchBudget::new();
     whole
         || match value {
-            Value::Array(items) => !items.is_empty() && items.iter().all(|item| is_allowed_text(item, rules, &effort)),
-            scalar => is_allowed_text(scalar, rules, &effort),
+            Value::Array(items) => !items.is_empty() && items.iter().all(|item| is_allowed_text(item, rules, &budget)),
+            scalar => is_allowed_text(scalar, rules, &budget),
         }
 }
 
 /// `true` if a scalar equals a rule, or if its whole text and each item of its text as a list match a rule. `false` if
 /// the comparison budget is exhausted.
-fn is_allowed_text(value: &Value, rules: &[Value], effort: &MatchBudget) -> bool {
+fn is_allowed_text(value: &Value, rules: &[Value], budget: &MatchBudget) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
     let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", ListLimit::WIDEST)) else {
         return false;
     };
     let texts = || rules.iter().filter_map(Value::as_str);
-    let matched = |text: &str| texts().any(|rule| effort.spend(text) && matches_glob(rule, text));
+    let matched = |text: &str| texts().any(|rule| budget.spend(text) && matches_glob(rule, text));
     // Most of these comparisons fail at the first character, so eight of them are counted as one.
-    (effort.spend_comparisons(rules.len() / 8) && texts().any(|rule| rule == whole))
+    (budget.spend_comparisons(rules.len() / 8) && texts().any(|rule| rule == whole))
         || (matched(&whole) && items.iter().all(|item| matched(item)))
 }
 

@@ -207,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_have_one_canonical_spelling() {
+    fn name_is_converted_to_its_canonical_spelling() {
         for (spelling, name, canonical) in [
             (Spelling::PolicyName, " Team/App ", "team/app"),
             (Spelling::PolicyName, "\u{212a}ilo", "kilo"),

@@ -47,8 +47,8 @@ pub(super) struct FieldReadings<'a> {
     budget: MatchBudget,
     flag: Option<bool>,
     number: Option<f64>,
-    time: Option<Duration>,
-    moment: Option<Time>,
+    duration: Option<Duration>,
+    time: Option<Time>,
     list: Option<Vec<String>>,
     map: Option<BTreeMap<String, String>>,
     /// `true` if the field contains more texts than any engine accepts.
@@ -72,10 +72,10 @@ impl<'a> FieldReadings<'a> {
             value,
             texts: texts.chain(reason.map(str::to_owned)).collect(),
             budget: MatchBudget::new(),
-            moment: whole.as_ref().and_then(|text| parse_time(text)),
+            time: whole.as_ref().and_then(|text| parse_time(text)),
             flag: fields.bool(name).ok().flatten(),
             number: whole.as_deref().and_then(parse_number),
-            time: fields.duration(name).ok().flatten(),
+            duration: fields.duration(name).ok().flatten(),
             list,
             map: fields.map_within(name, ListLimit::WIDEST).ok().flatten(),
             is_too_long,
@@ -114,9 +114,10 @@ impl<'a> FieldReadings<'a> {
         let as_flag = self.flag.is_some() && self.flag == parse_bool_word(rule);
         let as_number = self.number.is_some() && self.number == parse_number(rule);
         // An empty text reads as a duration of zero, which a rule `""` does not mean.
-        let as_time = || self.time.is_some() && !rule.trim().is_empty() && self.time == parse_duration(rule);
-        let as_moment = || self.moment.is_some() && self.moment == parse_time(rule);
-        as_flag || as_number || as_time() || as_moment()
+        let as_duration =
+            || self.duration.is_some() && !rule.trim().is_empty() && self.duration == parse_duration(rule);
+        let as_time = || self.time.is_some() && self.time == parse_time(rule);
+        as_flag || as_number || as_duration() || as_time()
     }
 
     /// `true` if a text equals `wanted`, or `wanted` is a pattern that matches one.

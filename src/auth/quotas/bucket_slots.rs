@@ -200,8 +200,8 @@ mod tests {
     fn shared_slot_warning_is_logged_once_a_minute() {
         let slots = BucketSlots::new(NETWORKS, 0);
         let now = datetime!(2030-01-01 00:00 UTC);
-        let told =
+        let warned =
             [0, 59, 60, 61, 600].map(|second| slots.warn_shared("q", now + std::time::Duration::from_secs(second)));
-        assert_eq!(told, [true, false, true, false, true]);
+        assert_eq!(warned, [true, false, true, false, true]);
     }
 }

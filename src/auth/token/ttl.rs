@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_second_is_refused() {
+    fn ttl_below_one_second_is_refused() {
         let short = Duration::from_millis(999);
         let text = |limits: TtlLimits, requested| limits.grant(START, requested).err().map(|e| e.text().to_owned());
         let refused = text(limits(), short);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_in_messages_are_human() {
+    fn format_duration_renders_hours_minutes_and_seconds() {
         for (seconds, text) in [(5400, "1h30m"), (2_764_800, "768h"), (61, "1m1s"), (0, "0s")] {
             assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_claims_are_not_mixed() {
+    fn resource_must_match_a_single_claim_in_all_parts() {
         let identity = id(S1, "rg-a", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
         let vm = machine("rg-b", "web");
         assert_eq!(agrees(&claimed("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_without_a_lookup_are_checked_before_one() {
+    fn bounds_are_checked_before_the_provider_is_called() {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
         let bounds = |subscriptions: &[&str], groups: &[&str], scale_sets: &[&str]| CloudbRoleBounds {
             bound_subscription_ids: list(subscriptions),

@@ -67,11 +67,12 @@ impl MethodMount<method::JwtMethod> {
                 "the role or the configuration changed during the login; log in again",
             ));
         }
-        let who = role.identity(&claims, &name, clock.now())?;
-        let alias = LoginAlias { name: who.name.clone(), metadata: who.metadata.clone(), groups: who.groups };
+        let identity = role.identity(&claims, &name, clock.now())?;
+        let alias =
+            LoginAlias { name: identity.name.clone(), metadata: identity.metadata.clone(), groups: identity.groups };
         let terms = role.terms.clone();
-        let display_name = who.name;
-        let meta = who.metadata;
+        let display_name = identity.name;
+        let meta = identity.metadata;
         let alias = Some(alias);
         Ok(AuthenticatedLogin { mount, role: name, alias, display_name, meta, terms, address, consumed_use: None })
     }

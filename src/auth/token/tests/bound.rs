@@ -53,8 +53,8 @@ async fn request_from_other_network_consumes_no_use() {
     let f = Fixture::new().await;
     let role = json!({"token_bound_cidrs": "192.0.2.0/24", "token_num_uses": 1});
     f.auth.token_role_write("once", &fields(role)).await.unwrap();
-    let made = f.create_on(CreatePath::Role("once"), &f.root, true, json!({"policies": ["web"]})).await.unwrap();
-    let token = made.0["client_token"].as_str().unwrap();
+    let created = f.create_on(CreatePath::Role("once"), &f.root, true, json!({"policies": ["web"]})).await.unwrap();
+    let token = created.0["client_token"].as_str().unwrap();
     assert!(!f.works_from(token, Some("192.0.3.1")).await);
     assert!(f.works_from(token, Some("192.0.2.1")).await && !f.works_from(token, Some("192.0.2.1")).await);
 }

@@ -16,8 +16,8 @@ impl Fixture {
     /// `sudo` capability.
     async fn by_role(&self, role: &str, parent: &[&str], body: Value) -> Result<Value, String> {
         let parent = self.token(&self.root, json!({"policies": parent, "no_default_policy": true})).await;
-        let made = self.create_on(CreatePath::Role(role), &parent, false, body).await;
-        made.map(|(auth, _)| auth["policies"].clone()).map_err(|error| error.text().to_owned())
+        let created = self.create_on(CreatePath::Role(role), &parent, false, body).await;
+        created.map(|(auth, _)| auth["policies"].clone()).map_err(|error| error.text().to_owned())
     }
 }
 
@@ -228,8 +228,8 @@ async fn entity_alias_requires_a_role_that_allows_it() {
     let f = Fixture::new().await;
     f.role("r", json!({"allowed_entity_aliases": ["Web-*"]})).await;
     let refused = async |path, alias: &str| {
-        let made = f.create_on(path, &f.root, true, json!({"entity_alias": alias})).await;
-        made.map(drop).unwrap_err().text().to_owned()
+        let created = f.create_on(path, &f.root, true, json!({"entity_alias": alias})).await;
+        created.map(drop).unwrap_err().text().to_owned()
     };
     let text = refused(CreatePath::Child, "web-1").await;
     assert_eq!(text, "'entity_alias' is only allowed in combination with token role");
@@ -242,8 +242,8 @@ async fn alias_allowed_by_the_role_binds_the_token_to_its_entity() {
     f.role("r", json!({"allowed_entity_aliases": ["web-*"]})).await;
     f.role("orphans", json!({"allowed_entity_aliases": ["web-1"], "orphan": true})).await;
     let entity = async |role: &'static str, parent: &str, body: Value| {
-        let made = f.create_on(CreatePath::Role(role), parent, true, body).await;
-        made.map(|(auth, _)| auth["entity_id"].as_str().unwrap().to_owned()).map_err(|error| error.text().to_owned())
+        let created = f.create_on(CreatePath::Role(role), parent, true, body).await;
+        created.map(|(auth, _)| auth["entity_id"].as_str().unwrap().to_owned()).map_err(|error| error.text().to_owned())
     };
     // A request that is rejected for another reason creates no entity.
     let refused = json!({"entity_alias": "web-1", "type": "batch", "num_uses": 1});
