@@ -58,7 +58,7 @@ pub(super) fn insert_sorted(names: &mut Vec<String>, name: &str) {
 }
 
 /// `true` if one of the patterns matches a name. `*` matches any text, including the empty one.
-pub(super) fn any_matches(patterns: &[String], name: &str) -> bool {
+pub(super) fn any_glob_matches(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches_glob(pattern, name))
 }
 

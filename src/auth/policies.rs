@@ -88,7 +88,8 @@ impl Policies {
         compiler: &UnionCompiler,
     ) -> Result<Arc<Acl>> {
         let now = clock.now();
-        let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
+        let has_templates =
+            |name: &String| self.live_entry(name, now).is_some_and(|entry| entry.policy.has_templates());
         let filler = filler.filter(|_| names.iter().any(has_templates));
         let key = UnionKey { names: names.into(), stamp: filler.as_ref().map(|filler| filler.version_stamp().into()) };
         if let Some(acl) = self.unions.get(&key, now) {
@@ -115,7 +116,7 @@ impl Policies {
     }
 
     pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
-        let texts = names.iter().filter_map(|name| self.live(name, now)).map(|entry| entry.stored.text.len());
+        let texts = names.iter().filter_map(|name| self.live_entry(name, now)).map(|entry| entry.stored.text.len());
         texts.sum::<usize>() > MAX_INLINE_PARSE_BYTES
     }
 
@@ -125,7 +126,7 @@ impl Policies {
         filler: Option<&(dyn VersionedTemplateValues + Send + Sync)>,
         now: Time,
     ) -> Acl {
-        let ends = names.iter().filter_map(|name| self.live(name, now)?.stored.expiration).min();
+        let ends = names.iter().filter_map(|name| self.live_entry(name, now)?.stored.expiration).min();
         let identity = filler.map(|filler| filler as &dyn TemplateValues);
         Acl::compile(self.named(names, now).map(|(_, policy)| policy), identity, now).until(ends)
     }
@@ -165,12 +166,12 @@ impl Policies {
     pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
         let policy = move |name: &str| match name {
             WRAPPING_POLICY_NAME => Some(&*WRAPPING_POLICY),
-            name => self.live(name, now).map(|entry| &entry.policy),
+            name => self.live_entry(name, now).map(|entry| &entry.policy),
         };
         names.iter().filter_map(move |name| Some((&name[..], policy(name)?)))
     }
 
-    fn live(&self, name: &str, now: Time) -> Option<&PolicyEntry> {
+    fn live_entry(&self, name: &str, now: Time) -> Option<&PolicyEntry> {
         self.by_name.get(name).map(Arc::as_ref).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
     }
 }
@@ -237,7 +238,7 @@ impl Auth {
     pub fn policy_names(&self) -> Vec<String> {
         let policies = self.policies.load();
         let now = self.clock.now();
-        let stored = policies.by_name.keys().filter(|name| policies.live(name, now).is_some());
+        let stored = policies.by_name.keys().filter(|name| policies.live_entry(name, now).is_some());
         let mut names: Vec<String> = stored.cloned().chain([ROOT_POLICY.to_owned()]).collect();
         names.sort();
         names
@@ -245,7 +246,7 @@ impl Auth {
 
     /// `true` if the policy exists and has not expired.
     pub(super) fn policy_exists(&self, name: &str) -> bool {
-        name == ROOT_POLICY || self.policies.load().live(name, self.clock.now()).is_some()
+        name == ROOT_POLICY || self.policies.load().live_entry(name, self.clock.now()).is_some()
     }
 
     /// Returns a policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if it has
@@ -260,7 +261,7 @@ impl Auth {
             _ => {}
         }
         let policies = self.policies.load();
-        let PolicyEntry { stored, version, .. } = policies.live(&name, self.clock.now())?;
+        let PolicyEntry { stored, version, .. } = policies.live_entry(&name, self.clock.now())?;
         let mut shown = json!({
             "name": name,
             "policy": stored.text,
@@ -305,7 +306,7 @@ impl Auth {
             let policies = self.policies.load_full();
             let known = policies.entry(&name);
             // An expired policy does not exist for clients, but its document is stored until it is swept.
-            let live = policies.live(&name, self.clock.now());
+            let live = policies.live_entry(&name, self.clock.now());
             check_cas(live, cas)?;
             policies.check_total_size(&name, &text)?;
             let cas_required = cas_required.unwrap_or(live.is_some_and(|entry| entry.stored.cas_required));
@@ -346,7 +347,7 @@ impl Auth {
     pub(super) async fn sweep_policies(&self) -> Result<()> {
         let now = self.clock.now();
         let policies = self.policies.load_full();
-        let ended = |name: &&String| policies.live(name, now).is_none() && *name != DEFAULT_POLICY;
+        let ended = |name: &&String| policies.live_entry(name, now).is_none() && *name != DEFAULT_POLICY;
         for name in policies.by_name.keys().filter(ended) {
             let _one_writer = self.acquire_write_permit().await?;
             let unit = vec![document_write(name, policies.by_name[name].version, None)?];

@@ -33,7 +33,7 @@ impl OpenMount {
     }
 
     /// `true` if all revocations up to this sequence number are published; `None` if the mount publishes none.
-    fn covers(&self, revocations: u64) -> Option<bool> {
+    fn has_published_revocations(&self, revocations: u64) -> Option<bool> {
         match self {
             Self::Pki(authority) => Some(authority.are_crls_up_to_date(revocations)),
             Self::Method(_) => None,
@@ -54,7 +54,7 @@ impl Mounts {
     ///
     /// # Errors
     /// `Unavailable` or `Busy` from storage. A mount whose documents cannot be read is logged and stays closed.
-    pub async fn follow_table(&self) -> Result<()> {
+    pub async fn reload_table(&self) -> Result<()> {
         self.auth.reload().await?;
         let compromised = self.pki.compromised().reload().await;
         compromised
@@ -76,8 +76,8 @@ impl Mounts {
     /// Reloads a mount after a change by another node, if it is open here.
     ///
     /// # Errors
-    /// As [`Mounts::follow_table`]; the published state is kept.
-    pub async fn follow(&self, mount: MountId) -> Result<()> {
+    /// As [`Mounts::reload_table`]; the published state is kept.
+    pub async fn reload_mount(&self, mount: MountId) -> Result<()> {
         let Some(open) = self.find_open_mount(mount) else { return Ok(()) };
         let reload = open.reload().await;
         counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
@@ -91,9 +91,9 @@ impl Mounts {
     /// Revocations and CRLs are reloaded in the background.
     ///
     /// # Errors
-    /// As [`Mounts::follow`].
-    pub async fn reload_all(&self, mount: MountId) -> Result<()> {
-        self.follow(mount).await?;
+    /// As [`Mounts::reload_mount`].
+    pub async fn reload_mount_and_revocations(&self, mount: MountId) -> Result<()> {
+        self.reload_mount(mount).await?;
         if let Some(open) = self.find_open_mount(mount) {
             open.reload_revocations();
         }
@@ -101,8 +101,8 @@ impl Mounts {
     }
 
     /// `true` if all revocations up to this number are published; `None` if the mount is not open or publishes none.
-    pub fn covers(&self, mount: MountId, revocations: u64) -> Option<bool> {
-        self.find_open_mount(mount)?.covers(revocations)
+    pub fn has_published_revocations(&self, mount: MountId, revocations: u64) -> Option<bool> {
+        self.find_open_mount(mount)?.has_published_revocations(revocations)
     }
 
     /// Starts publishing revocations by other nodes, in the background.

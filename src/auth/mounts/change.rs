@@ -172,7 +172,11 @@ impl Auth {
     /// `Invalid` for the token method.
     pub async fn auth_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = path.trim_matches('/');
-        self.disable(&format!("auth/{path}"), &format!("cannot disable \"auth/{path}/\"")).await
+        self.disable(
+            &format!("auth/{path}"),
+            &format!("cannot disable \"auth/{path}/\": not an authentication method that can be disabled"),
+        )
+        .await
     }
 
     async fn disable(&self, path: &str, refusal: &str) -> Result<Option<Arc<Mount>>> {

@@ -50,7 +50,7 @@ impl Auth {
             let none = || Error::invalid(format!("no matching mount at {from:?}"));
             let (mount, version) = self.stored_mount(&from).await?.ok_or_else(none)?;
             if mount.is_built_in() {
-                return Err(Error::invalid(format!("cannot remount {from:?}")));
+                return Err(Error::invalid(format!("cannot remount {from:?}: built-in mounts cannot be moved")));
             }
             check_path_free(&self.mounts().with_mount(&from, None), &to)?;
             let mut former_paths = mount.former_paths.clone();
@@ -78,17 +78,17 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn completed_move(&self, id: &str) -> Result<Option<MountMove>> {
-        Ok(self.moves().await?.0.into_iter().find(|completed| completed.id == id))
+        Ok(self.recorded_moves().await?.0.into_iter().find(|completed| completed.id == id))
     }
 
     /// Returns the last moves, oldest first, and the version of their document.
-    async fn moves(&self) -> Result<(Vec<MountMove>, u64)> {
+    async fn recorded_moves(&self) -> Result<(Vec<MountMove>, u64)> {
         let (moves, version) = config_document(&*self.store, MOUNT_MOVES_DOCUMENT).await?;
         Ok((moves.unwrap_or_default(), version))
     }
 
     async fn record_move_write(&self, completed: &MountMove) -> Result<DocumentWrite> {
-        let (mut moves, expected) = self.moves().await?;
+        let (mut moves, expected) = self.recorded_moves().await?;
         moves.push(completed.clone());
         moves.drain(..moves.len().saturating_sub(MAX_RECORDED_MOVES));
         config_write(MOUNT_MOVES_DOCUMENT, expected, Some(&moves))
@@ -102,10 +102,14 @@ fn check_classes(from: &str, to: &str) -> Result<()> {
     }
     match (from.strip_prefix("auth/"), to.strip_prefix("auth/")) {
         (Some(_), None) => Err(Error::invalid(format!("cannot remount auth mount to non-auth mount {to:?}"))),
-        (Some(_), Some("")) => Err(Error::invalid(format!("cannot remount to destination {to:?}"))),
+        (Some(_), Some("")) => Err(Error::invalid(format!(
+            "cannot remount to destination {to:?}: the path must name a method below auth/"
+        ))),
         (Some(_), Some(_)) => Ok(()),
         (None, _) => match RESERVED_PATHS.iter().find(|reserved| to.starts_with(**reserved)) {
-            Some(reserved) => Err(Error::invalid(format!("cannot remount to destination {reserved:?}"))),
+            Some(reserved) => Err(Error::invalid(format!(
+                "cannot remount to destination {reserved:?}: reserved for the system; choose another path"
+            ))),
             None => Ok(()),
         },
     }
@@ -156,12 +160,16 @@ mod tests {
         for (from, to, text) in [
             ("pki", "pki", "from and to are the same path"),
             ("absent", "new", "no matching mount at \"absent/\""),
-            ("pki", "sys", "cannot remount to destination \"sys/\""),
-            ("pki", "cubbyhole/x", "cannot remount to destination \"cubbyhole/\""),
-            ("pki", "auth/x", "cannot remount to destination \"auth/\""),
-            ("sys", "other", "cannot remount \"sys/\""),
-            ("cubbyhole", "other", "cannot remount \"cubbyhole/\""),
-            ("auth/token", "auth/other", "cannot remount \"auth/token/\""),
+            ("pki", "sys", "cannot remount to destination \"sys/\": reserved for the system; choose another path"),
+            (
+                "pki",
+                "cubbyhole/x",
+                "cannot remount to destination \"cubbyhole/\": reserved for the system; choose another path",
+            ),
+            ("pki", "auth/x", "cannot remount to destination \"auth/\": reserved for the system; choose another path"),
+            ("sys", "other", "cannot remount \"sys/\": built-in mounts cannot be moved"),
+            ("cubbyhole", "other", "cannot remount \"cubbyhole/\": built-in mounts cannot be moved"),
+            ("auth/token", "auth/other", "cannot remount \"auth/token/\": built-in mounts cannot be moved"),
             ("auth/token", "other", "cannot remount auth mount to non-auth mount \"other/\""),
             ("pki", "team/ca", "path is already in use at team/ca/"),
             ("pki", "team/ca/x", "path is already in use at team/ca/"),
@@ -184,6 +192,6 @@ mod tests {
             auth.mount_move("a", "b").await.unwrap();
         }
         assert_eq!(auth.completed_move(&first.id).await.unwrap(), None);
-        assert_eq!(auth.moves().await.unwrap().0.len(), MAX_RECORDED_MOVES);
+        assert_eq!(auth.recorded_moves().await.unwrap().0.len(), MAX_RECORDED_MOVES);
     }
 }

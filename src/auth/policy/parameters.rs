@@ -25,9 +25,9 @@ pub struct RequestParameters<'a> {
     /// Name of a field that was sent but not decoded. It matches any denied value and no specific allowed value.
     pub undecoded: Option<&'a str>,
     /// Names that the endpoint reads, in lower case; `None` if it passes on all fields.
-    pub read: Option<&'a [&'a str]>,
+    pub read_fields: Option<&'a [&'a str]>,
     /// Names whose values are in the path.
-    pub in_path: &'a [&'a str],
+    pub path_fields: &'a [&'a str],
     /// Pairs of names that the endpoint treats as one; rules for either apply to both.
     pub synonyms: &'a [(&'a str, &'a str)],
     /// Requested wrapping TTL of the response; `None` without wrapping.
@@ -37,11 +37,11 @@ pub struct RequestParameters<'a> {
 impl<'a> RequestParameters<'a> {
     /// Parameters of an endpoint that passes on all fields.
     pub fn verbatim(fields: &'a Fields) -> Self {
-        Self { fields, undecoded: None, read: None, in_path: &[], synonyms: &[], wrap_ttl: None }
+        Self { fields, undecoded: None, read_fields: None, path_fields: &[], synonyms: &[], wrap_ttl: None }
     }
 
     fn reads(&self, name: &str) -> bool {
-        self.read.is_none_or(|names| names.contains(&name)) || self.in_path.contains(&name)
+        self.read_fields.is_none_or(|names| names.contains(&name)) || self.path_fields.contains(&name)
     }
 
     /// Returns the names whose rules apply to a field.
@@ -159,7 +159,7 @@ fn is_given(name: &str, parameters: &RequestParameters<'_>, sent: &[SentField<'_
     let meets = |field: &SentField<'_>| {
         parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name)
     };
-    parameters.in_path.contains(&name) || sent.iter().any(meets)
+    parameters.path_fields.contains(&name) || sent.iter().any(meets)
 }
 
 fn estimate_bytes(value: &Value) -> usize {
@@ -335,7 +335,12 @@ mod tests {
             let synonyms = &[("lease", "ttl")][..];
             rules.allow(
                 Operation::Update,
-                &RequestParameters { read, in_path: &["name", ""], synonyms, ..RequestParameters::verbatim(&fields) },
+                &RequestParameters {
+                    read_fields: read,
+                    path_fields: &["name", ""],
+                    synonyms,
+                    ..RequestParameters::verbatim(&fields)
+                },
             )
         };
         let required = rules("required_parameters = [\"TTL\"]");
@@ -368,8 +373,11 @@ mod tests {
     #[test]
     fn undecoded_field_counts_as_present_with_any_value() {
         let fields = Fields::default();
-        let parameters =
-            RequestParameters { undecoded: Some("crl"), read: Some(&["crl"]), ..RequestParameters::verbatim(&fields) };
+        let parameters = RequestParameters {
+            undecoded: Some("crl"),
+            read_fields: Some(&["crl"]),
+            ..RequestParameters::verbatim(&fields)
+        };
         for (policy, permits) in [
             ("required_parameters = [\"crl\"]", true),
             ("required_parameters = [\"other\"]", false),
@@ -397,7 +405,7 @@ mod tests {
             ("allowed_parameters = { \"id\" = [\"a\"] }", true),
             ("required_parameters = [\"other\"]", true),
         ] {
-            let parameters = RequestParameters { read: Some(&["id"]), ..RequestParameters::verbatim(&fields) };
+            let parameters = RequestParameters { read_fields: Some(&["id"]), ..RequestParameters::verbatim(&fields) };
             assert_eq!(rules(policy).allow(Operation::Delete, &parameters), permits, "{policy}");
         }
     }

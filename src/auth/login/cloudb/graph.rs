@@ -74,7 +74,7 @@ impl<'p> GraphClient<'p> {
     pub(super) async fn application(&self, client_id: &str) -> Result<Application> {
         let filter = percent_encode(&format!("appId eq '{client_id}'"));
         let path = format!("/v1.0/applications?$filter={filter}");
-        let reply = self.send(Method::GET, &path, None, self.provider.config.tries).await?;
+        let reply = self.send(Method::GET, &path, None, self.provider.config.retry_policy).await?;
         let mut found: Applications = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
         match (found.value.pop(), found.value.is_empty()) {
             (Some(application), true) => Ok(application),
@@ -106,7 +106,7 @@ impl<'p> GraphClient<'p> {
         let path = format!("/v1.0/applications/{}/removePassword", percent_encode(&application.id));
         let body = json!({ "keyId": key_id });
         let is_known = application.password_credentials.iter().any(|secret| secret.key_id == key_id);
-        match self.send(Method::POST, &path, Some(&body), self.provider.config.tries).await {
+        match self.send(Method::POST, &path, Some(&body), self.provider.config.retry_policy).await {
             Err(error) if error.kind() == Kind::NotFound || (error.kind() == Kind::Invalid && !is_known) => Ok(()),
             done => done.map(drop),
         }

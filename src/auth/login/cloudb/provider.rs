@@ -67,7 +67,7 @@ impl CloudbProvider {
             client_id: &self.config.client_id,
             client_secret,
             resource,
-            tries: self.config.tries,
+            tries: self.config.retry_policy,
             error_prefix: METHOD_NAME,
         };
         let token = credential.fetch().await;
@@ -91,7 +91,7 @@ impl CloudbProvider {
         let begun = Instant::now();
         let request = self.services.outbound.call(Method::GET, url)?;
         let fetch = || self.token(self.arm_url(), &self.config.client_secret);
-        let reply = self.tokens.send(request, self.config.tries, ARM_API_NAME, fetch).await;
+        let reply = self.tokens.send(request, self.config.retry_policy, ARM_API_NAME, fetch).await;
         record_call(call, begun, result_label(&reply.as_ref().map(OutboundResponse::status).map_err(Error::kind)));
         let reply = reply?;
         match reply.status() {
