@@ -12,6 +12,9 @@ use crate::error::Result;
 use crate::fair_queue::cpu;
 use crate::templates::TemplateValues;
 
+/// Policies with their names.
+type NamedPolicies<'p> = Vec<(&'p str, &'p Policy)>;
+
 /// The token whose rights are explained.
 #[derive(Clone)]
 pub struct ExplainedToken {
@@ -128,7 +131,7 @@ impl Auth {
     async fn inspect_policies<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,
-        inspect: impl for<'p> FnOnce(Vec<(&'p str, &'p Policy)>, Option<&dyn TemplateValues>, Time) -> T + Send + 'static,
+        inspect: impl for<'p> FnOnce(NamedPolicies<'p>, Option<&dyn TemplateValues>, Time) -> T + Send + 'static,
     ) -> Result<T> {
         let policies = self.policies.load_full();
         let now = self.clock.now();
