@@ -458,26 +458,26 @@ mod tests {
     use crate::auth::token::CreatePath;
     use time::macros::datetime;
 
-    async fn auth() -> Arc<Auth> {
+    async fn open_auth() -> Arc<Auth> {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         Auth::open(TestStore::open(&clock).await, clock).await.unwrap()
     }
 
-    fn body(value: Value) -> Fields {
+    fn fields_of(value: Value) -> Fields {
         Fields::parse(value.to_string().as_bytes()).unwrap()
     }
 
-    async fn refused(auth: &Auth, name: &str, value: Value) -> String {
-        auth.policy_write(name, &body(value)).await.unwrap_err().text().to_owned()
+    async fn policy_write_error(auth: &Auth, name: &str, value: Value) -> String {
+        auth.policy_write(name, &fields_of(value)).await.unwrap_err().text().to_owned()
     }
 
     const TEXT: &str = "path \"a\" { capabilities = [\"read\"] }";
 
     #[tokio::test]
     async fn reserved_policy_names_cannot_be_written_or_deleted() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for name in ["ROOT", "Root ", "root", "response-wrapping", "", " "] {
-            refused(&auth, name, json!({ "policy": TEXT })).await;
+            policy_write_error(&auth, name, json!({ "policy": TEXT })).await;
         }
         for name in ["default", "Default", "root", "response-wrapping"] {
             let text = auth.policy_delete(name).await.unwrap_err().text().to_owned();
@@ -488,40 +488,40 @@ mod tests {
 
     #[tokio::test]
     async fn policy_names_are_folded_with_a_warning_and_cas_is_checked() {
-        let auth = auth().await;
-        let warnings = auth.policy_write("Team/App", &body(json!({ "policy": TEXT }))).await.unwrap();
+        let auth = open_auth().await;
+        let warnings = auth.policy_write("Team/App", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         assert_eq!(warnings.len(), 1);
         let shown = auth.policy_read("team/app").unwrap();
         assert_eq!((&shown["policy"], &shown["version"]), (&json!(TEXT), &json!(1)));
-        assert!(refused(&auth, "team/app", json!({ "policy": TEXT, "cas": 7 })).await.contains("cas"));
+        assert!(policy_write_error(&auth, "team/app", json!({ "policy": TEXT, "cas": 7 })).await.contains("cas"));
         let again = json!({ "policy": TEXT, "cas": 1, "cas_required": true });
-        assert!(auth.policy_write("team/app", &body(again)).await.unwrap().is_empty());
-        assert!(refused(&auth, "team/app", json!({ "policy": TEXT })).await.contains("cas"));
-        assert!(refused(&auth, "team/app", json!({ "policy": TEXT, "cas": -1 })).await.contains("cas"));
-        auth.policy_write("new", &body(json!({ "policy": TEXT, "cas": -1 }))).await.unwrap();
+        assert!(auth.policy_write("team/app", &fields_of(again)).await.unwrap().is_empty());
+        assert!(policy_write_error(&auth, "team/app", json!({ "policy": TEXT })).await.contains("cas"));
+        assert!(policy_write_error(&auth, "team/app", json!({ "policy": TEXT, "cas": -1 })).await.contains("cas"));
+        auth.policy_write("new", &fields_of(json!({ "policy": TEXT, "cas": -1 }))).await.unwrap();
         let negative = "path \"a\" { capabilities = [\"read\"] min_wrapping_ttl = \"-1s\" }";
-        assert!(refused(&auth, "x", json!({ "policy": negative })).await.contains("min_wrapping_ttl"));
+        assert!(policy_write_error(&auth, "x", json!({ "policy": negative })).await.contains("min_wrapping_ttl"));
         auth.policy_delete("TEAM/app").await.unwrap();
         assert!(auth.policy_read("team/app").is_none());
     }
 
     #[tokio::test]
     async fn expiration_in_the_past_or_of_default_policy_is_refused() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for name in ["web", "default"] {
-            auth.policy_write(name, &body(json!({ "policy": TEXT }))).await.unwrap();
+            auth.policy_write(name, &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         }
         for end in ["2001-01-01T00:00:00Z", "2030-01-01T00:00:00Z"] {
-            let text = refused(&auth, "web", json!({ "policy": "path \"b\" {}", "expiration": end })).await;
+            let text = policy_write_error(&auth, "web", json!({ "policy": "path \"b\" {}", "expiration": end })).await;
             assert_eq!(text, "refusing to update policy as expiration time has already elapsed");
         }
         for end in [json!({ "ttl": "1h" }), json!({ "expiration": "2031-01-01T00:00:00Z" })] {
-            let mut sent = body(end);
+            let mut sent = fields_of(end);
             sent.set("policy", "path \"b\" {}");
             let text = auth.policy_write("Default", &sent).await.unwrap_err().text().to_owned();
             assert!(text.starts_with("ttl, expiration: the policy \"default\""), "{text}");
         }
-        auth.policy_write("default", &body(json!({ "policy": TEXT, "ttl": 0, "expiration": "" }))).await.unwrap();
+        auth.policy_write("default", &fields_of(json!({ "policy": TEXT, "ttl": 0, "expiration": "" }))).await.unwrap();
         for name in ["web", "default"] {
             assert_eq!(auth.policy_read(name).unwrap()["policy"], TEXT);
         }
@@ -529,14 +529,14 @@ mod tests {
 
     #[tokio::test]
     async fn expired_policy_is_replaced_by_a_new_one() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for cas in [json!(0), json!(-1), Value::Null] {
             let first = json!({ "policy": TEXT, "ttl": "1h", "cas_required": true, "cas": 0 });
-            auth.policy_write("web", &body(first)).await.unwrap();
+            auth.policy_write("web", &fields_of(first)).await.unwrap();
             auth.clock.advance(Duration::from_secs(3600));
             assert!(auth.policy_read("web").is_none());
-            assert!(refused(&auth, "web", json!({ "policy": TEXT, "cas": 1 })).await.contains("cas"));
-            auth.policy_write("web", &body(json!({ "policy": TEXT, "cas": cas }))).await.unwrap();
+            assert!(policy_write_error(&auth, "web", json!({ "policy": TEXT, "cas": 1 })).await.contains("cas"));
+            auth.policy_write("web", &fields_of(json!({ "policy": TEXT, "cas": cas }))).await.unwrap();
             assert_eq!(auth.policy_read("web").unwrap()["cas_required"], false);
             auth.policy_delete("web").await.unwrap();
         }
@@ -544,40 +544,46 @@ mod tests {
 
     #[tokio::test]
     async fn policy_write_accepts_old_field_base64_and_empty_text() {
-        let auth = auth().await;
-        let warnings = auth.policy_write("old", &body(json!({ "rules": TEXT }))).await.unwrap();
+        let auth = open_auth().await;
+        let warnings = auth.policy_write("old", &fields_of(json!({ "rules": TEXT }))).await.unwrap();
         assert!(warnings[0].contains("'rules' is deprecated"));
-        auth.policy_write("b", &body(json!({ "policy": "cGF0aCAiYSIgeyBwb2xpY3kgPSAicmVhZCIgfQ==" }))).await.unwrap();
+        auth.policy_write("b", &fields_of(json!({ "policy": "cGF0aCAiYSIgeyBwb2xpY3kgPSAicmVhZCIgfQ==" })))
+            .await
+            .unwrap();
         assert_eq!(auth.policy_read("b").unwrap()["policy"], "path \"a\" { policy = \"read\" }");
         for value in [json!({}), json!({ "policy": " " })] {
-            assert_eq!(refused(&auth, "x", value).await, "'policy' parameter not supplied or empty");
+            assert_eq!(policy_write_error(&auth, "x", value).await, "'policy' parameter not supplied or empty");
         }
-        assert!(refused(&auth, "x", json!({ "policy": "path" })).await.starts_with("failed to parse policy: line 1"));
+        assert!(
+            policy_write_error(&auth, "x", json!({ "policy": "path" }))
+                .await
+                .starts_with("failed to parse policy: line 1")
+        );
     }
 
     #[tokio::test]
     async fn built_in_policies_exist() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         assert_eq!(auth.policy_names(), ["default", "root"]);
         assert_eq!(auth.policy_read("root").unwrap()["policy"], "");
         Policy::parse(WRAPPING_POLICY_TEXT).unwrap();
         let default = auth.policy_read("default").unwrap();
         let policy = Policy::parse(default["policy"].as_str().unwrap()).unwrap();
         assert!(policy.rules.iter().any(|rule| rule.path == "auth/token/renew-self"));
-        auth.policy_write("default", &body(json!({ "policy": TEXT }))).await.unwrap();
+        auth.policy_write("default", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         assert_eq!(auth.policy_read("default").unwrap()["version"], 2);
     }
 
     #[tokio::test]
     async fn policy_write_on_a_stale_node_uses_the_stored_version() {
-        let one = auth().await;
+        let one = open_auth().await;
         let other = Auth::open(Arc::clone(&one.store), one.clock.clone()).await.unwrap();
-        one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
-        assert!(refused(&other, "a", json!({ "policy": TEXT, "cas": 2 })).await.contains("cas"));
-        other.policy_write("a", &body(json!({ "policy": TEXT, "cas": 1 }))).await.unwrap();
-        one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
+        one.policy_write("a", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
+        assert!(policy_write_error(&other, "a", json!({ "policy": TEXT, "cas": 2 })).await.contains("cas"));
+        other.policy_write("a", &fields_of(json!({ "policy": TEXT, "cas": 1 }))).await.unwrap();
+        one.policy_write("a", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         assert_eq!(one.policy_read("a").unwrap()["version"], 3);
-        one.policy_write("b", &body(json!({ "policy": TEXT }))).await.unwrap();
+        one.policy_write("b", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         other.policy_delete("b").await.unwrap();
         one.reload().await.unwrap();
         assert!(one.policy_read("b").is_none());
@@ -585,14 +591,14 @@ mod tests {
 
     #[tokio::test]
     async fn unchanged_policies_are_not_parsed_again() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let entry = |name: &str| Arc::clone(&auth.policies.load().by_name[name]);
         for name in ["a", "b"] {
-            auth.policy_write(name, &body(json!({ "policy": TEXT }))).await.unwrap();
+            auth.policy_write(name, &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         }
         let a = entry("a");
         let b = entry("b");
-        auth.policy_write("b", &body(json!({ "policy": "path \"b\" {}" }))).await.unwrap();
+        auth.policy_write("b", &fields_of(json!({ "policy": "path \"b\" {}" }))).await.unwrap();
         auth.reload().await.unwrap();
         assert!(Arc::ptr_eq(&a, &entry("a")) && !Arc::ptr_eq(&b, &entry("b")));
         assert_eq!(entry("b").policy.rules[0].path, "b");
@@ -600,9 +606,9 @@ mod tests {
 
     #[tokio::test]
     async fn long_policies_are_compiled_once() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let long = format!("{TEXT} # {}", "x".repeat(200_000));
-        auth.policy_write("long", &body(json!({ "policy": long }))).await.unwrap();
+        auth.policy_write("long", &fields_of(json!({ "policy": long }))).await.unwrap();
         let policies = auth.policies.load_full();
         let names = ["long".to_owned()];
         let now = auth.clock.now();
@@ -617,11 +623,11 @@ mod tests {
 
     #[tokio::test]
     async fn caller_of_a_slow_union_gets_policies_of_its_completion() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let text = |path: &str| format!("path \"{path}\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000));
-        auth.policy_write("long", &body(json!({ "policy": text("a") }))).await.unwrap();
+        auth.policy_write("long", &fields_of(json!({ "policy": text("a") }))).await.unwrap();
         let root = auth.recognise(&auth.root_token(None, "test").await.unwrap(), None).await.unwrap();
-        let wanted = body(json!({ "policies": ["long"], "no_default_policy": true }));
+        let wanted = fields_of(json!({ "policies": ["long"], "no_default_policy": true }));
         let create_token = async || auth.create_token(&root, true, CreatePath::Child, &wanted).await.unwrap().0.token;
         let reads = |caller: &Caller, path: &str| caller.acl.decide(Operation::Read, path.into(), None).allowed;
         // The policy changes while the compilation waits.
@@ -629,13 +635,13 @@ mod tests {
         let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (recognised, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            auth.policy_write("long", &body(json!({ "policy": text("b") }))).await.unwrap();
+            auth.policy_write("long", &fields_of(json!({ "policy": text("b") }))).await.unwrap();
             drop(compiler);
         });
         let caller = recognised.unwrap();
         assert!(reads(&caller, "b") && !reads(&caller, "a"));
         // The token is revoked while the compilation waits.
-        auth.policy_write("long", &body(json!({ "policy": text("c") }))).await.unwrap();
+        auth.policy_write("long", &fields_of(json!({ "policy": text("c") }))).await.unwrap();
         let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (recognised, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -229,13 +229,13 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    async fn auth() -> (Arc<Auth>, Arc<TestStore>, Clock) {
+    async fn open_auth() -> (Arc<Auth>, Arc<TestStore>, Clock) {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         let store = TestStore::open(&clock).await;
         (Auth::open(store.clone(), clock.clone()).await.unwrap(), store, clock)
     }
 
-    async fn wrapped(auth: &Auth) -> WrapInfo {
+    async fn wrap_response(auth: &Auth) -> WrapInfo {
         let answer =
             WrappedResponse { media_type: "application/json".to_owned(), body: Secret::new(b"{\n}\n".as_slice()) };
         let terms = WrapParameters {
@@ -253,8 +253,8 @@ mod tests {
 
     #[tokio::test]
     async fn wrapped_response_can_be_fetched_once() {
-        let (auth, store, _) = auth().await;
-        let wrapping = wrapped(&auth).await;
+        let (auth, store, _) = open_auth().await;
+        let wrapping = wrap_response(&auth).await;
         let token = text(&wrapping.token);
         let described = auth.wrapping_lookup(token).await.unwrap();
         let expected = json!({ "creation_path": "pki/issue/web", "creation_time": "2030-01-01T00:00:00Z",
@@ -271,8 +271,8 @@ mod tests {
 
     #[tokio::test]
     async fn rewrap_moves_the_response_and_ends_the_first_token() {
-        let (auth, store, clock) = auth().await;
-        let first = wrapped(&auth).await;
+        let (auth, store, clock) = open_auth().await;
+        let first = wrap_response(&auth).await;
         clock.advance(Duration::from_secs(50));
         let second = auth.rewrap(text(&first.token)).await.unwrap();
         assert!(auth.unwrap_response(text(&first.token)).await.is_err());
@@ -285,9 +285,9 @@ mod tests {
 
     #[tokio::test]
     async fn only_live_wrapping_tokens_have_a_response() {
-        let (auth, _, clock) = auth().await;
+        let (auth, _, clock) = open_auth().await;
         let root = auth.root_token(None, "test").await.unwrap();
-        let wrapping = wrapped(&auth).await;
+        let wrapping = wrap_response(&auth).await;
         clock.advance(MINUTE);
         for token in [root.as_str(), text(&wrapping.token), "", "s.unknown", &"x".repeat(1_000)] {
             assert_eq!(auth.unwrap_response(token).await.err().unwrap().kind(), Kind::Invalid, "{}", token.len());
@@ -297,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn response_that_cannot_be_stored_is_not_wrapped() {
-        let (auth, store, _) = auth().await;
+        let (auth, store, _) = open_auth().await;
         store.switch_off(true);
         let answer = WrappedResponse { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
         let terms =
@@ -310,7 +310,7 @@ mod tests {
 
     #[tokio::test]
     async fn wrap_ttl_has_bounds() {
-        let (auth, ..) = auth().await;
+        let (auth, ..) = open_auth().await;
         for (seconds, good) in [(0.999, false), (1.0, true), (2_764_800.0, true), (2_764_801.0, false)] {
             assert_eq!(auth.check_wrapping_ttl(Duration::from_secs_f64(seconds)).is_ok(), good, "{seconds}");
         }

@@ -199,7 +199,7 @@ mod tests {
         fields
     }
 
-    fn refusal(value: Value) -> String {
+    fn list_error(value: Value) -> String {
         single_field(value).list_within("f", SMALL_LIMIT).unwrap_err().text().to_owned()
     }
 
@@ -213,10 +213,10 @@ mod tests {
         for above in
             [json!(["a", "b", "c", "d"]), json!("a,b,c,d"), json!(",,,"), json!("[1,2,3,4]"), json!("[1,2,3,4")]
         {
-            assert_eq!(refusal(above.clone()), "f: at most 3 entries are allowed", "{above}");
+            assert_eq!(list_error(above.clone()), "f: at most 3 entries are allowed", "{above}");
         }
         for long in [json!(["abcdef"]), json!("a,abcdef"), json!("[\"abcdef\"]"), json!(123_456)] {
-            assert_eq!(refusal(long.clone()), "f: an entry is longer than 5 bytes", "{long}");
+            assert_eq!(list_error(long.clone()), "f: an entry is longer than 5 bytes", "{long}");
         }
         assert_eq!(single_field(json!("  abcde  ,")).list_within("f", SMALL_LIMIT).unwrap().unwrap(), ["abcde"]);
     }
@@ -260,7 +260,7 @@ mod tests {
     fn embedded_json_of_wrong_depth_is_refused() {
         let deep = "[".repeat(1_000_000);
         for text in ["[[1]]", "[{}]", &deep] {
-            assert!(refusal(json!(text)).contains("must be a list of strings"));
+            assert!(list_error(json!(text)).contains("must be a list of strings"));
         }
         for text in ["{\"a\":[]}", "{\"a\":{}}", &format!("{{\"a\":{deep}")] {
             assert!(single_field(json!(text)).map("f").unwrap_err().text().contains("must be a map of strings"));

@@ -348,71 +348,71 @@ mod tests {
     use crate::error::Kind;
     use serde_json::json;
 
-    async fn auth() -> (Arc<Auth>, Arc<TestStore>) {
+    async fn open_auth() -> (Arc<Auth>, Arc<TestStore>) {
         let store = TestStore::open(&Clock::system()).await;
         (Auth::open(store.clone(), Clock::system()).await.unwrap(), store)
     }
 
-    fn body(value: Value) -> Fields {
+    fn fields_of(value: Value) -> Fields {
         Fields::parse(value.to_string().as_bytes()).unwrap()
     }
 
-    async fn refused(auth: &Auth, path: &str, value: Value) -> String {
-        auth.mount_enable(path, &body(value)).await.unwrap_err().text().to_owned()
+    async fn enable_error(auth: &Auth, path: &str, value: Value) -> String {
+        auth.mount_enable(path, &fields_of(value)).await.unwrap_err().text().to_owned()
     }
 
-    async fn pki(auth: &Auth, config: Value) -> Result<Arc<Mount>> {
-        auth.mount_enable("pki", &body(json!({ "type": "pki", "config": config }))).await
+    async fn enable_pki(auth: &Auth, config: Value) -> Result<Arc<Mount>> {
+        auth.mount_enable("pki", &fields_of(json!({ "type": "pki", "config": config }))).await
     }
 
     #[tokio::test]
     async fn mount_at_below_or_above_another_is_refused() {
-        let (auth, _) = auth().await;
-        let enabled = auth.mount_enable("/team/pki/", &body(json!({ "type": "pki" }))).await.unwrap();
+        let (auth, _) = open_auth().await;
+        let enabled = auth.mount_enable("/team/pki/", &fields_of(json!({ "type": "pki" }))).await.unwrap();
         assert_eq!(enabled.path, "team/pki/");
         assert!(enabled.accessor.starts_with("pki_") && enabled.accessor.len() == 12);
         let again = json!({ "type": "pki" });
-        assert_eq!(refused(&auth, "team/pki", again.clone()).await, "path is already in use at team/pki/");
-        assert_eq!(refused(&auth, "team/pki/x", again.clone()).await, "path is already in use at team/pki/");
-        assert_eq!(refused(&auth, "team", again).await, "existing mount at team/pki/");
+        assert_eq!(enable_error(&auth, "team/pki", again.clone()).await, "path is already in use at team/pki/");
+        assert_eq!(enable_error(&auth, "team/pki/x", again.clone()).await, "path is already in use at team/pki/");
+        assert_eq!(enable_error(&auth, "team", again).await, "existing mount at team/pki/");
     }
 
     #[tokio::test]
     async fn reserved_mount_paths_and_types_are_refused() {
-        let (auth, _) = auth().await;
+        let (auth, _) = open_auth().await;
         for path in ["sys", "sys/x", "auth/x", "cubbyhole", "identity", "audit"] {
-            let text = refused(&auth, path, json!({ "type": "pki" })).await;
+            let text = enable_error(&auth, path, json!({ "type": "pki" })).await;
             assert!(text.starts_with("cannot mount \""), "{path}: {text}");
         }
         for path in ["a b", "a/../b", "", "a//b", "{{x}}", &"a".repeat(200)] {
-            assert!(refused(&auth, path, json!({ "type": "pki" })).await.starts_with("path:"), "{path}");
+            assert!(enable_error(&auth, path, json!({ "type": "pki" })).await.starts_with("path:"), "{path}");
         }
-        assert_eq!(refused(&auth, "x", json!({})).await, "backend type must be specified as a string");
-        assert_eq!(refused(&auth, "x", json!({ "type": "kv" })).await, "unknown mount type: \"kv\"");
-        assert!(refused(&auth, "x", json!({ "type": "system" })).await.contains("not mountable"));
+        assert_eq!(enable_error(&auth, "x", json!({})).await, "backend type must be specified as a string");
+        assert_eq!(enable_error(&auth, "x", json!({ "type": "kv" })).await, "unknown mount type: \"kv\"");
+        assert!(enable_error(&auth, "x", json!({ "type": "system" })).await.contains("not mountable"));
         for path in ["sys", "cubbyhole/", "identity", "auth/token", "auth", "auth/jwt", "/auth/none/", "audit/x"] {
             let text = auth.mount_disable(path).await.unwrap_err().text().to_owned();
             assert!(text.starts_with("cannot unmount \""), "{path}: {text}");
         }
-        assert!(auth.auth_enable("x", &body(json!({ "type": "token" })), None).await.is_err());
+        assert!(auth.auth_enable("x", &fields_of(json!({ "type": "token" })), None).await.is_err());
         assert!(auth.auth_disable("token").await.is_err());
         assert!(auth.mount_disable("absent").await.unwrap().is_none());
     }
 
     #[tokio::test]
     async fn default_ttl_above_the_maximum_is_refused_naming_both() {
-        let (auth, _) = auth().await;
-        pki(&auth, json!({ "max_lease_ttl": "10h" })).await.unwrap();
+        let (auth, _) = open_auth().await;
+        enable_pki(&auth, json!({ "max_lease_ttl": "10h" })).await.unwrap();
         for tune in [json!({ "default_lease_ttl": "11h" }), json!({ "default_lease_ttl": "9h", "max_lease_ttl": 60 })] {
-            let text = auth.mount_tune("pki/", &body(tune)).await.unwrap_err().text().to_owned();
+            let text = auth.mount_tune("pki/", &fields_of(tune)).await.unwrap_err().text().to_owned();
             assert!(text.contains("default_lease_ttl") && text.contains("max_lease_ttl"), "{text}");
         }
-        auth.mount_tune("pki", &body(json!({ "default_lease_ttl": "9h" }))).await.unwrap();
+        auth.mount_tune("pki", &fields_of(json!({ "default_lease_ttl": "9h" }))).await.unwrap();
         let tune = auth.mounts().get("pki").unwrap().tune_json();
         assert_eq!((&tune["default_lease_ttl"], &tune["max_lease_ttl"]), (&json!(32_400), &json!(36_000)));
-        let text = auth.mount_tune("pki", &body(json!({ "max_lease_ttl": "8h" }))).await.unwrap_err();
+        let text = auth.mount_tune("pki", &fields_of(json!({ "max_lease_ttl": "8h" }))).await.unwrap_err();
         assert!(text.text().contains("9h") && text.text().contains("8h"));
-        let text = pki(&auth, json!({ "default_lease_ttl": "769h" })).await.unwrap_err();
+        let text = enable_pki(&auth, json!({ "default_lease_ttl": "769h" })).await.unwrap_err();
         assert!(text.text().contains("768h"));
         assert_eq!(
             auth.mount_tune("absent", &Fields::default()).await.unwrap_err().text(),
@@ -422,13 +422,13 @@ mod tests {
 
     #[tokio::test]
     async fn mount_tuning_is_stored_and_reads_back() {
-        let (auth, store) = auth().await;
+        let (auth, store) = open_auth().await;
         let config = json!({ "allowed_managed_keys": "One,two", "options": null, "force_no_cache": false });
-        pki(&auth, config).await.unwrap();
+        enable_pki(&auth, config).await.unwrap();
         let tune = json!({ "description": "web", "listing_visibility": "unauth", "allowed_managed_keys": ["k"],
             "passthrough_request_headers": ["X-Request-Id"], "options": { "a": "1", "b": "2" } });
-        auth.mount_tune("pki", &body(tune)).await.unwrap();
-        auth.mount_tune("pki", &body(json!({ "options": { "a": "" }, "force_no_cache": false }))).await.unwrap();
+        auth.mount_tune("pki", &fields_of(tune)).await.unwrap();
+        auth.mount_tune("pki", &fields_of(json!({ "options": { "a": "" }, "force_no_cache": false }))).await.unwrap();
         let reopened = Auth::open(store, Clock::system()).await.unwrap();
         let mounts = reopened.mounts();
         let entry = mounts.get("pki").unwrap().to_json();
@@ -439,14 +439,14 @@ mod tests {
             json!({ "passthrough_request_headers": "x-request-id,Authorization" }),
             json!({ "listing_visibility": "all" }),
         ] {
-            assert!(auth.mount_tune("pki", &body(bad)).await.is_err());
+            assert!(auth.mount_tune("pki", &fields_of(bad)).await.is_err());
         }
     }
 
     #[tokio::test]
     async fn users_of_a_key_come_with_a_write_that_fails_on_change() {
-        let (auth, store) = auth().await;
-        pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
+        let (auth, store) = open_auth().await;
+        enable_pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
         assert_eq!(auth.mounts_listing_key("two").await.unwrap().0, ["pki/"]);
         let commit = async |write| store.commit(vec![AuthWrite::Document(write)]).await.map(drop);
         let changes = [
@@ -457,46 +457,46 @@ mod tests {
         for change in changes {
             let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
             assert_eq!(paths, [""; 0]);
-            auth.mount_tune("pki", &body(change)).await.unwrap();
+            auth.mount_tune("pki", &fields_of(change)).await.unwrap();
             assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
         }
         let (_, unchanged) = auth.mounts_listing_key("three").await.unwrap();
-        auth.mount_enable("team", &body(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
+        auth.mount_enable("team", &fields_of(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
             .await
             .unwrap();
         assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
         let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
         assert_eq!(paths, ["team/"]);
-        auth.mount_tune("pki", &body(json!({ "description": "web" }))).await.unwrap();
+        auth.mount_tune("pki", &fields_of(json!({ "description": "web" }))).await.unwrap();
         commit(unchanged).await.unwrap();
     }
 
     #[tokio::test]
     async fn tuned_ttl_distinguishes_zero_empty_and_system() {
-        let (auth, _) = auth().await;
-        pki(&auth, json!({ "default_lease_ttl": "0s", "max_lease_ttl": "0s" })).await.unwrap();
+        let (auth, _) = open_auth().await;
+        enable_pki(&auth, json!({ "default_lease_ttl": "0s", "max_lease_ttl": "0s" })).await.unwrap();
         for (tune, default, max) in [
             (json!({ "default_lease_ttl": "1h", "max_lease_ttl": "87600h" }), 3600, 315_360_000),
             (json!({ "default_lease_ttl": "", "max_lease_ttl": "2h" }), 3600, 7200),
             (json!({ "default_lease_ttl": "system", "max_lease_ttl": "" }), 0, 7200),
             (json!({ "max_lease_ttl": 0 }), 0, 0),
         ] {
-            auth.mount_tune("pki", &body(tune)).await.unwrap();
+            auth.mount_tune("pki", &fields_of(tune)).await.unwrap();
             let mounts = auth.mounts();
             let mount = mounts.get("pki").unwrap();
             assert_eq!((mount.default_lease_ttl, mount.max_lease_ttl), (default, max));
         }
         for bad in [json!("-1h"), json!(-1), json!("soon")] {
-            assert!(auth.mount_tune("pki", &body(json!({ "max_lease_ttl": bad }))).await.is_err());
+            assert!(auth.mount_tune("pki", &fields_of(json!({ "max_lease_ttl": bad }))).await.is_err());
             let config = json!({ "type": "pki", "config": { "default_lease_ttl": bad } });
-            assert!(refused(&auth, "other", config).await.contains("default_lease_ttl"));
+            assert!(enable_error(&auth, "other", config).await.contains("default_lease_ttl"));
         }
     }
 
     #[tokio::test]
     async fn disabled_mount_is_removed_from_table_and_storage() {
-        let (auth, store) = auth().await;
-        let mount = pki(&auth, json!({})).await.unwrap();
+        let (auth, store) = open_auth().await;
+        let mount = enable_pki(&auth, json!({})).await.unwrap();
         assert!(store.has_mount(mount.id).await);
         let other = Auth::open(store.clone(), Clock::system()).await.unwrap();
         assert_eq!(auth.mount_disable("pki/").await.unwrap().unwrap().id, mount.id);

@@ -127,7 +127,7 @@ mod tests {
     use crate::error::Kind;
     use crate::fields::Fields;
 
-    async fn auth() -> Arc<Auth> {
+    async fn open_auth() -> Arc<Auth> {
         let auth = Auth::open(TestStore::open(&Clock::system()).await, Clock::system()).await.unwrap();
         for path in ["pki", "team/ca"] {
             let fields = json!({ "type": "pki", "description": path });
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn moved_mount_keeps_id_and_settings() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let before = Mount::clone(auth.mounts().get("pki").unwrap());
         let completed = auth.mount_move("/pki", "pki/below/").await.unwrap();
         assert_eq!((&completed.from[..], &completed.to[..]), ("pki/", "pki/below/"));
@@ -156,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_mount_move_targets_are_refused() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for (from, to, text) in [
             ("pki", "pki", "from and to are the same path"),
             ("absent", "new", "no matching mount at \"absent/\""),
@@ -185,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn mount_moves_report_only_the_latest() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let first = auth.mount_move("pki", "b").await.unwrap();
         for _ in 0..MAX_RECORDED_MOVES / 2 {
             auth.mount_move("b", "a").await.unwrap();

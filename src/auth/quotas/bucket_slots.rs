@@ -115,7 +115,7 @@ mod tests {
 
     const NETWORKS: usize = 9_000;
 
-    fn of(text: &str) -> ClientNetwork {
+    fn network_of(text: &str) -> ClientNetwork {
         ClientNetwork::of(Some(text.parse::<IpAddr>().unwrap()))
     }
 
@@ -146,12 +146,12 @@ mod tests {
             flood(&slots, (0..1 << 16).map(|n| v6(prefix + n)));
         }
         assert!(slots.taken() <= NETWORKS / 5 + 21, "{}", slots.taken());
-        assert!(!slots.try_take(of("2001:db8:1:77::")));
+        assert!(!slots.try_take(network_of("2001:db8:1:77::")));
         for client in ["2001:db9::", "2001:db8:2::", "198.51.100.1"] {
-            let client = of(client);
+            let client = network_of(client);
             assert!(slots.try_take(client) || slots.try_take(client.wider().unwrap()), "{client:?}");
         }
-        assert!(slots.try_take(of("2001:db9::1:0:0:0:0")) && slots.try_take(of("198.51.100.2")));
+        assert!(slots.try_take(network_of("2001:db9::1:0:0:0:0")) && slots.try_take(network_of("198.51.100.2")));
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         let crowd = (0..NETWORKS as u32 * 3 / 4).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n) });
         let own = crowd.clone().filter(|client| slots.try_take(*client)).count();
         assert_eq!(own, NETWORKS * 2 / 3);
-        let newcomer = of("198.51.100.1");
+        let newcomer = network_of("198.51.100.1");
         assert!(!slots.try_take(newcomer) && slots.try_take(newcomer.wider().unwrap()));
         assert!((0..100).all(|n| slots.try_take(v6((0x2a00_0000 + n) << 32))));
         // Clients all over IPv4 take slots through many quotas.

@@ -286,7 +286,7 @@ mod tests {
         terms.merged(&Fields::parse(body.to_string().as_bytes()).unwrap())
     }
 
-    fn refused(body: Value) -> String {
+    fn merge_error(body: Value) -> String {
         merged(&TokenTerms::default(), body).unwrap_err().text().to_owned()
     }
 
@@ -333,7 +333,7 @@ mod tests {
             (json!({"token_type": "batch", "token_explicit_max_ttl": 9}), "explicit max TTL"),
             (json!({"token_strictly_bind_ip": true, "bound_cidrs": "::1"}), "'token_strictly_bind_ip' conflicts"),
         ] {
-            let text = refused(body);
+            let text = merge_error(body);
             assert!(text.contains(want), "{text}");
         }
     }

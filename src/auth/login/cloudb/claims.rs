@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    fn fits(claims: Value, principals: &[&str], groups: &[&str]) -> Result<()> {
+    fn check_role_bounds(claims: Value, principals: &[&str], groups: &[&str]) -> Result<()> {
         read(claims)?.check_bounds(&bounds(principals, groups))
     }
 
@@ -133,15 +133,15 @@ mod tests {
     #[test]
     fn principals_and_groups_match_in_any_letter_case() {
         let claims = || json!({"oid": "aa-11", "groups": ["bb-22", "cc-33"]});
-        fits(claims(), &["AA-11"], &[]).unwrap();
-        fits(claims(), &["aa-11"], &["CC-33"]).unwrap();
-        fits(claims(), &["*"], &["bb-22"]).unwrap();
-        fits(claims(), &["aa-11"], &["*"]).unwrap();
-        assert_eq!(fits(claims(), &["aa-1"], &[]).unwrap_err().text(), "service principal not authorized");
+        check_role_bounds(claims(), &["AA-11"], &[]).unwrap();
+        check_role_bounds(claims(), &["aa-11"], &["CC-33"]).unwrap();
+        check_role_bounds(claims(), &["*"], &["bb-22"]).unwrap();
+        check_role_bounds(claims(), &["aa-11"], &["*"]).unwrap();
+        assert_eq!(check_role_bounds(claims(), &["aa-1"], &[]).unwrap_err().text(), "service principal not authorized");
         // `*` among other entries is an ordinary entry.
-        assert!(fits(claims(), &["*", "aa-1"], &[]).is_err());
-        assert!(fits(claims(), &[], &["*", "dd"]).is_err());
-        assert_eq!(fits(claims(), &[], &["bb"]).unwrap_err().text(), "groups not authorized");
+        assert!(check_role_bounds(claims(), &["*", "aa-1"], &[]).is_err());
+        assert!(check_role_bounds(claims(), &[], &["*", "dd"]).is_err());
+        assert_eq!(check_role_bounds(claims(), &[], &["bb"]).unwrap_err().text(), "groups not authorized");
     }
 
     #[test]
@@ -151,10 +151,10 @@ mod tests {
             json!({"oid": "o", "hasgroups": true}),
             json!({"oid": "o", "hasgroups": "true"}),
         ] {
-            assert!(fits(claims.clone(), &[], &["g"]).unwrap_err().text().contains("overage"));
-            fits(claims, &["o"], &[]).unwrap();
+            assert!(check_role_bounds(claims.clone(), &[], &["g"]).unwrap_err().text().contains("overage"));
+            check_role_bounds(claims, &["o"], &[]).unwrap();
         }
-        assert_eq!(fits(json!({"oid": "o"}), &[], &["g"]).unwrap_err().text(), "groups not authorized");
+        assert_eq!(check_role_bounds(json!({"oid": "o"}), &[], &["g"]).unwrap_err().text(), "groups not authorized");
     }
 
     #[test]

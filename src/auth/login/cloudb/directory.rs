@@ -99,7 +99,7 @@ mod tests {
 
     const TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-00000000000a";
 
-    fn refusal(tenant: &str, issuer: &str, jwks_uri: &str) -> Option<String> {
+    fn discovery_error(tenant: &str, issuer: &str, jwks_uri: &str) -> Option<String> {
         let document = DiscoveryDocument { issuer: issuer.to_owned(), jwks_uri: jwks_uri.to_owned() };
         let accepts = discovery_check("https://login.example", tenant);
         accepts(&document).err().map(|error| error.text().to_owned())
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn discovery_requires_tenant_issuer_and_directory_key_url() {
         let (issuer, keys) = (format!("https://sts.example/{TENANT}/"), "https://login.example/common/keys");
-        assert_eq!(refusal(TENANT, &issuer, keys), None);
-        assert_eq!(refusal(&TENANT.to_uppercase(), &issuer, keys), None);
-        assert_eq!(refusal("contoso.example", &issuer, keys), None);
+        assert_eq!(discovery_error(TENANT, &issuer, keys), None);
+        assert_eq!(discovery_error(&TENANT.to_uppercase(), &issuer, keys), None);
+        assert_eq!(discovery_error("contoso.example", &issuer, keys), None);
         let other = "\"issuer\" does not name the tenant";
         for issuer in [
             "https://sts.example/3fd2a5bb-6a2b-4f2a-8d6e-00000000000b/",
@@ -120,9 +120,12 @@ mod tests {
             TENANT,
             "",
         ] {
-            assert_eq!(refusal(TENANT, issuer, keys).as_deref(), Some(other), "{issuer}");
+            assert_eq!(discovery_error(TENANT, issuer, keys).as_deref(), Some(other), "{issuer}");
         }
-        assert_eq!(refusal("contoso.example", "https://sts.example/contoso.example/", keys).as_deref(), Some(other));
+        assert_eq!(
+            discovery_error("contoso.example", "https://sts.example/contoso.example/", keys).as_deref(),
+            Some(other)
+        );
         for keys in [
             "https://evil.example/keys",
             "http://login.example/keys",
@@ -132,7 +135,7 @@ mod tests {
             "keys",
             "data:,x",
         ] {
-            let text = refusal(TENANT, &issuer, keys);
+            let text = discovery_error(TENANT, &issuer, keys);
             assert_eq!(text.as_deref(), Some("\"jwks_uri\" has another origin than the directory"), "{keys}");
         }
     }

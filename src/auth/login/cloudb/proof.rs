@@ -202,7 +202,7 @@ mod tests {
         ProvenResource::new(claimed, claims, bounds).map(drop).map_err(|error| error.text().to_owned())
     }
 
-    fn agrees(claimed: &ClaimedResource, az_rid: &str, mirid: &str) -> Result<(), String> {
+    fn check_claims_agree(claimed: &ClaimedResource, az_rid: &str, mirid: &str) -> Result<(), String> {
         outcome(claimed, &claims(az_rid, mirid), &CloudbRoleBounds::default())
     }
 
@@ -213,12 +213,15 @@ mod tests {
     #[test]
     fn virtual_machine_name_must_match_the_claim_exactly() {
         let web = claimed("rg1", "vm_name", "web");
-        assert_eq!(agrees(&web, "", &machine("rg1", "web")), Ok(()));
-        assert_eq!(agrees(&web, &machine("RG1", "WEB"), ""), Ok(()));
+        assert_eq!(check_claims_agree(&web, "", &machine("rg1", "web")), Ok(()));
+        assert_eq!(check_claims_agree(&web, &machine("RG1", "WEB"), ""), Ok(()));
         for other in ["web2", "we", "web_b"] {
-            assert_eq!(agrees(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
+            assert_eq!(check_claims_agree(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
         }
-        assert_eq!(agrees(&claimed("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
+        assert_eq!(
+            check_claims_agree(&claimed("rg1", "vm_name", "web2"), "", &machine("rg1", "web")),
+            mismatch("vm_name")
+        );
         // The name or type occurs in the id, but in the wrong position.
         for rest in [
             "Microsoft.Compute/virtualMachines/web/extensions/a",
@@ -226,7 +229,7 @@ mod tests {
             "Microsoft.Compute/disks/virtualMachines",
             "Microsoft.Web/sites/virtualMachines/slots/web",
         ] {
-            assert_eq!(agrees(&web, "", &id(S1, "rg1", rest)), mismatch("vm_name"), "{rest}");
+            assert_eq!(check_claims_agree(&web, "", &id(S1, "rg1", rest)), mismatch("vm_name"), "{rest}");
         }
     }
 
@@ -238,7 +241,7 @@ mod tests {
         for good in
             ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3", "virtualMachines/web_1a2b"]
         {
-            assert_eq!(agrees(&web, "", &of(good)), Ok(()), "{good}");
+            assert_eq!(check_claims_agree(&web, "", &of(good)), Ok(()), "{good}");
         }
         for bad in [
             "virtualMachineScaleSets/web2",
@@ -247,51 +250,54 @@ mod tests {
             "virtualMachines/web",
             "virtualMachineScaleSets/web/disks/3",
         ] {
-            assert_eq!(agrees(&web, "", &of(bad)), mismatch("vmss_name"), "{bad}");
+            assert_eq!(check_claims_agree(&web, "", &of(bad)), mismatch("vmss_name"), "{bad}");
         }
-        assert_eq!(agrees(&web_b, "", &of("virtualMachines/web_b_1a2b")), Ok(()));
-        assert_eq!(agrees(&web_b, "", &of("virtualMachines/web_b")), mismatch("vmss_name"));
+        assert_eq!(check_claims_agree(&web_b, "", &of("virtualMachines/web_b_1a2b")), Ok(()));
+        assert_eq!(check_claims_agree(&web_b, "", &of("virtualMachines/web_b")), mismatch("vmss_name"));
     }
 
     #[test]
     fn group_and_subscription_must_match_the_claim() {
         let web = |group| claimed(group, "vm_name", "web");
-        assert_eq!(agrees(&web("rg2"), "", &machine("rg1", "web")), mismatch("resource_group_name"));
+        assert_eq!(check_claims_agree(&web("rg2"), "", &machine("rg1", "web")), mismatch("resource_group_name"));
         let elsewhere = id(S2, "rg1", "Microsoft.Compute/virtualMachines/web");
-        assert_eq!(agrees(&web("rg1"), "", &elsewhere), mismatch("subscription_id"));
-        assert_eq!(agrees(&web("RG1"), "", &machine("rg1", "web")), Ok(()));
+        assert_eq!(check_claims_agree(&web("rg1"), "", &elsewhere), mismatch("subscription_id"));
+        assert_eq!(check_claims_agree(&web("RG1"), "", &machine("rg1", "web")), Ok(()));
     }
 
     #[test]
     fn resource_must_match_a_single_claim_in_all_parts() {
         let identity = id(S1, "rg-a", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
         let vm = machine("rg-b", "web");
-        assert_eq!(agrees(&claimed("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
-        assert_eq!(agrees(&claimed("rg-b", "vm_name", "web"), &vm, &identity), Ok(()));
+        assert_eq!(check_claims_agree(&claimed("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
+        assert_eq!(check_claims_agree(&claimed("rg-b", "vm_name", "web"), &vm, &identity), Ok(()));
     }
 
     #[test]
     fn resource_id_must_match_a_claim_exactly() {
         let site = id(S1, "rg1", "Microsoft.Web/sites/a");
         let of = |rest: &str| claimed("rg1", "resource_id", &id(S1, "rg1", rest));
-        assert_eq!(agrees(&of("Microsoft.Web/sites/A"), "", &site), Ok(()));
-        assert_eq!(agrees(&of("Microsoft.Web/sites/A"), &site, ""), Ok(()));
+        assert_eq!(check_claims_agree(&of("Microsoft.Web/sites/A"), "", &site), Ok(()));
+        assert_eq!(check_claims_agree(&of("Microsoft.Web/sites/A"), &site, ""), Ok(()));
         for other in ["Microsoft.Web/sites/a2", "Microsoft.Web/sites/a/slots/b", "Microsoft.Web/other/a"] {
-            assert_eq!(agrees(&of(other), "", &site), mismatch("resource_id"));
+            assert_eq!(check_claims_agree(&of(other), "", &site), mismatch("resource_id"));
         }
         // The resource group of the request must match too.
-        assert_eq!(agrees(&claimed("rg2", "resource_id", &site), "", &site), mismatch("resource_group_name"));
+        assert_eq!(
+            check_claims_agree(&claimed("rg2", "resource_id", &site), "", &site),
+            mismatch("resource_group_name")
+        );
     }
 
     #[test]
     fn missing_claims_and_fields_are_named() {
         let missing = Err("xms_az_rid and xms_mirid claims are missing from token".to_owned());
-        assert_eq!(agrees(&claimed("rg1", "vm_name", "web"), "", ""), missing);
-        assert_eq!(agrees(&claimed("rg1", "vm_name", "web"), "", "no id"), mismatch("subscription_id"));
+        assert_eq!(check_claims_agree(&claimed("rg1", "vm_name", "web"), "", ""), missing);
+        assert_eq!(check_claims_agree(&claimed("rg1", "vm_name", "web"), "", "no id"), mismatch("subscription_id"));
         let required = Err("subscription_id and resource_group_name are required".to_owned());
-        assert_eq!(agrees(&claimed("", "vm_name", "web"), "", &machine("rg1", "web")), required);
+        assert_eq!(check_claims_agree(&claimed("", "vm_name", "web"), "", &machine("rg1", "web")), required);
         let selector = Err("one of vm_name, vmss_name or resource_id must be provided".to_owned());
-        assert_eq!(agrees(&claimed("rg1", "vm_name", ""), "", &machine("rg1", "web")), selector);
+        assert_eq!(check_claims_agree(&claimed("rg1", "vm_name", ""), "", &machine("rg1", "web")), selector);
     }
 
     #[test]

@@ -99,7 +99,7 @@ mod tests {
 
     const GUID: &str = "0b1f6471-1bf0-4dda-aec3-cb9272f09590";
 
-    fn refusal(edit: impl FnOnce(&mut CloudbLoginRequest)) -> Option<String> {
+    fn request_error(edit: impl FnOnce(&mut CloudbLoginRequest)) -> Option<String> {
         let mut request = CloudbLoginRequest::default();
         edit(&mut request);
         request.claimed_resource().err().map(|error| error.text().to_owned())
@@ -108,34 +108,34 @@ mod tests {
     #[test]
     fn login_request_fields_are_validated() {
         for good in [GUID, "00000000-0000-0000-0000-00000000000A", ""] {
-            assert_eq!(refusal(|r| r.subscription_id = good.to_owned()), None, "{good}");
+            assert_eq!(request_error(|r| r.subscription_id = good.to_owned()), None, "{good}");
         }
         for bad in
             ["s1", &GUID[1..], &format!("{GUID}\n"), &format!("{GUID}/x"), "0b1f6471-1bf0-4dda-aec3-cb9272f0959g"]
         {
             let text = format!("invalid subscription id {bad:?}");
-            assert_eq!(refusal(|r| r.subscription_id = bad.to_owned()), Some(text));
+            assert_eq!(request_error(|r| r.subscription_id = bad.to_owned()), Some(text));
         }
         for good in ["rg1", "RG_(ä).1", "-", &"a".repeat(MAX_GROUP_NAME_CHARS)] {
-            assert_eq!(refusal(|r| r.resource_group_name = good.to_owned()), None, "{good}");
+            assert_eq!(request_error(|r| r.resource_group_name = good.to_owned()), None, "{good}");
         }
         for bad in ["rg.", "r/g", "r g", "rg\n", "r%2fg", "..", "rg?"] {
             let text = format!("invalid resource group name {bad:?}");
-            assert_eq!(refusal(|r| r.resource_group_name = bad.to_owned()), Some(text));
+            assert_eq!(request_error(|r| r.resource_group_name = bad.to_owned()), Some(text));
         }
-        assert!(refusal(|r| r.resource_group_name = "a".repeat(MAX_GROUP_NAME_CHARS + 1)).is_some());
+        assert!(request_error(|r| r.resource_group_name = "a".repeat(MAX_GROUP_NAME_CHARS + 1)).is_some());
         for good in ["w", "web", "web-1.a_", "W9", &"a".repeat(MAX_MACHINE_NAME_BYTES)] {
-            assert_eq!(refusal(|r| r.vm_name = good.to_owned()), None, "{good}");
-            assert_eq!(refusal(|r| r.vmss_name = good.to_owned()), None, "{good}");
+            assert_eq!(request_error(|r| r.vm_name = good.to_owned()), None, "{good}");
+            assert_eq!(request_error(|r| r.vmss_name = good.to_owned()), None, "{good}");
         }
         for bad in
             ["9", "1web", "web-", "web.", "_web", "we/b", "web\n", "wäb", "..", &"a".repeat(MAX_MACHINE_NAME_BYTES + 1)]
         {
             let begin: String = bad.chars().take(64).collect();
-            assert_eq!(refusal(|r| r.vm_name = bad.to_owned()), Some(format!("invalid vm name {begin:?}")));
-            assert_eq!(refusal(|r| r.vmss_name = bad.to_owned()), Some(format!("invalid vmss_name {begin:?}")));
+            assert_eq!(request_error(|r| r.vm_name = bad.to_owned()), Some(format!("invalid vm name {begin:?}")));
+            assert_eq!(request_error(|r| r.vmss_name = bad.to_owned()), Some(format!("invalid vmss_name {begin:?}")));
         }
-        assert_eq!(refusal(|r| r.resource_id = "/x".to_owned()).as_deref(), Some("invalid resource_id"));
+        assert_eq!(request_error(|r| r.resource_id = "/x".to_owned()).as_deref(), Some("invalid resource_id"));
     }
 
     #[test]
