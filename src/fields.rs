@@ -156,7 +156,7 @@ impl Fields {
     /// false.
     pub fn bool(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        let read = match value {
+        let parsed = match value {
             Value::Bool(b) => Some(*b),
             Value::Number(n) => match n.as_f64() {
                 Some(0.0) => Some(false),
@@ -167,7 +167,7 @@ impl Fields {
             Value::String(s) => parse_bool_word(s),
             _ => None,
         };
-        read.map(Some).ok_or_else(|| type_error(name, "a boolean"))
+        parsed.map(Some).ok_or_else(|| type_error(name, "a boolean"))
     }
 
     /// Reads a whole number: JSON (also with a zero fraction), a decimal text, or the empty text for 0.

@@ -282,10 +282,10 @@ impl Auth {
     /// `Invalid` for a name that cannot be written, a text that cannot be parsed, an expiration in the past or for
     /// `default`, and a `cas` that is missing but required or differs from the stored version.
     pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
-        let given = name;
+        let requested_name = name;
         let name = validate_policy_name(name)?;
         let mut warnings = Warnings::default();
-        if given != name {
+        if requested_name != name {
             warnings.add(Self::renamed_policy_warning(&name));
         }
         let mut text = fields.text_within("policy", MAX_POLICY_BYTES)?.unwrap_or_default();
@@ -376,9 +376,9 @@ impl Auth {
 
     pub(super) async fn reload_policies(&self) -> Result<()> {
         let before = self.policies.load_full();
-        let read = load(&*self.store, Some(Arc::clone(&before))).await?;
-        if !read.has_same_entries(&before) {
-            self.policies.store(Arc::new(read));
+        let loaded = load(&*self.store, Some(Arc::clone(&before))).await?;
+        if !loaded.has_same_entries(&before) {
+            self.policies.store(Arc::new(loaded));
         }
         Ok(())
     }

@@ -158,12 +158,12 @@ impl Auth {
     /// Store errors.
     pub async fn accessor_page(&self, after: TokenHash, limit: u32) -> Result<Vec<(TokenHash, Option<String>)>> {
         let rows = self.store.tokens(after, limit).await?;
-        let placed = |row: &TokenRow| {
+        let position_and_accessor = |row: &TokenRow| {
             // An unreadable record must not hide the other tokens.
             let record = Some(row).filter(|row| self.is_live(row)).and_then(|row| TokenRecord::of(row).ok());
             (row.accessor_hash, record.map(|record| record.accessor))
         };
-        Ok(rows.iter().map(placed).collect())
+        Ok(rows.iter().map(position_and_accessor).collect())
     }
 
     /// The position of an accessor in the order of [`Auth::accessor_page`]; the start for a text that is no accessor.

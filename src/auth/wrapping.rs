@@ -76,12 +76,12 @@ impl WrappedResponse {
     }
 
     fn of(encoded: &Zeroizing<Vec<u8>>) -> Result<Self> {
-        let at = encoded
+        let separator = encoded
             .iter()
             .position(|b| *b == b'\n')
             .ok_or_else(|| Error::internal("the stored wrapped response has no media type"))?;
-        let media_type = std::str::from_utf8(&encoded[..at]).map_err(Error::internal)?.to_owned();
-        Ok(Self { media_type, body: Secret::new(&encoded[at + 1..]) })
+        let media_type = std::str::from_utf8(&encoded[..separator]).map_err(Error::internal)?.to_owned();
+        Ok(Self { media_type, body: Secret::new(&encoded[separator + 1..]) })
     }
 }
 

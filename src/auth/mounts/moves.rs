@@ -37,18 +37,18 @@ impl Auth {
     /// # Errors
     /// `Invalid` with the rule that one of the paths violates.
     pub async fn mount_move(&self, from: &str, to: &str) -> Result<MountMove> {
-        let read =
+        let canonicalize =
             |name, path| canonical_path(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
-        let from = read("from", from)?;
-        let to = read("to", to)?;
+        let from = canonicalize("from", from)?;
+        let to = canonicalize("to", to)?;
         check_classes(&from, &to)?;
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
             // Read before the table, so that a mount enabled in between makes this attempt fail.
             let order = self.order_write().await?;
             self.reload_mounts().await?;
-            let none = || Error::invalid(format!("no matching mount at {from:?}"));
-            let (mount, version) = self.stored_mount(&from).await?.ok_or_else(none)?;
+            let no_mount = || Error::invalid(format!("no matching mount at {from:?}"));
+            let (mount, version) = self.stored_mount(&from).await?.ok_or_else(no_mount)?;
             if mount.is_built_in() {
                 return Err(Error::invalid(format!("cannot remount {from:?}: built-in mounts cannot be moved")));
             }

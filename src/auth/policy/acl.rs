@@ -275,6 +275,6 @@ fn estimate_bytes(path: &str, terms: &Arc<RuleTerms>, may_unite: bool) -> usize 
     const TRIE_NODE_BYTES: usize = 160;
     let nodes = if is_pattern(path) { TRIE_NODE_BYTES * path.split('/').count() } else { 0 };
     // Terms that are not shared with a policy belong to this union alone.
-    let own = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
-    TABLE_ENTRY_BYTES + 2 * path.len() + nodes + own
+    let own_bytes = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
+    TABLE_ENTRY_BYTES + 2 * path.len() + nodes + own_bytes
 }

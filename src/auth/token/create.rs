@@ -46,7 +46,7 @@ impl Auth {
         fields: &Fields,
     ) -> Result<(TokenResponse, Warnings)> {
         let sudo = sudo || parent.is_root();
-        let above = self.parent_row(parent).await?;
+        let parent_row = self.parent_row(parent).await?;
         let role = self.creation_role(path)?;
         let role = role.as_ref();
         let wanted = TokenRequest::parse(fields)?;
@@ -99,15 +99,15 @@ impl Auth {
         }
         record.renewable = !batch && wanted.renewable && ttl.is_some() && role.is_none_or(|role| role.renewable);
         if ttl.is_some() {
-            record.bound_cidrs = match role.map(|role| &role.terms.bound_cidrs).filter(|own| !own.is_empty()) {
-                Some(own) => own.clone(),
+            record.bound_cidrs = match role.map(|role| &role.terms.bound_cidrs).filter(|cidrs| !cidrs.is_empty()) {
+                Some(cidrs) => cidrs.clone(),
                 // Without sudo, a token cannot drop the address restrictions of its parent.
                 None if orphan && sudo => Vec::new(),
-                None => TokenRecord::of(&above)?.bound_cidrs,
+                None => TokenRecord::of(&parent_row)?.bound_cidrs,
             };
         }
         let owners = match orphan {
-            false => TokenOwners { parent: Some(above.hash), mount: above.mount },
+            false => TokenOwners { parent: Some(parent_row.hash), mount: parent_row.mount },
             true => TokenOwners::default(),
         };
         // The last step before the token is stored, because it may create an entity.

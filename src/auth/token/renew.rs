@@ -80,8 +80,8 @@ impl Auth {
         match outcome.as_slice() {
             [AuthOutcome::Done] => {
                 let identity_policies = self.identity_policies(&record.entity_id).await?;
-                let given = TokenResponse::new(Secret::new(token), record, &attributes, now);
-                Ok((given.with_identity(&identity_policies), grant.warnings))
+                let response = TokenResponse::new(Secret::new(token), record, &attributes, now);
+                Ok((response.with_identity(&identity_policies), grant.warnings))
             }
             _ => Err(token_not_found()),
         }

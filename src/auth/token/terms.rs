@@ -168,11 +168,11 @@ impl TokenTerms {
 
     /// Returns the name under which a field is given, and records a deprecated one.
     fn find_given_name(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
-        let twin = name.strip_prefix("token_").filter(|twin| known.contains(twin));
-        let old = twin.filter(|twin| fields.has(twin));
+        let deprecated_name = name.strip_prefix("token_").filter(|deprecated_name| known.contains(deprecated_name));
+        let old = deprecated_name.filter(|deprecated_name| fields.has(deprecated_name));
         let is_given = known.contains(&name) && fields.has(name);
         let given = is_given.then_some(name).or(old)?;
-        self.older.retain(|known| Some(known.as_str()) != twin);
+        self.older.retain(|known| Some(known.as_str()) != deprecated_name);
         self.older.extend(old.map(str::to_owned));
         Some(given)
     }
@@ -248,8 +248,10 @@ impl TokenTerms {
             ("token_strictly_bind_ip", json!(self.strictly_bind_ip)),
         ];
         for (name, value) in durations.into_iter().chain(others) {
-            let twin = name.strip_prefix("token_").filter(|twin| self.older.iter().any(|known| known == twin));
-            shown.extend(twin.map(|twin| (twin.to_owned(), value.clone())));
+            let deprecated_name = name
+                .strip_prefix("token_")
+                .filter(|deprecated_name| self.older.iter().any(|known| known == deprecated_name));
+            shown.extend(deprecated_name.map(|deprecated_name| (deprecated_name.to_owned(), value.clone())));
             shown.insert(name.to_owned(), value);
         }
         shown

@@ -49,8 +49,8 @@ pub(super) struct NewPassword {
 
 impl Application {
     pub(super) fn key_ids_named(&self, name: &str) -> Vec<String> {
-        let own = self.password_credentials.iter().filter(|secret| secret.display_name.as_deref() == Some(name));
-        own.map(|secret| secret.key_id.clone()).collect()
+        let named = self.password_credentials.iter().filter(|secret| secret.display_name.as_deref() == Some(name));
+        named.map(|secret| secret.key_id.clone()).collect()
     }
 }
 

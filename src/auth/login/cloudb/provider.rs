@@ -109,8 +109,8 @@ impl CloudbProvider {
     /// `Unavailable` for any other link; as [`CloudbProvider::get_url`].
     pub(super) async fn get_next_page<T: DeserializeOwned>(&self, call: &'static str, link: &str) -> Result<T> {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
-        let own = origin(self.arm_url()).filter(|own| own.is_tuple());
-        if own.is_none() || origin(link) != own {
+        let api_origin = origin(self.arm_url()).filter(|api_origin| api_origin.is_tuple());
+        if api_origin.is_none() || origin(link) != api_origin {
             return Err(invalid_response(
                 "cloudb: the provider: the next-page link in the response has another origin than the API",
             ));

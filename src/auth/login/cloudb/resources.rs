@@ -186,17 +186,19 @@ impl CloudbProvider {
 
 impl UserAssignedIdentity {
     fn is_client(&self, client_id: &str) -> bool {
-        let own = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
-        own.is_some_and(|own| !own.is_empty() && own.eq_ignore_ascii_case(client_id))
+        let own_client_id = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
+        own_client_id
+            .is_some_and(|own_client_id| !own_client_id.is_empty() && own_client_id.eq_ignore_ascii_case(client_id))
     }
 }
 
 impl ResourceTypeList {
     /// Returns the newest version that is no preview. Versions are dates, which sort as text.
     fn newest_stable_version(&self, kind: &str) -> Option<&str> {
-        let own = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
-        let finished = own.api_versions.iter().filter(|version| !version.contains("preview") && version.len() <= 32);
-        finished.max().map(String::as_str)
+        let entry = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
+        let stable_versions =
+            entry.api_versions.iter().filter(|version| !version.contains("preview") && version.len() <= 32);
+        stable_versions.max().map(String::as_str)
     }
 }
 

@@ -35,8 +35,8 @@ impl AuthMethod for JwtMethod {
     }
 
     fn login_role_name(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
-        let given = sent.text("role").ok()?.filter(|role| !role.is_empty());
-        given.or_else(|| Some(view.config()?.default_role.clone()).filter(|role| !role.is_empty()))
+        let requested = sent.text("role").ok()?.filter(|role| !role.is_empty());
+        requested.or_else(|| Some(view.config()?.default_role.clone()).filter(|role| !role.is_empty()))
     }
 }
 

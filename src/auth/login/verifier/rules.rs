@@ -85,7 +85,7 @@ fn check_issuer(claims: &Map<String, Value>, wanted: Option<&str>) -> Result<()>
 
 /// An unexpected audience must be rejected (CVE-2024-5798).
 fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> {
-    let given: Vec<&str> = match claims.get("aud") {
+    let audiences_of_token: Vec<&str> = match claims.get("aud") {
         None => Vec::new(),
         Some(Value::String(audience)) => vec![audience],
         Some(Value::Array(audiences)) => {
@@ -94,11 +94,11 @@ fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> 
         }
         Some(_) => return Err(forbidden("the token's audience (aud) must be a string or a list of strings")),
     };
-    match (given.is_empty(), wanted.is_empty()) {
+    match (audiences_of_token.is_empty(), wanted.is_empty()) {
         (true, true) => Ok(()),
         (true, false) => Err(forbidden("the token has no audience")),
         (false, true) => Err(forbidden("audience claim found in JWT but no audiences bound to the role")),
-        (false, false) if wanted.iter().any(|wanted| given.contains(&wanted.as_str())) => Ok(()),
+        (false, false) if wanted.iter().any(|wanted| audiences_of_token.contains(&wanted.as_str())) => Ok(()),
         (false, false) => Err(forbidden("the token's audience (aud) is not an accepted one")),
     }
 }
@@ -115,10 +115,10 @@ fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> R
         }
         JwtTimeRules::Lenient { skew, expiration: lives, not_before: before } => {
             // Some issuers write zero for an absent time.
-            let given = |date: Option<f64>| date.filter(|date| *date != 0.0);
-            let expiration = given(expiration);
-            let not_before = given(not_before);
-            let issued = given(issued);
+            let nonzero = |date: Option<f64>| date.filter(|date| *date != 0.0);
+            let expiration = nonzero(expiration);
+            let not_before = nonzero(not_before);
+            let issued = nonzero(issued);
             let begins = not_before.or(issued);
             let ends = match (expiration, not_before, issued) {
                 (Some(ends), _, _) => ends,
