@@ -40,14 +40,14 @@ use crate::clock::{Clock, Time};
 use crate::derived_values::DerivedValues;
 use crate::documents::TOO_MANY_CHANGES;
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{FairSemaphore, Permit, QueueCaller as Queued, cpu};
+use crate::fair_queue::{FairSemaphore, Permit, QueueCaller, cpu};
 use crate::templates::TemplateValues;
 use cache::TokenCache;
 use cors::Cors;
 use identity::{EntityCache, EntityRef};
 pub use login::LoginSettings;
 use login::Logins;
-pub use login::cloudb::{CloudbSettings, CloudbUrls, Fallback as CloudbFallback};
+pub use login::cloudb::{CloudbFallback, CloudbSettings, CloudbUrls};
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, RequestParameters, RequestPath};
@@ -73,13 +73,13 @@ impl UnionCompiler {
         if !is_long {
             return Ok(work());
         }
-        let turn = Arc::clone(&self.0).lock_owned().await;
-        let in_turn = move || {
+        let compilation_lock = Arc::clone(&self.0).lock_owned().await;
+        let locked_work = move || {
             let done = work();
-            drop(turn);
+            drop(compilation_lock);
             done
         };
-        cpu::run_as(Queued::server("policies"), in_turn).await
+        cpu::run_as(QueueCaller::server("policies"), locked_work).await
     }
 }
 
@@ -148,7 +148,7 @@ impl Caller {
     }
 
     fn all_policies(&self) -> Vec<String> {
-        identity::merge_names(&self.policies, self.identity_policies())
+        identity::merge_policy_names(&self.policies, self.identity_policies())
     }
 
     /// The identity that fills the templates of the policies.
@@ -223,9 +223,9 @@ pub struct Auth {
     tokens: TokenCache,
     /// Revocations that need several commits hold it shared. A sweep, which would remove tokens that they still need,
     /// takes it exclusively.
-    ending: tokio::sync::RwLock<()>,
+    revocation_lock: tokio::sync::RwLock<()>,
     /// Held while a tidy (cleanup of tokens) runs that an operator requested.
-    tidying: Arc<tokio::sync::Mutex<()>>,
+    tidy_lock: Arc<tokio::sync::Mutex<()>>,
     entities: EntityCache,
     logins: Logins,
     /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
@@ -264,8 +264,8 @@ impl Auth {
             union_compiler: UnionCompiler::default(),
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
-            ending: tokio::sync::RwLock::new(()),
-            tidying: Arc::default(),
+            revocation_lock: tokio::sync::RwLock::new(()),
+            tidy_lock: Arc::default(),
             quotas: ArcSwap::from_pointee(quotas),
             cors: ArcSwap::from_pointee(cors),
             tokens: TokenCache::default(),
@@ -285,7 +285,7 @@ impl Auth {
     /// # Errors
     /// Store errors; the views stay unchanged.
     pub async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.enter(Queued::SERVER.caller_id()).await;
+        let _one_writer = self.writing.enter(QueueCaller::SERVER.caller_id()).await;
         self.reload_locked().await
     }
 
@@ -348,7 +348,7 @@ impl Auth {
     pub async fn recognise(&self, token: &str, address: Option<IpAddr>) -> Result<Arc<Caller>> {
         let caller = match is_batch(token) {
             true => self.batch_caller(token).await?,
-            false => self.current(hash_of(token).ok_or_else(Error::forbidden)?).await?,
+            false => self.caller_by_hash(hash_of(token).ok_or_else(Error::forbidden)?).await?,
         };
         caller.require_address(address)
     }
@@ -363,7 +363,7 @@ impl Auth {
         if current.uses_left.is_none() {
             return Ok(current);
         }
-        let uses_left = Some(self.spend(caller.hash).await?);
+        let uses_left = Some(self.spend_token_use(caller.hash).await?);
         Ok(Arc::new(Caller { uses_left, ..Arc::unwrap_or_clone(current) }))
     }
 
@@ -383,13 +383,13 @@ impl Auth {
     async fn current_caller(&self, caller: &Caller, address: Option<IpAddr>) -> Result<Arc<Caller>> {
         let current = match &caller.batch {
             Some(batch) => self.recheck_batch(caller.hash, batch).await?,
-            None => self.current(caller.hash).await?,
+            None => self.caller_by_hash(caller.hash).await?,
         };
         current.require_address(address)
     }
 
     /// Returns the caller of a stored token, from the cache or the store. Tokens with limited uses are never cached.
-    async fn current(&self, hash: TokenHash) -> Result<Arc<Caller>> {
+    async fn caller_by_hash(&self, hash: TokenHash) -> Result<Arc<Caller>> {
         let now = self.clock.now();
         if let Some(caller) = self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now))
         {
@@ -397,7 +397,7 @@ impl Auth {
         }
         let epoch = self.tokens.epoch(&hash);
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
-        let caller = self.caller(&row).await?;
+        let caller = self.caller_of_row(&row).await?;
         if row.uses.is_none() && !caller.is_heavy() {
             // The cache entry is as old as the older of its parts, the token and the entity.
             let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
@@ -421,7 +421,7 @@ impl Auth {
         (caller.is_current(&self.policies.load(), now) && caller.allows_address(address)).then_some(caller)
     }
 
-    async fn spend(&self, hash: TokenHash) -> Result<u32> {
+    async fn spend_token_use(&self, hash: TokenHash) -> Result<u32> {
         match self.store.commit(vec![AuthWrite::TokenSpend(hash)]).await?.as_slice() {
             [AuthOutcome::UsesLeft(left)] => Ok(*left),
             _ => Err(Error::forbidden()),
@@ -438,15 +438,15 @@ impl Auth {
     }
 
     /// Returns the caller of a row; `Forbidden` when its entity is deleted or disabled.
-    async fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
-        self.caller_of(TokenRecord::of(row)?, TokenState::of(row)).await
+    async fn caller_of_row(&self, row: &TokenRow) -> Result<Arc<Caller>> {
+        self.caller_of_record(TokenRecord::of(row)?, TokenState::of(row)).await
     }
 
     /// Returns the caller with this record; `Forbidden` when its entity is deleted or disabled.
-    async fn caller_of(&self, record: TokenRecord, token_state: TokenState) -> Result<Arc<Caller>> {
+    async fn caller_of_record(&self, record: TokenRecord, token_state: TokenState) -> Result<Arc<Caller>> {
         let entity = self.enabled_entity(&record.entity_id).await?;
         let began = Instant::now();
-        let caller = self.caller_with(record, token_state, entity).await?;
+        let caller = self.build_caller(record, token_state, entity).await?;
         if began.elapsed() >= MIN_RECHECKED_COMPILE_TIME {
             self.recheck_after_wait(&caller).await?;
         }
@@ -469,7 +469,7 @@ impl Auth {
         Ok(())
     }
 
-    async fn caller_with(
+    async fn build_caller(
         &self,
         record: TokenRecord,
         token_state: TokenState,
@@ -477,7 +477,7 @@ impl Auth {
     ) -> Result<Arc<Caller>> {
         let names = match &entity {
             None => record.policies.clone(),
-            Some(entity) => identity::merge_names(&record.policies, &entity.policies),
+            Some(entity) => identity::merge_policy_names(&record.policies, &entity.policies),
         };
         let filler =
             entity.as_ref().map(|entity| entity.entity() as Arc<dyn policies::VersionedTemplateValues + Send + Sync>);
@@ -553,7 +553,7 @@ impl Auth {
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         match self.live_row(hash).await? {
-            Some(row) => none_if_forbidden(self.caller(&row).await),
+            Some(row) => none_if_forbidden(self.caller_of_row(&row).await),
             None => Ok(None),
         }
     }
@@ -564,7 +564,7 @@ impl Auth {
     /// Store errors.
     pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
         match self.row_by_accessor(accessor).await? {
-            Some(row) => none_if_forbidden(self.caller(&row).await),
+            Some(row) => none_if_forbidden(self.caller_of_row(&row).await),
             None => Ok(None),
         }
     }

@@ -156,7 +156,7 @@ impl Fields {
     /// false.
     pub fn bool(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        let read = match value {
+        let parsed = match value {
             Value::Bool(b) => Some(*b),
             Value::Number(n) => match n.as_f64() {
                 Some(0.0) => Some(false),
@@ -167,7 +167,7 @@ impl Fields {
             Value::String(s) => parse_bool_word(s),
             _ => None,
         };
-        read.map(Some).ok_or_else(|| type_error(name, "a boolean"))
+        parsed.map(Some).ok_or_else(|| type_error(name, "a boolean"))
     }
 
     /// Reads a whole number: JSON (also with a zero fraction), a decimal text, or the empty text for 0.
@@ -216,7 +216,9 @@ impl Fields {
 
     fn list_of(&self, name: &str, split: bool, limit: ListLimit) -> Result<Option<Vec<String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        list::parse_list(value, split, limit).map(Some).map_err(|problem| problem.of(name, "a list of strings", limit))
+        list::parse_list(value, split, limit)
+            .map(Some)
+            .map_err(|problem| problem.into_error(name, "a list of strings", limit))
     }
 
     /// Reads a map of texts: a JSON object of scalars, a list of `k=v` texts, a comma-separated text of `k=v` pairs, or
@@ -228,7 +230,7 @@ impl Fields {
     /// As [`Fields::map`], with another limit.
     pub fn map_within(&self, name: &str, limit: ListLimit) -> Result<Option<BTreeMap<String, String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        list::parse_map(value, limit).map(Some).map_err(|problem| problem.of(name, "a map of strings", limit))
+        list::parse_map(value, limit).map(Some).map_err(|problem| problem.into_error(name, "a map of strings", limit))
     }
 }
 
@@ -268,7 +270,7 @@ pub fn is_invisible(c: char) -> bool {
     matches!(
         c.general_category(),
         Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | SpaceSeparator | Unassigned
-    ) || DEFAULT_IGNORABLE.iter().any(|ignored| ignored.contains(&c))
+    ) || DEFAULT_IGNORABLE_CHARS.iter().any(|ignored| ignored.contains(&c))
 }
 
 /// `true` if a text contains characters that operator-chosen names must not contain; see [`is_invisible`].
@@ -284,7 +286,7 @@ pub fn is_control_or_bidi(c: char) -> bool {
 }
 
 /// Invisible letters and marks: Unicode's Default_Ignorable_Code_Point, except categories that [`is_invisible`] covers.
-const DEFAULT_IGNORABLE: [RangeInclusive<char>; 8] = [
+const DEFAULT_IGNORABLE_CHARS: [RangeInclusive<char>; 8] = [
     '\u{34f}'..='\u{34f}',
     '\u{115f}'..='\u{1160}',
     '\u{17b4}'..='\u{17b5}',
@@ -346,7 +348,7 @@ pub fn parse_with_list_limit(body: &[u8], max_text_bytes: usize, max_elements: u
     let mut json = serde_json::Deserializer::from_slice(body);
     let bounds = BoundedValueSeed { depth: MAX_DEPTH, budget: &budget, max_text_bytes, max_elements };
     let value = bounds.deserialize(&mut json).map_err(|e| parse_error(&e, max_text_bytes, max_elements))?;
-    json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
+    json.end().map_err(|_| Error::malformed("request body: unexpected data after the JSON value"))?;
     Ok(value)
 }
 
@@ -485,7 +487,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn one(value: Value) -> Fields {
+    fn single_field(value: Value) -> Fields {
         let mut fields = Fields::default();
         fields.set("f", value);
         fields
@@ -521,54 +523,56 @@ mod tests {
     }
 
     #[test]
-    fn booleans_are_read_by_their_words() {
+    fn boolean_is_read_from_its_words() {
         for v in [json!(true), json!("true"), json!("T"), json!("1"), json!(1), json!("True")] {
-            assert_eq!(one(v).bool("f").unwrap(), Some(true));
+            assert_eq!(single_field(v).bool("f").unwrap(), Some(true));
         }
         for v in [json!(false), json!(""), json!(0), json!("f")] {
-            assert_eq!(one(v).bool("f").unwrap(), Some(false));
+            assert_eq!(single_field(v).bool("f").unwrap(), Some(false));
         }
         for v in [json!("yes"), json!(2), json!([true])] {
-            assert!(one(v).bool("f").is_err());
+            assert!(single_field(v).bool("f").is_err());
         }
-        assert_eq!(one(Value::Null).bool("f").unwrap(), None);
+        assert_eq!(single_field(Value::Null).bool("f").unwrap(), None);
     }
 
     #[test]
     fn integers_and_durations_are_read_from_texts() {
-        assert_eq!(one(json!("2048")).int("f").unwrap(), Some(2048));
-        assert_eq!(one(json!(2048.0)).int("f").unwrap(), Some(2048));
-        assert!(one(json!(1.5)).int("f").is_err());
+        assert_eq!(single_field(json!("2048")).int("f").unwrap(), Some(2048));
+        assert_eq!(single_field(json!(2048.0)).int("f").unwrap(), Some(2048));
+        assert!(single_field(json!(1.5)).int("f").is_err());
         for v in [json!("1h30m"), json!(5400), json!("5400"), json!("90m")] {
-            assert_eq!(one(v).duration("f").unwrap(), Some(Duration::from_secs(5400)));
+            assert_eq!(single_field(v).duration("f").unwrap(), Some(Duration::from_secs(5400)));
         }
         for v in [json!("-1s"), json!("1x"), json!(1.5), json!(-1)] {
-            assert!(one(v).duration("f").unwrap_err().text().ends_with("and not negative"));
+            assert!(single_field(v).duration("f").unwrap_err().text().ends_with("and not negative"));
         }
         for v in [json!("99999999h"), json!(315_576_000_001_i64)] {
-            assert!(one(v).duration("f").unwrap_err().text().ends_with("must be at most 10000 years (87660000h)"));
+            assert!(
+                single_field(v).duration("f").unwrap_err().text().ends_with("must be at most 10000 years (87660000h)")
+            );
         }
     }
 
     #[test]
-    fn lists_take_three_forms() {
+    fn list_is_read_from_three_forms() {
         for v in [json!("a, b,"), json!(["a", "b"]), json!("[\"a\",\"b\"]")] {
-            assert_eq!(one(v).list("f").unwrap().unwrap(), ["a", "b"]);
+            assert_eq!(single_field(v).list("f").unwrap().unwrap(), ["a", "b"]);
         }
-        assert_eq!(one(json!("a, b")).strings("f").unwrap().unwrap(), ["a, b"]);
-        assert_eq!(one(json!("")).list("f").unwrap().unwrap(), Vec::<String>::new());
-        assert!(one(json!([{}])).list("f").is_err());
+        assert_eq!(single_field(json!("a, b")).strings("f").unwrap().unwrap(), ["a, b"]);
+        assert_eq!(single_field(json!("")).list("f").unwrap().unwrap(), Vec::<String>::new());
+        assert!(single_field(json!([{}])).list("f").is_err());
     }
 
     #[test]
-    fn maps_take_three_forms() {
+    fn map_is_read_from_four_forms() {
         for v in [json!({"k": "v"}), json!(["k=v"]), json!("k=v"), json!("{\"k\":\"v\"}")] {
-            assert_eq!(one(v).map("f").unwrap().unwrap(), BTreeMap::from([("k".into(), "v".into())]));
+            assert_eq!(single_field(v).map("f").unwrap().unwrap(), BTreeMap::from([("k".into(), "v".into())]));
         }
     }
 
     #[test]
-    fn bodies_are_one_bounded_object() {
+    fn body_other_than_one_bounded_object_is_refused() {
         assert!(Fields::parse(b"").unwrap().is_empty());
         assert!(Fields::parse(b"null").unwrap().is_empty());
         assert!(Fields::parse(b"{\"a\":1} \n").is_ok());
@@ -625,7 +629,7 @@ mod tests {
 
         #[test]
         fn field_readers_do_not_panic_on_any_value(value in any_value()) {
-            let fields = one(value);
+            let fields = single_field(value);
             let _ = (fields.text("f"), fields.str("f"), fields.bool("f"), fields.int("f"), fields.duration("f"));
             let _ = (fields.strings("f"), fields.map("f"));
             if let Ok(Some(list)) = fields.list("f") {
@@ -635,8 +639,8 @@ mod tests {
 
         #[test]
         fn joined_list_equals_array(items in proptest::collection::vec("[a-z.*@]{1,8}", 1..6)) {
-            prop_assert_eq!(one(json!(items.join(", "))).list("f").unwrap(), Some(items.clone()));
-            prop_assert_eq!(one(json!(items)).list("f").unwrap(), Some(items));
+            prop_assert_eq!(single_field(json!(items.join(", "))).list("f").unwrap(), Some(items.clone()));
+            prop_assert_eq!(single_field(json!(items)).list("f").unwrap(), Some(items));
         }
     }
 }

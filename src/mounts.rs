@@ -31,9 +31,9 @@ use crate::x509::public_key::PublicKey;
 pub use grants::MountGrants;
 
 /// Maximum number of issuers that a warning names.
-const MAX_NAMED_ISSUERS: usize = 20;
+const MAX_ISSUERS_IN_WARNING: usize = 20;
 /// Maximum number of keys that are tested for one managed key.
-const MAX_TESTED_KEYS: usize = 16;
+const MAX_TESTED_KEYS_PER_MANAGED_KEY: usize = 16;
 
 /// Returns the lifetimes for certificates of a mount.
 pub fn lifetime_limits(mount: &Mount) -> MountLifetimes {
@@ -73,7 +73,7 @@ impl Mounts {
     /// As [`Auth::mount_enable`].
     pub async fn enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
         let mount = self.auth.mount_enable(path, fields).await?;
-        self.open_mount(&mount, InitialMountState::Nothing).await?;
+        self.open_mount(&mount, InitialMountState::Empty).await?;
         Ok(mount)
     }
 
@@ -83,7 +83,7 @@ impl Mounts {
     /// As [`Auth::auth_enable`].
     pub async fn enable_method(&self, path: &str, fields: &Fields, known_as: Option<&str>) -> Result<Arc<Mount>> {
         let mount = self.auth.auth_enable(path, fields, known_as).await?;
-        self.open_mount(&mount, InitialMountState::Nothing).await?;
+        self.open_mount(&mount, InitialMountState::Empty).await?;
         Ok(mount)
     }
 
@@ -99,11 +99,11 @@ impl Mounts {
         let lost: Vec<&str> = refused.difference(&before).map(String::as_str).collect();
         let mut warnings = Warnings::default();
         if !lost.is_empty() {
-            let named = lost[..lost.len().min(MAX_NAMED_ISSUERS)].join(", ");
-            let more = lost.len().saturating_sub(MAX_NAMED_ISSUERS);
+            let named = lost[..lost.len().min(MAX_ISSUERS_IN_WARNING)].join(", ");
+            let more = lost.len().saturating_sub(MAX_ISSUERS_IN_WARNING);
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             let text =
-                "allowed_managed_keys: issuers that cannot sign any more, because the mount may not use their keys";
+                "allowed_managed_keys: these issuers can no longer sign, because the mount may not use their keys";
             warnings.add(format!("{text}: {named}{more}"));
         }
         Ok(warnings)
@@ -114,7 +114,7 @@ impl Mounts {
         let Some(uuid) = self.keys.uuid(kind, name) else { return Vec::new() };
         let mut keys: Vec<KeyIdentity> = Vec::new();
         for key in self.pki.keys_of(&uuid) {
-            if keys.len() < MAX_TESTED_KEYS && !keys.contains(&key) {
+            if keys.len() < MAX_TESTED_KEYS_PER_MANAGED_KEY && !keys.contains(&key) {
                 keys.push(key);
             }
         }
@@ -156,7 +156,7 @@ impl Mounts {
     pub async fn disable_method(&self, path: &str) -> Result<()> {
         let disabled = self.auth.auth_disable(path).await;
         self.close_unmounted();
-        self.tokens_ended();
+        self.notify_tokens_ended();
         disabled.map(drop)
     }
 
@@ -197,7 +197,7 @@ impl Mounts {
     }
 
     /// Must be called after tokens have ended: starts the revocation of their leases.
-    pub fn tokens_ended(&self) {
+    pub fn notify_tokens_ended(&self) {
         self.pki.wake_leases();
     }
 
@@ -209,7 +209,7 @@ impl Mounts {
     async fn open_mount(&self, mount: &Mount, from: InitialMountState) -> Result<()> {
         match (&mount.kind, from) {
             (MountKind::Pki, InitialMountState::Stored) => self.pki.open(mount.id).await?,
-            (MountKind::Pki, InitialMountState::Nothing) => self.pki.open_new(mount.id).await,
+            (MountKind::Pki, InitialMountState::Empty) => self.pki.open_new(mount.id).await,
             (MountKind::AppRole | MountKind::Jwt | MountKind::Cloudb, from) => {
                 self.auth.logins().open(mount, from).await?;
             }

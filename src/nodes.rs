@@ -242,7 +242,7 @@ impl ChangeFollower {
             && (changes.is_other_timeline || is_unseen(state, system))
         {
             // The change is in the policies or the mount table.
-            self.mounts.follow_table().await?;
+            self.mounts.reload_table().await?;
         }
         self.follow_mounts(state, &changes).await?;
         if changes.is_other_timeline {
@@ -265,15 +265,15 @@ impl ChangeFollower {
         let other = changes.is_other_timeline;
         let changed = changes.mounts.iter().filter(|change| other || is_unseen(state, change));
         let follow = |change: &LoggedMountChange| match other {
-            true => self.mounts.reload_all(change.mount).boxed(),
-            false => self.mounts.follow(change.mount).boxed(),
+            true => self.mounts.reload_mount_and_revocations(change.mount).boxed(),
+            false => self.mounts.reload_mount(change.mount).boxed(),
         };
         join_all(changed.map(follow)).await.into_iter().collect()
     }
 
     /// Records a mount whose CRLs lack revocations by other nodes.
     fn note_outdated_crls(&self, state: &mut FollowerState, change: &LoggedMountChange) {
-        let Some(covered) = self.mounts.covers(change.mount, change.revocations) else { return };
+        let Some(covered) = self.mounts.has_published_revocations(change.mount, change.revocations) else { return };
         let published = state.seen.get(&change.mount).map_or(0, |seen| seen.crls) != change.crls;
         let now = Instant::now();
         if !published && covered {
@@ -295,7 +295,7 @@ impl ChangeFollower {
                 self.mounts.follow_revocations(*mount);
                 lacking.request_at = now + CRL_REQUEST_INTERVAL;
             }
-            self.mounts.covers(*mount, lacking.revocations) == Some(false)
+            self.mounts.has_published_revocations(*mount, lacking.revocations) == Some(false)
         });
         self.awaits_crls.store(!state.missing_revocations.is_empty(), Ordering::Relaxed);
     }

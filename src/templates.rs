@@ -82,17 +82,20 @@ impl Template {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, opened)) = rest.split_once("{{") {
-            let (inside, after) = opened.split_once("}}").ok_or_else(|| refuse("a template is not closed"))?;
+            let (inside, after) = opened.split_once("}}").ok_or_else(|| refuse("\"{{\" has no closing \"}}\""))?;
             pieces.push(TemplatePiece::Text(before.to_owned()));
-            let selector = IdentitySelector::parse(inside.trim())
-                .ok_or_else(|| refuse("a template names nothing that is known"))?;
+            let selector = IdentitySelector::parse(inside.trim()).ok_or_else(|| {
+                refuse(
+                    "unknown template; known are identity.entity.id, .name, .metadata.KEY and .aliases.ACCESSOR.FIELD",
+                )
+            })?;
             pieces.push(TemplatePiece::Value(selector));
             rest = after;
         }
         pieces.push(TemplatePiece::Text(rest.to_owned()));
         let stray = |piece: &TemplatePiece| matches!(piece, TemplatePiece::Text(text) if text.contains("}}"));
         if pieces.iter().any(stray) {
-            return Err(refuse("a template is closed that was not opened"));
+            return Err(refuse("\"}}\" has no opening \"{{\""));
         }
         pieces.retain(|piece| !matches!(piece, TemplatePiece::Text(text) if text.is_empty()));
         Ok(Self(pieces))
@@ -162,38 +165,42 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    struct Named(&'static str);
+    struct FixedValues(&'static str);
 
-    impl TemplateValues for Named {
+    impl TemplateValues for FixedValues {
         fn value(&self, of: &IdentitySelector) -> Option<&str> {
             (*of != IdentitySelector::Group).then_some(self.0)
         }
     }
 
-    fn filled(text: &str, value: &'static str) -> Result<String, UnfilledReason> {
-        Template::parse("field", text).unwrap().fill(&Named(value))
+    fn fill_template(text: &str, value: &'static str) -> Result<String, UnfilledReason> {
+        Template::parse("field", text).unwrap().fill(&FixedValues(value))
     }
 
     #[test]
     fn texts_are_filled_with_one_value_for_each_template() {
-        assert_eq!(filled("plain", "bob").as_deref(), Ok("plain"));
-        assert_eq!(filled("a/{{identity.entity.name}}/b*", "bob").as_deref(), Ok("a/bob/b*"));
-        assert_eq!(filled("{{ identity.entity.id }}{{identity.entity.name}}", "bob").as_deref(), Ok("bobbob"));
-        assert_eq!(filled("{{identity.groups.ids.1.name}}", "bob"), Err(UnfilledReason::Unknown));
+        assert_eq!(fill_template("plain", "bob").as_deref(), Ok("plain"));
+        assert_eq!(fill_template("a/{{identity.entity.name}}/b*", "bob").as_deref(), Ok("a/bob/b*"));
+        assert_eq!(fill_template("{{ identity.entity.id }}{{identity.entity.name}}", "bob").as_deref(), Ok("bobbob"));
+        assert_eq!(fill_template("{{identity.groups.ids.1.name}}", "bob"), Err(UnfilledReason::Unknown));
     }
 
     #[test]
     fn template_refuses_values_with_special_characters() {
         for value in ["*", "a*", "+", "a/b", "a,b", "", "..", "a..b", "a\nb", "a\u{0}", "{{x}}", "a}"] {
-            assert_eq!(filled("{{identity.entity.metadata.k}}", value), Err(UnfilledReason::Unsafe), "{value:?}");
+            assert_eq!(
+                fill_template("{{identity.entity.metadata.k}}", value),
+                Err(UnfilledReason::Unsafe),
+                "{value:?}"
+            );
         }
         for value in ["bob", "bob@example.com", "a.b", "ü", "a b", "10.0.0.1", "a:b", "-"] {
-            assert_eq!(filled("{{identity.entity.metadata.k}}", value).as_deref(), Ok(value));
+            assert_eq!(fill_template("{{identity.entity.metadata.k}}", value).as_deref(), Ok(value));
         }
     }
 
     #[test]
-    fn selectors_are_read_to_their_end() {
+    fn identity_selector_is_parsed_as_a_whole() {
         let alias = |of| Some(IdentitySelector::Alias { accessor: "jwt_1".to_owned(), of });
         for (text, selector) in [
             ("identity.entity.metadata.a.b", Some(IdentitySelector::Metadata("a.b".to_owned()))),
@@ -223,14 +230,14 @@ mod tests {
     proptest! {
         #[test]
         fn template_value_adds_no_special_characters(text in "([a-z/*+,]|\\{\\{identity\\.entity\\.name\\}\\}){0,8}", value in "\\PC{0,6}|[a-z*+/,.]{0,3}") {
-            struct Owned(String);
-            impl TemplateValues for Owned {
+            struct OwnedValue(String);
+            impl TemplateValues for OwnedValue {
                 fn value(&self, _: &IdentitySelector) -> Option<&str> {
                     Some(&self.0)
                 }
             }
             let template = Template::parse("field", &text).unwrap();
-            if let Ok(filled) = template.fill(&Owned(value)) {
+            if let Ok(filled) = template.fill(&OwnedValue(value)) {
                 for sign in ['*', '+', '/', ','] {
                     prop_assert_eq!(filled.matches(sign).count(), text.matches(sign).count());
                 }

@@ -47,7 +47,7 @@ impl CorsSettings {
 
 impl Cors {
     /// The settings; `None` while CORS is disabled.
-    pub fn allowed(&self) -> Option<&CorsSettings> {
+    pub fn settings(&self) -> Option<&CorsSettings> {
         self.stored.as_ref()
     }
 }
@@ -95,7 +95,7 @@ impl Auth {
         let attempt = async || {
             self.reload_cors().await?;
             let before = self.cors.load_full();
-            let stored = change(before.allowed());
+            let stored = change(before.settings());
             if stored == before.stored {
                 return Ok(());
             }
@@ -111,7 +111,7 @@ impl Auth {
 
 fn validate_origins(origins: Vec<String>) -> Result<Vec<String>> {
     if origins.is_empty() {
-        return Err(Error::invalid("allowed_origins: at least one origin, or '*', must be named"));
+        return Err(Error::invalid("allowed_origins: must contain at least one origin, or '*'"));
     }
     if origins.len() > 1 && origins.iter().any(|origin| origin == ANY_ORIGIN) {
         return Err(Error::invalid("allowed_origins: '*' cannot be combined with other origins"));
@@ -160,13 +160,13 @@ mod tests {
     async fn cors_is_disabled_before_write_and_after_delete() {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         let auth = Auth::open(TestStore::open(&clock).await, clock).await.unwrap();
-        assert_eq!(auth.cors().allowed(), None);
+        assert_eq!(auth.cors().settings(), None);
         auth.cors_delete().await.unwrap();
         let origin = "https://console.example";
         for round in 1..3 {
             auth.cors_write(texts(&[origin]), Some(texts(&["X-Mine"]))).await.unwrap();
             auth.cors_write(texts(&["http://localhost:3000", origin]), None).await.unwrap();
-            let shown = auth.cors().allowed().cloned().unwrap();
+            let shown = auth.cors().settings().cloned().unwrap();
             assert_eq!(shown.headers, ["X-Mine"], "{round}: a write without headers keeps them");
             assert!(
                 shown.allows_origin(origin)
@@ -176,10 +176,10 @@ mod tests {
             // A node that starts on this store loads the same settings and version.
             assert_eq!(load(&*auth.store).await.unwrap(), **auth.cors());
             auth.cors_delete().await.unwrap();
-            assert_eq!((auth.cors().allowed(), load(&*auth.store).await.unwrap()), (None, Cors::default()));
+            assert_eq!((auth.cors().settings(), load(&*auth.store).await.unwrap()), (None, Cors::default()));
         }
         auth.cors_write(texts(&["*"]), None).await.unwrap();
-        let any = auth.cors().allowed().cloned().unwrap();
+        let any = auth.cors().settings().cloned().unwrap();
         assert!(any.headers.is_empty() && any.allows_origin("null") && any.allows_origin(origin));
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let combined = validate_origins(texts(&["*", "https://a.example"])).unwrap_err();
         assert_eq!(combined.text(), "allowed_origins: '*' cannot be combined with other origins");
         let none = validate_origins(Vec::new()).unwrap_err();
-        assert_eq!(none.text(), "allowed_origins: at least one origin, or '*', must be named");
+        assert_eq!(none.text(), "allowed_origins: must contain at least one origin, or '*'");
         for header in ["", "X Mine", "X-Mine:", "X-Mine\r\nSet-Cookie", "*", "X-Ä"] {
             let refused = validate_headers(texts(&["X-Fine", header])).unwrap_err();
             assert_eq!(refused.text(), "allowed_headers: entry 2: must be the name of a header", "{header}");

@@ -24,10 +24,9 @@ impl Auth {
         if path == WRAPPED_RESPONSE_PATH
             && let Some(answer) = self.own_wrapped_response(caller).await?
         {
-            let text = answer
-                .body
-                .expose_text()
-                .ok_or_else(|| Error::invalid("response: not valid UTF-8; use sys/wrapping/unwrap"))?;
+            let text = answer.body.expose_text().ok_or_else(|| {
+                Error::invalid("cubbyhole/response: not valid UTF-8; fetch the response with sys/wrapping/unwrap")
+            })?;
             let member = serde_json::json!({ WRAPPED_RESPONSE_PATH: text });
             return serde_json::to_vec(&member).map(Secret::new).map(Some).map_err(Error::internal);
         }

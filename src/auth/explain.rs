@@ -12,6 +12,9 @@ use crate::error::Result;
 use crate::fair_queue::cpu;
 use crate::templates::TemplateValues;
 
+/// Policies with their names.
+type NamedPolicies<'p> = Vec<(&'p str, &'p Policy)>;
+
 /// The token whose rights are explained.
 #[derive(Clone)]
 pub struct ExplainedToken {
@@ -51,34 +54,34 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn subject_by_accessor(&self, accessor: &str) -> Result<Option<ExplainedToken>> {
+    pub async fn explained_token_by_accessor(&self, accessor: &str) -> Result<Option<ExplainedToken>> {
         let Some(hash) = hash_of(accessor) else { return Ok(None) };
         match self.store.token_by_accessor(hash).await? {
-            Some(row) => none_if_forbidden(self.subject(TokenRecord::of(&row)?, TokenState::of(&row)).await),
+            Some(row) => none_if_forbidden(self.explained_token(TokenRecord::of(&row)?, TokenState::of(&row)).await),
             None => Ok(None),
         }
     }
 
-    /// As [`Auth::subject_by_accessor`], by the token itself. Does not count as a use of the token.
+    /// As [`Auth::explained_token_by_accessor`], by the token itself. Does not count as a use of the token.
     ///
     /// # Errors
     /// Store errors.
-    pub async fn subject_by_token(&self, token: &str) -> Result<Option<ExplainedToken>> {
+    pub async fn explained_token_by_token(&self, token: &str) -> Result<Option<ExplainedToken>> {
         if is_batch(token) {
             // A batch token is not stored, so an ended one looks like one that never existed.
             return match self.open_batch_state(token).await? {
-                Some((record, token_state)) => none_if_forbidden(self.subject(record, token_state).await),
+                Some((record, token_state)) => none_if_forbidden(self.explained_token(record, token_state).await),
                 None => Ok(None),
             };
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         match self.store.token(hash).await? {
-            Some(row) => none_if_forbidden(self.subject(TokenRecord::of(&row)?, TokenState::of(&row)).await),
+            Some(row) => none_if_forbidden(self.explained_token(TokenRecord::of(&row)?, TokenState::of(&row)).await),
             None => Ok(None),
         }
     }
 
-    async fn subject(&self, record: TokenRecord, token_state: TokenState) -> Result<ExplainedToken> {
+    async fn explained_token(&self, record: TokenRecord, token_state: TokenState) -> Result<ExplainedToken> {
         let entity = self.existing_entity(&record.entity_id).await?;
         let state = match (token_state.expires_at, token_state.uses) {
             (Some(end), _) if end <= self.clock.now() => TokenStatus::Expired,
@@ -86,7 +89,7 @@ impl Auth {
             _ if entity.as_ref().is_some_and(|entity| entity.disabled) => TokenStatus::EntityDisabled,
             _ => TokenStatus::Live,
         };
-        Ok(ExplainedToken { caller: self.caller_with(record, token_state, entity).await?, state })
+        Ok(ExplainedToken { caller: self.build_caller(record, token_state, entity).await?, state })
     }
 
     /// Explains the decision of the caller's policies on a path; the path of a `list` ends in `/`. A caller with
@@ -124,17 +127,17 @@ impl Auth {
         .await
     }
 
-    /// Runs `look` on the policies of a caller, in the queue for CPU-bound work if they are long.
+    /// Runs `inspect` on the policies of a caller, in the queue for CPU-bound work if they are long.
     async fn inspect_policies<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,
-        look: impl for<'p> FnOnce(Vec<(&'p str, &'p Policy)>, Option<&dyn TemplateValues>, Time) -> T + Send + 'static,
+        inspect: impl for<'p> FnOnce(NamedPolicies<'p>, Option<&dyn TemplateValues>, Time) -> T + Send + 'static,
     ) -> Result<T> {
         let policies = self.policies.load_full();
         let now = self.clock.now();
         let caller = Arc::clone(caller);
         let names = caller.all_policies();
         let long = policies.are_long(&names, now);
-        cpu::run_if(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await
+        cpu::run_if(long, move || inspect(policies.named(&names, now).collect(), caller.identity(), now)).await
     }
 }

@@ -19,6 +19,6 @@ pub(super) use cache::EntityCache;
 pub use cache::EntityRef;
 pub use change::EntityChange;
 pub(super) use change::check_metadata;
-pub(super) use entity::merge_names;
+pub(super) use entity::merge_policy_names;
 pub use entity::{Alias, Entity};
 pub use lookup::LoginAlias;

@@ -52,8 +52,8 @@ pub(crate) struct Logins {
 pub(crate) enum InitialMountState {
     /// The stored documents.
     Stored,
-    /// Empty: the mount was just created. Nothing is read, so opening cannot fail.
-    Nothing,
+    /// No documents: the mount was just created. Nothing is read, so opening cannot fail.
+    Empty,
 }
 
 impl Logins {
@@ -177,7 +177,7 @@ impl Logins {
     pub(crate) fn terms(&self, mount: MountId, role: &str) -> Result<TokenTerms> {
         let open = self
             .any_mount(mount)
-            .ok_or_else(|| Error::new(Kind::Unavailable, "auth: the method is not loaded on this node yet; retry"))?;
+            .ok_or_else(|| Error::new(Kind::Unavailable, "auth method: not loaded on this node yet; retry"))?;
         open.terms(role).ok_or_else(|| Error::invalid(format!("role {role} does not exist during renewal")))
     }
 }

@@ -31,7 +31,7 @@ use settings::NAME_LIST_LIMITS;
 pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
 
 /// Default lifetime of a certificate authority on a mount without lifetimes of its own: ten years.
-const AUTHORITY_TTL: Duration = Duration::from_secs(87_600 * 3600);
+const DEFAULT_AUTHORITY_TTL: Duration = Duration::from_secs(87_600 * 3600);
 
 /// Path of the token method.
 pub const TOKEN_MOUNT_PATH: &str = "auth/token/";
@@ -174,7 +174,7 @@ impl Mount {
     /// lifetimes are for leaf certificates, and an authority must live longer than the certificates that it signs.
     pub fn authority_ttl(&self) -> Duration {
         match (self.default_lease_ttl, self.max_lease_ttl) {
-            (0, 0) => AUTHORITY_TTL,
+            (0, 0) => DEFAULT_AUTHORITY_TTL,
             (0, _) => self.max_ttl(),
             _ => self.default_ttl(),
         }
@@ -237,7 +237,7 @@ pub struct MountTable {
     by_id: HashMap<MountId, Arc<Mount>>,
     sorted: Vec<Arc<Mount>>,
     /// Maximum number of segments of a mount's path.
-    deepest: usize,
+    max_segments: usize,
 }
 
 impl MountTable {
@@ -248,13 +248,13 @@ impl MountTable {
             built_in.chain(stored).map(|mount| (mount.path.trim_end_matches('/').into(), Arc::new(mount))).collect();
         let mut sorted: Vec<Arc<Mount>> = by_path.values().cloned().collect();
         sorted.sort_by(|a, b| a.path.cmp(&b.path));
-        let deepest = by_path.keys().map(|path| path.split('/').count()).max().unwrap_or(0);
+        let max_segments = by_path.keys().map(|path| path.split('/').count()).max().unwrap_or(0);
         let by_id = sorted.iter().filter(|mount| !mount.is_built_in()).map(|mount| (mount.id, mount.clone())).collect();
-        Self { by_path, by_id, sorted, deepest }
+        Self { by_path, by_id, sorted, max_segments }
     }
 
     /// Returns a copy of this table with `mount` at `path`, or with no mount there.
-    fn with(&self, path: &str, mount: Option<Mount>) -> Self {
+    fn with_mount(&self, path: &str, mount: Option<Mount>) -> Self {
         let others = self.sorted.iter().filter(|known| known.path != path).map(|known| Mount::clone(known));
         Self::new(others.chain(mount))
     }
@@ -264,7 +264,7 @@ impl MountTable {
     pub fn route<'a>(&self, path: &'a str) -> Option<(&Arc<Mount>, &'a str)> {
         let slashes = path.bytes().enumerate().filter(|(_, b)| *b == b'/').map(|(at, _)| at);
         let mut found = None;
-        for end in slashes.chain([path.len()]).take(self.deepest) {
+        for end in slashes.chain([path.len()]).take(self.max_segments) {
             if let Some(mount) = self.by_path.get(&path[..end]) {
                 found = Some((mount, path.get(end + 1..).unwrap_or("")));
             }
@@ -420,7 +420,7 @@ mod tests {
     fn default_ttl_never_exceeds_max_ttl() {
         let mut mount = Mount::new(MountId(1), "pki/", MountKind::Pki, "00000000", String::new());
         assert_eq!((mount.default_ttl(), mount.max_ttl()), (SYSTEM_TTL, SYSTEM_TTL));
-        assert_eq!(mount.authority_ttl(), AUTHORITY_TTL);
+        assert_eq!(mount.authority_ttl(), DEFAULT_AUTHORITY_TTL);
         mount.max_lease_ttl = 3600;
         assert_eq!((mount.default_ttl(), mount.authority_ttl()), (mount.max_ttl(), mount.max_ttl()));
         mount.max_lease_ttl = 315_360_000;

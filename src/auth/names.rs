@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
 /// Maximum number of policies of a token, and of names in one list of a role.
-const MAX_POLICIES: usize = 256;
+const MAX_POLICY_NAMES: usize = 256;
 
 /// Normalizes names: canonical spelling, sorted, without duplicates. `field` is the request field for errors.
 ///
@@ -17,8 +17,8 @@ pub(super) fn normalize_names(field: &str, names: Vec<String>) -> Result<Vec<Str
         names.iter().map(|name| fold_policy_name(name)).filter(|name| !name.trim().is_empty()).collect();
     names.sort();
     names.dedup();
-    if names.len() > MAX_POLICIES {
-        return Err(Error::invalid(format!("{field}: more than {MAX_POLICIES}")));
+    if names.len() > MAX_POLICY_NAMES {
+        return Err(Error::invalid(format!("{field}: more than {MAX_POLICY_NAMES} names")));
     }
     if names.iter().any(|name| name.len() > MAX_NAME_LEN) {
         return Err(Error::invalid(format!("{field}: a name is longer than {MAX_NAME_LEN} bytes")));
@@ -58,7 +58,7 @@ pub(super) fn insert_sorted(names: &mut Vec<String>, name: &str) {
 }
 
 /// `true` if one of the patterns matches a name. `*` matches any text, including the empty one.
-pub(super) fn any_matches(patterns: &[String], name: &str) -> bool {
+pub(super) fn any_glob_matches(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches_glob(pattern, name))
 }
 

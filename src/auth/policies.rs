@@ -24,7 +24,7 @@ use crate::fair_queue::{self, cpu};
 use crate::fields::{Fields, has_invisible};
 use crate::templates::TemplateValues;
 
-const POLICY_KIND: &str = "policy";
+const POLICY_DOCUMENT_KIND: &str = "policy";
 /// The policy of every token that does not opt out.
 pub(crate) const DEFAULT_POLICY: &str = "default";
 /// The policy of the single-use tokens of wrapped responses.
@@ -38,7 +38,7 @@ const MAX_POLICY_BYTES: usize = 256 << 10;
 /// Total length of policy texts in bytes above which they are parsed and searched in the queue for CPU-bound work.
 const MAX_INLINE_PARSE_BYTES: usize = 64 << 10;
 /// Maximum length of all policy texts in bytes. Every node has them in memory.
-const MAX_ALL_POLICIES_BYTES: usize = 64 << 20;
+const MAX_TOTAL_POLICY_BYTES: usize = 64 << 20;
 
 #[derive(PartialEq, Serialize, Deserialize)]
 struct StoredPolicy {
@@ -85,12 +85,13 @@ impl Policies {
         names: &[String],
         filler: Option<Arc<dyn VersionedTemplateValues + Send + Sync>>,
         clock: &Clock,
-        large: &UnionCompiler,
+        compiler: &UnionCompiler,
     ) -> Result<Arc<Acl>> {
         let now = clock.now();
-        let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
+        let has_templates =
+            |name: &String| self.live_entry(name, now).is_some_and(|entry| entry.policy.has_templates());
         let filler = filler.filter(|_| names.iter().any(has_templates));
-        let key = UnionKey { names: names.into(), stamp: filler.as_ref().map(|filler| filler.stamp().into()) };
+        let key = UnionKey { names: names.into(), stamp: filler.as_ref().map(|filler| filler.version_stamp().into()) };
         if let Some(acl) = self.unions.get(&key, now) {
             return Ok(acl);
         }
@@ -105,7 +106,7 @@ impl Policies {
                 unions.insert(key, acl)
             })
         };
-        large.run(self.are_long(names, now), compile).await
+        compiler.run(self.are_long(names, now), compile).await
     }
 
     /// `true` if a cache table was emptied since the last call. Then old callers should be removed from the token cache
@@ -115,7 +116,7 @@ impl Policies {
     }
 
     pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
-        let texts = names.iter().filter_map(|name| self.live(name, now)).map(|entry| entry.stored.text.len());
+        let texts = names.iter().filter_map(|name| self.live_entry(name, now)).map(|entry| entry.stored.text.len());
         texts.sum::<usize>() > MAX_INLINE_PARSE_BYTES
     }
 
@@ -125,7 +126,7 @@ impl Policies {
         filler: Option<&(dyn VersionedTemplateValues + Send + Sync)>,
         now: Time,
     ) -> Acl {
-        let ends = names.iter().filter_map(|name| self.live(name, now)?.stored.expiration).min();
+        let ends = names.iter().filter_map(|name| self.live_entry(name, now)?.stored.expiration).min();
         let identity = filler.map(|filler| filler as &dyn TemplateValues);
         Acl::compile(self.named(names, now).map(|(_, policy)| policy), identity, now).until(ends)
     }
@@ -152,9 +153,9 @@ impl Policies {
     /// Checks the limit on the total length of all policies, as if the policy `name` had this text.
     fn check_total_size(&self, name: &str, text: &str) -> Result<()> {
         let others = self.by_name.iter().filter(|(other, _)| *other != name);
-        if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL_POLICIES_BYTES {
+        if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_TOTAL_POLICY_BYTES {
             return Err(Error::invalid(format!(
-                "policy: all policy texts together would exceed {MAX_ALL_POLICIES_BYTES} bytes; delete unused policies"
+                "policy: all policy texts together would exceed {MAX_TOTAL_POLICY_BYTES} bytes; delete unused policies"
             )));
         }
         Ok(())
@@ -165,19 +166,19 @@ impl Policies {
     pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
         let policy = move |name: &str| match name {
             WRAPPING_POLICY_NAME => Some(&*WRAPPING_POLICY),
-            name => self.live(name, now).map(|entry| &entry.policy),
+            name => self.live_entry(name, now).map(|entry| &entry.policy),
         };
         names.iter().filter_map(move |name| Some((&name[..], policy(name)?)))
     }
 
-    fn live(&self, name: &str, now: Time) -> Option<&PolicyEntry> {
+    fn live_entry(&self, name: &str, now: Time) -> Option<&PolicyEntry> {
         self.by_name.get(name).map(Arc::as_ref).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
     }
 }
 
 /// Writes the `default` policy if it is missing.
 pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
-    if store.documents(POLICY_KIND).await?.iter().any(|document| document.key.name == DEFAULT_POLICY) {
+    if store.documents(POLICY_DOCUMENT_KIND).await?.iter().any(|document| document.key.name == DEFAULT_POLICY) {
         return Ok(());
     }
     let text = include_str!("policy/default.hcl").to_owned();
@@ -193,7 +194,7 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
 /// they may be many, and on behalf of the server rather than a caller, because requests wait for it. Unchanged policies
 /// are not parsed again.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
-    let documents = store.documents(POLICY_KIND).await?;
+    let documents = store.documents(POLICY_DOCUMENT_KIND).await?;
     let read = move || {
         let known = |name: &str| before.as_ref()?.by_name.get(name);
         let by_name = documents.into_iter().map(|document| read_entry(document, known)).collect::<Result<_>>()?;
@@ -219,7 +220,7 @@ fn read_entry<'k>(
 
 fn document_write(name: &str, expected: u64, stored: Option<&StoredPolicy>) -> Result<AuthWrite> {
     let body = stored.map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: POLICY_KIND, name: name.to_owned() };
+    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: POLICY_DOCUMENT_KIND, name: name.to_owned() };
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
 }
 
@@ -237,7 +238,7 @@ impl Auth {
     pub fn policy_names(&self) -> Vec<String> {
         let policies = self.policies.load();
         let now = self.clock.now();
-        let stored = policies.by_name.keys().filter(|name| policies.live(name, now).is_some());
+        let stored = policies.by_name.keys().filter(|name| policies.live_entry(name, now).is_some());
         let mut names: Vec<String> = stored.cloned().chain([ROOT_POLICY.to_owned()]).collect();
         names.sort();
         names
@@ -245,7 +246,7 @@ impl Auth {
 
     /// `true` if the policy exists and has not expired.
     pub(super) fn policy_exists(&self, name: &str) -> bool {
-        name == ROOT_POLICY || self.policies.load().live(name, self.clock.now()).is_some()
+        name == ROOT_POLICY || self.policies.load().live_entry(name, self.clock.now()).is_some()
     }
 
     /// Returns a policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if it has
@@ -260,7 +261,7 @@ impl Auth {
             _ => {}
         }
         let policies = self.policies.load();
-        let PolicyEntry { stored, version, .. } = policies.live(&name, self.clock.now())?;
+        let PolicyEntry { stored, version, .. } = policies.live_entry(&name, self.clock.now())?;
         let mut shown = json!({
             "name": name,
             "policy": stored.text,
@@ -281,10 +282,10 @@ impl Auth {
     /// `Invalid` for a name that cannot be written, a text that cannot be parsed, an expiration in the past or for
     /// `default`, and a `cas` that is missing but required or differs from the stored version.
     pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
-        let given = name;
+        let requested_name = name;
         let name = validate_policy_name(name)?;
         let mut warnings = Warnings::default();
-        if given != name {
+        if requested_name != name {
             warnings.add(Self::renamed_policy_warning(&name));
         }
         let mut text = fields.text_within("policy", MAX_POLICY_BYTES)?.unwrap_or_default();
@@ -305,7 +306,7 @@ impl Auth {
             let policies = self.policies.load_full();
             let known = policies.entry(&name);
             // An expired policy does not exist for clients, but its document is stored until it is swept.
-            let live = policies.live(&name, self.clock.now());
+            let live = policies.live_entry(&name, self.clock.now());
             check_cas(live, cas)?;
             policies.check_total_size(&name, &text)?;
             let cas_required = cas_required.unwrap_or(live.is_some_and(|entry| entry.stored.cas_required));
@@ -346,7 +347,7 @@ impl Auth {
     pub(super) async fn sweep_policies(&self) -> Result<()> {
         let now = self.clock.now();
         let policies = self.policies.load_full();
-        let ended = |name: &&String| policies.live(name, now).is_none() && *name != DEFAULT_POLICY;
+        let ended = |name: &&String| policies.live_entry(name, now).is_none() && *name != DEFAULT_POLICY;
         for name in policies.by_name.keys().filter(ended) {
             let _one_writer = self.acquire_write_permit().await?;
             let unit = vec![document_write(name, policies.by_name[name].version, None)?];
@@ -375,9 +376,9 @@ impl Auth {
 
     pub(super) async fn reload_policies(&self) -> Result<()> {
         let before = self.policies.load_full();
-        let read = load(&*self.store, Some(Arc::clone(&before))).await?;
-        if !read.has_same_entries(&before) {
-            self.policies.store(Arc::new(read));
+        let loaded = load(&*self.store, Some(Arc::clone(&before))).await?;
+        if !loaded.has_same_entries(&before) {
+            self.policies.store(Arc::new(loaded));
         }
         Ok(())
     }
@@ -406,7 +407,7 @@ impl Auth {
                 .now()
                 .checked_add(time::Duration::try_from(ttl).unwrap_or(time::Duration::MAX))
                 .map(Some)
-                .ok_or_else(|| Error::invalid("ttl: too long")),
+                .ok_or_else(|| Error::invalid("ttl: too long; the policy would expire after the year 9999")),
             (None, Some(text)) => parse_rfc3339("expiration", &text).map(Some),
             (None, None) => Ok(None),
         }
@@ -457,26 +458,26 @@ mod tests {
     use crate::auth::token::CreatePath;
     use time::macros::datetime;
 
-    async fn auth() -> Arc<Auth> {
+    async fn open_auth() -> Arc<Auth> {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         Auth::open(TestStore::open(&clock).await, clock).await.unwrap()
     }
 
-    fn body(value: Value) -> Fields {
+    fn fields_of(value: Value) -> Fields {
         Fields::parse(value.to_string().as_bytes()).unwrap()
     }
 
-    async fn refused(auth: &Auth, name: &str, value: Value) -> String {
-        auth.policy_write(name, &body(value)).await.unwrap_err().text().to_owned()
+    async fn policy_write_error(auth: &Auth, name: &str, value: Value) -> String {
+        auth.policy_write(name, &fields_of(value)).await.unwrap_err().text().to_owned()
     }
 
     const TEXT: &str = "path \"a\" { capabilities = [\"read\"] }";
 
     #[tokio::test]
     async fn reserved_policy_names_cannot_be_written_or_deleted() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for name in ["ROOT", "Root ", "root", "response-wrapping", "", " "] {
-            refused(&auth, name, json!({ "policy": TEXT })).await;
+            policy_write_error(&auth, name, json!({ "policy": TEXT })).await;
         }
         for name in ["default", "Default", "root", "response-wrapping"] {
             let text = auth.policy_delete(name).await.unwrap_err().text().to_owned();
@@ -487,40 +488,40 @@ mod tests {
 
     #[tokio::test]
     async fn policy_names_are_folded_with_a_warning_and_cas_is_checked() {
-        let auth = auth().await;
-        let warnings = auth.policy_write("Team/App", &body(json!({ "policy": TEXT }))).await.unwrap();
+        let auth = open_auth().await;
+        let warnings = auth.policy_write("Team/App", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         assert_eq!(warnings.len(), 1);
         let shown = auth.policy_read("team/app").unwrap();
         assert_eq!((&shown["policy"], &shown["version"]), (&json!(TEXT), &json!(1)));
-        assert!(refused(&auth, "team/app", json!({ "policy": TEXT, "cas": 7 })).await.contains("cas"));
+        assert!(policy_write_error(&auth, "team/app", json!({ "policy": TEXT, "cas": 7 })).await.contains("cas"));
         let again = json!({ "policy": TEXT, "cas": 1, "cas_required": true });
-        assert!(auth.policy_write("team/app", &body(again)).await.unwrap().is_empty());
-        assert!(refused(&auth, "team/app", json!({ "policy": TEXT })).await.contains("cas"));
-        assert!(refused(&auth, "team/app", json!({ "policy": TEXT, "cas": -1 })).await.contains("cas"));
-        auth.policy_write("new", &body(json!({ "policy": TEXT, "cas": -1 }))).await.unwrap();
+        assert!(auth.policy_write("team/app", &fields_of(again)).await.unwrap().is_empty());
+        assert!(policy_write_error(&auth, "team/app", json!({ "policy": TEXT })).await.contains("cas"));
+        assert!(policy_write_error(&auth, "team/app", json!({ "policy": TEXT, "cas": -1 })).await.contains("cas"));
+        auth.policy_write("new", &fields_of(json!({ "policy": TEXT, "cas": -1 }))).await.unwrap();
         let negative = "path \"a\" { capabilities = [\"read\"] min_wrapping_ttl = \"-1s\" }";
-        assert!(refused(&auth, "x", json!({ "policy": negative })).await.contains("min_wrapping_ttl"));
+        assert!(policy_write_error(&auth, "x", json!({ "policy": negative })).await.contains("min_wrapping_ttl"));
         auth.policy_delete("TEAM/app").await.unwrap();
         assert!(auth.policy_read("team/app").is_none());
     }
 
     #[tokio::test]
     async fn expiration_in_the_past_or_of_default_policy_is_refused() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for name in ["web", "default"] {
-            auth.policy_write(name, &body(json!({ "policy": TEXT }))).await.unwrap();
+            auth.policy_write(name, &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         }
         for end in ["2001-01-01T00:00:00Z", "2030-01-01T00:00:00Z"] {
-            let text = refused(&auth, "web", json!({ "policy": "path \"b\" {}", "expiration": end })).await;
+            let text = policy_write_error(&auth, "web", json!({ "policy": "path \"b\" {}", "expiration": end })).await;
             assert_eq!(text, "refusing to update policy as expiration time has already elapsed");
         }
         for end in [json!({ "ttl": "1h" }), json!({ "expiration": "2031-01-01T00:00:00Z" })] {
-            let mut sent = body(end);
+            let mut sent = fields_of(end);
             sent.set("policy", "path \"b\" {}");
             let text = auth.policy_write("Default", &sent).await.unwrap_err().text().to_owned();
             assert!(text.starts_with("ttl, expiration: the policy \"default\""), "{text}");
         }
-        auth.policy_write("default", &body(json!({ "policy": TEXT, "ttl": 0, "expiration": "" }))).await.unwrap();
+        auth.policy_write("default", &fields_of(json!({ "policy": TEXT, "ttl": 0, "expiration": "" }))).await.unwrap();
         for name in ["web", "default"] {
             assert_eq!(auth.policy_read(name).unwrap()["policy"], TEXT);
         }
@@ -528,14 +529,14 @@ mod tests {
 
     #[tokio::test]
     async fn expired_policy_is_replaced_by_a_new_one() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for cas in [json!(0), json!(-1), Value::Null] {
             let first = json!({ "policy": TEXT, "ttl": "1h", "cas_required": true, "cas": 0 });
-            auth.policy_write("web", &body(first)).await.unwrap();
+            auth.policy_write("web", &fields_of(first)).await.unwrap();
             auth.clock.advance(Duration::from_secs(3600));
             assert!(auth.policy_read("web").is_none());
-            assert!(refused(&auth, "web", json!({ "policy": TEXT, "cas": 1 })).await.contains("cas"));
-            auth.policy_write("web", &body(json!({ "policy": TEXT, "cas": cas }))).await.unwrap();
+            assert!(policy_write_error(&auth, "web", json!({ "policy": TEXT, "cas": 1 })).await.contains("cas"));
+            auth.policy_write("web", &fields_of(json!({ "policy": TEXT, "cas": cas }))).await.unwrap();
             assert_eq!(auth.policy_read("web").unwrap()["cas_required"], false);
             auth.policy_delete("web").await.unwrap();
         }
@@ -543,40 +544,46 @@ mod tests {
 
     #[tokio::test]
     async fn policy_write_accepts_old_field_base64_and_empty_text() {
-        let auth = auth().await;
-        let warnings = auth.policy_write("old", &body(json!({ "rules": TEXT }))).await.unwrap();
+        let auth = open_auth().await;
+        let warnings = auth.policy_write("old", &fields_of(json!({ "rules": TEXT }))).await.unwrap();
         assert!(warnings[0].contains("'rules' is deprecated"));
-        auth.policy_write("b", &body(json!({ "policy": "cGF0aCAiYSIgeyBwb2xpY3kgPSAicmVhZCIgfQ==" }))).await.unwrap();
+        auth.policy_write("b", &fields_of(json!({ "policy": "cGF0aCAiYSIgeyBwb2xpY3kgPSAicmVhZCIgfQ==" })))
+            .await
+            .unwrap();
         assert_eq!(auth.policy_read("b").unwrap()["policy"], "path \"a\" { policy = \"read\" }");
         for value in [json!({}), json!({ "policy": " " })] {
-            assert_eq!(refused(&auth, "x", value).await, "'policy' parameter not supplied or empty");
+            assert_eq!(policy_write_error(&auth, "x", value).await, "'policy' parameter not supplied or empty");
         }
-        assert!(refused(&auth, "x", json!({ "policy": "path" })).await.starts_with("failed to parse policy: line 1"));
+        assert!(
+            policy_write_error(&auth, "x", json!({ "policy": "path" }))
+                .await
+                .starts_with("failed to parse policy: line 1")
+        );
     }
 
     #[tokio::test]
     async fn built_in_policies_exist() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         assert_eq!(auth.policy_names(), ["default", "root"]);
         assert_eq!(auth.policy_read("root").unwrap()["policy"], "");
         Policy::parse(WRAPPING_POLICY_TEXT).unwrap();
         let default = auth.policy_read("default").unwrap();
         let policy = Policy::parse(default["policy"].as_str().unwrap()).unwrap();
         assert!(policy.rules.iter().any(|rule| rule.path == "auth/token/renew-self"));
-        auth.policy_write("default", &body(json!({ "policy": TEXT }))).await.unwrap();
+        auth.policy_write("default", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         assert_eq!(auth.policy_read("default").unwrap()["version"], 2);
     }
 
     #[tokio::test]
     async fn policy_write_on_a_stale_node_uses_the_stored_version() {
-        let one = auth().await;
+        let one = open_auth().await;
         let other = Auth::open(Arc::clone(&one.store), one.clock.clone()).await.unwrap();
-        one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
-        assert!(refused(&other, "a", json!({ "policy": TEXT, "cas": 2 })).await.contains("cas"));
-        other.policy_write("a", &body(json!({ "policy": TEXT, "cas": 1 }))).await.unwrap();
-        one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
+        one.policy_write("a", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
+        assert!(policy_write_error(&other, "a", json!({ "policy": TEXT, "cas": 2 })).await.contains("cas"));
+        other.policy_write("a", &fields_of(json!({ "policy": TEXT, "cas": 1 }))).await.unwrap();
+        one.policy_write("a", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         assert_eq!(one.policy_read("a").unwrap()["version"], 3);
-        one.policy_write("b", &body(json!({ "policy": TEXT }))).await.unwrap();
+        one.policy_write("b", &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         other.policy_delete("b").await.unwrap();
         one.reload().await.unwrap();
         assert!(one.policy_read("b").is_none());
@@ -584,14 +591,14 @@ mod tests {
 
     #[tokio::test]
     async fn unchanged_policies_are_not_parsed_again() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let entry = |name: &str| Arc::clone(&auth.policies.load().by_name[name]);
         for name in ["a", "b"] {
-            auth.policy_write(name, &body(json!({ "policy": TEXT }))).await.unwrap();
+            auth.policy_write(name, &fields_of(json!({ "policy": TEXT }))).await.unwrap();
         }
         let a = entry("a");
         let b = entry("b");
-        auth.policy_write("b", &body(json!({ "policy": "path \"b\" {}" }))).await.unwrap();
+        auth.policy_write("b", &fields_of(json!({ "policy": "path \"b\" {}" }))).await.unwrap();
         auth.reload().await.unwrap();
         assert!(Arc::ptr_eq(&a, &entry("a")) && !Arc::ptr_eq(&b, &entry("b")));
         assert_eq!(entry("b").policy.rules[0].path, "b");
@@ -599,9 +606,9 @@ mod tests {
 
     #[tokio::test]
     async fn long_policies_are_compiled_once() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let long = format!("{TEXT} # {}", "x".repeat(200_000));
-        auth.policy_write("long", &body(json!({ "policy": long }))).await.unwrap();
+        auth.policy_write("long", &fields_of(json!({ "policy": long }))).await.unwrap();
         let policies = auth.policies.load_full();
         let names = ["long".to_owned()];
         let now = auth.clock.now();
@@ -616,25 +623,25 @@ mod tests {
 
     #[tokio::test]
     async fn caller_of_a_slow_union_gets_policies_of_its_completion() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let text = |path: &str| format!("path \"{path}\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000));
-        auth.policy_write("long", &body(json!({ "policy": text("a") }))).await.unwrap();
+        auth.policy_write("long", &fields_of(json!({ "policy": text("a") }))).await.unwrap();
         let root = auth.recognise(&auth.root_token(None, "test").await.unwrap(), None).await.unwrap();
-        let wanted = body(json!({ "policies": ["long"], "no_default_policy": true }));
-        let made = async || auth.create_token(&root, true, CreatePath::Own, &wanted).await.unwrap().0.token;
+        let wanted = fields_of(json!({ "policies": ["long"], "no_default_policy": true }));
+        let create_token = async || auth.create_token(&root, true, CreatePath::Child, &wanted).await.unwrap().0.token;
         let reads = |caller: &Caller, path: &str| caller.acl.decide(Operation::Read, path.into(), None).allowed;
         // The policy changes while the compilation waits.
-        let token = made().await;
+        let token = create_token().await;
         let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (recognised, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            auth.policy_write("long", &body(json!({ "policy": text("b") }))).await.unwrap();
+            auth.policy_write("long", &fields_of(json!({ "policy": text("b") }))).await.unwrap();
             drop(compiler);
         });
         let caller = recognised.unwrap();
         assert!(reads(&caller, "b") && !reads(&caller, "a"));
         // The token is revoked while the compilation waits.
-        auth.policy_write("long", &body(json!({ "policy": text("c") }))).await.unwrap();
+        auth.policy_write("long", &fields_of(json!({ "policy": text("c") }))).await.unwrap();
         let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (recognised, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -659,7 +666,7 @@ mod tests {
                 }),
             )
         };
-        let policies = Policies::new(0, (0..MAX_ALL_POLICIES_BYTES / MAX_POLICY_BYTES).map(entry).collect());
+        let policies = Policies::new(0, (0..MAX_TOTAL_POLICY_BYTES / MAX_POLICY_BYTES).map(entry).collect());
         assert!(
             policies.check_total_size("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(),
             "in place of the previous text"

@@ -49,7 +49,7 @@ impl Auth {
 
     /// Returns the role that a login request to `mount` names; `""` if it names none.
     pub fn login_role(&self, mount: &Mount, sent: &Fields) -> String {
-        self.logins.any_mount(mount.id).and_then(|open| open.role_of(sent)).unwrap_or_default()
+        self.logins.any_mount(mount.id).and_then(|open| open.login_role_name(sent)).unwrap_or_default()
     }
 
     /// Returns the names of all rate-limit quotas, sorted.
@@ -209,7 +209,7 @@ mod tests {
     use std::net::IpAddr;
     use time::macros::datetime;
 
-    async fn auth() -> Arc<Auth> {
+    async fn open_auth() -> Arc<Auth> {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         let auth = Auth::open(TestStore::open(&clock).await, clock).await.unwrap();
         let fields = Fields::parse(br#"{"type":"pki"}"#).unwrap();
@@ -218,34 +218,34 @@ mod tests {
         auth
     }
 
-    fn body(value: Value) -> Fields {
+    fn fields_of(value: Value) -> Fields {
         Fields::parse(value.to_string().as_bytes()).unwrap()
     }
 
-    fn of_path(path: &str, rate: f64) -> Fields {
-        body(json!({ "path": path, "rate": rate }))
+    fn quota_of_path(path: &str, rate: f64) -> Fields {
+        fields_of(json!({ "path": path, "rate": rate }))
     }
 
-    fn of_role(path: &str, role: &str, rate: f64) -> Fields {
-        body(json!({ "path": path, "role": role, "rate": rate }))
+    fn quota_of_role(path: &str, role: &str, rate: f64) -> Fields {
+        fields_of(json!({ "path": path, "role": role, "rate": rate }))
     }
 
-    async fn refusal(auth: &Auth, name: &str, fields: Fields) -> String {
+    async fn quota_write_error(auth: &Auth, name: &str, fields: Fields) -> String {
         auth.rate_limit_write(name, &fields).await.unwrap_err().text().to_owned()
     }
 
     /// The limit of the quota that a request counts against; 0 for none.
-    fn limit(auth: &Auth, path: &str, role: &str) -> u64 {
+    fn applied_limit(auth: &Auth, path: &str, role: &str) -> u64 {
         let table = auth.mounts();
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
         let address = Some(IpAddr::from([192, 0, 2, 1]));
         let request = QuotaRequest { path, mount, role, address };
-        auth.quotas().and_then(|quotas| quotas.take(&request, auth.clock.now())).map_or(0, |taken| taken.limit)
+        auth.quotas().and_then(|quotas| quotas.count_request(&request, auth.clock.now())).map_or(0, |taken| taken.limit)
     }
 
     #[tokio::test]
     async fn only_the_most_specific_quota_is_charged() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         assert!(auth.quotas().is_none());
         for (name, path, rate) in [
             ("everything", "", 90.0),
@@ -255,9 +255,9 @@ mod tests {
             ("exact", "/pki/issue/web/", 50.0),
             ("sys", "sys", 40.0),
         ] {
-            auth.rate_limit_write(name, &of_path(path, rate)).await.unwrap();
+            auth.rate_limit_write(name, &quota_of_path(path, rate)).await.unwrap();
         }
-        auth.rate_limit_write("role", &of_role("pki", "ops", 10.0)).await.unwrap();
+        auth.rate_limit_write("role", &quota_of_role("pki", "ops", 10.0)).await.unwrap();
         for (path, role, rate) in [
             ("team/ca/issue/web", "", 90),
             ("nothing/here", "", 90),
@@ -270,30 +270,30 @@ mod tests {
             ("sys/mounts", "", 40),
             ("sys/health", "", 0),
         ] {
-            assert_eq!(limit(&auth, path, role), rate, "{path}");
+            assert_eq!(applied_limit(&auth, path, role), rate, "{path}");
         }
         let table = auth.mounts();
         let asks = |path: &str| auth.quotas().unwrap().depends_on_role(table.get(path).unwrap());
         assert!(asks("pki") && !asks("team/ca"));
         auth.rate_limit_delete("everything").await.unwrap();
-        assert_eq!(limit(&auth, "team/ca/issue/web", ""), 0);
+        assert_eq!(applied_limit(&auth, "team/ca/issue/web", ""), 0);
     }
 
     #[tokio::test]
     async fn quota_reads_back_and_a_partial_write_leaves_the_rest() {
-        let auth = auth().await;
-        let whole = body(json!({ "path": "pki/issue/*", "rate": 2.5, "block_interval": 300 }));
+        let auth = open_auth().await;
+        let whole = fields_of(json!({ "path": "pki/issue/*", "rate": 2.5, "block_interval": 300 }));
         auth.rate_limit_write("q", &whole).await.unwrap();
         let shown = json!({ "name": "q", "type": "rate-limit", "path": "pki/issue/*", "role": "", "rate": 2.5,
             "interval": 1, "block_interval": 300, "inheritable": false });
         assert_eq!(auth.rate_limit_read("q"), Some(shown));
-        auth.rate_limit_write("q", &body(json!({ "rate": 7.0 }))).await.unwrap();
+        auth.rate_limit_write("q", &fields_of(json!({ "rate": 7.0 }))).await.unwrap();
         let shown = auth.rate_limit_read("q").unwrap();
         assert_eq!(
             (&shown["rate"], &shown["path"], &shown["block_interval"]),
             (&json!(7.0), &json!("pki/issue/*"), &json!(300))
         );
-        auth.rate_limit_write("all", &of_path("", 1.0)).await.unwrap();
+        auth.rate_limit_write("all", &quota_of_path("", 1.0)).await.unwrap();
         assert_eq!(auth.rate_limit_read("all").unwrap()["inheritable"], json!(true));
         assert_eq!(auth.rate_limit_names(), ["all", "q"]);
         // A node that starts on this store loads the same quotas.
@@ -303,48 +303,48 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_quotas_are_refused_with_their_rule() {
-        let auth = auth().await;
-        auth.rate_limit_write("first", &of_path("pki", 1.0)).await.unwrap();
-        auth.rate_limit_write("role", &of_role("pki", "web", 1.0)).await.unwrap();
+        let auth = open_auth().await;
+        auth.rate_limit_write("first", &quota_of_path("pki", 1.0)).await.unwrap();
+        auth.rate_limit_write("role", &quota_of_role("pki", "web", 1.0)).await.unwrap();
         for (fields, text) in [
-            (of_path("none/x", 1.0), "invalid mount path: nothing is mounted there"),
-            (of_path("pki/*/x", 1.0), "path: '*' is allowed only at the end"),
-            (of_path("pki", 1.0), "quota rule with similar properties exists under the name \"first\""),
-            (of_role("pki", "web", 1.0), "quota rule with similar properties exists under the name \"role\""),
-            (of_path("pki", -1.0), "'rate' is invalid"),
+            (quota_of_path("none/x", 1.0), "invalid mount path: nothing is mounted there"),
+            (quota_of_path("pki/*/x", 1.0), "path: '*' is allowed only at the end"),
+            (quota_of_path("pki", 1.0), "quota rule with similar properties exists under the name \"first\""),
+            (quota_of_role("pki", "web", 1.0), "quota rule with similar properties exists under the name \"role\""),
+            (quota_of_path("pki", -1.0), "'rate' is invalid"),
             (
-                of_role("pki/issue", "web", 1.0),
+                quota_of_role("pki/issue", "web", 1.0),
                 "Quotas cannot contain both a path suffix and a role: path must name a mount",
             ),
-            (of_role("sys", "web", 1.0), "Mount path \"sys/\" does not support use with role-based quotas"),
+            (quota_of_role("sys", "web", 1.0), "Mount path \"sys/\" does not support use with role-based quotas"),
             (
-                of_role("auth/token", "web", 1.0),
+                quota_of_role("auth/token", "web", 1.0),
                 "Mount path \"auth/token/\" does not support use with role-based quotas",
             ),
-            (of_role("", "web", 1.0), "role: path must name a mount that has roles"),
+            (quota_of_role("", "web", 1.0), "role: path must name a mount that has roles"),
         ] {
-            assert_eq!(refusal(&auth, "q", fields).await, text);
+            assert_eq!(quota_write_error(&auth, "q", fields).await, text);
         }
-        assert_eq!(refusal(&auth, "q", body(json!({ "path": "team/ca" }))).await, "'rate' is invalid");
+        assert_eq!(quota_write_error(&auth, "q", fields_of(json!({ "path": "team/ca" }))).await, "'rate' is invalid");
         assert_eq!(auth.rate_limit_names(), ["first", "role"]);
-        auth.rate_limit_write("first", &of_path("pki", 2.0)).await.unwrap();
+        auth.rate_limit_write("first", &quota_of_path("pki", 2.0)).await.unwrap();
     }
 
     #[tokio::test]
     async fn number_of_quotas_is_limited() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for n in 0..MAX_QUOTAS {
-            auth.rate_limit_write(&format!("q{n}"), &of_path(&format!("pki/p{n}"), 1.0)).await.unwrap();
+            auth.rate_limit_write(&format!("q{n}"), &quota_of_path(&format!("pki/p{n}"), 1.0)).await.unwrap();
         }
-        assert!(refusal(&auth, "more", of_path("pki/more", 1.0)).await.contains("256 quotas"));
-        auth.rate_limit_write("q0", &of_path("pki/p0", 2.0)).await.unwrap();
+        assert!(quota_write_error(&auth, "more", quota_of_path("pki/more", 1.0)).await.contains("256 quotas"));
+        auth.rate_limit_write("q0", &quota_of_path("pki/p0", 2.0)).await.unwrap();
     }
 
     #[tokio::test]
     async fn quotas_of_a_mount_are_deleted_with_the_mount() {
-        let auth = auth().await;
-        auth.rate_limit_write("q", &of_path("pki", 1.0)).await.unwrap();
-        auth.rate_limit_write("all", &of_path("", 1.0)).await.unwrap();
+        let auth = open_auth().await;
+        auth.rate_limit_write("q", &quota_of_path("pki", 1.0)).await.unwrap();
+        auth.rate_limit_write("all", &quota_of_path("", 1.0)).await.unwrap();
         auth.mount_disable("pki").await.unwrap();
         assert_eq!((auth.rate_limit_names(), auth.rate_limit_read("q")), (vec!["all".to_owned()], None));
         auth.sweep_quotas().await.unwrap();
@@ -356,59 +356,59 @@ mod tests {
 
     #[tokio::test]
     async fn reload_keeps_buckets_of_unchanged_quotas() {
-        let auth = auth().await;
-        auth.rate_limit_write("q", &of_path("pki", 2.0)).await.unwrap();
-        auth.rate_limit_write("other", &of_path("team/ca", 2.0)).await.unwrap();
+        let auth = open_auth().await;
+        auth.rate_limit_write("q", &quota_of_path("pki", 2.0)).await.unwrap();
+        auth.rate_limit_write("other", &quota_of_path("team/ca", 2.0)).await.unwrap();
         let remaining = |path: &str| {
             let table = auth.mounts();
             let mount = table.route(path).map(|(mount, below)| (&**mount, below));
             let request = QuotaRequest { path, mount, role: "", address: None };
-            auth.quotas().unwrap().take(&request, auth.clock.now()).unwrap().remaining
+            auth.quotas().unwrap().count_request(&request, auth.clock.now()).unwrap().remaining
         };
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (1, 1));
-        auth.rate_limit_write("other", &of_path("team/ca", 3.0)).await.unwrap();
+        auth.rate_limit_write("other", &quota_of_path("team/ca", 3.0)).await.unwrap();
         auth.reload().await.unwrap();
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (0, 2));
     }
 
     /// Number of these clients whose request for `path` is rejected.
-    fn refused(auth: &Auth, path: &str, clients: impl Iterator<Item = IpAddr>) -> usize {
+    fn count_refused(auth: &Auth, path: &str, clients: impl Iterator<Item = IpAddr>) -> usize {
         let quotas = auth.quotas().unwrap();
         let table = auth.mounts();
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
         let request = |client| QuotaRequest { path, mount, role: "", address: Some(client) };
-        clients.filter(|client| !quotas.take(&request(*client), auth.clock.now()).unwrap().granted).count()
+        clients.filter(|client| !quotas.count_request(&request(*client), auth.clock.now()).unwrap().granted).count()
     }
 
     #[tokio::test]
     async fn quota_tracks_all_its_clients_despite_many_other_quotas() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for n in 0..200 {
-            auth.rate_limit_write(&format!("q{n}"), &of_path(&format!("team/ca/p{n}"), 1.0)).await.unwrap();
+            auth.rate_limit_write(&format!("q{n}"), &quota_of_path(&format!("team/ca/p{n}"), 1.0)).await.unwrap();
         }
-        let slow = body(json!({ "path": "pki/ca", "rate": 1, "interval": 600 }));
+        let slow = fields_of(json!({ "path": "pki/ca", "rate": 1, "interval": 600 }));
         auth.rate_limit_write("slow", &slow).await.unwrap();
         let clients = || (0..4_000_u32).map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes()));
-        assert_eq!(refused(&auth, "pki/ca", clients()), 0);
-        assert_eq!(refused(&auth, "pki/ca", clients()), 4_000);
+        assert_eq!(count_refused(&auth, "pki/ca", clients()), 0);
+        assert_eq!(count_refused(&auth, "pki/ca", clients()), 4_000);
     }
 
     #[tokio::test]
     async fn quota_flood_from_an_ipv6_network_spares_other_clients() {
         telemetry::install_metrics().unwrap();
-        let auth = auth().await;
-        let slow = body(json!({ "path": "pki/ca", "rate": 10, "interval": 600 }));
+        let auth = open_auth().await;
+        let slow = fields_of(json!({ "path": "pki/ca", "rate": 10, "interval": 600 }));
         auth.rate_limit_write("slow", &slow).await.unwrap();
         let network = (0..1_u128 << 16).map(|n| IpAddr::from(((0x2001_0db8_0001 << 80) | (n << 64)).to_be_bytes()));
-        assert!(refused(&auth, "pki/ca", network) > 40_000);
+        assert!(count_refused(&auth, "pki/ca", network) > 40_000);
         let page = telemetry::render_metrics(telemetry::Exposition::Text, &[]);
         let counted =
             page.lines().find_map(|line| line.strip_prefix(telemetry::QUOTA_SHARED)?.trim().parse::<u32>().ok());
         assert!(counted.is_some_and(|counted| counted > 40_000), "{counted:?}");
         // Each of these clients is in a different /24. By chance, few share a counter with the network above.
         let others = (0..5_000_u32).map(|n| IpAddr::from((0xc600_0000 + (n << 8)).to_be_bytes()));
-        assert_eq!(refused(&auth, "pki/ca", others), 0);
+        assert_eq!(count_refused(&auth, "pki/ca", others), 0);
         let others = (0..1_u128 << 10).map(|n| IpAddr::from(((0x2001_0db9 << 96) | (n << 80)).to_be_bytes()));
-        assert_eq!(refused(&auth, "pki/ca", others), 0);
+        assert_eq!(count_refused(&auth, "pki/ca", others), 0);
     }
 }

@@ -59,12 +59,14 @@ mod tests {
     #[test]
     fn requester_record_reads_back_with_a_bounded_name() {
         let id = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
-        for (entity, name, told) in [(id, "approle-web", "approle-web"), ("", "token a b", "token a b"), ("", "", "")] {
+        for (entity, name, expected_name) in
+            [(id, "approle-web", "approle-web"), ("", "token a b", "token a b"), ("", "", "")]
+        {
             let text = render_requester(&[7; 32], entity, name);
             assert!(text.len() <= 43 + 1 + 22 + 1 + name.len());
             let read = Requester::of_record(&text);
             assert_eq!(read.accessor_hash, "07".repeat(32));
-            assert_eq!((read.entity_id.as_str(), read.display_name.as_str()), (entity, told));
+            assert_eq!((read.entity_id.as_str(), read.display_name.as_str()), (entity, expected_name));
         }
         let long = render_requester(&[7; 32], "", &format!("a\n{}", "\u{e4}".repeat(100)));
         assert_eq!(Requester::of_record(&long).display_name.chars().count(), MAX_RECORDED_NAME_CHARS);

@@ -374,7 +374,7 @@ pub trait AuthStore: Send + Sync {
         let committed = self.commit(vec![AuthWrite::TokenSweep { now, limit }]);
         let revoked = |outcomes: Vec<AuthOutcome>| match <[AuthOutcome; 1]>::try_from(outcomes) {
             Ok([AuthOutcome::Revoked(revoked)]) => Ok(revoked),
-            _ => Err(Error::internal("the store answered another write")),
+            _ => Err(Error::internal("the outcome does not belong to the committed write")),
         };
         committed.map(move |outcomes| outcomes.and_then(revoked)).boxed()
     }
@@ -384,12 +384,12 @@ pub trait AuthStore: Send + Sync {
 fn swept_count(outcomes: Vec<AuthOutcome>) -> Result<u32> {
     match outcomes.as_slice() {
         [AuthOutcome::Swept(count)] => Ok(*count),
-        _ => Err(Error::internal("the store answered another write")),
+        _ => Err(Error::internal("the outcome does not belong to the committed write")),
     }
 }
 
 /// Kind of the stored documents that hold system settings.
-pub(super) const CONFIG_KIND: &str = "config";
+pub(super) const CONFIG_DOCUMENT_KIND: &str = "config";
 
 /// Reads a configuration document of the system, and its version; `None` and 0 if it does not exist.
 ///
@@ -399,7 +399,7 @@ pub(super) async fn config_document<T: DeserializeOwned>(
     store: &dyn AuthStore,
     name: &str,
 ) -> Result<(Option<T>, u64)> {
-    let documents = store.documents(CONFIG_KIND).await?;
+    let documents = store.documents(CONFIG_DOCUMENT_KIND).await?;
     match documents.iter().find(|document| document.key.name == name) {
         Some(document) => Ok((Some(document.parse()?), document.version)),
         None => Ok((None, 0)),
@@ -413,6 +413,6 @@ pub(super) async fn config_document<T: DeserializeOwned>(
 /// `Internal` when the value cannot be serialized.
 pub(super) fn config_write<T: Serialize>(name: &str, expected: u64, value: Option<&T>) -> Result<DocumentWrite> {
     let body = value.map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: name.to_owned() };
+    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_DOCUMENT_KIND, name: name.to_owned() };
     Ok(DocumentWrite { key, expected, body })
 }

@@ -26,13 +26,13 @@ mod ttl;
 
 use serde_json::Value;
 
-pub use super::identity::LoginAlias as Alias;
+pub use super::identity::LoginAlias;
 pub(super) use batch::{BatchToken, is_batch};
 pub use by_path::{TokenLease, TokenLeaseKeys, UnreadableTokens};
 pub use create::CreatePath;
 pub(super) use encoding::{hash_of, new_token};
 pub(super) use issuance::{TokenOwners, token_row};
-pub use login::Login;
+pub use login::AuthenticatedLogin;
 pub use network::Network;
 pub use record::TokenLogin;
 pub(super) use record::TokenRecord;
@@ -133,14 +133,14 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn accessors(&self, after: &str, max: usize) -> Result<Option<Vec<String>>> {
-        const STEP: u32 = 500;
+        const ACCESSORS_PER_PAGE: u32 = 500;
         let mut found = Vec::new();
         let mut looked_at = 0;
         let mut from = TokenHash::default();
         while looked_at <= max {
-            let page = self.accessor_page(from, STEP).await?;
+            let page = self.accessor_page(from, ACCESSORS_PER_PAGE).await?;
             looked_at += page.len();
-            let last = page.last().map(|(position, _)| *position).filter(|_| page.len() == STEP as usize);
+            let last = page.last().map(|(position, _)| *position).filter(|_| page.len() == ACCESSORS_PER_PAGE as usize);
             found.extend(page.into_iter().filter_map(|(_, accessor)| accessor).filter(|text| text.as_str() > after));
             let Some(last) = last else {
                 found.sort_unstable();
@@ -158,12 +158,12 @@ impl Auth {
     /// Store errors.
     pub async fn accessor_page(&self, after: TokenHash, limit: u32) -> Result<Vec<(TokenHash, Option<String>)>> {
         let rows = self.store.tokens(after, limit).await?;
-        let placed = |row: &TokenRow| {
+        let position_and_accessor = |row: &TokenRow| {
             // An unreadable record must not hide the other tokens.
             let record = Some(row).filter(|row| self.is_live(row)).and_then(|row| TokenRecord::of(row).ok());
             (row.accessor_hash, record.map(|record| record.accessor))
         };
-        Ok(rows.iter().map(placed).collect())
+        Ok(rows.iter().map(position_and_accessor).collect())
     }
 
     /// The position of an accessor in the order of [`Auth::accessor_page`]; the start for a text that is no accessor.

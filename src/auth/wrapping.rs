@@ -21,9 +21,9 @@ use crate::secret::Secret;
 use crate::telemetry;
 
 /// Cubbyhole path of the wrapped response; clients cannot write it.
-const RESPONSE_PATH: &str = "";
+const STORED_RESPONSE_PATH: &str = "";
 /// Maximum size of a wrapped response in bytes.
-pub const MAX_RESPONSE_BYTES: usize = 1 << 20;
+pub const MAX_WRAPPED_RESPONSE_BYTES: usize = 1 << 20;
 /// Minimum lifetime of a wrapped response. TTLs are shown in seconds, so a shorter one would be shown as 0.
 const MIN_WRAP_TTL: Duration = Duration::from_secs(1);
 
@@ -76,9 +76,12 @@ impl WrappedResponse {
     }
 
     fn of(encoded: &Zeroizing<Vec<u8>>) -> Result<Self> {
-        let at = encoded.iter().position(|b| *b == b'\n').ok_or_else(|| Error::internal("no media type"))?;
-        let media_type = std::str::from_utf8(&encoded[..at]).map_err(Error::internal)?.to_owned();
-        Ok(Self { media_type, body: Secret::new(&encoded[at + 1..]) })
+        let separator = encoded
+            .iter()
+            .position(|b| *b == b'\n')
+            .ok_or_else(|| Error::internal("the stored wrapped response has no media type"))?;
+        let media_type = std::str::from_utf8(&encoded[..separator]).map_err(Error::internal)?.to_owned();
+        Ok(Self { media_type, body: Secret::new(&encoded[separator + 1..]) })
     }
 }
 
@@ -111,21 +114,21 @@ impl Auth {
         self.wrap_and_consume(None, answer.to_body(), terms).await
     }
 
-    /// Stores a response. If `taken` is set, that write ends another wrapping token in the same commit.
+    /// Stores a response. If `consumed_token` is set, that write ends another wrapping token in the same commit.
     async fn wrap_and_consume(
         &self,
-        taken: Option<AuthWrite>,
+        consumed_token: Option<AuthWrite>,
         body: Vec<u8>,
         terms: WrapParameters,
     ) -> Result<WrapInfo> {
         let WrapParameters { ttl, path, display_name, wrapped_accessor } = terms;
-        let mut record = self.new_record(vec![WRAPPING_POLICY_NAME.to_owned()], display_name, &path);
+        let mut record = self.new_token_record(vec![WRAPPING_POLICY_NAME.to_owned()], display_name, &path);
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
         let token = Zeroizing::new(new_token(record.created_at));
         let row = token_row(&token, &record, Some(ttl), Some(1), TokenOwners::default())?;
-        let entry = CubbyholeRow { token: row.hash, path: RESPONSE_PATH.to_owned(), body };
+        let entry = CubbyholeRow { token: row.hash, path: STORED_RESPONSE_PATH.to_owned(), body };
         let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(entry)];
-        self.store.commit(taken.into_iter().chain(wrap).collect()).await?;
+        self.store.commit(consumed_token.into_iter().chain(wrap).collect()).await?;
         Ok(WrapInfo {
             token: Secret::new(token.as_bytes()),
             accessor: record.accessor,
@@ -182,7 +185,9 @@ impl Auth {
         if caller.policies != [WRAPPING_POLICY_NAME] {
             return Ok(None);
         }
-        let Some(entry) = self.store.cubbyhole(caller.hash, RESPONSE_PATH.to_owned()).await? else { return Ok(None) };
+        let Some(entry) = self.store.cubbyhole(caller.hash, STORED_RESPONSE_PATH.to_owned()).await? else {
+            return Ok(None);
+        };
         // The request has taken the only use, so the response cannot be fetched again. A sweep deletes the row if this
         // fails.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
@@ -202,7 +207,7 @@ impl Auth {
     }
 
     async fn stored_response(&self, row: &TokenRow) -> Result<Zeroizing<Vec<u8>>> {
-        let entry = self.store.cubbyhole(row.hash, RESPONSE_PATH.to_owned()).await?;
+        let entry = self.store.cubbyhole(row.hash, STORED_RESPONSE_PATH.to_owned()).await?;
         entry.map(|entry| Zeroizing::new(entry.body)).ok_or_else(invalid_wrapping_token)
     }
 }
@@ -224,13 +229,13 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    async fn auth() -> (Arc<Auth>, Arc<TestStore>, Clock) {
+    async fn open_auth() -> (Arc<Auth>, Arc<TestStore>, Clock) {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         let store = TestStore::open(&clock).await;
         (Auth::open(store.clone(), clock.clone()).await.unwrap(), store, clock)
     }
 
-    async fn wrapped(auth: &Auth) -> WrapInfo {
+    async fn wrap_response(auth: &Auth) -> WrapInfo {
         let answer =
             WrappedResponse { media_type: "application/json".to_owned(), body: Secret::new(b"{\n}\n".as_slice()) };
         let terms = WrapParameters {
@@ -248,16 +253,16 @@ mod tests {
 
     #[tokio::test]
     async fn wrapped_response_can_be_fetched_once() {
-        let (auth, store, _) = auth().await;
-        let wrapping = wrapped(&auth).await;
+        let (auth, store, _) = open_auth().await;
+        let wrapping = wrap_response(&auth).await;
         let token = text(&wrapping.token);
-        let told = auth.wrapping_lookup(token).await.unwrap();
+        let described = auth.wrapping_lookup(token).await.unwrap();
         let expected = json!({ "creation_path": "pki/issue/web", "creation_time": "2030-01-01T00:00:00Z",
             "creation_ttl": 60 });
-        assert_eq!(told, expected);
+        assert_eq!(described, expected);
         let answer = auth.unwrap_response(token).await.unwrap();
         assert!(answer.media_type == "application/json" && answer.body.expose() == b"{\n}\n");
-        let row = store.cubbyhole(hash_of(token).unwrap(), RESPONSE_PATH.to_owned()).await.unwrap();
+        let row = store.cubbyhole(hash_of(token).unwrap(), STORED_RESPONSE_PATH.to_owned()).await.unwrap();
         assert!(row.is_none() && store.all_tokens().await.is_empty());
         for error in [auth.unwrap_response(token).await.err(), auth.wrapping_lookup(token).await.err()] {
             assert_eq!(error.unwrap().text(), "wrapping token is not valid or does not exist");
@@ -266,8 +271,8 @@ mod tests {
 
     #[tokio::test]
     async fn rewrap_moves_the_response_and_ends_the_first_token() {
-        let (auth, store, clock) = auth().await;
-        let first = wrapped(&auth).await;
+        let (auth, store, clock) = open_auth().await;
+        let first = wrap_response(&auth).await;
         clock.advance(Duration::from_secs(50));
         let second = auth.rewrap(text(&first.token)).await.unwrap();
         assert!(auth.unwrap_response(text(&first.token)).await.is_err());
@@ -280,9 +285,9 @@ mod tests {
 
     #[tokio::test]
     async fn only_live_wrapping_tokens_have_a_response() {
-        let (auth, _, clock) = auth().await;
+        let (auth, _, clock) = open_auth().await;
         let root = auth.root_token(None, "test").await.unwrap();
-        let wrapping = wrapped(&auth).await;
+        let wrapping = wrap_response(&auth).await;
         clock.advance(MINUTE);
         for token in [root.as_str(), text(&wrapping.token), "", "s.unknown", &"x".repeat(1_000)] {
             assert_eq!(auth.unwrap_response(token).await.err().unwrap().kind(), Kind::Invalid, "{}", token.len());
@@ -292,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn response_that_cannot_be_stored_is_not_wrapped() {
-        let (auth, store, _) = auth().await;
+        let (auth, store, _) = open_auth().await;
         store.switch_off(true);
         let answer = WrappedResponse { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
         let terms =
@@ -305,7 +310,7 @@ mod tests {
 
     #[tokio::test]
     async fn wrap_ttl_has_bounds() {
-        let (auth, ..) = auth().await;
+        let (auth, ..) = open_auth().await;
         for (seconds, good) in [(0.999, false), (1.0, true), (2_764_800.0, true), (2_764_801.0, false)] {
             assert_eq!(auth.check_wrapping_ttl(Duration::from_secs_f64(seconds)).is_ok(), good, "{seconds}");
         }

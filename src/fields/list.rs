@@ -47,10 +47,10 @@ impl ListLimit {
     /// `Invalid` naming `field`, for too many or too long entries.
     pub fn check(self, field: &str, list: &[String]) -> Result<()> {
         if list.len() > self.entries {
-            return Err(ListError::TooManyEntries.of(field, "a list of strings", self));
+            return Err(ListError::TooManyEntries.into_error(field, "a list of strings", self));
         }
         if list.iter().any(|entry| entry.len() > self.bytes) {
-            return Err(ListError::EntryTooLong.of(field, "a list of strings", self));
+            return Err(ListError::EntryTooLong.into_error(field, "a list of strings", self));
         }
         Ok(())
     }
@@ -65,13 +65,13 @@ pub(super) enum ListError {
 
 impl ListError {
     /// Builds the error with the field name and the violated limit.
-    pub(super) fn of(self, name: &str, wanted: &str, limit: ListLimit) -> Error {
+    pub(super) fn into_error(self, name: &str, wanted: &str, limit: ListLimit) -> Error {
         match self {
             Self::WrongType => type_error(name, wanted),
             Self::TooManyEntries => Error::invalid(format!("{name}: at most {} entries are allowed", limit.entries)),
             Self::EntryTooLong => Error::invalid(format!("{name}: an entry is longer than {} bytes", limit.bytes)),
             Self::OnlyEmptyEntries => {
-                Error::invalid(format!("{name}: has empty entries only; an empty list is sent as []"))
+                Error::invalid(format!("{name}: all entries are empty; to send an empty list, send []"))
             }
         }
     }
@@ -191,16 +191,16 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    const FEW: ListLimit = ListLimit::new(3, 5);
+    const SMALL_LIMIT: ListLimit = ListLimit::new(3, 5);
 
-    fn one(value: Value) -> Fields {
+    fn single_field(value: Value) -> Fields {
         let mut fields = Fields::default();
         fields.set("f", value);
         fields
     }
 
-    fn refusal(value: Value) -> String {
-        one(value).list_within("f", FEW).unwrap_err().text().to_owned()
+    fn list_error(value: Value) -> String {
+        single_field(value).list_within("f", SMALL_LIMIT).unwrap_err().text().to_owned()
     }
 
     #[test]
@@ -208,23 +208,23 @@ mod tests {
         for at_limit in
             [json!(["a", "b", "c"]), json!("a,b,c"), json!("[\"a\",\"b\",\"c\"]"), json!(" [\"a\",\"b\",1] ")]
         {
-            assert_eq!(one(at_limit).list_within("f", FEW).unwrap().unwrap().len(), 3);
+            assert_eq!(single_field(at_limit).list_within("f", SMALL_LIMIT).unwrap().unwrap().len(), 3);
         }
         for above in
             [json!(["a", "b", "c", "d"]), json!("a,b,c,d"), json!(",,,"), json!("[1,2,3,4]"), json!("[1,2,3,4")]
         {
-            assert_eq!(refusal(above.clone()), "f: at most 3 entries are allowed", "{above}");
+            assert_eq!(list_error(above.clone()), "f: at most 3 entries are allowed", "{above}");
         }
         for long in [json!(["abcdef"]), json!("a,abcdef"), json!("[\"abcdef\"]"), json!(123_456)] {
-            assert_eq!(refusal(long.clone()), "f: an entry is longer than 5 bytes", "{long}");
+            assert_eq!(list_error(long.clone()), "f: an entry is longer than 5 bytes", "{long}");
         }
-        assert_eq!(one(json!("  abcde  ,")).list_within("f", FEW).unwrap().unwrap(), ["abcde"]);
+        assert_eq!(single_field(json!("  abcde  ,")).list_within("f", SMALL_LIMIT).unwrap().unwrap(), ["abcde"]);
     }
 
     #[test]
     fn map_limit_applies_to_all_forms() {
         for at_limit in [json!({"a":1,"b":2,"c":3}), json!(["a=1", "b=2", "c=3"]), json!("a=1,b=2,c=3")] {
-            assert_eq!(one(at_limit).map_within("f", FEW).unwrap().unwrap().len(), 3);
+            assert_eq!(single_field(at_limit).map_within("f", SMALL_LIMIT).unwrap().unwrap().len(), 3);
         }
         for above in [
             json!({"a":1,"b":2,"c":3,"d":4}),
@@ -232,46 +232,47 @@ mod tests {
             json!("a=1,b=2,c=3,d=4"),
             json!("{\"a\":1,\"b\":2,\"c\":3,\"d\":4}"),
         ] {
-            let refusal = one(above.clone()).map_within("f", FEW).unwrap_err();
+            let refusal = single_field(above.clone()).map_within("f", SMALL_LIMIT).unwrap_err();
             assert_eq!(refusal.text(), "f: at most 3 entries are allowed", "{above}");
         }
         for long in [json!({"abc":"def"}), json!("abc=def"), json!(["abc=def"]), json!("{\"abc\":\"def\"}")] {
-            let refusal = one(long.clone()).map_within("f", FEW).unwrap_err();
+            let refusal = single_field(long.clone()).map_within("f", SMALL_LIMIT).unwrap_err();
             assert_eq!(refusal.text(), "f: an entry is longer than 5 bytes", "{long}");
         }
     }
 
     #[test]
     fn list_of_blank_entries_is_refused_if_empty_means_any() {
-        let limited = |value| one(value).list_within("f", FEW.rejecting_only_empty());
+        let limited = |value| single_field(value).list_within("f", SMALL_LIMIT.rejecting_only_empty());
         for empty in [json!([]), json!(""), json!("[]"), json!(" [ ] ")] {
             assert_eq!(limited(empty.clone()).unwrap(), Some(Vec::new()), "{empty}");
         }
         for blank in [json!([""]), json!([" ", ""]), json!(" "), json!(","), json!("[\"\"]")] {
             let refusal = limited(blank.clone()).unwrap_err();
-            assert_eq!(refusal.text(), "f: has empty entries only; an empty list is sent as []", "{blank}");
-            assert_eq!(one(blank).list_within("f", FEW).unwrap(), Some(Vec::new()));
+            assert_eq!(refusal.text(), "f: all entries are empty; to send an empty list, send []", "{blank}");
+            assert_eq!(single_field(blank).list_within("f", SMALL_LIMIT).unwrap(), Some(Vec::new()));
         }
         assert_eq!(limited(json!(["", "a"])).unwrap().unwrap(), ["a"]);
-        assert!(one(json!([""])).map_within("f", FEW.rejecting_only_empty()).is_err());
+        assert!(single_field(json!([""])).map_within("f", SMALL_LIMIT.rejecting_only_empty()).is_err());
     }
 
     #[test]
-    fn json_in_a_text_is_as_deep_as_the_field_wants() {
+    fn embedded_json_of_wrong_depth_is_refused() {
         let deep = "[".repeat(1_000_000);
         for text in ["[[1]]", "[{}]", &deep] {
-            assert!(refusal(json!(text)).contains("must be a list of strings"));
+            assert!(list_error(json!(text)).contains("must be a list of strings"));
         }
         for text in ["{\"a\":[]}", "{\"a\":{}}", &format!("{{\"a\":{deep}")] {
-            assert!(one(json!(text)).map("f").unwrap_err().text().contains("must be a map of strings"));
+            assert!(single_field(json!(text)).map("f").unwrap_err().text().contains("must be a map of strings"));
         }
     }
 
     proptest! {
         #[test]
-        fn no_list_is_longer_than_its_limit(text in "[a-c,\\[\\]\" ]{0,40}") {
-            if let Ok(Some(list)) = one(json!(text)).list_within("f", FEW) {
-                prop_assert!(list.len() <= FEW.entries && list.iter().all(|entry| entry.len() <= FEW.bytes));
+        fn list_is_never_longer_than_its_limit(text in "[a-c,\\[\\]\" ]{0,40}") {
+            if let Ok(Some(list)) = single_field(json!(text)).list_within("f", SMALL_LIMIT) {
+                prop_assert!(list.len() <= SMALL_LIMIT.entries);
+                prop_assert!(list.iter().all(|entry| entry.len() <= SMALL_LIMIT.bytes));
             }
         }
     }

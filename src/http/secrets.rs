@@ -455,7 +455,7 @@ async fn authorize(
     };
     if caller.uses_left() == Some(0) {
         // This was the last use of the token, so its leases end too.
-        state.mounts.tokens_ended();
+        state.mounts.notify_tokens_ended();
     }
     // The resource may have been created since, which changes the required capability.
     let needs = if known.from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };

@@ -46,16 +46,16 @@ async fn catch_up(mounts: Arc<Mounts>) {
         match mounts.auth.catch_up().await {
             Ok(false) => {}
             Ok(true) => mounts.close_unmounted(),
-            Err(error) => telemetry::warn_task_failed("policies and mounts cannot be reloaded yet", &error),
+            Err(error) => telemetry::warn_task_failed("reload of policies and mounts failed; it is retried", &error),
         }
         if let Err(error) = mounts.auth.logins().catch_up().await {
-            telemetry::warn_task_failed("roles of auth methods cannot be reloaded yet", &error);
+            telemetry::warn_task_failed("reload of the roles of auth methods failed; it is retried", &error);
         }
         if let Err(error) = mounts.keys.catch_up().await {
-            telemetry::warn_task_failed("managed keys cannot be reloaded yet", &error);
+            telemetry::warn_task_failed("reload of managed keys failed; it is retried", &error);
         }
         if let Err(error) = mounts.pki.compromised().catch_up().await {
-            telemetry::warn_task_failed("compromised keys cannot be reloaded yet", &error);
+            telemetry::warn_task_failed("reload of compromised keys failed; it is retried", &error);
         }
     }
 }
@@ -64,7 +64,7 @@ async fn catch_up(mounts: Arc<Mounts>) {
 async fn sweep_leases(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.pki.sweep_leases().await {
-            telemetry::warn_task_failed("leases were not swept", &error);
+            telemetry::warn_task_failed("revocation and deletion of ended leases failed; it is retried", &error);
         }
         let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.pki.wait_for_leases()).await;
     }
@@ -74,7 +74,7 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
 async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.auth.sweep_secret_ids().await {
-            telemetry::warn_task_failed("secret ids were not swept", &error);
+            telemetry::warn_task_failed("deletion of ended secret ids failed; it is retried", &error);
         }
         let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.auth.logins().wait_for_sweep()).await;
     }
@@ -85,7 +85,10 @@ async fn sweep_recorded_responses(mounts: Arc<Mounts>) {
     loop {
         tokio::time::sleep(MAX_SWEEP_INTERVAL).await;
         if let Err(error) = mounts.pki.sweep_recorded_responses().await {
-            telemetry::warn_task_failed("recorded responses were not swept", &error);
+            telemetry::warn_task_failed(
+                "deletion of expired responses to idempotency keys failed; it is retried",
+                &error,
+            );
         }
     }
 }

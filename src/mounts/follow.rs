@@ -33,7 +33,7 @@ impl OpenMount {
     }
 
     /// `true` if all revocations up to this sequence number are published; `None` if the mount publishes none.
-    fn covers(&self, revocations: u64) -> Option<bool> {
+    fn has_published_revocations(&self, revocations: u64) -> Option<bool> {
         match self {
             Self::Pki(authority) => Some(authority.are_crls_up_to_date(revocations)),
             Self::Method(_) => None,
@@ -54,16 +54,20 @@ impl Mounts {
     ///
     /// # Errors
     /// `Unavailable` or `Busy` from storage. A mount whose documents cannot be read is logged and stays closed.
-    pub async fn follow_table(&self) -> Result<()> {
+    pub async fn reload_table(&self) -> Result<()> {
         self.auth.reload().await?;
         let compromised = self.pki.compromised().reload().await;
-        compromised.or_else(|error| tolerate("compromised keys of another node cannot be read", error))?;
-        self.keys.reload().await.or_else(|error| tolerate("managed keys of another node cannot be read", error))?;
+        compromised
+            .or_else(|error| tolerate("reload of compromised keys after a change by another node failed", error))?;
+        self.keys
+            .reload()
+            .await
+            .or_else(|error| tolerate("reload of managed keys after a change by another node failed", error))?;
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
         self.close_unmounted();
         for mount in self.auth.mounts().iter() {
             if let Err(error) = self.open_mount(mount, InitialMountState::Stored).await {
-                tolerate("a mount of another node cannot be opened", error)?;
+                tolerate(&format!("mount {:?}: cannot be opened after a change by another node", mount.path), error)?;
             }
         }
         Ok(())
@@ -72,21 +76,24 @@ impl Mounts {
     /// Reloads a mount after a change by another node, if it is open here.
     ///
     /// # Errors
-    /// As [`Mounts::follow_table`]; the published state is kept.
-    pub async fn follow(&self, mount: MountId) -> Result<()> {
+    /// As [`Mounts::reload_table`]; the published state is kept.
+    pub async fn reload_mount(&self, mount: MountId) -> Result<()> {
         let Some(open) = self.find_open_mount(mount) else { return Ok(()) };
         let reload = open.reload().await;
         counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
-        reload.or_else(|error| tolerate("another node's change of a mount cannot be read", error))
+        reload.or_else(|error| {
+            let path = self.auth.mounts().by_id(mount).map(|mount| mount.path.clone()).unwrap_or_default();
+            tolerate(&format!("mount {path:?}: reload after a change by another node failed"), error)
+        })
     }
 
     /// Reloads all state of a mount that is open here, after the database has lost committed writes, as in a failover.
     /// Revocations and CRLs are reloaded in the background.
     ///
     /// # Errors
-    /// As [`Mounts::follow`].
-    pub async fn reload_all(&self, mount: MountId) -> Result<()> {
-        self.follow(mount).await?;
+    /// As [`Mounts::reload_mount`].
+    pub async fn reload_mount_and_revocations(&self, mount: MountId) -> Result<()> {
+        self.reload_mount(mount).await?;
         if let Some(open) = self.find_open_mount(mount) {
             open.reload_revocations();
         }
@@ -94,8 +101,8 @@ impl Mounts {
     }
 
     /// `true` if all revocations up to this number are published; `None` if the mount is not open or publishes none.
-    pub fn covers(&self, mount: MountId, revocations: u64) -> Option<bool> {
-        self.find_open_mount(mount)?.covers(revocations)
+    pub fn has_published_revocations(&self, mount: MountId, revocations: u64) -> Option<bool> {
+        self.find_open_mount(mount)?.has_published_revocations(revocations)
     }
 
     /// Starts publishing revocations by other nodes, in the background.
@@ -114,7 +121,7 @@ impl Mounts {
 
 /// Logs an error about an unreadable document, such as one of a newer version, so that this node can follow other
 /// changes. Returns all other errors.
-fn tolerate(what: &'static str, error: Error) -> Result<()> {
+fn tolerate(what: &str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
         telemetry::warn_task_failed(what, &error);
         return Ok(());

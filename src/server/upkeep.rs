@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::auth::login::cloudb::Rotations;
+use crate::auth::login::cloudb::SecretRotationTask;
 use crate::auth::token::MAX_SWEPT_TOKENS;
 use crate::http::state::ServerState;
 use crate::telemetry;
@@ -27,7 +27,7 @@ pub(super) async fn sweep_tokens(shared: Arc<ServerState>) {
             Ok(swept) => {
                 metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept));
                 if swept > 0 {
-                    shared.mounts.tokens_ended();
+                    shared.mounts.notify_tokens_ended();
                 }
                 if swept < MAX_SWEPT_TOKENS { SWEEP_INTERVAL } else { NEXT_BATCH_DELAY }
             }
@@ -50,7 +50,7 @@ pub(super) async fn sweep_organizations(shared: Arc<ServerState>) {
 
 /// Completes rotations of the secrets of authentication methods.
 pub(super) async fn rotate_secrets(shared: Arc<ServerState>) {
-    let mut rotations = Rotations::new(Arc::clone(shared.auth.logins().cloudb()));
+    let mut rotations = SecretRotationTask::new(Arc::clone(shared.auth.logins().cloudb()));
     loop {
         rotations.step(&shared.auth).await;
         tokio::time::sleep(ROTATION_CHECK_INTERVAL).await;

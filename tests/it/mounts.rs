@@ -60,7 +60,7 @@ async fn mount_of_unknown_newer_type_is_preserved() {
     let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "mount", name: "newer/".to_owned() };
     let write = DocumentWrite { key, expected: 0, body: Some(body.to_string().into_bytes()) };
     faults.real().auth.commit(vec![AuthWrite::MountCreate(id), AuthWrite::Document(write)]).await.unwrap();
-    shared.mounts.follow_table().await.unwrap();
+    shared.mounts.reload_table().await.unwrap();
     let kind = shared.auth.mounts().get("newer").unwrap().kind.clone();
     assert_eq!(kind, MountKind::Unknown("vault".into()));
     assert!(app.client.get("sys/mounts").await.body["data"].get("newer/").is_none());

@@ -550,7 +550,11 @@ fn invalid_setup_is_rejected_and_leaves_no_files() {
             &["--domain", "example.test", "--audit-file", "absent/audit.log"],
             "--audit-file: absent is not a folder: create it first",
         ),
-        ("mine", &["--domain", "example.test", "--mount", "sys"], "--mount: cannot mount \"sys/\""),
+        (
+            "mine",
+            &["--domain", "example.test", "--mount", "sys"],
+            "--mount: cannot mount \"sys/\": reserved for the system; choose another path",
+        ),
         ("mine", &["--domain", "example.test", "--root-mount", "identity/pki"], "--root-mount: cannot mount"),
         ("mine", &["--domain", "example.test", "--root-mount", "pki/root"], "--root-mount: must be another mount"),
         ("seal.key", &flags, "must not be open to group or others"),

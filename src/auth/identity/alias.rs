@@ -44,7 +44,10 @@ impl Auth {
             match self.entity(by).await? {
                 Some(of) => match of.alias_at(accessor) {
                     Some(alias) => self.update_alias(alias, &change).await,
-                    None => Err(Error::internal("an entity found by an alias does not contain the alias")),
+                    None => Err(Error::internal(format!(
+                        "entity {}: lacks the alias at {accessor} by which it was found",
+                        of.id
+                    ))),
                 },
                 None => self.create_alias(accessor, name, &change).await.map(Some),
             }

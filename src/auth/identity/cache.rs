@@ -147,7 +147,7 @@ mod tests {
 
     const START: Time = Time::UNIX_EPOCH;
 
-    fn named(name: &str) -> Entity {
+    fn entity_named(name: &str) -> Entity {
         let mut entity = Entity::new(START);
         entity.id = "id".to_owned();
         entity.name = name.to_owned();
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn entity_cache_returns_an_entity_for_half_a_second() {
         let entities = EntityCache::default();
-        entities.put(named("a"), START, entities.epoch());
+        entities.put(entity_named("a"), START, entities.epoch());
         let at = |ms| START + Duration::from_millis(ms);
         assert_eq!(entities.by_id("id", at(499)).unwrap().name, "a");
         assert_eq!(entities.by_alias("jwt_1", "bob", at(499)).unwrap().name, "a");
@@ -174,16 +174,16 @@ mod tests {
     #[test]
     fn entity_change_marks_every_cached_copy() {
         let entities = EntityCache::default();
-        let first = entities.put(named("a"), START, entities.epoch());
-        let second = entities.put(named("a"), START + Duration::from_millis(600), entities.epoch());
+        let first = entities.put(entity_named("a"), START, entities.epoch());
+        let second = entities.put(entity_named("a"), START + Duration::from_millis(600), entities.epoch());
         let epoch = entities.epoch();
         entities.mark_changed("id");
         assert!(first.is_changed() && second.is_changed());
         assert!(entities.by_id("id", START).is_none());
         // The read began before the change and ended after it.
-        assert!(entities.put(named("a"), START, epoch).is_changed());
+        assert!(entities.put(entity_named("a"), START, epoch).is_changed());
         assert!(entities.by_id("id", START).is_none());
-        let third = entities.put(named("b"), START, entities.epoch());
+        let third = entities.put(entity_named("b"), START, entities.epoch());
         assert!(!third.is_changed());
     }
 }

@@ -12,8 +12,9 @@ use crate::documents::retry_on_conflict;
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
-/// Maximum number of metadata pairs, and of bytes of all names and values.
-const METADATA_LIMITS: (usize, usize) = (64, 4_096);
+const MAX_METADATA_PAIRS: usize = 64;
+/// Maximum total length of all metadata names and values in bytes.
+const MAX_METADATA_BYTES: usize = 4_096;
 
 /// A change of an entity; `None` keeps a value.
 #[derive(Clone, Debug, Default)]
@@ -158,10 +159,9 @@ fn validate_entity_policies(names: Vec<String>) -> Result<Vec<String>> {
 
 pub(in crate::auth) fn check_metadata(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
     let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if pairs.len() > METADATA_LIMITS.0 || bytes > METADATA_LIMITS.1 {
+    if pairs.len() > MAX_METADATA_PAIRS || bytes > MAX_METADATA_BYTES {
         return Err(Error::invalid(format!(
-            "{field}: more than {} pairs or {} bytes",
-            METADATA_LIMITS.0, METADATA_LIMITS.1
+            "{field}: more than {MAX_METADATA_PAIRS} pairs or {MAX_METADATA_BYTES} bytes"
         )));
     }
     Ok(())

@@ -217,14 +217,14 @@ impl TemplateValues for Entity {
 }
 
 impl VersionedTemplateValues for Entity {
-    fn stamp(&self) -> String {
+    fn version_stamp(&self) -> String {
         let aliases = self.aliases.iter().map(|alias| format!(",{}:{}", alias.id, alias.version));
         std::iter::once(format!("{}:{}", self.id, self.version)).chain(aliases).collect()
     }
 }
 
 /// Merges two lists of policy names, sorted and without duplicates.
-pub(in crate::auth) fn merge_names(one: &[String], other: &[String]) -> Vec<String> {
+pub(in crate::auth) fn merge_policy_names(one: &[String], other: &[String]) -> Vec<String> {
     let mut names: Vec<String> = one.iter().chain(other).cloned().collect();
     names.sort();
     names.dedup();

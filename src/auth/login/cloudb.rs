@@ -22,12 +22,12 @@ mod rotate;
 mod rotation;
 mod settings;
 
-pub(crate) use self::bounds::Bounds;
+pub(crate) use self::bounds::CloudbRoleBounds;
 pub(crate) use self::config::{CloudbConfig, MAX_CONFIG_TEXT_BYTES};
 pub(crate) use self::login::log_in;
 pub(crate) use self::method::CloudbMethod;
-pub(crate) use self::request::LoginRequest;
+pub(crate) use self::request::CloudbLoginRequest;
 pub(crate) use self::role::CloudbRole;
-pub(crate) use self::rotate::{Rotations, rotate_root};
+pub(crate) use self::rotate::{SecretRotationTask, rotate_root};
 pub(crate) use self::settings::CloudbServices;
-pub use self::settings::{CloudbSettings, CloudbUrls, Fallback};
+pub use self::settings::{CloudbFallback, CloudbSettings, CloudbUrls};

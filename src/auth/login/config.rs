@@ -15,7 +15,7 @@ use crate::error::{Error, Result, Warnings};
 pub(crate) struct ConfigWriteId(u64);
 
 impl ConfigWriteId {
-    pub(crate) fn now() -> Self {
+    pub(crate) fn random() -> Self {
         Self(u64::from_ne_bytes(crate::random::bytes()))
     }
 }
@@ -50,7 +50,7 @@ impl<M: AuthMethod> MethodMount<M> {
     /// Store errors.
     pub(crate) async fn delete_config(&self) -> Result<bool> {
         let plan = |view: &MethodView<M>| {
-            let Some(known) = &view.config else { return Ok(MethodChangePlan::Nothing(false)) };
+            let Some(known) = &view.config else { return Ok(MethodChangePlan::Unchanged(false)) };
             Ok(MethodChangePlan::Write(vec![self.config_write(known.version, None)], view.with_config(None)?, true))
         };
         self.change(plan).await

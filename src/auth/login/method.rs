@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::fields::{Fields, MAX_NAME_LEN};
 
 /// Kind of the documents of roles, which are named after the role.
-pub(super) const ROLE_KIND: &str = "role";
+pub(super) const ROLE_DOCUMENT_KIND: &str = "role";
 /// Kind and name of the configuration document.
 pub(super) const CONFIG_DOCUMENT: (&str, &str) = ("config", "method");
 
@@ -35,7 +35,7 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
 
     /// Returns the writes to commit together with a role's document. `before` and `after` are the role before and after
     /// the change; `None` if it does not exist.
-    fn extra_writes(
+    fn accompanying_writes(
         _mount: MountId,
         _name: &str,
         _before: Option<&Self::Role>,
@@ -45,7 +45,7 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
     }
 
     /// Returns the role name of a login, as far as the request determines it. The role may not exist.
-    fn role_of(_view: &MethodView<Self>, sent: &Fields) -> Option<String> {
+    fn login_role_name(_view: &MethodView<Self>, sent: &Fields) -> Option<String> {
         sent.text_within("role", MAX_NAME_LEN).ok().flatten()
     }
 }
@@ -67,7 +67,7 @@ impl<M: AuthMethod> MethodView<M> {
         let mut roles = Roles::default();
         for document in documents {
             match (document.key.kind, &document.key.name[..]) {
-                (ROLE_KIND, name) => roles.put(name, Versioned::of(document)?),
+                (ROLE_DOCUMENT_KIND, name) => roles.put(name, Versioned::of(document)?),
                 key if key == CONFIG_DOCUMENT => config = Some(Versioned::of(document)?),
                 _ => {}
             }

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use super::method::{AuthMethod, CONFIG_DOCUMENT, MethodView, ROLE_KIND};
+use super::method::{AuthMethod, CONFIG_DOCUMENT, MethodView, ROLE_DOCUMENT_KIND};
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::token::TokenTerms;
 use crate::documents::{MountId, TOO_MANY_CHANGES, retry_on_conflict, unreadable_document};
@@ -40,7 +40,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
     fn terms(&self, role: &str) -> Option<TokenTerms>;
 
     /// Returns the role name of a login, as far as the request determines it.
-    fn role_of(&self, sent: &Fields) -> Option<String>;
+    fn login_role_name(&self, sent: &Fields) -> Option<String>;
 
     /// Publishes an empty view, because the mount was disabled.
     fn close(&self);
@@ -52,7 +52,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
 /// Result of planning a change on a view.
 pub(super) enum MethodChangePlan<M: AuthMethod, T> {
     /// Nothing to change; the result for the caller.
-    Nothing(T),
+    Unchanged(T),
     /// The writes of one commit, the next view, and the result for the caller.
     Write(Vec<AuthWrite>, MethodView<M>, T),
 }
@@ -89,12 +89,12 @@ impl<M: AuthMethod> MethodMount<M> {
             }
             let mut planned = plan(&self.view());
             let is_conflict = |error: &Error| error.kind() == Kind::Conflict;
-            if matches!(planned, Ok(MethodChangePlan::Nothing(_))) || planned.as_ref().is_err_and(is_conflict) {
+            if matches!(planned, Ok(MethodChangePlan::Unchanged(_))) || planned.as_ref().is_err_and(is_conflict) {
                 self.reload_locked().await?;
                 planned = plan(&self.view());
             }
             match planned.map_err(conflict_as_invalid)? {
-                MethodChangePlan::Nothing(answer) => Ok(answer),
+                MethodChangePlan::Unchanged(answer) => Ok(answer),
                 MethodChangePlan::Write(unit, next, answer) => {
                     self.commit_and_publish(unit, next).await.map(|()| answer)
                 }
@@ -125,7 +125,7 @@ impl<M: AuthMethod> MethodMount<M> {
     }
 
     async fn reload_locked(&self) -> Result<()> {
-        let mut documents = self.store.documents_of(self.mount, ROLE_KIND).await?;
+        let mut documents = self.store.documents_of(self.mount, ROLE_DOCUMENT_KIND).await?;
         documents.extend(self.store.documents_of(self.mount, CONFIG_DOCUMENT.0).await?);
         // A parse error names its document already. Any other error is about the configuration.
         let next = MethodView::load(&documents, &self.view()).map_err(|error| match error.kind() {
@@ -157,8 +157,8 @@ impl<M: AuthMethod> AnyMethodMount for MethodMount<M> {
         self.view.load().terms(role)
     }
 
-    fn role_of(&self, sent: &Fields) -> Option<String> {
-        M::role_of(&self.view.load(), sent)
+    fn login_role_name(&self, sent: &Fields) -> Option<String> {
+        M::login_role_name(&self.view.load(), sent)
     }
 
     fn close(&self) {

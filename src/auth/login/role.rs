@@ -12,7 +12,7 @@ use crate::documents::Document;
 use crate::error::Result;
 
 /// Maximum number of roles of a mount. All of them are in memory.
-pub(crate) const MAX_ROLES: usize = 10_000;
+pub(crate) const MAX_ROLES_PER_MOUNT: usize = 10_000;
 
 /// A stored role of a method.
 pub(crate) trait MethodRole: Serialize + DeserializeOwned + Send + Sync + 'static {

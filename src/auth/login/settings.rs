@@ -1,6 +1,6 @@
 //! Server settings for authentication methods. Requests cannot change them.
 
-use super::cloudb::{CloudbSettings, Fallback};
+use super::cloudb::{CloudbFallback, CloudbSettings};
 use crate::outbound::EgressPolicy;
 
 /// Settings for all mounts of authentication methods.
@@ -16,6 +16,6 @@ impl LoginSettings {
     /// Adds defaults from the provider's environment variables.
     #[must_use]
     pub fn with_environment(self) -> Self {
-        Self { cloudb: CloudbSettings { fallback: Fallback::from_environment(), ..self.cloudb }, ..self }
+        Self { cloudb: CloudbSettings { fallback: CloudbFallback::from_environment(), ..self.cloudb }, ..self }
     }
 }

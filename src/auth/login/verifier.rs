@@ -1,6 +1,6 @@
 //! Verification of signed tokens of other systems (JWT, RFC 7519).
 //!
-//! A method creates one [`Verifier`] per write of its configuration. The steps are: format ([`parse_jwt`]), header,
+//! A method creates one [`JwtVerifier`] per write of its configuration. The steps are: format ([`parse_jwt`]), header,
 //! keys, signature, claims. A token with a rejected header causes no request, and references to keys inside a token are
 //! ignored. A malformed token is `Invalid`, a rejected one `Forbidden`; keys that cannot be fetched are `Unavailable`.
 
@@ -24,7 +24,7 @@ use crate::jose::CompactJws;
 use crate::outbound::Outbound;
 
 /// Verifies the tokens of one issuer.
-pub(in crate::auth) struct Verifier {
+pub(in crate::auth) struct JwtVerifier {
     keys: VerifierKeys,
     clock: Clock,
 }
@@ -34,7 +34,7 @@ enum VerifierKeys {
     Published(Arc<KeySetCache>),
 }
 
-impl Verifier {
+impl JwtVerifier {
     /// Creates a verifier with configured keys in PEM.
     ///
     /// # Errors
@@ -77,9 +77,9 @@ impl Verifier {
                 let mut outcome = cached.keys.verify(token, &header, rules.needs_kid);
                 if outcome != SignatureOutcome::Verified {
                     // The issuer may have rotated its keys.
-                    let newer = match (outcome, cache.newer(&cached).await) {
+                    let newer = match (outcome, cache.newer_than(&cached).await) {
                         // The key is known, so its result counts even if the issuer is unavailable.
-                        (SignatureOutcome::Wrong, Err(_)) => None,
+                        (SignatureOutcome::Invalid, Err(_)) => None,
                         (_, newer) => newer?,
                     };
                     if let Some(newer) = newer {
@@ -92,10 +92,14 @@ impl Verifier {
         };
         match outcome {
             SignatureOutcome::Verified => {}
-            SignatureOutcome::Wrong => return Err(forbidden("the token's signature is wrong")),
-            SignatureOutcome::NoKey => return Err(forbidden("the token is signed with a key that is not known")),
+            SignatureOutcome::Invalid => return Err(forbidden("the token's signature is wrong")),
+            SignatureOutcome::NoMatchingKey => {
+                return Err(forbidden("the token is signed with a key that is not known"));
+            }
         }
-        let claims = token.payload().ok_or_else(|| forbidden("the token's claims are not understood"))?;
+        let claims = token
+            .payload()
+            .ok_or_else(|| forbidden("the token's claims are not a JSON object without duplicate members"))?;
         VerifiedClaims::checked(claims, rules, issuer.as_deref(), self.clock.now())
     }
 }

@@ -19,11 +19,11 @@ use crate::fields::Fields;
 use crate::telemetry;
 
 /// Kind of the stored documents, which are named after the mount's path.
-const MOUNT_KIND: &str = "mount";
+const MOUNT_DOCUMENT_KIND: &str = "mount";
 
 /// Name of the document whose version orders two kinds of changes across nodes: enabling mounts at different paths, and
 /// changing a mount's list of managed keys while a key is deleted.
-const ORDER_DOCUMENT: &str = "mount-order";
+const MOUNT_ORDER_DOCUMENT: &str = "mount-order";
 
 const MAX_MOUNT_PATH_BYTES: usize = 128;
 
@@ -41,14 +41,16 @@ pub fn engine_path(path: &str) -> Result<String> {
 
 fn canonical_engine_path(path: &str) -> Result<String> {
     let path = canonical_path(path)?;
-    match find_reserved(&path) {
-        Some(reserved) => Err(Error::invalid(format!("cannot mount \"{reserved}\""))),
+    match find_reserved_path(&path) {
+        Some(reserved) => {
+            Err(Error::invalid(format!("cannot mount \"{reserved}\": reserved for the system; choose another path")))
+        }
         None => Ok(path),
     }
 }
 
 /// Returns the reserved path that `path` lies at or below.
-fn find_reserved(path: &str) -> Option<&'static str> {
+fn find_reserved_path(path: &str) -> Option<&'static str> {
     RESERVED_PATHS.into_iter().find(|reserved| path.starts_with(reserved))
 }
 
@@ -112,7 +114,7 @@ impl Auth {
         if let Some(options) = fields.value("options") {
             settings.set("options", options.clone());
         }
-        mount.apply(&settings)?;
+        mount.apply_settings(&settings)?;
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
             // Read before the table, so that a mount enabled in between makes this attempt fail.
@@ -136,7 +138,7 @@ impl Auth {
         let attempt = async || {
             let (known, version) = self.stored_mount(path).await?.ok_or_else(|| no_mount_error(path))?;
             let mut mount = known.clone();
-            mount.apply(fields)?;
+            mount.apply_settings(fields)?;
             if mount == known {
                 return Ok(());
             }
@@ -157,8 +159,8 @@ impl Auth {
     /// disable authentication methods.
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = format!("{}/", path.trim_matches('/'));
-        let refusal = format!("cannot unmount \"{path}\"");
-        if find_reserved(&path).is_some() {
+        let refusal = format!("cannot unmount \"{path}\": reserved for the system");
+        if find_reserved_path(&path).is_some() {
             return Err(Error::invalid(refusal));
         }
         self.disable(&path, &refusal).await
@@ -170,7 +172,11 @@ impl Auth {
     /// `Invalid` for the token method.
     pub async fn auth_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = path.trim_matches('/');
-        self.disable(&format!("auth/{path}"), &format!("cannot disable \"auth/{path}/\"")).await
+        self.disable(
+            &format!("auth/{path}"),
+            &format!("cannot disable \"auth/{path}/\": not an authentication method that can be disabled"),
+        )
+        .await
     }
 
     async fn disable(&self, path: &str, refusal: &str) -> Result<Option<Arc<Mount>>> {
@@ -200,7 +206,7 @@ impl Auth {
     /// Commits a change of one mount and publishes a table with the mount `now`, or none, at `path`. Publishing cannot
     /// fail.
     async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
-        self.commit_table(unit, |table| table.with(path, now)).await
+        self.commit_table(unit, |table| table.with_mount(path, now)).await
     }
 
     pub(super) async fn commit_table(
@@ -218,7 +224,7 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn users_of_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
+    pub async fn mounts_listing_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
         // Read before the table, so that a list changed in between makes the write fail.
         let order = self.order_write().await?;
         let mounts = load(&*self.store).await?;
@@ -229,15 +235,15 @@ impl Auth {
     /// Returns the write that every change with a global order includes. Nodes that enable different mounts
     /// concurrently, perhaps one inside the other, conflict on it, and the second node checks again.
     pub(super) async fn order_write(&self) -> Result<DocumentWrite> {
-        let (_, expected) = config_document::<IgnoredAny>(&*self.store, ORDER_DOCUMENT).await?;
-        config_write(ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
+        let (_, expected) = config_document::<IgnoredAny>(&*self.store, MOUNT_ORDER_DOCUMENT).await?;
+        config_write(MOUNT_ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
     }
 
     /// Reads a mount and its version from the store. The version is 0 for a built-in mount whose settings were never
     /// changed.
     pub(super) async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
         let wanted = mount_key(&format!("{}/", path.trim_matches('/')));
-        let documents = self.store.documents(MOUNT_KIND).await?;
+        let documents = self.store.documents(MOUNT_DOCUMENT_KIND).await?;
         if let Some(document) = documents.iter().find(|document| document.key == wanted) {
             return Ok(Some((document.parse()?, document.version)));
         }
@@ -270,12 +276,12 @@ pub(crate) fn register_names(table: &MountTable) {
 
 /// Reads the stored mounts.
 pub(crate) async fn load(store: &dyn AuthStore) -> Result<MountTable> {
-    let documents = store.documents(MOUNT_KIND).await?;
+    let documents = store.documents(MOUNT_DOCUMENT_KIND).await?;
     Ok(MountTable::new(documents.iter().map(Document::parse).collect::<Result<Vec<_>>>()?))
 }
 
 pub(super) fn mount_key(path: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM_MOUNT, kind: MOUNT_KIND, name: path.to_owned() }
+    DocumentKey { mount: SYSTEM_MOUNT, kind: MOUNT_DOCUMENT_KIND, name: path.to_owned() }
 }
 
 pub(super) fn mount_document(mount: &Mount, expected: u64) -> Result<DocumentWrite> {
@@ -292,7 +298,8 @@ pub(super) fn canonical_path(path: &str) -> Result<String> {
     };
     if path.len() > MAX_MOUNT_PATH_BYTES || !path.split('/').all(is_name) {
         return Err(Error::invalid(format!(
-            "path: a mount path has segments of letters, digits, '_', '.' and '-', at most {MAX_MOUNT_PATH_BYTES} bytes in all"
+            "path: must be segments of letters, digits, '_', '.' and '-', joined by '/', with at most \
+             {MAX_MOUNT_PATH_BYTES} bytes in all"
         )));
     }
     Ok(format!("{path}/"))
@@ -341,71 +348,71 @@ mod tests {
     use crate::error::Kind;
     use serde_json::json;
 
-    async fn auth() -> (Arc<Auth>, Arc<TestStore>) {
+    async fn open_auth() -> (Arc<Auth>, Arc<TestStore>) {
         let store = TestStore::open(&Clock::system()).await;
         (Auth::open(store.clone(), Clock::system()).await.unwrap(), store)
     }
 
-    fn body(value: Value) -> Fields {
+    fn fields_of(value: Value) -> Fields {
         Fields::parse(value.to_string().as_bytes()).unwrap()
     }
 
-    async fn refused(auth: &Auth, path: &str, value: Value) -> String {
-        auth.mount_enable(path, &body(value)).await.unwrap_err().text().to_owned()
+    async fn enable_error(auth: &Auth, path: &str, value: Value) -> String {
+        auth.mount_enable(path, &fields_of(value)).await.unwrap_err().text().to_owned()
     }
 
-    async fn pki(auth: &Auth, config: Value) -> Result<Arc<Mount>> {
-        auth.mount_enable("pki", &body(json!({ "type": "pki", "config": config }))).await
+    async fn enable_pki(auth: &Auth, config: Value) -> Result<Arc<Mount>> {
+        auth.mount_enable("pki", &fields_of(json!({ "type": "pki", "config": config }))).await
     }
 
     #[tokio::test]
     async fn mount_at_below_or_above_another_is_refused() {
-        let (auth, _) = auth().await;
-        let enabled = auth.mount_enable("/team/pki/", &body(json!({ "type": "pki" }))).await.unwrap();
+        let (auth, _) = open_auth().await;
+        let enabled = auth.mount_enable("/team/pki/", &fields_of(json!({ "type": "pki" }))).await.unwrap();
         assert_eq!(enabled.path, "team/pki/");
         assert!(enabled.accessor.starts_with("pki_") && enabled.accessor.len() == 12);
         let again = json!({ "type": "pki" });
-        assert_eq!(refused(&auth, "team/pki", again.clone()).await, "path is already in use at team/pki/");
-        assert_eq!(refused(&auth, "team/pki/x", again.clone()).await, "path is already in use at team/pki/");
-        assert_eq!(refused(&auth, "team", again).await, "existing mount at team/pki/");
+        assert_eq!(enable_error(&auth, "team/pki", again.clone()).await, "path is already in use at team/pki/");
+        assert_eq!(enable_error(&auth, "team/pki/x", again.clone()).await, "path is already in use at team/pki/");
+        assert_eq!(enable_error(&auth, "team", again).await, "existing mount at team/pki/");
     }
 
     #[tokio::test]
     async fn reserved_mount_paths_and_types_are_refused() {
-        let (auth, _) = auth().await;
+        let (auth, _) = open_auth().await;
         for path in ["sys", "sys/x", "auth/x", "cubbyhole", "identity", "audit"] {
-            let text = refused(&auth, path, json!({ "type": "pki" })).await;
+            let text = enable_error(&auth, path, json!({ "type": "pki" })).await;
             assert!(text.starts_with("cannot mount \""), "{path}: {text}");
         }
         for path in ["a b", "a/../b", "", "a//b", "{{x}}", &"a".repeat(200)] {
-            assert!(refused(&auth, path, json!({ "type": "pki" })).await.starts_with("path:"), "{path}");
+            assert!(enable_error(&auth, path, json!({ "type": "pki" })).await.starts_with("path:"), "{path}");
         }
-        assert_eq!(refused(&auth, "x", json!({})).await, "backend type must be specified as a string");
-        assert_eq!(refused(&auth, "x", json!({ "type": "kv" })).await, "unknown mount type: \"kv\"");
-        assert!(refused(&auth, "x", json!({ "type": "system" })).await.contains("not mountable"));
+        assert_eq!(enable_error(&auth, "x", json!({})).await, "backend type must be specified as a string");
+        assert_eq!(enable_error(&auth, "x", json!({ "type": "kv" })).await, "unknown mount type: \"kv\"");
+        assert!(enable_error(&auth, "x", json!({ "type": "system" })).await.contains("not mountable"));
         for path in ["sys", "cubbyhole/", "identity", "auth/token", "auth", "auth/jwt", "/auth/none/", "audit/x"] {
             let text = auth.mount_disable(path).await.unwrap_err().text().to_owned();
             assert!(text.starts_with("cannot unmount \""), "{path}: {text}");
         }
-        assert!(auth.auth_enable("x", &body(json!({ "type": "token" })), None).await.is_err());
+        assert!(auth.auth_enable("x", &fields_of(json!({ "type": "token" })), None).await.is_err());
         assert!(auth.auth_disable("token").await.is_err());
         assert!(auth.mount_disable("absent").await.unwrap().is_none());
     }
 
     #[tokio::test]
     async fn default_ttl_above_the_maximum_is_refused_naming_both() {
-        let (auth, _) = auth().await;
-        pki(&auth, json!({ "max_lease_ttl": "10h" })).await.unwrap();
+        let (auth, _) = open_auth().await;
+        enable_pki(&auth, json!({ "max_lease_ttl": "10h" })).await.unwrap();
         for tune in [json!({ "default_lease_ttl": "11h" }), json!({ "default_lease_ttl": "9h", "max_lease_ttl": 60 })] {
-            let text = auth.mount_tune("pki/", &body(tune)).await.unwrap_err().text().to_owned();
+            let text = auth.mount_tune("pki/", &fields_of(tune)).await.unwrap_err().text().to_owned();
             assert!(text.contains("default_lease_ttl") && text.contains("max_lease_ttl"), "{text}");
         }
-        auth.mount_tune("pki", &body(json!({ "default_lease_ttl": "9h" }))).await.unwrap();
+        auth.mount_tune("pki", &fields_of(json!({ "default_lease_ttl": "9h" }))).await.unwrap();
         let tune = auth.mounts().get("pki").unwrap().tune_json();
         assert_eq!((&tune["default_lease_ttl"], &tune["max_lease_ttl"]), (&json!(32_400), &json!(36_000)));
-        let text = auth.mount_tune("pki", &body(json!({ "max_lease_ttl": "8h" }))).await.unwrap_err();
+        let text = auth.mount_tune("pki", &fields_of(json!({ "max_lease_ttl": "8h" }))).await.unwrap_err();
         assert!(text.text().contains("9h") && text.text().contains("8h"));
-        let text = pki(&auth, json!({ "default_lease_ttl": "769h" })).await.unwrap_err();
+        let text = enable_pki(&auth, json!({ "default_lease_ttl": "769h" })).await.unwrap_err();
         assert!(text.text().contains("768h"));
         assert_eq!(
             auth.mount_tune("absent", &Fields::default()).await.unwrap_err().text(),
@@ -415,13 +422,13 @@ mod tests {
 
     #[tokio::test]
     async fn mount_tuning_is_stored_and_reads_back() {
-        let (auth, store) = auth().await;
+        let (auth, store) = open_auth().await;
         let config = json!({ "allowed_managed_keys": "One,two", "options": null, "force_no_cache": false });
-        pki(&auth, config).await.unwrap();
+        enable_pki(&auth, config).await.unwrap();
         let tune = json!({ "description": "web", "listing_visibility": "unauth", "allowed_managed_keys": ["k"],
             "passthrough_request_headers": ["X-Request-Id"], "options": { "a": "1", "b": "2" } });
-        auth.mount_tune("pki", &body(tune)).await.unwrap();
-        auth.mount_tune("pki", &body(json!({ "options": { "a": "" }, "force_no_cache": false }))).await.unwrap();
+        auth.mount_tune("pki", &fields_of(tune)).await.unwrap();
+        auth.mount_tune("pki", &fields_of(json!({ "options": { "a": "" }, "force_no_cache": false }))).await.unwrap();
         let reopened = Auth::open(store, Clock::system()).await.unwrap();
         let mounts = reopened.mounts();
         let entry = mounts.get("pki").unwrap().to_json();
@@ -432,15 +439,15 @@ mod tests {
             json!({ "passthrough_request_headers": "x-request-id,Authorization" }),
             json!({ "listing_visibility": "all" }),
         ] {
-            assert!(auth.mount_tune("pki", &body(bad)).await.is_err());
+            assert!(auth.mount_tune("pki", &fields_of(bad)).await.is_err());
         }
     }
 
     #[tokio::test]
     async fn users_of_a_key_come_with_a_write_that_fails_on_change() {
-        let (auth, store) = auth().await;
-        pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
-        assert_eq!(auth.users_of_key("two").await.unwrap().0, ["pki/"]);
+        let (auth, store) = open_auth().await;
+        enable_pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
+        assert_eq!(auth.mounts_listing_key("two").await.unwrap().0, ["pki/"]);
         let commit = async |write| store.commit(vec![AuthWrite::Document(write)]).await.map(drop);
         let changes = [
             json!({ "allowed_managed_keys": ["one"] }),
@@ -448,48 +455,48 @@ mod tests {
             json!({ "allowed_managed_keys": [] }),
         ];
         for change in changes {
-            let (paths, unchanged) = auth.users_of_key("three").await.unwrap();
+            let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
             assert_eq!(paths, [""; 0]);
-            auth.mount_tune("pki", &body(change)).await.unwrap();
+            auth.mount_tune("pki", &fields_of(change)).await.unwrap();
             assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
         }
-        let (_, unchanged) = auth.users_of_key("three").await.unwrap();
-        auth.mount_enable("team", &body(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
+        let (_, unchanged) = auth.mounts_listing_key("three").await.unwrap();
+        auth.mount_enable("team", &fields_of(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
             .await
             .unwrap();
         assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
-        let (paths, unchanged) = auth.users_of_key("three").await.unwrap();
+        let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
         assert_eq!(paths, ["team/"]);
-        auth.mount_tune("pki", &body(json!({ "description": "web" }))).await.unwrap();
+        auth.mount_tune("pki", &fields_of(json!({ "description": "web" }))).await.unwrap();
         commit(unchanged).await.unwrap();
     }
 
     #[tokio::test]
     async fn tuned_ttl_distinguishes_zero_empty_and_system() {
-        let (auth, _) = auth().await;
-        pki(&auth, json!({ "default_lease_ttl": "0s", "max_lease_ttl": "0s" })).await.unwrap();
+        let (auth, _) = open_auth().await;
+        enable_pki(&auth, json!({ "default_lease_ttl": "0s", "max_lease_ttl": "0s" })).await.unwrap();
         for (tune, default, max) in [
             (json!({ "default_lease_ttl": "1h", "max_lease_ttl": "87600h" }), 3600, 315_360_000),
             (json!({ "default_lease_ttl": "", "max_lease_ttl": "2h" }), 3600, 7200),
             (json!({ "default_lease_ttl": "system", "max_lease_ttl": "" }), 0, 7200),
             (json!({ "max_lease_ttl": 0 }), 0, 0),
         ] {
-            auth.mount_tune("pki", &body(tune)).await.unwrap();
+            auth.mount_tune("pki", &fields_of(tune)).await.unwrap();
             let mounts = auth.mounts();
             let mount = mounts.get("pki").unwrap();
             assert_eq!((mount.default_lease_ttl, mount.max_lease_ttl), (default, max));
         }
         for bad in [json!("-1h"), json!(-1), json!("soon")] {
-            assert!(auth.mount_tune("pki", &body(json!({ "max_lease_ttl": bad }))).await.is_err());
+            assert!(auth.mount_tune("pki", &fields_of(json!({ "max_lease_ttl": bad }))).await.is_err());
             let config = json!({ "type": "pki", "config": { "default_lease_ttl": bad } });
-            assert!(refused(&auth, "other", config).await.contains("default_lease_ttl"));
+            assert!(enable_error(&auth, "other", config).await.contains("default_lease_ttl"));
         }
     }
 
     #[tokio::test]
     async fn disabled_mount_is_removed_from_table_and_storage() {
-        let (auth, store) = auth().await;
-        let mount = pki(&auth, json!({})).await.unwrap();
+        let (auth, store) = open_auth().await;
+        let mount = enable_pki(&auth, json!({})).await.unwrap();
         assert!(store.has_mount(mount.id).await);
         let other = Auth::open(store.clone(), Clock::system()).await.unwrap();
         assert_eq!(auth.mount_disable("pki/").await.unwrap().unwrap().id, mount.id);

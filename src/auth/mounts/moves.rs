@@ -13,8 +13,8 @@ use crate::documents::{DocumentWrite, retry_on_conflict};
 use crate::error::{Error, Result};
 use crate::telemetry::LazyMountMeter;
 
-const MOVES_DOCUMENT: &str = "mount-moves";
-/// Maximum number of completed moves in `MOVES_DOCUMENT`.
+const MOUNT_MOVES_DOCUMENT: &str = "mount-moves";
+/// Maximum number of completed moves in `MOUNT_MOVES_DOCUMENT`.
 const MAX_RECORDED_MOVES: usize = 64;
 
 /// Maximum number of former paths of a mount. All of them are searched for its leases.
@@ -37,22 +37,22 @@ impl Auth {
     /// # Errors
     /// `Invalid` with the rule that one of the paths violates.
     pub async fn mount_move(&self, from: &str, to: &str) -> Result<MountMove> {
-        let read =
+        let canonicalize =
             |name, path| canonical_path(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
-        let from = read("from", from)?;
-        let to = read("to", to)?;
+        let from = canonicalize("from", from)?;
+        let to = canonicalize("to", to)?;
         check_classes(&from, &to)?;
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
             // Read before the table, so that a mount enabled in between makes this attempt fail.
             let order = self.order_write().await?;
             self.reload_mounts().await?;
-            let none = || Error::invalid(format!("no matching mount at {from:?}"));
-            let (mount, version) = self.stored_mount(&from).await?.ok_or_else(none)?;
+            let no_mount = || Error::invalid(format!("no matching mount at {from:?}"));
+            let (mount, version) = self.stored_mount(&from).await?.ok_or_else(no_mount)?;
             if mount.is_built_in() {
-                return Err(Error::invalid(format!("cannot remount {from:?}")));
+                return Err(Error::invalid(format!("cannot remount {from:?}: built-in mounts cannot be moved")));
             }
-            check_path_free(&self.mounts().with(&from, None), &to)?;
+            check_path_free(&self.mounts().with_mount(&from, None), &to)?;
             let mut former_paths = mount.former_paths.clone();
             former_paths.retain(|path| *path != to && *path != from);
             former_paths.push(from.clone());
@@ -66,7 +66,8 @@ impl Auth {
             let delete = DocumentWrite { key: mount_key(&from), expected: version, body: None };
             let writes = [delete, mount_document(&moved, 0)?, order, self.record_move_write(&completed).await?];
             let unit = writes.into_iter().map(AuthWrite::Document).collect();
-            self.commit_table(unit, |table: &MountTable| table.with(&from, None).with(&to, Some(moved))).await?;
+            self.commit_table(unit, |table: &MountTable| table.with_mount(&from, None).with_mount(&to, Some(moved)))
+                .await?;
             Ok(completed)
         };
         retry_on_conflict(format_args!("path {from}"), attempt).await
@@ -77,20 +78,20 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn completed_move(&self, id: &str) -> Result<Option<MountMove>> {
-        Ok(self.moves().await?.0.into_iter().find(|completed| completed.id == id))
+        Ok(self.recorded_moves().await?.0.into_iter().find(|completed| completed.id == id))
     }
 
     /// Returns the last moves, oldest first, and the version of their document.
-    async fn moves(&self) -> Result<(Vec<MountMove>, u64)> {
-        let (moves, version) = config_document(&*self.store, MOVES_DOCUMENT).await?;
+    async fn recorded_moves(&self) -> Result<(Vec<MountMove>, u64)> {
+        let (moves, version) = config_document(&*self.store, MOUNT_MOVES_DOCUMENT).await?;
         Ok((moves.unwrap_or_default(), version))
     }
 
     async fn record_move_write(&self, completed: &MountMove) -> Result<DocumentWrite> {
-        let (mut moves, expected) = self.moves().await?;
+        let (mut moves, expected) = self.recorded_moves().await?;
         moves.push(completed.clone());
         moves.drain(..moves.len().saturating_sub(MAX_RECORDED_MOVES));
-        config_write(MOVES_DOCUMENT, expected, Some(&moves))
+        config_write(MOUNT_MOVES_DOCUMENT, expected, Some(&moves))
     }
 }
 
@@ -101,10 +102,14 @@ fn check_classes(from: &str, to: &str) -> Result<()> {
     }
     match (from.strip_prefix("auth/"), to.strip_prefix("auth/")) {
         (Some(_), None) => Err(Error::invalid(format!("cannot remount auth mount to non-auth mount {to:?}"))),
-        (Some(_), Some("")) => Err(Error::invalid(format!("cannot remount to destination {to:?}"))),
+        (Some(_), Some("")) => Err(Error::invalid(format!(
+            "cannot remount to destination {to:?}: the path must name a method below auth/"
+        ))),
         (Some(_), Some(_)) => Ok(()),
         (None, _) => match RESERVED_PATHS.iter().find(|reserved| to.starts_with(**reserved)) {
-            Some(reserved) => Err(Error::invalid(format!("cannot remount to destination {reserved:?}"))),
+            Some(reserved) => Err(Error::invalid(format!(
+                "cannot remount to destination {reserved:?}: reserved for the system; choose another path"
+            ))),
             None => Ok(()),
         },
     }
@@ -122,7 +127,7 @@ mod tests {
     use crate::error::Kind;
     use crate::fields::Fields;
 
-    async fn auth() -> Arc<Auth> {
+    async fn open_auth() -> Arc<Auth> {
         let auth = Auth::open(TestStore::open(&Clock::system()).await, Clock::system()).await.unwrap();
         for path in ["pki", "team/ca"] {
             let fields = json!({ "type": "pki", "description": path });
@@ -133,17 +138,17 @@ mod tests {
 
     #[tokio::test]
     async fn moved_mount_keeps_id_and_settings() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let before = Mount::clone(auth.mounts().get("pki").unwrap());
-        let made = auth.mount_move("/pki", "pki/below/").await.unwrap();
-        assert_eq!((&made.from[..], &made.to[..]), ("pki/", "pki/below/"));
+        let completed = auth.mount_move("/pki", "pki/below/").await.unwrap();
+        assert_eq!((&completed.from[..], &completed.to[..]), ("pki/", "pki/below/"));
         auth.reload().await.unwrap();
         let mounts = auth.mounts();
         assert!(mounts.get("pki").is_none());
         let after = mounts.get("pki/below").unwrap();
         assert_eq!(**after, Mount { path: "pki/below/".to_owned(), former_paths: vec!["pki/".to_owned()], ..before });
         assert_eq!(mounts.by_id(after.id).unwrap().path, "pki/below/");
-        assert_eq!(auth.completed_move(&made.id).await.unwrap(), Some(made));
+        assert_eq!(auth.completed_move(&completed.id).await.unwrap(), Some(completed));
         assert_eq!(auth.completed_move("none").await.unwrap(), None);
         auth.mount_move("pki/below", "pki").await.unwrap();
         assert!(auth.mounts().get("pki").is_some());
@@ -151,16 +156,20 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_mount_move_targets_are_refused() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         for (from, to, text) in [
             ("pki", "pki", "from and to are the same path"),
             ("absent", "new", "no matching mount at \"absent/\""),
-            ("pki", "sys", "cannot remount to destination \"sys/\""),
-            ("pki", "cubbyhole/x", "cannot remount to destination \"cubbyhole/\""),
-            ("pki", "auth/x", "cannot remount to destination \"auth/\""),
-            ("sys", "other", "cannot remount \"sys/\""),
-            ("cubbyhole", "other", "cannot remount \"cubbyhole/\""),
-            ("auth/token", "auth/other", "cannot remount \"auth/token/\""),
+            ("pki", "sys", "cannot remount to destination \"sys/\": reserved for the system; choose another path"),
+            (
+                "pki",
+                "cubbyhole/x",
+                "cannot remount to destination \"cubbyhole/\": reserved for the system; choose another path",
+            ),
+            ("pki", "auth/x", "cannot remount to destination \"auth/\": reserved for the system; choose another path"),
+            ("sys", "other", "cannot remount \"sys/\": built-in mounts cannot be moved"),
+            ("cubbyhole", "other", "cannot remount \"cubbyhole/\": built-in mounts cannot be moved"),
+            ("auth/token", "auth/other", "cannot remount \"auth/token/\": built-in mounts cannot be moved"),
             ("auth/token", "other", "cannot remount auth mount to non-auth mount \"other/\""),
             ("pki", "team/ca", "path is already in use at team/ca/"),
             ("pki", "team/ca/x", "path is already in use at team/ca/"),
@@ -176,13 +185,13 @@ mod tests {
 
     #[tokio::test]
     async fn mount_moves_report_only_the_latest() {
-        let auth = auth().await;
+        let auth = open_auth().await;
         let first = auth.mount_move("pki", "b").await.unwrap();
         for _ in 0..MAX_RECORDED_MOVES / 2 {
             auth.mount_move("b", "a").await.unwrap();
             auth.mount_move("a", "b").await.unwrap();
         }
         assert_eq!(auth.completed_move(&first.id).await.unwrap(), None);
-        assert_eq!(auth.moves().await.unwrap().0.len(), MAX_RECORDED_MOVES);
+        assert_eq!(auth.recorded_moves().await.unwrap().0.len(), MAX_RECORDED_MOVES);
     }
 }

@@ -25,7 +25,7 @@ impl Mount {
     ///
     /// # Errors
     /// `Invalid` with field and rule. The mount may then be partly changed and must be discarded.
-    pub(super) fn apply(&mut self, fields: &Fields) -> Result<()> {
+    pub(super) fn apply_settings(&mut self, fields: &Fields) -> Result<()> {
         read_ttl(&mut self.default_lease_ttl, fields, "default_lease_ttl")?;
         read_ttl(&mut self.max_lease_ttl, fields, "max_lease_ttl")?;
         self.check_ttls()?;
@@ -40,7 +40,8 @@ impl Mount {
         ] {
             if let Some(word) = fields.text(name)? {
                 if !words.contains(&word.as_str()) {
-                    return Err(Error::invalid(format!("{name}: must be one of {}", words.join(", "))));
+                    let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+                    return Err(Error::invalid(format!("{name}: must be one of {}", quoted.join(", "))));
                 }
                 *to = word;
             }
@@ -84,7 +85,7 @@ impl Mount {
         options.extend(given);
         options.retain(|_, value| !value.is_empty());
         if options.len() > OPTION_LIMITS.entries {
-            return Err(Error::invalid(format!("options: a mount has at most {}", OPTION_LIMITS.entries)));
+            return Err(Error::invalid(format!("options: a mount can have at most {} options", OPTION_LIMITS.entries)));
         }
         self.options = (!options.is_empty()).then_some(options);
         Ok(())

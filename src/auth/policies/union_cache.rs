@@ -21,7 +21,7 @@ const MAX_TABLE_BYTES: usize = 64 << 20;
 /// An identity that fills the templates of policies.
 pub(in crate::auth) trait VersionedTemplateValues: TemplateValues {
     /// A text that differs between identities, and changes when the identity changes.
-    fn stamp(&self) -> String;
+    fn version_stamp(&self) -> String;
 }
 
 pub(super) struct UnionCache {
@@ -43,7 +43,7 @@ impl Default for UnionCache {
 pub(super) struct UnionKey {
     /// Names of the policies.
     pub names: Box<[String]>,
-    /// [Stamp](VersionedTemplateValues::stamp) of the identity, if the policies have templates.
+    /// [Stamp](VersionedTemplateValues::version_stamp) of the identity, if the policies have templates.
     pub stamp: Option<Box<str>>,
 }
 
@@ -137,7 +137,7 @@ mod tests {
         UnionKey { names: [format!("p{n}")].into(), stamp: None }
     }
 
-    fn weighing(bytes: usize) -> Acl {
+    fn acl_of_size(bytes: usize) -> Acl {
         let texts = ["allowed", "denied"].map(|list| {
             let text = format!("path \"a\" {{ {list}_parameters = {{ \"a\" = [\"{}\"] }} }}", "x".repeat(bytes / 2));
             Policy::parse(&text).unwrap()
@@ -149,14 +149,14 @@ mod tests {
     fn union_table_limits_its_entries_and_bytes() {
         let table = UnionTable::new(3);
         for n in 0..3 {
-            assert!(!table.insert(key(n), weighing(10)).1);
-            assert!(!table.insert(key(n), weighing(10)).1, "in its own place");
+            assert!(!table.insert(key(n), acl_of_size(10)).1);
+            assert!(!table.insert(key(n), acl_of_size(10)).1, "in its own place");
         }
         assert!((0..3).all(|n| table.get(&key(n), NOW).is_some()));
-        assert!(table.insert(key(3), weighing(10)).1);
+        assert!(table.insert(key(3), acl_of_size(10)).1);
         assert_eq!((0..4).map(|n| table.get(&key(n), NOW).is_some()).collect::<Vec<_>>(), [false, false, false, true]);
         let table = UnionTable::new(usize::MAX);
-        let large = || weighing(400_000);
+        let large = || acl_of_size(400_000);
         let fit = MAX_TABLE_BYTES / (large().weight() + key(0).weight());
         for n in 0..fit {
             table.insert(key(n), large());

@@ -50,11 +50,11 @@ impl<'a> From<&'a str> for RequestPath<'a> {
 /// The compiled union of several policies.
 pub struct Acl {
     rules: CompiledRules,
-    was_normalized: Option<CanonicalRules>,
+    canonical_rules: Option<CanonicalRules>,
     /// Paths of the rules that grant something.
     granting_paths: Box<[Arc<str>]>,
     /// The maximum number of segments of a rule plus one, at most [`MAX_REACH_SEGMENTS`].
-    deepest: usize,
+    max_segments: usize,
     valid_until: Option<Time>,
     weight: usize,
 }
@@ -102,24 +102,24 @@ impl Acl {
     ) -> Self {
         let mut united: MergedTerms<Cow<'_, str>> = BTreeMap::new();
         let mut valid_until = None;
-        let mut extent = RuleCounts::default();
+        let mut counts = RuleCounts::default();
         for rule in policies.into_iter().flat_map(|policy| &policy.rules) {
             if rule.expiration.is_some_and(|end| end <= now) {
                 continue;
             }
             let Some(path) = rule.path_for(identity) else { continue };
-            extent.add(&path);
-            if extent.exceeds_limit() {
+            counts.add(&path);
+            if counts.exceeds_limit() {
                 continue;
             }
             valid_until = valid_until.into_iter().chain(rule.expiration).min();
             merge_terms(&mut united, path, &rule.terms);
         }
-        if extent.exceeds_limit() {
+        if counts.exceeds_limit() {
             tracing::warn!(
-                rules = extent.rules,
+                rules = counts.rules,
                 limit = MAX_RULES_PER_CALLER,
-                segments = extent.segments,
+                segments = counts.segments,
                 segments_limit = MAX_PATTERN_SEGMENTS_PER_CALLER,
                 "the policy rules of a caller exceed a limit; its policies grant nothing"
             );
@@ -129,14 +129,14 @@ impl Acl {
         let grants =
             |(path, terms): (&Arc<str>, &Arc<RuleTerms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
         let granting_paths = merged.iter().filter_map(grants).collect();
-        let deepest = merged.keys().map(|path| path.split('/').count()).max().unwrap_or(0) + 1;
-        let deepest = deepest.min(MAX_REACH_SEGMENTS);
+        let max_segments = merged.keys().map(|path| path.split('/').count()).max().unwrap_or(0) + 1;
+        let max_segments = max_segments.min(MAX_REACH_SEGMENTS);
         let may_change = merged.keys().any(|path| spelling::may_change(path));
         let weight: usize = merged.iter().map(|(path, terms)| estimate_bytes(path, terms, may_change)).sum();
         let rules = CompiledRules::of(&merged);
         let max_known = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);
-        let was_normalized = may_change.then(|| CanonicalRules { merged, max_known, known: Mutex::default() });
-        Self { rules, was_normalized, granting_paths, deepest, valid_until, weight }
+        let canonical_rules = may_change.then(|| CanonicalRules { merged, max_known, known: Mutex::default() });
+        Self { rules, canonical_rules, granting_paths, max_segments, valid_until, weight }
     }
 
     /// `true` if the union is so large that callers with it must not be cached.
@@ -146,7 +146,7 @@ impl Acl {
 
     /// Approximate maximum size in bytes, including the rules for all position sets.
     pub fn weight(&self) -> usize {
-        self.weight * (1 + self.was_normalized.as_ref().map_or(0, |was_normalized| was_normalized.max_known))
+        self.weight * (1 + self.canonical_rules.as_ref().map_or(0, |canonical_rules| canonical_rules.max_known))
     }
 
     /// Time at which the union must be compiled again, because a rule expires.
@@ -175,28 +175,35 @@ impl Acl {
             })
         };
         match list && !request_path.path.ends_with('/') {
-            false => self.found(request_path, list, decide),
-            true => self.found(RequestPath { path: &format!("{}/", request_path.path), ..request_path }, list, decide),
+            false => self.decide_by(request_path, list, decide),
+            true => {
+                self.decide_by(RequestPath { path: &format!("{}/", request_path.path), ..request_path }, list, decide)
+            }
         }
     }
 
     /// Returns the capabilities on a path; a path that ends in `/` is a list.
     pub fn capabilities(&self, request_path: RequestPath<'_>) -> Capabilities {
-        self.found(request_path, request_path.path.ends_with('/'), |terms| {
+        self.decide_by(request_path, request_path.path.ends_with('/'), |terms| {
             terms.map(|terms| terms.capabilities).unwrap_or_default()
         })
     }
 
     /// `true` if anything is granted at or below the path of a mount, which ends in `/`.
     pub fn reaches(&self, mount: &str) -> bool {
-        let mut instances = self.granting_paths.iter().flat_map(|rule| sample_paths(rule, mount, self.deepest));
+        let mut instances = self.granting_paths.iter().flat_map(|rule| sample_paths(rule, mount, self.max_segments));
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
 
-    fn found<T>(&self, request_path: RequestPath<'_>, list: bool, answer: impl FnOnce(Option<&RuleTerms>) -> T) -> T {
-        match &self.was_normalized {
-            Some(was_normalized) if !request_path.spelt.is_empty() => {
-                answer(was_normalized.rules(request_path.spelt).find(request_path.path, list))
+    fn decide_by<T>(
+        &self,
+        request_path: RequestPath<'_>,
+        list: bool,
+        answer: impl FnOnce(Option<&RuleTerms>) -> T,
+    ) -> T {
+        match &self.canonical_rules {
+            Some(canonical_rules) if !request_path.spelt.is_empty() => {
+                answer(canonical_rules.rules(request_path.spelt).find(request_path.path, list))
             }
             _ => answer(self.rules.find(request_path.path, list)),
         }
@@ -263,11 +270,11 @@ fn merge_terms<P: Ord>(merged: &mut MergedTerms<P>, path: P, terms: &Arc<RuleTer
 /// because they may be merged later.
 fn estimate_bytes(path: &str, terms: &Arc<RuleTerms>, may_unite: bool) -> usize {
     /// Bytes of one rule's table entries.
-    const ENTRY: usize = 128;
+    const TABLE_ENTRY_BYTES: usize = 128;
     /// Bytes of a node in the trie of patterns.
-    const NODE: usize = 160;
-    let nodes = if is_pattern(path) { NODE * path.split('/').count() } else { 0 };
+    const TRIE_NODE_BYTES: usize = 160;
+    let nodes = if is_pattern(path) { TRIE_NODE_BYTES * path.split('/').count() } else { 0 };
     // Terms that are not shared with a policy belong to this union alone.
-    let own = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
-    ENTRY + 2 * path.len() + nodes + own
+    let own_bytes = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
+    TABLE_ENTRY_BYTES + 2 * path.len() + nodes + own_bytes
 }

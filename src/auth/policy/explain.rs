@@ -126,7 +126,7 @@ fn merge_canonical_rules<'p>(
 ) -> (Option<BTreeMap<String, MergedRule>>, Vec<ExpiredRule>) {
     let mut all = BTreeMap::<String, MergedRule>::new();
     let mut expired = Vec::new();
-    let mut extent = RuleCounts::default();
+    let mut counts = RuleCounts::default();
     let rules = policies.into_iter().flat_map(|(name, policy)| policy.rules.iter().map(move |rule| (name, rule)));
     for (name, rule) in rules {
         let Some(path) = rule.path_for(identity) else { continue };
@@ -135,13 +135,13 @@ fn merge_canonical_rules<'p>(
             expired.push((path, written_rule(name, rule)));
             continue;
         }
-        extent.add(&path);
-        if extent.exceeds_limit() {
+        counts.add(&path);
+        if counts.exceeds_limit() {
             continue;
         }
         all.entry(path).or_default().add(name, rule);
     }
-    ((!extent.exceeds_limit()).then_some(all), expired)
+    ((!counts.exceeds_limit()).then_some(all), expired)
 }
 
 fn written_rule(policy: &str, rule: &Rule) -> WrittenRule {
@@ -164,7 +164,7 @@ fn explain_precedence(won: RuleMatch, by: &str, lost: RuleMatch, path: &str) -> 
     match (won, lost) {
         (won, lost) if won == lost => Precedence::of(path).lower_because(&Precedence::of(by)),
         (RuleMatch::Exact | RuleMatch::ExactWithoutSlash, RuleMatch::Pattern | RuleMatch::PatternWithoutSlash) => {
-            "it is a pattern"
+            "it is a pattern, and an exact path takes precedence"
         }
         _ => "without the '/' at its end, it matches lists only",
     }
@@ -204,7 +204,13 @@ mod tests {
             json!({ "capabilities": ["create", "update"], "denied_parameters": { "ttl": [] }, "min_wrapping_ttl": 60 })
         );
         let others: Vec<_> = found.others.iter().map(|(other, why)| (&other.written[0].path[..], *why)).collect();
-        assert_eq!(others, [("pki/+/web", "it is a pattern"), ("pki/*", "it is a pattern")]);
+        assert_eq!(
+            others,
+            [
+                ("pki/+/web", "it is a pattern, and an exact path takes precedence"),
+                ("pki/*", "it is a pattern, and an exact path takes precedence")
+            ]
+        );
         assert_eq!(found.expired.iter().map(|rule| &rule.path[..]).collect::<Vec<_>>(), ["pki/issue/*"]);
         assert!(!found.too_many);
     }
@@ -217,7 +223,7 @@ mod tests {
             (r#"path "+/a/*" {} path "+/+/*" {}"#, "x/a/b", false, "it has more '+'"),
             (r#"path "+/ab*" {} path "+/a*" {}"#, "x/abc", false, "it is shorter"),
             (r#"path "a/" {} path "a" {}"#, "a/", true, "without the '/' at its end, it matches lists only"),
-            (r#"path "a" {} path "a/*" {}"#, "a/", true, "it is a pattern"),
+            (r#"path "a" {} path "a/*" {}"#, "a/", true, "it is a pattern, and an exact path takes precedence"),
             (r#"path "b/a/*" {} path "b/a*" {}"#, "b/a/", true, "its first wildcard comes earlier"),
         ] {
             let found = explained(&[("p", text)], path, list);

@@ -80,10 +80,11 @@ fn canonical_network(network: IpNet) -> String {
 }
 
 /// Synonyms, each with the canonical word.
-const SYNONYMS: [(&str, &str); 3] = [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
+const VALUE_SYNONYMS: [(&str, &str); 3] =
+    [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
 
 /// Prefixes of key usage names.
-const USAGE_PREFIXES: [&str; 2] = ["extkeyusage", "keyusage"];
+const KEY_USAGE_PREFIXES: [&str; 2] = ["extkeyusage", "keyusage"];
 
 /// Converts a name to the canonical form of its kind (address, host name, serial number …). `open` is `true` for a
 /// pattern that ends in `*`, so that more text may follow.
@@ -94,12 +95,12 @@ fn name_form(text: &str, open: bool) -> String {
     if let Ok(network) = text.parse::<IpNet>() {
         return canonical_network(network);
     }
-    if let Some((_, word)) = SYNONYMS.iter().find(|(other, _)| *other == text) {
+    if let Some((_, word)) = VALUE_SYNONYMS.iter().find(|(other, _)| *other == text) {
         return (*word).to_owned();
     }
     // A host name may begin with such a prefix too; it has other characters and is converted below.
     let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
-    if let Some(usage) = USAGE_PREFIXES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
+    if let Some(usage) = KEY_USAGE_PREFIXES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
         return usage.to_owned();
     }
     let serial = Spelling::Serial.canonical(text);

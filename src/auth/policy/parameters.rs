@@ -25,9 +25,9 @@ pub struct RequestParameters<'a> {
     /// Name of a field that was sent but not decoded. It matches any denied value and no specific allowed value.
     pub undecoded: Option<&'a str>,
     /// Names that the endpoint reads, in lower case; `None` if it passes on all fields.
-    pub read: Option<&'a [&'a str]>,
+    pub read_fields: Option<&'a [&'a str]>,
     /// Names whose values are in the path.
-    pub in_path: &'a [&'a str],
+    pub path_fields: &'a [&'a str],
     /// Pairs of names that the endpoint treats as one; rules for either apply to both.
     pub synonyms: &'a [(&'a str, &'a str)],
     /// Requested wrapping TTL of the response; `None` without wrapping.
@@ -37,11 +37,11 @@ pub struct RequestParameters<'a> {
 impl<'a> RequestParameters<'a> {
     /// Parameters of an endpoint that passes on all fields.
     pub fn verbatim(fields: &'a Fields) -> Self {
-        Self { fields, undecoded: None, read: None, in_path: &[], synonyms: &[], wrap_ttl: None }
+        Self { fields, undecoded: None, read_fields: None, path_fields: &[], synonyms: &[], wrap_ttl: None }
     }
 
     fn reads(&self, name: &str) -> bool {
-        self.read.is_none_or(|names| names.contains(&name)) || self.in_path.contains(&name)
+        self.read_fields.is_none_or(|names| names.contains(&name)) || self.path_fields.contains(&name)
     }
 
     /// Returns the names whose rules apply to a field.
@@ -126,11 +126,11 @@ impl ParameterRules {
         }
         sent.iter().find_map(|field| {
             if self.denies(parameters, field) {
-                Some(format!("denied_parameters: {} is denied, or its value", field.name))
+                Some(format!("denied_parameters: {} or its value is denied", field.name))
             } else if self.allows(parameters, field) {
                 None
             } else {
-                Some(format!("allowed_parameters: {} is not allowed, or its value", field.name))
+                Some(format!("allowed_parameters: {} or its value is not allowed", field.name))
             }
         })
     }
@@ -159,18 +159,21 @@ fn is_given(name: &str, parameters: &RequestParameters<'_>, sent: &[SentField<'_
     let meets = |field: &SentField<'_>| {
         parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name)
     };
-    parameters.in_path.contains(&name) || sent.iter().any(meets)
+    parameters.path_fields.contains(&name) || sent.iter().any(meets)
 }
 
 fn estimate_bytes(value: &Value) -> usize {
     /// Size of a value without its content.
-    const ONE: usize = 48;
-    ONE + match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(estimate_bytes).sum(),
-        Value::Object(members) => members.iter().map(|(name, value)| ONE + name.len() + estimate_bytes(value)).sum(),
-        _ => 0,
-    }
+    const VALUE_OVERHEAD_BYTES: usize = 48;
+    VALUE_OVERHEAD_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(estimate_bytes).sum(),
+            Value::Object(members) => {
+                members.iter().map(|(name, value)| VALUE_OVERHEAD_BYTES + name.len() + estimate_bytes(value)).sum()
+            }
+            _ => 0,
+        }
 }
 
 fn merge_lists(into: &mut ParameterLists, from: &ParameterLists) {
@@ -197,26 +200,26 @@ fn is_allowed_value(value: &Value, rules: &[Value]) -> bool {
         }
         other => other == value,
     });
-    let effort = MatchBudget::new();
+    let budget = MatchBudget::new();
     whole
         || match value {
-            Value::Array(items) => !items.is_empty() && items.iter().all(|item| is_allowed_text(item, rules, &effort)),
-            scalar => is_allowed_text(scalar, rules, &effort),
+            Value::Array(items) => !items.is_empty() && items.iter().all(|item| is_allowed_text(item, rules, &budget)),
+            scalar => is_allowed_text(scalar, rules, &budget),
         }
 }
 
 /// `true` if a scalar equals a rule, or if its whole text and each item of its text as a list match a rule. `false` if
 /// the comparison budget is exhausted.
-fn is_allowed_text(value: &Value, rules: &[Value], effort: &MatchBudget) -> bool {
+fn is_allowed_text(value: &Value, rules: &[Value], budget: &MatchBudget) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
     let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", ListLimit::WIDEST)) else {
         return false;
     };
     let texts = || rules.iter().filter_map(Value::as_str);
-    let matched = |text: &str| texts().any(|rule| effort.spend(text) && matches_glob(rule, text));
+    let matched = |text: &str| texts().any(|rule| budget.spend(text) && matches_glob(rule, text));
     // Most of these comparisons fail at the first character, so eight of them are counted as one.
-    (effort.spend_comparisons(rules.len() / 8) && texts().any(|rule| rule == whole))
+    (budget.spend_comparisons(rules.len() / 8) && texts().any(|rule| rule == whole))
         || (matched(&whole) && items.iter().all(|item| matched(item)))
 }
 
@@ -332,7 +335,12 @@ mod tests {
             let synonyms = &[("lease", "ttl")][..];
             rules.allow(
                 Operation::Update,
-                &RequestParameters { read, in_path: &["name", ""], synonyms, ..RequestParameters::verbatim(&fields) },
+                &RequestParameters {
+                    read_fields: read,
+                    path_fields: &["name", ""],
+                    synonyms,
+                    ..RequestParameters::verbatim(&fields)
+                },
             )
         };
         let required = rules("required_parameters = [\"TTL\"]");
@@ -365,8 +373,11 @@ mod tests {
     #[test]
     fn undecoded_field_counts_as_present_with_any_value() {
         let fields = Fields::default();
-        let parameters =
-            RequestParameters { undecoded: Some("crl"), read: Some(&["crl"]), ..RequestParameters::verbatim(&fields) };
+        let parameters = RequestParameters {
+            undecoded: Some("crl"),
+            read_fields: Some(&["crl"]),
+            ..RequestParameters::verbatim(&fields)
+        };
         for (policy, permits) in [
             ("required_parameters = [\"crl\"]", true),
             ("required_parameters = [\"other\"]", false),
@@ -394,7 +405,7 @@ mod tests {
             ("allowed_parameters = { \"id\" = [\"a\"] }", true),
             ("required_parameters = [\"other\"]", true),
         ] {
-            let parameters = RequestParameters { read: Some(&["id"]), ..RequestParameters::verbatim(&fields) };
+            let parameters = RequestParameters { read_fields: Some(&["id"]), ..RequestParameters::verbatim(&fields) };
             assert_eq!(rules(policy).allow(Operation::Delete, &parameters), permits, "{policy}");
         }
     }

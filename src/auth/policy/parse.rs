@@ -28,36 +28,36 @@ pub(super) enum PolicyTree {
 }
 
 pub(super) fn parse(text: &str) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
-    let mut parser = PolicyParser { text, at: 0, counted: (0, 1) };
+    let mut parser = PolicyParser { text, position: 0, last_line: (0, 1) };
     parser.skip_blanks()?;
     if parser.peek() != Some(b'{') {
         return parser.parse_items(None, MAX_DEPTH);
     }
-    parser.at += 1;
+    parser.position += 1;
     let items = parser.parse_items(Some(b'}'), MAX_DEPTH)?;
     parser.skip_blanks()?;
     match parser.peek() {
         None => Ok(items),
-        Some(_) => Err(parser.problem("something follows the JSON object")),
+        Some(_) => Err(parser.problem("unexpected text after the JSON object")),
     }
 }
 
 struct PolicyParser<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
     /// A position in the text and its line. Counting continues from there, so the cost is linear.
-    counted: (usize, usize),
+    last_line: (usize, usize),
 }
 
 impl PolicyParser<'_> {
     fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.text.as_bytes().get(self.position).copied()
     }
 
     fn line(&mut self) -> usize {
-        let (from, line) = if self.counted.0 <= self.at { self.counted } else { (0, 1) };
-        let more = self.text.as_bytes()[from..self.at].iter().filter(|b| **b == b'\n').count();
-        self.counted = (self.at, line + more);
+        let (from, line) = if self.last_line.0 <= self.position { self.last_line } else { (0, 1) };
+        let more = self.text.as_bytes()[from..self.position].iter().filter(|b| **b == b'\n').count();
+        self.last_line = (self.position, line + more);
         line + more
     }
 
@@ -67,20 +67,20 @@ impl PolicyParser<'_> {
 
     fn skip_byte(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
-        self.at += usize::from(found);
+        self.position += usize::from(found);
         found
     }
 
     fn skip_blanks(&mut self) -> Result<(), PolicySyntaxError> {
         loop {
-            let rest = &self.text.as_bytes()[self.at..];
+            let rest = &self.text.as_bytes()[self.position..];
             match rest {
-                [b' ' | b'\t' | b'\r' | b'\n', ..] => self.at += 1,
+                [b' ' | b'\t' | b'\r' | b'\n', ..] => self.position += 1,
                 [b'#', ..] | [b'/', b'/', ..] => {
-                    self.at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+                    self.position += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
                 }
-                [b'/', b'*', ..] => match self.text[self.at + 2..].find("*/") {
-                    Some(end) => self.at += end + 4,
+                [b'/', b'*', ..] => match self.text[self.position + 2..].find("*/") {
+                    Some(end) => self.position += end + 4,
                     None => return Err(self.problem("a comment is not closed")),
                 },
                 _ => return Ok(()),
@@ -97,7 +97,7 @@ impl PolicyParser<'_> {
                 (None, None) => return Ok(items),
                 (None, Some(_)) => return Err(self.problem("a block is not closed")),
                 (found, Some(_)) if found == close => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(items);
                 }
                 _ => items.push(self.parse_item(depth)?),
@@ -117,7 +117,7 @@ impl PolicyParser<'_> {
                 Some(b'"') => labels.push(self.parse_string()?),
                 Some(b'{') => break,
                 Some(b'=' | b':') => {
-                    self.at += 1;
+                    self.position += 1;
                     self.skip_blanks()?;
                     break;
                 }
@@ -136,23 +136,23 @@ impl PolicyParser<'_> {
     }
 
     fn parse_word(&mut self) -> &str {
-        let rest = &self.text[self.at..];
+        let rest = &self.text[self.position..];
         let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "_-.+".contains(c))).unwrap_or(rest.len());
-        self.at += end;
+        self.position += end;
         &rest[..end]
     }
 
     fn parse_tree(&mut self, depth: usize) -> Result<PolicyTree, PolicySyntaxError> {
         let Some(inner) = depth.checked_sub(1) else {
-            return Err(self.problem("nested too deeply"));
+            return Err(self.problem(&format!("more than {MAX_DEPTH} levels of lists and objects")));
         };
         match self.peek() {
             Some(b'{') => {
-                self.at += 1;
+                self.position += 1;
                 self.parse_items(Some(b'}'), inner).map(PolicyTree::Object)
             }
             Some(b'[') => {
-                self.at += 1;
+                self.position += 1;
                 self.parse_list(inner).map(PolicyTree::List)
             }
             Some(b'"') => self.parse_string().map(|s| PolicyTree::Scalar(s.into())),
@@ -176,7 +176,7 @@ impl PolicyParser<'_> {
     }
 
     fn parse_bare(&mut self) -> Result<Value, PolicySyntaxError> {
-        let start = self.at;
+        let start = self.position;
         let value = match self.parse_word() {
             "true" => Some(Value::Bool(true)),
             "false" => Some(Value::Bool(false)),
@@ -184,13 +184,13 @@ impl PolicyParser<'_> {
             number => number.parse::<Number>().ok().map(Value::Number),
         };
         value.ok_or_else(|| {
-            self.at = start;
+            self.position = start;
             self.problem("expected a string, a number, a boolean, a list or an object")
         })
     }
 
     fn parse_string(&mut self) -> Result<String, PolicySyntaxError> {
-        let body = &self.text[self.at + 1..];
+        let body = &self.text[self.position + 1..];
         let bytes = body.as_bytes();
         let mut end = 0;
         loop {
@@ -203,8 +203,8 @@ impl PolicyParser<'_> {
         }
         // The escapes of JSON (RFC 8259 section 7); a raw tab is accepted too.
         let quoted = format!("\"{}\"", body[..end].replace('\t', "\\t"));
-        let read = serde_json::from_str(&quoted).map_err(|_| self.problem("a string holds a bad escape"));
-        self.at += end + 2;
+        let read = serde_json::from_str(&quoted).map_err(|_| self.problem("a string contains an invalid escape"));
+        self.position += end + 2;
         read
     }
 }

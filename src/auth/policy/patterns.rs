@@ -23,15 +23,15 @@ pub(super) struct Precedence<'a> {
 impl<'a> Precedence<'a> {
     pub(super) fn of(path: &'a str) -> Self {
         let text = path.strip_suffix('*').unwrap_or(path);
-        let mut at = 0;
+        let mut offset = 0;
         let mut first = text.len();
         let mut pluses = 0;
         for segment in text.split('/') {
             if segment == "+" {
-                first = first.min(at);
+                first = first.min(offset);
                 pluses += 1;
             }
-            at += segment.len() + 1;
+            offset += segment.len() + 1;
         }
         Self { first_wild: first, is_prefix: text.len() < path.len(), pluses, text }
     }
@@ -47,7 +47,7 @@ impl<'a> Precedence<'a> {
         } else if self.text.len() != other.text.len() {
             "it is shorter"
         } else {
-            "it comes first in the order of texts"
+            "its path sorts before that of the deciding rule"
         }
     }
 }
@@ -152,20 +152,20 @@ impl PatternNode {
 }
 
 fn insert_pattern(nodes: &mut Vec<PatternNode>, path: &str, rank: usize) {
-    let mut at = 0;
+    let mut node = 0;
     let mut segments = path.split('/').peekable();
     while let Some(segment) = segments.next() {
         if let (Some(prefix), true) = (segment.strip_suffix('*'), segments.peek().is_none()) {
-            nodes[at].prefixes.push((prefix.as_bytes().into(), rank));
+            nodes[node].prefixes.push((prefix.as_bytes().into(), rank));
             return;
         }
         let fresh = nodes.len();
         let next = match segment {
-            "+" => *nodes[at].plus.get_or_insert(fresh),
-            text => match nodes[at].literal(text) {
-                Ok(found) => nodes[at].literals[found].1,
+            "+" => *nodes[node].plus.get_or_insert(fresh),
+            text => match nodes[node].literal(text) {
+                Ok(found) => nodes[node].literals[found].1,
                 Err(index) => {
-                    nodes[at].literals.insert(index, (text.into(), fresh));
+                    nodes[node].literals.insert(index, (text.into(), fresh));
                     fresh
                 }
             },
@@ -173,7 +173,7 @@ fn insert_pattern(nodes: &mut Vec<PatternNode>, path: &str, rank: usize) {
         if next == fresh {
             nodes.push(PatternNode::default());
         }
-        at = next;
+        node = next;
     }
-    nodes[at].end = Some(rank);
+    nodes[node].end = Some(rank);
 }

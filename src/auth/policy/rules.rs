@@ -125,29 +125,31 @@ fn read_key(rule: &mut Rule, terms: &mut RuleTerms, item: PolicyItem) -> Result<
     let PolicyItem { key, tree, .. } = item;
     match key.as_str() {
         "capabilities" => {
-            for word in strings(&key, tree)? {
+            for word in read_strings(&key, tree)? {
                 let one = Capabilities::parse(&word)
-                    .ok_or_else(|| format!("capabilities: unknown word {}", quote_name(&word)))?;
+                    .ok_or_else(|| format!("capabilities: unknown capability {}", quote_name(&word)))?;
                 terms.capabilities = terms.capabilities.or(one);
             }
         }
         "policy" => {
-            let word = string(&key, tree)?;
-            let set = Capabilities::parse_legacy(&word)
-                .ok_or_else(|| format!("policy: unknown word {}", quote_name(&word)))?;
+            let word = read_string(&key, tree)?;
+            let set = Capabilities::parse_legacy(&word).ok_or_else(|| {
+                format!("policy: unknown access level {}; use deny, read, write or sudo", quote_name(&word))
+            })?;
             terms.capabilities = terms.capabilities.or(set);
         }
-        "allowed_parameters" => terms.parameters.allowed = parameter_lists(&key, tree)?,
-        "denied_parameters" => terms.parameters.denied = parameter_lists(&key, tree)?,
+        "allowed_parameters" => terms.parameters.allowed = read_parameter_lists(&key, tree)?,
+        "denied_parameters" => terms.parameters.denied = read_parameter_lists(&key, tree)?,
         "required_parameters" => {
-            terms.parameters.required = strings(&key, tree)?.iter().map(|name| lower(name).into_owned()).collect()
+            terms.parameters.required = read_strings(&key, tree)?.iter().map(|name| lower(name).into_owned()).collect()
         }
-        "min_wrapping_ttl" => terms.min_wrapping = duration(&key, tree)?,
-        "max_wrapping_ttl" => terms.max_wrapping = duration(&key, tree)?,
+        "min_wrapping_ttl" => terms.min_wrapping = read_duration(&key, tree)?,
+        "max_wrapping_ttl" => terms.max_wrapping = read_duration(&key, tree)?,
         "expiration" => {
-            rule.expiration = Some(parse_rfc3339(&key, &string(&key, tree)?).map_err(|error| error.text().to_owned())?);
+            rule.expiration =
+                Some(parse_rfc3339(&key, &read_string(&key, tree)?).map_err(|error| error.text().to_owned())?);
         }
-        "comment" => rule.comment = Some(string(&key, tree)?),
+        "comment" => rule.comment = Some(read_string(&key, tree)?),
         other => return Err(format!("unknown key {} in a path block", quote_name(other))),
     }
     Ok(())
@@ -168,26 +170,26 @@ fn validate_path(path: &str) -> Result<String, PolicySyntaxError> {
         return Err(format!("path {}: \"..\" and \"//\" are forbidden", quote_name(path)));
     }
     if path.matches("{{").count() != path.matches("}}").count() {
-        return Err(format!("path {}: a template is not closed", quote_name(path)));
+        return Err(format!("path {}: \"{{{{\" and \"}}}}\" do not match", quote_name(path)));
     }
     Ok(path.to_owned())
 }
 
-fn string(key: &str, tree: PolicyTree) -> Result<String, PolicySyntaxError> {
+fn read_string(key: &str, tree: PolicyTree) -> Result<String, PolicySyntaxError> {
     match tree {
         PolicyTree::Scalar(Value::String(text)) => Ok(text),
         _ => Err(format!("{key}: must be a string")),
     }
 }
 
-fn strings(key: &str, tree: PolicyTree) -> Result<Vec<String>, PolicySyntaxError> {
+fn read_strings(key: &str, tree: PolicyTree) -> Result<Vec<String>, PolicySyntaxError> {
     match tree {
-        PolicyTree::List(items) => items.into_iter().map(|item| string(key, item)).collect(),
+        PolicyTree::List(items) => items.into_iter().map(|item| read_string(key, item)).collect(),
         _ => Err(format!("{key}: must be a list of strings")),
     }
 }
 
-fn duration(key: &str, tree: PolicyTree) -> Result<Duration, PolicySyntaxError> {
+fn read_duration(key: &str, tree: PolicyTree) -> Result<Duration, PolicySyntaxError> {
     let text = match tree {
         PolicyTree::Scalar(Value::String(text)) => text,
         PolicyTree::Scalar(Value::Number(number)) => number.to_string(),
@@ -196,13 +198,13 @@ fn duration(key: &str, tree: PolicyTree) -> Result<Duration, PolicySyntaxError> 
     parse_duration(&text).ok_or_else(|| format!("{key}: must be a duration, such as \"90s\", and not negative"))
 }
 
-fn parameter_lists(key: &str, tree: PolicyTree) -> Result<ParameterLists, PolicySyntaxError> {
+fn read_parameter_lists(key: &str, tree: PolicyTree) -> Result<ParameterLists, PolicySyntaxError> {
     let wrong = || format!("{key}: must be an object of lists");
     let PolicyTree::Object(items) = tree else { return Err(wrong()) };
     let mut lists = ParameterLists::new();
     for item in items {
         let (true, PolicyTree::List(values)) = (item.labels.is_empty(), item.tree) else { return Err(wrong()) };
-        let values = values.into_iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        let values = values.into_iter().map(read_value).collect::<Result<Vec<_>, _>>()?;
         if lists.insert(lower(&item.key).into_owned(), values).is_some() {
             return Err(format!("{key}: {} is given twice", quote_name(&item.key)));
         }
@@ -210,14 +212,14 @@ fn parameter_lists(key: &str, tree: PolicyTree) -> Result<ParameterLists, Policy
     Ok(lists)
 }
 
-fn value(tree: PolicyTree) -> Result<Value, PolicySyntaxError> {
+fn read_value(tree: PolicyTree) -> Result<Value, PolicySyntaxError> {
     match tree {
         PolicyTree::Scalar(scalar) => Ok(scalar),
-        PolicyTree::List(items) => items.into_iter().map(value).collect::<Result<_, _>>().map(Value::Array),
+        PolicyTree::List(items) => items.into_iter().map(read_value).collect::<Result<_, _>>().map(Value::Array),
         PolicyTree::Object(items) => items
             .into_iter()
             .map(|item| match item.labels.is_empty() {
-                true => Ok((item.key, value(item.tree)?)),
+                true => Ok((item.key, read_value(item.tree)?)),
                 false => Err(format!("line {}: a value takes no label", item.line)),
             })
             .collect::<Result<_, _>>()

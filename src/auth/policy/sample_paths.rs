@@ -7,10 +7,10 @@
 /// A segment that matches only wildcards; no request path contains it.
 const WILDCARD_SEGMENT: &str = "\0";
 
-/// Returns paths at or below `mount` that a rule matches; of up to `deepest` segments for a prefix rule.
-pub(super) fn sample_paths(rule: &str, mount: &str, deepest: usize) -> impl Iterator<Item = String> {
+/// Returns paths at or below `mount` that a rule matches; of up to `max_segments` segments for a prefix rule.
+pub(super) fn sample_paths(rule: &str, mount: &str, max_segments: usize) -> impl Iterator<Item = String> {
     let first = sample_path(rule, mount);
-    let max = if rule.ends_with('*') { deepest } else { 0 };
+    let max = if rule.ends_with('*') { max_segments } else { 0 };
     std::iter::successors(first, move |path| {
         (path.split('/').count() < max).then(|| format!("{path}/{WILDCARD_SEGMENT}"))
     })

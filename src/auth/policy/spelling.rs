@@ -45,7 +45,7 @@ impl Spelling {
     }
 
     /// `true` if the name may have other spellings.
-    pub fn is_open_to(self, name: &str) -> bool {
+    pub fn has_other_spellings(self, name: &str) -> bool {
         match self {
             Self::Reference => name.eq_ignore_ascii_case(DEFAULT_WORD),
             Self::KeyBackend => KEY_BACKENDS.iter().any(|(known, own)| [known, own].contains(&&name)),
@@ -207,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_have_one_canonical_spelling() {
+    fn name_is_converted_to_its_canonical_spelling() {
         for (spelling, name, canonical) in [
             (Spelling::PolicyName, " Team/App ", "team/app"),
             (Spelling::PolicyName, "\u{212a}ilo", "kilo"),

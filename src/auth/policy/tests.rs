@@ -22,7 +22,7 @@ fn allowed(acl: &Acl, operation: Operation, path: &str) -> bool {
     acl.decide(operation, path.into(), Some(&RequestParameters::verbatim(&Fields::default()))).allowed
 }
 
-fn problem(text: &str) -> String {
+fn parse_error_text(text: &str) -> String {
     Policy::parse(text).unwrap_err().text().to_owned()
 }
 
@@ -113,10 +113,10 @@ fn deny_below_a_folder_covers_listing_it() {
 
 #[test]
 fn unknown_keys_and_capabilities_are_errors() {
-    assert!(problem(r#"path "a/+*" { capabilities = ["read"] }"#).contains("\"+*\" is forbidden"));
-    assert!(problem(r#"path "a" { capabilities = ["foo"] }"#).contains("\"foo\""));
-    assert!(problem("path \"a\" {\n bar = 1 }").contains("line 2: unknown key \"bar\""));
-    assert!(problem(r#"rule "a" {}"#).contains("\"rule\""));
+    assert!(parse_error_text(r#"path "a/+*" { capabilities = ["read"] }"#).contains("\"+*\" is forbidden"));
+    assert!(parse_error_text(r#"path "a" { capabilities = ["foo"] }"#).contains("\"foo\""));
+    assert!(parse_error_text("path \"a\" {\n bar = 1 }").contains("line 2: unknown key \"bar\""));
+    assert!(parse_error_text(r#"rule "a" {}"#).contains("\"rule\""));
     let acl = acl(&[r#"path "a" { capabilities = ["read"] } path "a" { capabilities = ["update"] }"#]);
     assert!(allowed(&acl, Operation::Read, "a") && allowed(&acl, Operation::Update, "a"));
 }
@@ -133,19 +133,19 @@ fn malformed_texts_are_refused_by_line_and_rule() {
         ("path \"a/../b\" { }", "forbidden"),
         ("path \"a//b\" { }", "forbidden"),
         ("path \"/\" { }", "must not be empty"),
-        ("path \"a/{{identity.entity.id\" { }", "template is not closed"),
+        ("path \"a/{{identity.entity.id\" { }", "do not match"),
         ("/* x", "comment is not closed"),
         ("path \"a\" { min_wrapping_ttl = \"-1s\" }", "min_wrapping_ttl: must be a duration"),
         ("path \"a\" { min_wrapping_ttl = \"2s\" max_wrapping_ttl = \"1s\" }", "less than min_wrapping_ttl"),
         ("path \"a\" { mfa_methods = [\"x\"] }", "unknown key \"mfa_methods\""),
-        ("{\"path\": {\"a\": {}}} x", "follows the JSON object"),
+        ("{\"path\": {\"a\": {}}} x", "after the JSON object"),
         ("path \"a\" \"b\" {}", "one label"),
     ] {
-        assert!(problem(text).contains(want), "{text}: {}", problem(text));
+        assert!(parse_error_text(text).contains(want), "{text}: {}", parse_error_text(text));
     }
     let deep = format!("path \"a\" {{ denied_parameters = {{ \"x\" = {} }} }}", "[".repeat(100_000));
-    assert!(problem(&deep).contains("nested too deeply"));
-    assert!(problem(&" ".repeat(MAX_POLICY_BYTES + 1)).contains("longer than"));
+    assert!(parse_error_text(&deep).contains("more than 16 levels"));
+    assert!(parse_error_text(&" ".repeat(MAX_POLICY_BYTES + 1)).contains("longer than"));
 }
 
 #[test]
@@ -214,9 +214,9 @@ fn templated_path_grants_nothing_without_an_entity() {
 }
 
 /// An identity with the same value for every template.
-struct Named(&'static str);
+struct ConstantIdentity(&'static str);
 
-impl TemplateValues for Named {
+impl TemplateValues for ConstantIdentity {
     fn value(&self, _: &IdentitySelector) -> Option<&str> {
         Some(self.0)
     }
@@ -230,7 +230,7 @@ fn templated_path_grants_only_the_literal_value() {
                   path "plain" { capabilities = ["read"] }"#;
     let policies = [Policy::parse(text).unwrap()];
     assert!(policies[0].has_templates());
-    let filled = |value| Acl::compile(&policies, Some(&Named(value)), NOW);
+    let filled = |value| Acl::compile(&policies, Some(&ConstantIdentity(value)), NOW);
     let bob = filled("bob");
     assert!(allowed(&bob, Operation::Read, "team/bob/a") && allowed(&bob, Operation::Read, "x/bob"));
     assert!(!allowed(&bob, Operation::Read, "team/al/a") && !allowed(&bob, Operation::Read, "bob/bob"));
@@ -243,7 +243,7 @@ fn templated_path_grants_only_the_literal_value() {
     }
     // The rules for paths also apply to a filled template.
     let dots = [Policy::parse(r#"path "x/.{{identity.entity.name}}" { capabilities = ["read"] }"#).unwrap()];
-    assert!(!allowed(&Acl::compile(&dots, Some(&Named(".")), NOW), Operation::Read, "x/.."));
+    assert!(!allowed(&Acl::compile(&dots, Some(&ConstantIdentity(".")), NOW), Operation::Read, "x/.."));
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn acl_weight_counts_merged_terms_but_not_shared_ones() {
     assert!((10_000..12_000).contains(&acl(&[&long, "path \"x\" { required_parameters = [\"b\"] }"]).weight()));
 }
 
-fn print(policy: &Policy) -> String {
+fn render_policy(policy: &Policy) -> String {
     let mut out = String::new();
     for rule in &policy.rules {
         let object = |lists: &std::collections::BTreeMap<String, Vec<Value>>| {
@@ -435,8 +435,8 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         proptest::collection::btree_map("[a-z*_]{1,4}|\\PC{1,3}".prop_map(|s| s.to_lowercase()), values, 0..3)
     };
     let required = proptest::collection::btree_set("[a-z]{1,3}", 0..3);
-    let extra = (0u64..9, proptest::option::of(0i64..4_000_000_000), proptest::option::of("\\PC{0,8}"));
-    (any_path(), any_capabilities(), lists(), lists(), required, extra).prop_map(
+    let limits_and_comment = (0u64..9, proptest::option::of(0i64..4_000_000_000), proptest::option::of("\\PC{0,8}"));
+    (any_path(), any_capabilities(), lists(), lists(), required, limits_and_comment).prop_map(
         |(path, capabilities, allowed, denied, required, (wrapping, expiration, comment))| Rule {
             path,
             terms: Arc::new(RuleTerms {
@@ -452,7 +452,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 }
 
 /// `true` if a pattern matches; compares segment by segment.
-fn matches(pattern: &str, path: &str, list: bool) -> bool {
+fn matches_segment_by_segment(pattern: &str, path: &str, list: bool) -> bool {
     let (text, prefix) = pattern.strip_suffix('*').map_or((pattern, false), |text| (text, true));
     let (want, have): (Vec<&str>, Vec<&str>) = (text.split('/').collect(), path.split('/').collect());
     if if prefix { have.len() < want.len() } else { have.len() != want.len() } {
@@ -469,7 +469,7 @@ fn matches(pattern: &str, path: &str, list: bool) -> bool {
 }
 
 /// Finds the path of the deciding rule by enumeration.
-fn slowly<'a>(rules: &'a [Rule], path: &str, list: bool) -> Option<&'a str> {
+fn find_deciding_path_by_enumeration<'a>(rules: &'a [Rule], path: &str, list: bool) -> Option<&'a str> {
     let first_wild = |p: &str| {
         let plus = (0..p.len()).find(|i| {
             p[*i..].starts_with('+')
@@ -485,7 +485,11 @@ fn slowly<'a>(rules: &'a [Rule], path: &str, list: bool) -> Option<&'a str> {
     };
     let exact = |p: &str| rules.iter().map(|r| r.path.as_str()).find(|r| !is_pattern(r) && *r == p);
     let best = |p: &str, list| {
-        rules.iter().map(|r| r.path.as_str()).filter(|r| is_pattern(r) && matches(r, p, list)).max_by(better)
+        rules
+            .iter()
+            .map(|r| r.path.as_str())
+            .filter(|r| is_pattern(r) && matches_segment_by_segment(r, p, list))
+            .max_by(better)
     };
     let shorter = path.strip_suffix('/').filter(|_| list);
     exact(path)
@@ -504,7 +508,7 @@ proptest! {
     #[test]
     fn printed_rule_set_reads_back_equal(rules in proptest::collection::vec(any_rule(), 0..4)) {
         let policy = Policy { rules };
-        let text = print(&policy);
+        let text = render_policy(&policy);
         prop_assert_eq!(Policy::parse(&text).map_err(|e| format!("{e}: {text}")).unwrap(), policy);
     }
 
@@ -522,7 +526,7 @@ proptest! {
             ..Rule::default()
         }).collect();
         let operation = if list { Operation::List } else { Operation::Read };
-        let granted = slowly(&rules, &path, list).map_or(Capabilities::default(), |winner| {
+        let granted = find_deciding_path_by_enumeration(&rules, &path, list).map_or(Capabilities::default(), |winner| {
             rules.iter().filter(|r| r.path == winner).fold(Capabilities::default(), |all, r| all.or(r.terms.capabilities))
         });
         let want = Decision {

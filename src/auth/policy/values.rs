@@ -47,8 +47,8 @@ pub(super) struct FieldReadings<'a> {
     budget: MatchBudget,
     flag: Option<bool>,
     number: Option<f64>,
-    time: Option<Duration>,
-    moment: Option<Time>,
+    duration: Option<Duration>,
+    time: Option<Time>,
     list: Option<Vec<String>>,
     map: Option<BTreeMap<String, String>>,
     /// `true` if the field contains more texts than any engine accepts.
@@ -72,10 +72,10 @@ impl<'a> FieldReadings<'a> {
             value,
             texts: texts.chain(reason.map(str::to_owned)).collect(),
             budget: MatchBudget::new(),
-            moment: whole.as_ref().and_then(|text| parse_time(text)),
+            time: whole.as_ref().and_then(|text| parse_time(text)),
             flag: fields.bool(name).ok().flatten(),
             number: whole.as_deref().and_then(parse_number),
-            time: fields.duration(name).ok().flatten(),
+            duration: fields.duration(name).ok().flatten(),
             list,
             map: fields.map_within(name, ListLimit::WIDEST).ok().flatten(),
             is_too_long,
@@ -97,11 +97,11 @@ impl<'a> FieldReadings<'a> {
             Value::String(text) => self.include_text(text),
             Value::Array(_) => {
                 self.list.is_some()
-                    && self.list == single_field(rule).list_within(FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+                    && self.list == single_field(rule).list_within(SINGLE_FIELD_NAME, ListLimit::WIDEST).ok().flatten()
             }
             Value::Object(_) => {
                 self.map.is_some()
-                    && self.map == single_field(rule).map_within(FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+                    && self.map == single_field(rule).map_within(SINGLE_FIELD_NAME, ListLimit::WIDEST).ok().flatten()
             }
             Value::Null => false,
         }
@@ -114,9 +114,10 @@ impl<'a> FieldReadings<'a> {
         let as_flag = self.flag.is_some() && self.flag == parse_bool_word(rule);
         let as_number = self.number.is_some() && self.number == parse_number(rule);
         // An empty text reads as a duration of zero, which a rule `""` does not mean.
-        let as_time = || self.time.is_some() && !rule.trim().is_empty() && self.time == parse_duration(rule);
-        let as_moment = || self.moment.is_some() && self.moment == parse_time(rule);
-        as_flag || as_number || as_time() || as_moment()
+        let as_duration =
+            || self.duration.is_some() && !rule.trim().is_empty() && self.duration == parse_duration(rule);
+        let as_time = || self.time.is_some() && self.time == parse_time(rule);
+        as_flag || as_number || as_duration() || as_time()
     }
 
     /// `true` if a text equals `wanted`, or `wanted` is a pattern that matches one.
@@ -193,11 +194,11 @@ fn parse_number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-const FIELD_NAME: &str = "v";
+const SINGLE_FIELD_NAME: &str = "v";
 
 fn single_field(value: &Value) -> Fields {
     let mut fields = Fields::default();
-    fields.set(FIELD_NAME, value.clone());
+    fields.set(SINGLE_FIELD_NAME, value.clone());
     fields
 }
 
@@ -249,7 +250,7 @@ mod tests {
     use serde_json::json;
 
     fn denied(rule: &str, value: Value) -> bool {
-        FieldReadings::of(&single_field(&value), FIELD_NAME, &value).include_one_of(&[json!(rule)])
+        FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value).include_one_of(&[json!(rule)])
     }
 
     #[test]
@@ -325,7 +326,7 @@ mod tests {
             (json!("c=d*"), json!({"a": "b", "c": ["x", "d"]})),
         ] {
             assert!(
-                FieldReadings::of(&single_field(&value), FIELD_NAME, &value)
+                FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value)
                     .include_one_of(std::slice::from_ref(&rule)),
                 "{rule} {value}"
             );
@@ -381,11 +382,11 @@ mod tests {
         let rules: Vec<Value> = (0..1_000).map(|n| json!(format!("*.d{n}.test"))).collect();
         let value = json!(names);
         let fields = single_field(&value);
-        assert!(FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules));
-        assert!(!FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules[..100]));
+        assert!(FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
+        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules[..100]));
         // Whole texts are found by a hash lookup.
         let rules: Vec<Value> = (0..10_000).map(|n| json!(format!("d{n}.test"))).collect();
-        assert!(!FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules));
+        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
     }
 
     proptest! {

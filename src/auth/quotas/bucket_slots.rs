@@ -45,7 +45,7 @@ impl BucketSlots {
 
     /// Takes a slot for a bucket of a network, unless a surrounding network has used up its fraction. Always succeeds
     /// for a whole address family and for clients without an address.
-    pub(super) fn take(&self, network: ClientNetwork) -> bool {
+    pub(super) fn try_take(&self, network: ClientNetwork) -> bool {
         let free = self.max_slots.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
         let is_full = |surrounding: ClientNetwork| {
             self.within(surrounding).load(Ordering::Relaxed) as usize >= max_slots(free, surrounding)
@@ -74,7 +74,7 @@ impl BucketSlots {
                 quota,
                 taken,
                 limit,
-                "quota: too many client addresses; new clients share buckets with their network (logged at most once a \
+                "quota: too many client addresses; new clients share a limit with their network (logged at most once a \
                  minute)"
             );
         }
@@ -115,7 +115,7 @@ mod tests {
 
     const NETWORKS: usize = 9_000;
 
-    fn of(text: &str) -> ClientNetwork {
+    fn network_of(text: &str) -> ClientNetwork {
         ClientNetwork::of(Some(text.parse::<IpAddr>().unwrap()))
     }
 
@@ -128,7 +128,7 @@ mod tests {
         let before = slots.taken();
         let mut known = std::collections::HashSet::new();
         for client in clients {
-            let found = |network: &ClientNetwork| known.contains(network) || slots.take(*network);
+            let found = |network: &ClientNetwork| known.contains(network) || slots.try_take(*network);
             let network = std::iter::once(client).chain(client.surrounding()).find(found).unwrap();
             known.insert(network);
         }
@@ -139,19 +139,19 @@ mod tests {
     fn ipv6_network_takes_part_of_the_slots_and_spares_others() {
         let slots = BucketSlots::new(NETWORKS, 0);
         let prefix = 0x2001_0db8_0001_0000;
-        let taken = (0..1 << 16).filter(|n| slots.take(v6(prefix + n))).count();
+        let taken = (0..1 << 16).filter(|n| slots.try_take(v6(prefix + n))).count();
         assert_eq!(taken, NETWORKS / 9);
         // The same network takes slots through many quotas.
         for _ in 0..20 {
             flood(&slots, (0..1 << 16).map(|n| v6(prefix + n)));
         }
         assert!(slots.taken() <= NETWORKS / 5 + 21, "{}", slots.taken());
-        assert!(!slots.take(of("2001:db8:1:77::")));
+        assert!(!slots.try_take(network_of("2001:db8:1:77::")));
         for client in ["2001:db9::", "2001:db8:2::", "198.51.100.1"] {
-            let client = of(client);
-            assert!(slots.take(client) || slots.take(client.wider().unwrap()), "{client:?}");
+            let client = network_of(client);
+            assert!(slots.try_take(client) || slots.try_take(client.wider().unwrap()), "{client:?}");
         }
-        assert!(slots.take(of("2001:db9::1:0:0:0:0")) && slots.take(of("198.51.100.2")));
+        assert!(slots.try_take(network_of("2001:db9::1:0:0:0:0")) && slots.try_take(network_of("198.51.100.2")));
     }
 
     #[test]
@@ -162,8 +162,8 @@ mod tests {
             flood(&slots, (0..1 << 14).map(|n| v6(0x2001_0db8_0000_0000 + (n << 16) + quota)));
         }
         assert!((NETWORKS / 2 - 1..=NETWORKS / 2 + 21).contains(&slots.taken()), "{}", slots.taken());
-        assert!((0..1_000).all(|n| slots.take(v6((0x2a00_0000 + n) << 32))));
-        assert!((0..500).all(|n| slots.take(ClientNetwork::V4 { length: 32, bits: n << 16 })));
+        assert!((0..1_000).all(|n| slots.try_take(v6((0x2a00_0000 + n) << 32))));
+        assert!((0..500).all(|n| slots.try_take(ClientNetwork::V4 { length: 32, bits: n << 16 })));
     }
 
     #[test]
@@ -171,37 +171,37 @@ mod tests {
         let slots = BucketSlots::new(NETWORKS, 0);
         let spread = |n: u32| n.wrapping_mul(0x9e37_79b1);
         let crowd = (0..NETWORKS as u32 * 3 / 4).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n) });
-        let own = crowd.clone().filter(|client| slots.take(*client)).count();
+        let own = crowd.clone().filter(|client| slots.try_take(*client)).count();
         assert_eq!(own, NETWORKS * 2 / 3);
-        let newcomer = of("198.51.100.1");
-        assert!(!slots.take(newcomer) && slots.take(newcomer.wider().unwrap()));
-        assert!((0..100).all(|n| slots.take(v6((0x2a00_0000 + n) << 32))));
+        let newcomer = network_of("198.51.100.1");
+        assert!(!slots.try_take(newcomer) && slots.try_take(newcomer.wider().unwrap()));
+        assert!((0..100).all(|n| slots.try_take(v6((0x2a00_0000 + n) << 32))));
         // Clients all over IPv4 take slots through many quotas.
         for quota in 0..30 {
             flood(&slots, (0..NETWORKS as u32 * 3).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n + quota) }));
         }
         assert!(slots.taken() < NETWORKS, "{}", slots.taken());
-        assert!((0..100).all(|n| slots.take(v6((0x2b00_0000 + n) << 32))));
+        assert!((0..100).all(|n| slots.try_take(v6((0x2b00_0000 + n) << 32))));
     }
 
     #[test]
     fn released_slots_are_free_again() {
         let slots = BucketSlots::new(NETWORKS, 7);
         let clients: Vec<ClientNetwork> = (0..2_000).map(|n| v6(0x2001_0db8_0001_0000 + n)).collect();
-        let taken: Vec<&ClientNetwork> = clients.iter().filter(|client| slots.take(**client)).collect();
+        let taken: Vec<&ClientNetwork> = clients.iter().filter(|client| slots.try_take(**client)).collect();
         assert_eq!(taken.len(), NETWORKS / 9);
         taken.iter().for_each(|client| slots.release(**client));
         assert_eq!(slots.taken(), 0);
         assert!(slots.within.iter().all(|count| count.load(Ordering::Relaxed) == 0));
-        assert_eq!(clients.iter().filter(|client| slots.take(**client)).count(), NETWORKS / 9);
+        assert_eq!(clients.iter().filter(|client| slots.try_take(**client)).count(), NETWORKS / 9);
     }
 
     #[test]
     fn shared_slot_warning_is_logged_once_a_minute() {
         let slots = BucketSlots::new(NETWORKS, 0);
         let now = datetime!(2030-01-01 00:00 UTC);
-        let told =
+        let warned =
             [0, 59, 60, 61, 600].map(|second| slots.warn_shared("q", now + std::time::Duration::from_secs(second)));
-        assert_eq!(told, [true, false, true, false, true]);
+        assert_eq!(warned, [true, false, true, false, true]);
     }
 }

@@ -48,9 +48,9 @@ struct BucketTerms {
     per_second: f64,
     /// Time for which a client over its limit is rejected, in microseconds. With 0, it is rejected only until
     /// a request is available again.
-    block: Micros,
+    block_time: Micros,
     /// Time after which an idle bucket is full and not blocked, in microseconds.
-    keep: Micros,
+    max_idle: Micros,
 }
 
 impl BucketTerms {
@@ -58,15 +58,16 @@ impl BucketTerms {
         let interval = rule.interval.max(1) as f64;
         let capacity = rule.rate.max(1.0);
         let per_second = rule.rate / interval;
-        let block = (rule.block_interval as f64 * MICROS_PER_SECOND) as Micros;
-        Self { capacity, per_second, block, keep: ((capacity / per_second * MICROS_PER_SECOND) as Micros).max(block) }
+        let block_time = (rule.block_interval as f64 * MICROS_PER_SECOND) as Micros;
+        let max_idle = ((capacity / per_second * MICROS_PER_SECOND) as Micros).max(block_time);
+        Self { capacity, per_second, block_time, max_idle }
     }
 }
 
 #[derive(Clone, Copy)]
 struct TokenBucket {
-    left: f64,
-    at: Micros,
+    requests_left: f64,
+    updated_at: Micros,
     blocked_until: Micros,
 }
 
@@ -92,13 +93,13 @@ impl Limiter {
     }
 
     /// Takes one request from the client's bucket, or from the one that it shares.
-    pub(super) fn take(&self, client: ClientNetwork, now: Time) -> RateDecision {
+    pub(super) fn take_request(&self, client: ClientNetwork, now: Time) -> RateDecision {
         let now = to_micros(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = buckets.rotate(&self.terms, now);
         let (network, known) = buckets.find(client, &self.slots);
         let mut bucket = known.unwrap_or_else(|| TokenBucket::full(&self.terms, now));
-        let decision = bucket.take(&self.terms, now, network == client);
+        let decision = bucket.take_request(&self.terms, now, network == client);
         buckets.young.insert(network, bucket);
         drop(buckets);
         self.release(dropped);
@@ -134,11 +135,11 @@ impl BucketGenerations {
     fn rotate(&mut self, terms: &BucketTerms, now: Micros) -> Option<[BucketGeneration; 2]> {
         // A negative age (the clock was set back) also starts a new generation.
         let age = now.saturating_sub(self.rotated_at);
-        if (0..terms.keep).contains(&age) {
+        if (0..terms.max_idle).contains(&age) {
             return None;
         }
         let before = std::mem::replace(self, Self { rotated_at: now, ..Self::default() });
-        if age < terms.keep.saturating_mul(2) {
+        if age < terms.max_idle.saturating_mul(2) {
             self.old = before.young;
             return Some([before.old, BucketGeneration::new()]);
         }
@@ -150,7 +151,7 @@ impl BucketGenerations {
         let mut network = client;
         loop {
             let known = self.young.get(&network).copied().or_else(|| self.old.remove(&network));
-            if known.is_some() || slots.take(network) {
+            if known.is_some() || slots.try_take(network) {
                 return (network, known);
             }
             let Some(wider) = network.wider() else { return (network, None) };
@@ -165,35 +166,35 @@ fn to_micros(time: Time) -> Micros {
 
 impl TokenBucket {
     fn full(terms: &BucketTerms, now: Micros) -> Self {
-        Self { left: terms.capacity, at: now, blocked_until: now }
+        Self { requests_left: terms.capacity, updated_at: now, blocked_until: now }
     }
 
     /// Takes one request. A shared bucket ignores the block interval: it rejects only until a request is available.
-    fn take(&mut self, terms: &BucketTerms, now: Micros, own: bool) -> RateDecision {
-        let passed = now.saturating_sub(self.at).max(0) as f64 / MICROS_PER_SECOND;
-        self.left = (self.left + passed * terms.per_second).min(terms.capacity);
-        self.at = now;
+    fn take_request(&mut self, terms: &BucketTerms, now: Micros, is_exclusive: bool) -> RateDecision {
+        let passed = now.saturating_sub(self.updated_at).max(0) as f64 / MICROS_PER_SECOND;
+        self.requests_left = (self.requests_left + passed * terms.per_second).min(terms.capacity);
+        self.updated_at = now;
         // If the clock was set back, the stored time may be too far ahead, so it is limited to the rule's block
         // interval.
-        self.blocked_until = self.blocked_until.min(now.saturating_add(terms.block));
-        let blocked = own && now < self.blocked_until;
-        let granted = !blocked && self.left >= ONE_REQUEST;
+        self.blocked_until = self.blocked_until.min(now.saturating_add(terms.block_time));
+        let blocked = is_exclusive && now < self.blocked_until;
+        let granted = !blocked && self.requests_left >= ONE_REQUEST;
         if granted {
-            self.left = (self.left - 1.0).max(0.0);
-        } else if own && !blocked {
-            self.blocked_until = now.saturating_add(terms.block);
+            self.requests_left = (self.requests_left - 1.0).max(0.0);
+        } else if is_exclusive && !blocked {
+            self.blocked_until = now.saturating_add(terms.block_time);
         }
-        let until_one = (ONE_REQUEST - self.left).max(0.0) / terms.per_second;
+        let until_one = (ONE_REQUEST - self.requests_left).max(0.0) / terms.per_second;
         let unblocked =
-            if own { self.blocked_until.saturating_sub(now).max(0) as f64 / MICROS_PER_SECOND } else { 0.0 };
+            if is_exclusive { self.blocked_until.saturating_sub(now).max(0) as f64 / MICROS_PER_SECOND } else { 0.0 };
         let seconds = |time: f64| time.clamp(0.0, MAX_REPORTED_SECONDS).ceil() as u64;
         RateDecision {
             granted,
             limit: terms.capacity as u64,
-            remaining: if granted { (self.left + 1e-6) as u64 } else { 0 },
-            reset: seconds(((terms.capacity - self.left) / terms.per_second).max(unblocked)),
+            remaining: if granted { (self.requests_left + 1e-6) as u64 } else { 0 },
+            reset: seconds(((terms.capacity - self.requests_left) / terms.per_second).max(unblocked)),
             retry_after: seconds(until_one.max(unblocked)).max(1),
-            shared: !own,
+            shared: !is_exclusive,
         }
     }
 }
@@ -218,58 +219,58 @@ mod tests {
         ClientNetwork::V4 { length: 32, bits: last }
     }
 
-    fn limits(rate: f64, interval: u64, block_interval: u64) -> Limiter {
+    fn limiter_with(rate: f64, interval: u64, block_interval: u64) -> Limiter {
         Limiter::new(&rule(rate, interval, block_interval), Arc::new(BucketSlots::new(1_000, 0)))
     }
 
     #[test]
     fn bucket_drains_and_refills_linearly() {
-        let limiter = limits(5.0, 1, 0);
+        let limiter = limiter_with(5.0, 1, 0);
         for left in (0..5).rev() {
-            let taken = limiter.take(v4(1), START);
+            let taken = limiter.take_request(v4(1), START);
             assert_eq!((taken.granted, taken.limit, taken.remaining), (true, 5, left));
         }
-        let refused = limiter.take(v4(1), START);
+        let refused = limiter.take_request(v4(1), START);
         assert_eq!((refused.granted, refused.remaining, refused.retry_after, refused.reset), (false, 0, 1, 1));
-        assert!(limiter.take(v4(2), START).granted, "another client");
-        assert!(!limiter.take(v4(1), after(199)).granted);
-        assert!(limiter.take(v4(1), after(200)).granted);
-        assert!(!limiter.take(v4(1), after(200)).granted);
-        assert_eq!(limiter.take(v4(1), after(9_000)).remaining, 4, "never more than five");
+        assert!(limiter.take_request(v4(2), START).granted, "another client");
+        assert!(!limiter.take_request(v4(1), after(199)).granted);
+        assert!(limiter.take_request(v4(1), after(200)).granted);
+        assert!(!limiter.take_request(v4(1), after(200)).granted);
+        assert_eq!(limiter.take_request(v4(1), after(9_000)).remaining, 4, "never more than five");
     }
 
     #[test]
     fn fractional_rate_allows_one_request_per_interval() {
-        let limiter = limits(0.25, 1, 0);
-        assert!(limiter.take(v4(1), START).granted);
-        let refused = limiter.take(v4(1), after(1));
+        let limiter = limiter_with(0.25, 1, 0);
+        assert!(limiter.take_request(v4(1), START).granted);
+        let refused = limiter.take_request(v4(1), after(1));
         assert_eq!((refused.granted, refused.retry_after), (false, 4));
-        assert!(!limiter.take(v4(1), after(3_990)).granted);
-        assert!(limiter.take(v4(1), after(4_000)).granted);
-        let hourly = limits(2.0, 3600, 0);
-        assert!(hourly.take(v4(1), START).granted && hourly.take(v4(1), START).granted);
-        assert_eq!(hourly.take(v4(1), START).retry_after, 1800);
+        assert!(!limiter.take_request(v4(1), after(3_990)).granted);
+        assert!(limiter.take_request(v4(1), after(4_000)).granted);
+        let hourly = limiter_with(2.0, 3600, 0);
+        assert!(hourly.take_request(v4(1), START).granted && hourly.take_request(v4(1), START).granted);
+        assert_eq!(hourly.take_request(v4(1), START).retry_after, 1800);
     }
 
     #[test]
     fn block_interval_prolongs_the_refusal_of_a_client() {
-        let limiter = limits(1.0, 1, 60);
-        assert!(limiter.take(v4(1), START).granted);
-        assert_eq!(limiter.take(v4(1), START).retry_after, 60);
-        let refused = limiter.take(v4(1), after(30_000));
+        let limiter = limiter_with(1.0, 1, 60);
+        assert!(limiter.take_request(v4(1), START).granted);
+        assert_eq!(limiter.take_request(v4(1), START).retry_after, 60);
+        let refused = limiter.take_request(v4(1), after(30_000));
         assert_eq!((refused.granted, refused.retry_after), (false, 30), "asking again does not prolong it");
-        assert!(limiter.take(v4(2), after(30_000)).granted);
-        assert!(!limiter.take(v4(1), after(59_999)).granted);
-        assert!(limiter.take(v4(1), after(60_000)).granted);
+        assert!(limiter.take_request(v4(2), after(30_000)).granted);
+        assert!(!limiter.take_request(v4(1), after(59_999)).granted);
+        assert!(limiter.take_request(v4(1), after(60_000)).granted);
     }
 
     #[test]
     fn clock_set_back_neither_grants_nor_blocks_for_ever() {
-        let limiter = limits(1.0, 1, 60);
+        let limiter = limiter_with(1.0, 1, 60);
         let late = after(1_000_000);
-        assert!(limiter.take(v4(1), late).granted && !limiter.take(v4(1), late).granted);
-        assert_eq!(limiter.take(v4(1), START).retry_after, 60);
-        assert!(limiter.take(v4(1), after(60_000)).granted);
+        assert!(limiter.take_request(v4(1), late).granted && !limiter.take_request(v4(1), late).granted);
+        assert_eq!(limiter.take_request(v4(1), START).retry_after, 60);
+        assert!(limiter.take_request(v4(1), after(60_000)).granted);
     }
 
     /// The /64 with the number `network` in the /48 with the number `site`, all in one /32.
@@ -279,11 +280,11 @@ mod tests {
 
     #[test]
     fn buckets_are_bounded_and_those_of_recent_clients_stay() {
-        let limiter = limits(2.0, 10, 0);
-        assert!(limiter.take(v4(0), START).granted && limiter.take(v4(0), START).granted);
-        let own = (1..10_000).filter(|client| !limiter.take(v4(*client), START).shared).count();
+        let limiter = limiter_with(2.0, 10, 0);
+        assert!(limiter.take_request(v4(0), START).granted && limiter.take_request(v4(0), START).granted);
+        let own = (1..10_000).filter(|client| !limiter.take_request(v4(*client), START).shared).count();
         assert!((100..=200).contains(&own), "{own} of one network");
-        assert!(!limiter.take(v4(0), START).granted && limiter.take(v4(1), START).granted);
+        assert!(!limiter.take_request(v4(0), START).granted && limiter.take_request(v4(1), START).granted);
         let count = || {
             let buckets = limiter.buckets.lock().unwrap();
             buckets.young.len() + buckets.old.len()
@@ -291,30 +292,30 @@ mod tests {
         assert!(count() < 1_000 && count() == limiter.slots.taken(), "{}", count());
         // A client with a recent request is kept in the next generation, and later dropped.
         let later = after(10_000);
-        assert!(limiter.take(v4(1), after(9_999)).granted);
-        assert!(limiter.take(v4(1), later).granted && !limiter.take(v4(1), later).granted);
+        assert!(limiter.take_request(v4(1), after(9_999)).granted);
+        assert!(limiter.take_request(v4(1), later).granted && !limiter.take_request(v4(1), later).granted);
         assert_eq!(count(), limiter.slots.taken());
-        assert!(limiter.take(v4(7), after(40_000)).granted);
+        assert!(limiter.take_request(v4(7), after(40_000)).granted);
         assert_eq!((count(), limiter.slots.taken()), (1, 1));
     }
 
     #[test]
     fn clients_without_a_slot_share_a_bucket_with_neighbours() {
-        let limiter = limits(2.0, 10, 600);
-        let shared = (0..5_000).filter(|network| limiter.take(v6(1, *network), START).shared).count();
+        let limiter = limiter_with(2.0, 10, 600);
+        let shared = (0..5_000).filter(|network| limiter.take_request(v6(1, *network), START).shared).count();
         assert!(shared > 4_000, "{shared}");
         // Networks in a /56 without earlier requests.
-        let first = limiter.take(v6(1, 0xff00), START);
+        let first = limiter.take_request(v6(1, 0xff00), START);
         assert_eq!((first.granted, first.shared, first.remaining), (true, true, 1));
-        assert!(limiter.take(v6(1, 0xff01), START).granted);
-        let third = limiter.take(v6(1, 0xff02), START);
+        assert!(limiter.take_request(v6(1, 0xff01), START).granted);
+        let third = limiter.take_request(v6(1, 0xff02), START);
         assert_eq!((third.granted, third.retry_after), (false, 5), "the shared bucket refills in 5 seconds");
-        assert!(limiter.take(v6(1, 0xfe00), START).granted);
-        assert!(limiter.take(v6(1, 0xff02), after(5_000)).granted);
+        assert!(limiter.take_request(v6(1, 0xfe00), START).granted);
+        assert!(limiter.take_request(v6(1, 0xff02), after(5_000)).granted);
         for stranger in
             [v6(2, 0), v6(3, 0), ClientNetwork::V6 { length: 64, bits: 0x2a00 << 48 }, v4(1), ClientNetwork::Unknown]
         {
-            let taken = limiter.take(stranger, START);
+            let taken = limiter.take_request(stranger, START);
             assert_eq!((taken.granted, taken.shared, taken.remaining), (true, false, 1), "{stranger:?}");
         }
     }
@@ -324,7 +325,7 @@ mod tests {
         let slots = Arc::new(BucketSlots::new(1_000, 0));
         let flooded = || {
             let limiter = Limiter::new(&rule(2.0, 10, 0), Arc::clone(&slots));
-            (0..5_000).for_each(|network| assert!(limiter.take(v6(network, 0), START).limit == 2));
+            (0..5_000).for_each(|network| assert!(limiter.take_request(v6(network, 0), START).limit == 2));
             limiter
         };
         let first = flooded();

@@ -71,23 +71,24 @@ impl ClientNetwork {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> ClientNetwork {
+    fn network_of(text: &str) -> ClientNetwork {
         ClientNetwork::of(Some(text.parse().unwrap()))
     }
 
     #[test]
     fn ipv6_network_counts_as_one_client() {
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(network_of("2001:db8::1"), network_of("2001:db8::ffff:0:0:1"));
+        assert_ne!(network_of("2001:db8::1"), network_of("2001:db8:0:1::1"));
+        assert_eq!(network_of("::ffff:192.0.2.1"), network_of("192.0.2.1"));
+        assert_ne!(network_of("192.0.2.1"), network_of("192.0.2.2"));
         assert_eq!(ClientNetwork::of(None), ClientNetwork::Unknown);
     }
 
     #[test]
     fn client_networks_nest_by_neighbourhood_and_family() {
-        let common =
-            |one: &str, other: &str| of(one).surrounding().zip(of(other).surrounding()).filter(|(a, b)| a == b).count();
+        let common = |one: &str, other: &str| {
+            network_of(one).surrounding().zip(network_of(other).surrounding()).filter(|(a, b)| a == b).count()
+        };
         for (one, other, networks) in [
             ("192.0.2.1", "192.0.2.255", 3),
             ("192.0.2.1", "192.0.3.1", 2),
@@ -102,7 +103,10 @@ mod tests {
             assert_eq!(common(one, other), networks, "{one} {other}");
         }
         let steps = |client: ClientNetwork| client.surrounding().map(ClientNetwork::steps).collect::<Vec<_>>();
-        assert_eq!((steps(of("192.0.2.1")), steps(of("2001:db8::"))), (vec![1, 2, 3], vec![1, 2, 3, 4]));
-        assert_eq!((of("192.0.2.1").steps(), steps(ClientNetwork::Unknown)), (0, vec![]));
+        assert_eq!(
+            (steps(network_of("192.0.2.1")), steps(network_of("2001:db8::"))),
+            (vec![1, 2, 3], vec![1, 2, 3, 4])
+        );
+        assert_eq!((network_of("192.0.2.1").steps(), steps(ClientNetwork::Unknown)), (0, vec![]));
     }
 }

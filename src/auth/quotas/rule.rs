@@ -70,12 +70,12 @@ impl QuotaConfig {
     /// `true` if no quota applies to a path.
     pub(super) fn exempts(&self, path: &str) -> bool {
         let all = self.rate_limit_exempt_paths.iter().chain(&self.absolute_rate_limit_exempt_paths);
-        all.map(|exempt| exempt.trim_start_matches('/')).any(|exempt| covers(exempt, path))
+        all.map(|exempt| exempt.trim_start_matches('/')).any(|exempt| exempt_entry_covers(exempt, path))
     }
 }
 
 /// `true` if a path is exempt by this entry.
-fn covers(exempt: &str, path: &str) -> bool {
+fn exempt_entry_covers(exempt: &str, path: &str) -> bool {
     match exempt.strip_suffix('*') {
         Some(begin) => path.starts_with(begin),
         None => path

@@ -112,9 +112,9 @@ impl Quotas {
     }
 
     /// Counts a request against the most specific quota that applies; `None` if there is none.
-    pub fn take(&self, request: &QuotaRequest<'_>, now: Time) -> Option<RateDecision> {
+    pub fn count_request(&self, request: &QuotaRequest<'_>, now: Time) -> Option<RateDecision> {
         let quota = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
-        let decision = quota.limiter.take(ClientNetwork::of(request.address), now);
+        let decision = quota.limiter.take_request(ClientNetwork::of(request.address), now);
         if decision.shared {
             metrics::counter!(telemetry::QUOTA_SHARED).increment(1);
             self.slots.warn_shared(&quota.name, now);

@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 pub(super) const BATCH_TOKEN_PREFIX: &str = "b.";
 
 /// Purpose of the encryption. A value that was encrypted for another purpose is not accepted as a batch token.
-const SEAL_PURPOSE: &str = "batch token";
+const BATCH_TOKEN_SEAL_PURPOSE: &str = "batch token";
 
 /// Minimum length of the encrypted part in characters.
 const MIN_SEALED_CHARS: usize = 64;
@@ -77,11 +77,13 @@ impl TokenState {
 impl Auth {
     pub(super) fn seal_batch(&self, batch: &BatchToken) -> Result<String> {
         let body = serde_json::to_vec(batch).map_err(Error::internal)?;
-        let sealed = self.store.seal(SEAL_PURPOSE, body)?;
+        let sealed = self.store.seal(BATCH_TOKEN_SEAL_PURPOSE, body)?;
         let text = format!("{BATCH_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed));
         if text.len() > MAX_BATCH_TOKEN_BYTES {
             let max = MAX_BATCH_TOKEN_BYTES;
-            return Err(Error::invalid(format!("policies, meta: too much for a batch token of at most {max} bytes")));
+            return Err(Error::invalid(format!(
+                "policies, meta: too long for a batch token (limit {max} bytes); remove policies or metadata"
+            )));
         }
         Ok(text)
     }
@@ -90,7 +92,7 @@ impl Auth {
     pub(super) async fn open_batch(&self, text: &str) -> Result<Option<BatchToken>> {
         let sealed = text.strip_prefix(BATCH_TOKEN_PREFIX).filter(|_| text.len() <= MAX_BATCH_TOKEN_BYTES);
         let Some(sealed) = sealed.and_then(|sealed| URL_SAFE_NO_PAD.decode(sealed).ok()) else { return Ok(None) };
-        let Some(body) = self.store.unseal(SEAL_PURPOSE, sealed).await? else { return Ok(None) };
+        let Some(body) = self.store.unseal(BATCH_TOKEN_SEAL_PURPOSE, sealed).await? else { return Ok(None) };
         let batch: BatchToken = serde_json::from_slice(&body).map_err(Error::internal)?;
         Ok(self.is_batch_live(&batch).await?.then_some(batch))
     }
@@ -102,7 +104,7 @@ impl Auth {
             return Ok(false);
         }
         let Some(parent) = batch.parent else { return Ok(true) };
-        match self.current(parent).await {
+        match self.caller_by_hash(parent).await {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == Kind::Forbidden => Ok(false),
             Err(error) => Err(error),
@@ -134,6 +136,6 @@ impl Auth {
     }
 
     async fn caller_of_batch(&self, hash: TokenHash, batch: Arc<BatchToken>) -> Result<Arc<Caller>> {
-        self.caller_of(batch.record.clone(), TokenState::of_batch(hash, batch)).await
+        self.caller_of_record(batch.record.clone(), TokenState::of_batch(hash, batch)).await
     }
 }

@@ -25,7 +25,7 @@ use crate::fields::Fields;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreatePath<'a> {
     /// `create`.
-    Own,
+    Child,
     /// `create-orphan`: the token has no parent. This path does not require `sudo`.
     Orphan,
     /// `create/<role>`.
@@ -46,10 +46,10 @@ impl Auth {
         fields: &Fields,
     ) -> Result<(TokenResponse, Warnings)> {
         let sudo = sudo || parent.is_root();
-        let above = self.parent_row(parent).await?;
-        let role = self.role_of(path)?;
+        let parent_row = self.parent_row(parent).await?;
+        let role = self.creation_role(path)?;
         let role = role.as_ref();
-        let wanted = TokenRequest::read(fields)?;
+        let wanted = TokenRequest::parse(fields)?;
         let batch = wants_batch(&wanted, role);
         let mut warnings = Warnings::default();
         let limits = CreationLimits::of(&wanted, role, &mut warnings);
@@ -62,7 +62,7 @@ impl Auth {
             sudo,
             role,
         };
-        let policies = grants.names()?;
+        let policies = grants.policy_names()?;
         if batch && policies == [ROOT_POLICY] {
             return Err(Error::invalid("batch tokens cannot be root tokens"));
         }
@@ -83,7 +83,7 @@ impl Auth {
                 .filter(|name| !self.policy_exists(name))
                 .map(|name| format!("Policy {name:?} does not exist")),
         );
-        let mut record = self.new_record(policies, wanted.display_name, &recorded_path(path, role));
+        let mut record = self.new_token_record(policies, wanted.display_name, &recorded_path(path, role));
         record.meta = wanted.meta;
         record.explicit_max_ttl = limits.explicit_max_ttl;
         record.period = limits.period;
@@ -93,21 +93,21 @@ impl Auth {
         if !sudo {
             parent.limit_key().clone_into(&mut record.counts_as);
         }
-        let ttl = self.first_ttl(&record, wanted.ttl, &mut warnings)?;
+        let ttl = self.initial_ttl(&record, wanted.ttl, &mut warnings)?;
         if ttl.is_none() && parent.expires_at.is_some() {
             return Err(Error::invalid("expiring root tokens cannot create non-expiring root tokens"));
         }
         record.renewable = !batch && wanted.renewable && ttl.is_some() && role.is_none_or(|role| role.renewable);
         if ttl.is_some() {
-            record.bound_cidrs = match role.map(|role| &role.terms.bound_cidrs).filter(|own| !own.is_empty()) {
-                Some(own) => own.clone(),
+            record.bound_cidrs = match role.map(|role| &role.terms.bound_cidrs).filter(|cidrs| !cidrs.is_empty()) {
+                Some(cidrs) => cidrs.clone(),
                 // Without sudo, a token cannot drop the address restrictions of its parent.
                 None if orphan && sudo => Vec::new(),
-                None => TokenRecord::of(&above)?.bound_cidrs,
+                None => TokenRecord::of(&parent_row)?.bound_cidrs,
             };
         }
         let owners = match orphan {
-            false => TokenOwners { parent: Some(above.hash), mount: above.mount },
+            false => TokenOwners { parent: Some(parent_row.hash), mount: parent_row.mount },
             true => TokenOwners::default(),
         };
         // The last step before the token is stored, because it may create an entity.
@@ -133,7 +133,8 @@ impl Auth {
     /// Returns the entity with this alias, in lower case, at the token mount; creates it if necessary.
     async fn entity_with_alias(&self, alias: &str) -> Result<EntityRef> {
         let mounts = self.mounts();
-        let mount = mounts.get(TOKEN_MOUNT_PATH).ok_or_else(|| Error::internal("tokens have no mount"))?;
+        let mount =
+            mounts.get(TOKEN_MOUNT_PATH).ok_or_else(|| Error::internal("the mount table has no auth/token/"))?;
         let login = LoginAlias { name: lower(alias).into_owned(), ..LoginAlias::default() };
         self.entity_of(mount, &login).await.map_err(|error| match error.kind() {
             Kind::Forbidden => Error::invalid("entity from given entity alias is disabled"),
@@ -154,14 +155,14 @@ impl Auth {
         }
     }
 
-    fn role_of(&self, path: CreatePath<'_>) -> Result<Option<TokenRole>> {
+    fn creation_role(&self, path: CreatePath<'_>) -> Result<Option<TokenRole>> {
         let CreatePath::Role(name) = path else { return Ok(None) };
         let role = self.token_role(name).ok_or_else(|| Error::invalid(format!("unknown role {name}")))?;
         Ok(Some(role))
     }
 
     /// Returns the TTL of a new token; `None` for a root token that never expires.
-    fn first_ttl(
+    fn initial_ttl(
         &self,
         record: &TokenRecord,
         requested: Duration,
@@ -242,7 +243,7 @@ fn wants_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
 fn recorded_path(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
     let suffix = role.map(|role| role.path_suffix.as_str()).filter(|suffix| !suffix.is_empty());
     match (path, suffix) {
-        (CreatePath::Own, _) => "auth/token/create".to_owned(),
+        (CreatePath::Child, _) => "auth/token/create".to_owned(),
         (CreatePath::Orphan, _) => "auth/token/create-orphan".to_owned(),
         (CreatePath::Role(name), None) => format!("auth/token/create/{name}"),
         (CreatePath::Role(name), Some(suffix)) => format!("auth/token/create/{name}/{suffix}"),

@@ -73,11 +73,13 @@ pub(super) fn is_accessor(text: &str) -> bool {
 }
 
 fn decode_time(text: &str) -> Option<u64> {
-    let (made, random) =
-        text.strip_prefix(TOKEN_PREFIX).map_or((text, ACCESSOR_RANDOM_CHARS), |made| (made, TOKEN_RANDOM_CHARS));
-    let is_form = made.len() == TIME_CHARS + random && made.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let (timed_text, random) = text
+        .strip_prefix(TOKEN_PREFIX)
+        .map_or((text, ACCESSOR_RANDOM_CHARS), |timed_text| (timed_text, TOKEN_RANDOM_CHARS));
+    let is_form =
+        timed_text.len() == TIME_CHARS + random && timed_text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let value = |byte: u8| BASE62.iter().position(|digit| *digit == byte).unwrap_or_default() as u64;
-    is_form.then(|| made.bytes().take(TIME_CHARS).fold(0, |time, byte| time * 62 + value(byte)))
+    is_form.then(|| timed_text.bytes().take(TIME_CHARS).fold(0, |time, byte| time * 62 + value(byte)))
 }
 
 #[cfg(test)]
@@ -91,8 +93,8 @@ mod tests {
     #[test]
     fn later_tokens_sort_after_earlier_ones_as_text_and_hash() {
         let times = [0, 1, 61, 62, 1_000, 1_790_000_000_000, 3_500_000_000_000].map(Duration::from_millis);
-        for make in [new_token, new_accessor] {
-            let texts = times.map(|at| make(START + at));
+        for generate in [new_token, new_accessor] {
+            let texts = times.map(|at| generate(START + at));
             assert!(texts.is_sorted(), "{texts:?}");
             let hashes = texts.map(|text| hash_of(&text).unwrap());
             assert!(hashes.is_sorted());

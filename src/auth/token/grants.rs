@@ -22,12 +22,12 @@ impl PolicyGrant<'_> {
     ///
     /// # Errors
     /// `Invalid` with the violated rule.
-    pub(super) fn names(self) -> Result<Vec<String>> {
+    pub(super) fn policy_names(self) -> Result<Vec<String>> {
         let no_default = self.no_default || self.role.is_some_and(|role| role.terms.no_default_policy);
         let parent = self.parent;
         let mut names = match self.role {
-            Some(role) if role.limits_policies() => self.by_role(role, no_default)?,
-            _ => self.by_parent()?,
+            Some(role) if role.limits_policies() => self.policies_by_role(role, no_default)?,
+            _ => self.policies_by_parent()?,
         };
         if no_default {
             names.retain(|name| name != DEFAULT_POLICY);
@@ -40,7 +40,7 @@ impl PolicyGrant<'_> {
     }
 
     /// A role with lists of policies decides alone; the policies of the parent do not limit it.
-    fn by_role(self, role: &TokenRole, no_default: bool) -> Result<Vec<String>> {
+    fn policies_by_role(self, role: &TokenRole, no_default: bool) -> Result<Vec<String>> {
         let adds_default = !no_default && !role.disallows(DEFAULT_POLICY);
         let with_default = |mut names: Vec<String>| {
             if adds_default && !contains(&names, ROOT_POLICY) {
@@ -74,7 +74,7 @@ impl PolicyGrant<'_> {
 
     /// Without a role that has lists of policies, the policies of the parent are the limit, unless the parent has
     /// `sudo`.
-    fn by_parent(self) -> Result<Vec<String>> {
+    fn policies_by_parent(self) -> Result<Vec<String>> {
         let mut names = self.requested;
         let parent = self.parent;
         if names.is_empty() {

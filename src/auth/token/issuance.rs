@@ -35,7 +35,12 @@ pub(super) struct TokenDraft {
 
 impl Auth {
     /// Returns a record with a new accessor and default settings, created now.
-    pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> TokenRecord {
+    pub(in crate::auth) fn new_token_record(
+        &self,
+        policies: Vec<String>,
+        display_name: String,
+        path: &str,
+    ) -> TokenRecord {
         let created_at = self.clock.now();
         TokenRecord {
             accessor: new_accessor(created_at),
@@ -81,7 +86,7 @@ impl Auth {
         let attributes = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
         match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
             [AuthOutcome::Done] => Ok(TokenResponse::new(token, record, &attributes, now)),
-            _ => Err(Error::internal("the store answered another write")),
+            _ => Err(Error::internal("the outcome does not belong to the committed write")),
         }
     }
 }
@@ -93,7 +98,7 @@ pub(in crate::auth) fn token_row(
     uses: Option<u32>,
     owners: TokenOwners,
 ) -> Result<TokenRow> {
-    let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: empty or too long"));
+    let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: must have 1 to 512 bytes"));
     Ok(TokenRow {
         hash: hash(token)?,
         accessor_hash: hash(&record.accessor)?,

@@ -1,7 +1,7 @@
 //! Tokens of logins.
 //!
-//! An authentication method verifies the client and returns a [`Login`]; this module derives the token from the role's
-//! settings and those of the mount. The token has no parent, and ends with the mount.
+//! An authentication method verifies the client and returns an [`AuthenticatedLogin`]; this module derives the token
+//! from the role's settings and those of the mount. The token has no parent, and ends with the mount.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
 
 /// A successful authentication.
-pub struct Login {
+pub struct AuthenticatedLogin {
     /// Mount of the method.
     pub mount: Arc<Mount>,
     /// Role of the login.
@@ -49,8 +49,8 @@ impl Auth {
     /// # Errors
     /// `Forbidden` for an address that the role does not allow, and when the entity is disabled; `Invalid` for policies
     /// or a token type that logins cannot have; `NotFound` when the mount is disabled concurrently; store errors.
-    pub async fn log_in(&self, login: Login) -> Result<(TokenResponse, Warnings)> {
-        let Login { mount, role, alias, display_name, meta, terms, address, consumed_use } = login;
+    pub async fn log_in(&self, login: AuthenticatedLogin) -> Result<(TokenResponse, Warnings)> {
+        let AuthenticatedLogin { mount, role, alias, display_name, meta, terms, address, consumed_use } = login;
         if !terms.admits(address) {
             return Err(Error::forbidden());
         }
@@ -67,7 +67,7 @@ impl Auth {
             terms.check_batch()?;
         }
         let mut record =
-            self.new_record(policies, token_display_name(&mount, &display_name), &format!("{}login", mount.path));
+            self.new_token_record(policies, token_display_name(&mount, &display_name), &format!("{}login", mount.path));
         record.meta = meta;
         record.explicit_max_ttl = terms.explicit_max_ttl;
         record.period = terms.period;
@@ -95,7 +95,7 @@ impl Auth {
         let owners = TokenOwners { mount: Some(mount.id), ..TokenOwners::default() };
         let stored = self.store_token(TokenDraft { record, ttl: Some(grant.ttl), uses, owners, batch }).await;
         let response = stored.map_err(|error| match error.kind() {
-            Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
+            Kind::Conflict => Error::new(Kind::NotFound, "auth method: disabled during the login"),
             _ => error,
         })?;
         let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);

@@ -67,7 +67,7 @@ impl Network {
     ///
     /// # Errors
     /// `Invalid` naming the field.
-    pub fn list(fields: &Fields, name: &str) -> Result<Option<Vec<Self>>> {
+    pub fn parse_list(fields: &Fields, name: &str) -> Result<Option<Vec<Self>>> {
         let Some(texts) = fields.list_within(name, NETWORK_LIST_LIMITS)? else { return Ok(None) };
         let parsed: Option<Vec<Self>> = texts.iter().map(|text| Self::parse(text)).collect();
         let parsed = parsed.ok_or_else(|| {
@@ -93,7 +93,7 @@ impl TryFrom<String> for Network {
     type Error = &'static str;
 
     fn try_from(text: String) -> std::result::Result<Self, Self::Error> {
-        Self::parse(&text).ok_or("not a network")
+        Self::parse(&text).ok_or("must be an IP address or a network")
     }
 }
 

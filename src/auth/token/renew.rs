@@ -68,7 +68,7 @@ impl Auth {
         if !record.renewable || row.expires_at.is_none() {
             return Err(Error::invalid("lease is not renewable"));
         }
-        let (limits, usual) = self.renewal(&record)?;
+        let (limits, usual) = self.renewal_limits(&record)?;
         let grant = limits.grant(now, increment.filter(|wish| !wish.is_zero()).unwrap_or(usual))?;
         record.grant = grant.ttl;
         record.last_renewal = Some(now);
@@ -80,15 +80,15 @@ impl Auth {
         match outcome.as_slice() {
             [AuthOutcome::Done] => {
                 let identity_policies = self.identity_policies(&record.entity_id).await?;
-                let given = TokenResponse::new(Secret::new(token), record, &attributes, now);
-                Ok((given.with_identity(&identity_policies), grant.warnings))
+                let response = TokenResponse::new(Secret::new(token), record, &attributes, now);
+                Ok((response.with_identity(&identity_policies), grant.warnings))
             }
             _ => Err(token_not_found()),
         }
     }
 
     /// Returns the limits of a renewal, and its default TTL.
-    fn renewal(&self, record: &TokenRecord) -> Result<(TtlLimits, Duration)> {
+    fn renewal_limits(&self, record: &TokenRecord) -> Result<(TtlLimits, Duration)> {
         if let Some(login) = &record.login {
             // The role's current settings, within the limits set at creation.
             let terms = self.logins().terms(login.mount, &login.role)?;

@@ -35,7 +35,7 @@ impl TokenRequest {
     ///
     /// # Errors
     /// `Invalid` with field and rule.
-    pub(super) fn read(fields: &Fields) -> Result<Self> {
+    pub(super) fn parse(fields: &Fields) -> Result<Self> {
         let batch = match fields.text("type")?.unwrap_or_default().as_str() {
             "" => None,
             "service" => Some(false),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::record::{TokenAttributes, TokenRecord, remaining_time};
-use crate::auth::identity::merge_names;
+use crate::auth::identity::merge_policy_names;
 use crate::clock::Time;
 use crate::secret::Secret;
 
@@ -66,7 +66,7 @@ impl TokenResponse {
 
     pub(super) fn with_identity(mut self, policies: &[String]) -> Self {
         if !policies.is_empty() {
-            self.policies = merge_names(&self.token_policies, policies);
+            self.policies = merge_policy_names(&self.token_policies, policies);
             self.identity_policies = policies.to_vec();
         }
         self

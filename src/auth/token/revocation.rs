@@ -24,7 +24,7 @@ const REVOCATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(super) struct RevocationResult {
     /// Number of ended tokens.
-    number: usize,
+    ended_count: usize,
     /// Tokens among them that are not deleted yet and must be revoked again.
     left: Vec<TokenHash>,
     /// `true` if some descendants were already marked as used up, perhaps by another revocation.
@@ -52,7 +52,7 @@ impl Auth {
         let hash = self.stored_token_hash(token).await?.ok_or_else(unknown)?;
         loop {
             let ended = self.evict_ended(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?);
-            match (ended.number, ended.left.is_empty()) {
+            match (ended.ended_count, ended.left.is_empty()) {
                 (0, _) => return Err(unknown()),
                 (_, true) => return Ok(()),
                 // The token has more children than one commit processes.
@@ -93,7 +93,7 @@ impl Auth {
     pub(super) async fn revoke_hashes(&self, hashes: Vec<TokenHash>) -> Result<bool> {
         let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(hashes)]).await?;
         let ended = self.evict_ended(outcomes);
-        let found = ended.number > 0;
+        let found = ended.ended_count > 0;
         self.revoke_rest(ended).await?;
         Ok(found)
     }
@@ -103,13 +103,13 @@ impl Auth {
     /// # Errors
     /// Store errors; sweeps end the rest.
     pub(super) async fn revoke_rest(&self, first: RevocationResult) -> Result<()> {
-        let mut others = first.number == 0 || first.met;
+        let mut others = first.ended_count == 0 || first.met;
         if !first.left.is_empty() {
-            let _no_sweep = self.ending.read().await;
+            let _no_sweep = self.revocation_lock.read().await;
             others |= self.revoke_all(first.left).await?.met;
         }
         // Polls `try_write`, because a waiting `write` would block the revocations that begin later.
-        while others && self.ending.try_write().is_err() {
+        while others && self.revocation_lock.try_write().is_err() {
             tokio::time::sleep(REVOCATION_POLL_INTERVAL).await;
         }
         Ok(())
@@ -122,7 +122,7 @@ impl Auth {
             let some = left.split_off(left.len().saturating_sub(MAX_TOKENS_PER_REVOCATION));
             let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(some)]).await?;
             let ended = self.evict_ended(outcomes);
-            all.number += ended.number - ended.left.len();
+            all.ended_count += ended.ended_count - ended.left.len();
             all.met |= ended.met;
             left.extend(ended.left);
         }
@@ -136,7 +136,7 @@ impl Auth {
             let AuthOutcome::Revoked(RevokedTokens { gone, left, met }) = outcome else { continue };
             self.tokens.remove(&gone);
             self.tokens.remove(&left);
-            ended.number += gone.len() + left.len();
+            ended.ended_count += gone.len() + left.len();
             ended.left.extend(left);
             ended.met |= met;
         }
@@ -156,12 +156,12 @@ impl Auth {
         let mut removed: usize = 0;
         for _ in 0..STEPS_PER_SWEEP {
             // No sweep while a revocation of several commits is in progress.
-            let Ok(alone) = self.ending.try_write() else { break };
+            let Ok(alone) = self.revocation_lock.try_write() else { break };
             let RevokedTokens { gone, left, .. } = self.store.sweep_tokens(now, TOKENS_PER_SWEEP_STEP).await?;
             self.tokens.remove(&left);
             let is_last = gone.len() < TOKENS_PER_SWEEP_STEP as usize && left.is_empty();
             let _shared = alone.downgrade();
-            removed += gone.len() + self.revoke_all(left).await?.number;
+            removed += gone.len() + self.revoke_all(left).await?.ended_count;
             if is_last {
                 break;
             }
@@ -176,6 +176,6 @@ impl Auth {
 
     /// Returns the permit for a tidy (cleanup of tokens) that an operator requested; `None` while one runs.
     pub fn try_tidy_permit(&self) -> Option<OwnedMutexGuard<()>> {
-        Arc::clone(&self.tidying).try_lock_owned().ok()
+        Arc::clone(&self.tidy_lock).try_lock_owned().ok()
     }
 }

@@ -15,7 +15,7 @@ use crate::fields::{Fields, MAX_NAME_LEN, is_name};
 const MAX_TOKEN_ROLES: usize = 1_000;
 
 /// Kind of the stored documents, which are named after the role.
-const TOKEN_ROLE_KIND: &str = "token-role";
+const TOKEN_ROLE_DOCUMENT_KIND: &str = "token-role";
 
 /// An immutable snapshot of all token roles, with the versions of their documents.
 #[derive(Clone, Default)]
@@ -23,7 +23,7 @@ pub(in crate::auth) struct TokenRoleTable(BTreeMap<String, (u64, TokenRole)>);
 
 impl TokenRoleTable {
     pub(in crate::auth) async fn load(store: &dyn AuthStore) -> Result<Self> {
-        let read = store.documents(TOKEN_ROLE_KIND).await?.into_iter().map(|document| {
+        let read = store.documents(TOKEN_ROLE_DOCUMENT_KIND).await?.into_iter().map(|document| {
             let role = document.parse()?;
             Ok((document.key.name, (document.version, role)))
         });
@@ -52,7 +52,10 @@ impl Auth {
     /// `Invalid` with field and rule; store errors.
     pub async fn token_role_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         if !is_name(name) || name.len() > MAX_NAME_LEN {
-            return Err(Error::invalid(format!("role name: must be a name of at most {MAX_NAME_LEN} characters")));
+            return Err(Error::invalid(format!(
+                "role name: must have 1 to {MAX_NAME_LEN} letters, digits, '_', '-' and '.', without '-' or '.' at \
+                 either end"
+            )));
         }
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
@@ -60,7 +63,9 @@ impl Auth {
             let roles = self.token_roles.load_full();
             let known = roles.0.get(name).cloned();
             if known.is_none() && roles.0.len() >= MAX_TOKEN_ROLES {
-                return Err(Error::invalid(format!("role: there are at most {MAX_TOKEN_ROLES} token roles")));
+                return Err(Error::invalid(format!(
+                    "role: limit of {MAX_TOKEN_ROLES} token roles reached; delete a token role first"
+                )));
             }
             let (version, role) = known.unwrap_or_default();
             let role = role.merged(fields)?;
@@ -91,7 +96,7 @@ impl Auth {
     /// Commits a change of one role and publishes the resulting view. Publishing cannot fail.
     async fn commit_token_role(&self, name: &str, expected: u64, now: Option<TokenRole>) -> Result<()> {
         let body = now.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_KIND, name: name.to_owned() };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_DOCUMENT_KIND, name: name.to_owned() };
         let unit = vec![AuthWrite::Document(DocumentWrite { key, expected, body })];
         self.commit_or_recheck(unit).await?;
         let mut next = TokenRoleTable::clone(&self.token_roles.load());

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::terms::{TokenKind, TokenTerms};
 use super::ttl::format_duration;
 use crate::auth::mounts::Mount;
-use crate::auth::names::{any_matches, contains, normalize_names};
+use crate::auth::names::{any_glob_matches, contains, normalize_names};
 use crate::auth::policy::lower;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, ListFieldSlot, ListLimit, Resource as _, resource};
@@ -57,7 +57,7 @@ impl TokenRole {
     /// # Errors
     /// `Invalid` with field and rule.
     pub(super) fn merged(&self, fields: &Fields) -> Result<Self> {
-        let mut role = Self { terms: self.terms.read(fields, TOKEN_ROLE_FIELDS)?, ..self.clone() };
+        let mut role = Self { terms: self.terms.merge_fields(fields, TOKEN_ROLE_FIELDS)?, ..self.clone() };
         if role.terms.kind == TokenKind::Default {
             role.terms.kind = TokenKind::DefaultService;
         }
@@ -126,17 +126,17 @@ impl TokenRole {
     }
 
     pub(super) fn allows(&self, policy: &str) -> bool {
-        contains(&self.allowed_policies, policy) || any_matches(&self.allowed_policies_glob, policy)
+        contains(&self.allowed_policies, policy) || any_glob_matches(&self.allowed_policies_glob, policy)
     }
 
     pub(super) fn disallows(&self, policy: &str) -> bool {
-        contains(&self.disallowed_policies, policy) || any_matches(&self.disallowed_policies_glob, policy)
+        contains(&self.disallowed_policies, policy) || any_glob_matches(&self.disallowed_policies_glob, policy)
     }
 
     /// `true` if its tokens can have this entity alias, in any letter case.
     pub(super) fn admits_alias(&self, alias: &str) -> bool {
         let alias = lower(alias);
-        contains(&self.allowed_entity_aliases, &alias) || any_matches(&self.allowed_entity_aliases, &alias)
+        contains(&self.allowed_entity_aliases, &alias) || any_glob_matches(&self.allowed_entity_aliases, &alias)
     }
 
     /// Returns the role as shown by the API; durations in seconds.

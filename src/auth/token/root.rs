@@ -11,7 +11,7 @@ use super::encoding::{hash_of, new_token};
 use super::issuance::{TokenOwners, token_row};
 use super::record::TokenAttributes;
 use super::response::TokenResponse;
-use crate::auth::store::{AuthWrite, CONFIG_KIND, TokenHash, config_document, config_write};
+use crate::auth::store::{AuthWrite, CONFIG_DOCUMENT_KIND, TokenHash, config_document, config_write};
 use crate::auth::{Auth, ROOT_POLICY};
 use crate::documents::{Document, DocumentWrite};
 use crate::error::{Error, Kind, Result};
@@ -36,10 +36,10 @@ impl Auth {
     pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
         let token = given.map_or_else(|| new_token(self.clock.now()), str::to_owned);
         if is_batch(&token) {
-            return Err(Error::invalid("root token: must not begin as batch tokens do, with \"b.\""));
+            return Err(Error::invalid("root token: must not begin with \"b.\", the prefix of batch tokens"));
         }
         if !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(Error::invalid("root token: must be printable characters without blanks"));
+            return Err(Error::invalid("root token: must be printable ASCII characters without blanks"));
         }
         let hash = hash_of(&token).ok_or_else(|| Error::invalid("root token: must have 1 to 512 characters"))?;
         let mut unit = Vec::new();
@@ -49,10 +49,14 @@ impl Auth {
         if let Some(row) = &stored {
             let is_root = TokenRecord::of(row)?.policies == [ROOT_POLICY];
             if !is_root || row.expires_at.is_some() || row.uses.is_some() {
-                return Err(Error::new(Kind::Conflict, "root token: this text is another token already"));
+                return Err(Error::new(
+                    Kind::Conflict,
+                    "root token: the text already belongs to a token of another kind; choose another text",
+                ));
             }
         } else {
-            let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
+            let record =
+                self.new_token_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
             unit.push(AuthWrite::TokenInsert(token_row(&token, &record, None, None, TokenOwners::default())?));
         }
         if old != Some(hash) {
@@ -73,7 +77,7 @@ impl Auth {
     pub async fn additional_root_token(&self, display_name: &str) -> Result<TokenResponse> {
         let token = new_token(self.clock.now());
         let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
-        let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
+        let record = self.new_token_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
         let row = token_row(&token, &record, None, None, TokenOwners::default())?;
         let attributes = TokenAttributes::of(&row);
         let mut unit = vec![AuthWrite::TokenInsert(row)];
@@ -99,7 +103,7 @@ impl Auth {
     /// Store errors.
     pub async fn is_initialized(&self) -> Result<bool> {
         let is_root_document = |document: &Document| document.key.name.starts_with(ROOT_TOKEN_PREFIX);
-        Ok(self.store.documents(CONFIG_KIND).await?.iter().any(is_root_document))
+        Ok(self.store.documents(CONFIG_DOCUMENT_KIND).await?.iter().any(is_root_document))
     }
 
     async fn root_document(&self, display_name: &str) -> Result<(Option<CurrentRootToken>, u64)> {

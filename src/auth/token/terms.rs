@@ -124,7 +124,7 @@ impl TokenTerms {
     /// # Errors
     /// `Invalid` with field and rule.
     pub fn merged(&self, fields: &Fields) -> Result<Self> {
-        let terms = self.read(fields, Self::FIELDS)?;
+        let terms = self.merge_fields(fields, Self::FIELDS)?;
         match terms.kind {
             TokenKind::DefaultService | TokenKind::DefaultBatch => Err(invalid_kind_error()),
             _ if terms.policies == [ROOT_POLICY] => Err(root_not_allowed()),
@@ -133,27 +133,27 @@ impl TokenTerms {
     }
 
     /// As [`TokenTerms::merged`], without validation, for a role that has only the fields `known`.
-    pub(super) fn read(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
+    pub(super) fn merge_fields(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
         let mut terms = self.clone();
         for slot in TOKEN_DURATIONS {
-            if let Some(name) = terms.given(fields, known, slot.name) {
+            if let Some(name) = terms.find_given_name(fields, known, slot.name) {
                 *(slot.get_mut)(&mut terms) = fields.duration(name)?.unwrap_or_default();
             }
         }
-        if let Some(name) = terms.given(fields, known, "token_policies") {
+        if let Some(name) = terms.find_given_name(fields, known, "token_policies") {
             terms.policies = normalize_token_policies(name, fields.list(name)?.unwrap_or_default())?;
         }
-        if let Some(name) = terms.given(fields, known, "token_bound_cidrs") {
-            let networks = Network::list(fields, name)?.unwrap_or_default();
+        if let Some(name) = terms.find_given_name(fields, known, "token_bound_cidrs") {
+            let networks = Network::parse_list(fields, name)?.unwrap_or_default();
             terms.bound_cidrs = networks.into_iter().map(Network::brief).collect();
         }
-        if let Some(name) = terms.given(fields, known, "token_num_uses") {
+        if let Some(name) = terms.find_given_name(fields, known, "token_num_uses") {
             terms.num_uses = parse_uses(fields, name, "token num uses cannot be negative")?;
         }
         if let Some(given) = fields.bool("token_no_default_policy")? {
             terms.no_default_policy = given;
         }
-        if let Some(name) = terms.given(fields, known, "token_strictly_bind_ip") {
+        if let Some(name) = terms.find_given_name(fields, known, "token_strictly_bind_ip") {
             terms.strictly_bind_ip = fields.bool(name)?.unwrap_or(false);
         }
         if let Some(word) = fields.text("token_type")? {
@@ -167,12 +167,12 @@ impl TokenTerms {
     }
 
     /// Returns the name under which a field is given, and records a deprecated one.
-    fn given(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
-        let twin = name.strip_prefix("token_").filter(|twin| known.contains(twin));
-        let old = twin.filter(|twin| fields.has(twin));
+    fn find_given_name(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
+        let deprecated_name = name.strip_prefix("token_").filter(|deprecated_name| known.contains(deprecated_name));
+        let old = deprecated_name.filter(|deprecated_name| fields.has(deprecated_name));
         let is_given = known.contains(&name) && fields.has(name);
         let given = is_given.then_some(name).or(old)?;
-        self.older.retain(|known| Some(known.as_str()) != twin);
+        self.older.retain(|known| Some(known.as_str()) != deprecated_name);
         self.older.extend(old.map(str::to_owned));
         Some(given)
     }
@@ -248,8 +248,10 @@ impl TokenTerms {
             ("token_strictly_bind_ip", json!(self.strictly_bind_ip)),
         ];
         for (name, value) in durations.into_iter().chain(others) {
-            let twin = name.strip_prefix("token_").filter(|twin| self.older.iter().any(|known| known == twin));
-            shown.extend(twin.map(|twin| (twin.to_owned(), value.clone())));
+            let deprecated_name = name
+                .strip_prefix("token_")
+                .filter(|deprecated_name| self.older.iter().any(|known| known == deprecated_name));
+            shown.extend(deprecated_name.map(|deprecated_name| (deprecated_name.to_owned(), value.clone())));
             shown.insert(name.to_owned(), value);
         }
         shown
@@ -286,7 +288,7 @@ mod tests {
         terms.merged(&Fields::parse(body.to_string().as_bytes()).unwrap())
     }
 
-    fn refused(body: Value) -> String {
+    fn merge_error(body: Value) -> String {
         merged(&TokenTerms::default(), body).unwrap_err().text().to_owned()
     }
 
@@ -333,7 +335,7 @@ mod tests {
             (json!({"token_type": "batch", "token_explicit_max_ttl": 9}), "explicit max TTL"),
             (json!({"token_strictly_bind_ip": true, "bound_cidrs": "::1"}), "'token_strictly_bind_ip' conflicts"),
         ] {
-            let text = refused(body);
+            let text = merge_error(body);
             assert!(text.contains(want), "{text}");
         }
     }

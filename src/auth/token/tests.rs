@@ -63,7 +63,7 @@ impl Fixture {
     }
 
     async fn create(&self, parent: &str, sudo: bool, body: Value) -> Result<(Value, Warnings)> {
-        self.create_on(CreatePath::Own, parent, sudo, body).await
+        self.create_on(CreatePath::Child, parent, sudo, body).await
     }
 
     async fn create_on(
@@ -82,12 +82,12 @@ impl Fixture {
         auth["client_token"].as_str().unwrap().to_owned()
     }
 
-    async fn refused(&self, parent: &str, sudo: bool, body: Value) -> String {
+    async fn create_error(&self, parent: &str, sudo: bool, body: Value) -> String {
         let error = self.create(parent, sudo, body.clone()).await.map(drop).expect_err(&body.to_string());
         error.text().to_owned()
     }
 
-    async fn denied(&self, token: &str) -> bool {
+    async fn is_denied(&self, token: &str) -> bool {
         self.auth.identify(token).await.is_err_and(|e| e.text() == DENIED && e.kind() == Kind::Forbidden)
     }
 
@@ -112,11 +112,11 @@ async fn child_token_gets_policies_of_its_parent_or_a_subset() {
     assert_eq!(auth["token_policies"], json!(["default", "web"]));
     let (auth, _) = f.create(&parent, false, json!({"policies": ["web"], "no_default_policy": true})).await.unwrap();
     assert_eq!(auth["token_policies"], json!(["web"]));
-    let text = f.refused(&parent, false, json!({"policies": ["web", "admin"]})).await;
+    let text = f.create_error(&parent, false, json!({"policies": ["web", "admin"]})).await;
     assert_eq!(text, "child policies must be subset of parent");
     let (auth, _) = f.create(&parent, true, json!({"policies": ["admin"]})).await.unwrap();
     assert_eq!(auth["policies"], json!(["admin", "default"]));
-    let text = f.refused(&parent, true, json!({"policies": ["response-wrapping"]})).await;
+    let text = f.create_error(&parent, true, json!({"policies": ["response-wrapping"]})).await;
     assert_eq!(text, "cannot assign policy \"response-wrapping\"");
 }
 
@@ -125,7 +125,7 @@ async fn no_spelling_of_root_creates_a_root_token() {
     let f = Fixture::new().await;
     let admin = f.token(&f.root, json!({"policies": ["admin"]})).await;
     for name in [" Root", "ROOT", "root ", "\troot"] {
-        let text = f.refused(&admin, true, json!({"policies": [name]})).await;
+        let text = f.create_error(&admin, true, json!({"policies": [name]})).await;
         assert_eq!(text, "root tokens may not be created without parent token being root", "{name:?}");
     }
     let (auth, _) = f.create(&f.root, true, json!({"policies": ["web", "root"]})).await.unwrap();
@@ -141,7 +141,7 @@ async fn limited_token_works_for_its_number_of_uses() {
         assert_eq!(caller.uses_left(), Some(left));
         assert!(!f.auth.decide(&caller, Operation::Read, "sys/mounts".into(), None).allowed);
     }
-    assert!(f.denied(&token).await);
+    assert!(f.is_denied(&token).await);
     assert_eq!(f.auth.lookup(&token).await.unwrap_err().text(), "bad token");
 }
 
@@ -170,13 +170,13 @@ async fn renewal_near_the_end_never_creates_an_endless_token() {
     f.advance(9.5);
     assert_eq!(f.renew(&token, 3600).await.unwrap_err(), "past the max TTL, cannot renew");
     f.advance(0.5);
-    assert!(f.denied(&token).await);
+    assert!(f.is_denied(&token).await);
     assert_eq!(f.renew(&token, 3600).await.unwrap_err(), "token not found");
     let short = f.token(&f.root, json!({"ttl": "1s"})).await;
     let refused = f.auth.renew(&short, Some(Duration::from_millis(1))).await.err().unwrap();
-    assert_eq!(refused.text(), "ttl: a token lives for a second at least");
+    assert_eq!(refused.text(), "ttl: must be at least 1s");
     f.advance(1.0);
-    assert!(f.denied(&short).await);
+    assert!(f.is_denied(&short).await);
     assert!(f.store.all_tokens().await.iter().all(|row| row.expires_at.is_some() || row.parent.is_none()));
 }
 
@@ -213,10 +213,10 @@ async fn periodic_token_lives_until_its_explicit_maximum() {
         assert_eq!(f.renew(&forever, 5).await.unwrap().0["lease_duration"], 360_000);
         let _ = f.renew(&bounded, 5).await;
     }
-    assert!(f.denied(&bounded).await);
+    assert!(f.is_denied(&bounded).await);
     assert_eq!(f.auth.lookup(&forever).await.unwrap()["period"], 360_000);
     let admin = f.token(&f.root, json!({"policies": ["admin"]})).await;
-    let text = f.refused(&admin, false, json!({"period": "1h"})).await;
+    let text = f.create_error(&admin, false, json!({"period": "1h"})).await;
     assert_eq!(text, "root or sudo privileges required to create periodic token");
 }
 
@@ -232,12 +232,12 @@ async fn revoking_a_parent_ends_its_descendants_but_not_orphans() {
     }
     assert!(f.auth.revoke(&parent).await.unwrap());
     for token in [&parent, &child, &grandchild] {
-        assert!(f.denied(token).await);
+        assert!(f.is_denied(token).await);
     }
     f.caller(&orphan).await;
     assert!(!f.auth.revoke(&parent).await.unwrap());
     let admin = f.token(&f.root, json!({"policies": ["admin"]})).await;
-    let text = f.refused(&admin, false, json!({"no_parent": true})).await;
+    let text = f.create_error(&admin, false, json!({"no_parent": true})).await;
     assert_eq!(text, "root or sudo privileges required to create orphan token");
     let caller = f.caller(&admin).await;
     let (auth, _) =
@@ -253,7 +253,7 @@ async fn children_of_a_token_revoked_alone_become_orphans() {
     let grandchild = f.token(&child, json!({})).await;
     let batch = f.token(&parent, json!({"type": "batch"})).await;
     f.auth.revoke_orphan(&parent).await.unwrap();
-    assert!(f.denied(&parent).await && f.denied(&batch).await);
+    assert!(f.is_denied(&parent).await && f.is_denied(&batch).await);
     for (token, orphan) in [(&child, true), (&grandchild, false)] {
         f.caller(token).await;
         assert_eq!(f.auth.lookup(token).await.unwrap()["orphan"], json!(orphan));
@@ -262,7 +262,7 @@ async fn children_of_a_token_revoked_alone_become_orphans() {
     let batch = f.token(&child, json!({"type": "batch"})).await;
     assert_eq!(f.auth.revoke_orphan(&batch).await.unwrap_err().text(), "batch tokens cannot be revoked");
     assert!(f.auth.revoke(&child).await.unwrap());
-    assert!(f.denied(&grandchild).await && f.denied(&batch).await);
+    assert!(f.is_denied(&grandchild).await && f.is_denied(&batch).await);
 }
 
 #[tokio::test]
@@ -331,7 +331,7 @@ async fn token_is_looked_up_and_revoked_by_accessor() {
     assert_eq!(f.auth.capabilities(&caller, "pki/issue/other".into()), ["deny"]);
     assert!(f.auth.revoke_accessor(accessor).await.unwrap());
     assert!(!f.auth.revoke_accessor(accessor).await.unwrap());
-    assert!(f.denied(auth["client_token"].as_str().unwrap()).await);
+    assert!(f.is_denied(auth["client_token"].as_str().unwrap()).await);
     assert_eq!(f.auth.lookup_accessor(accessor).await.unwrap_err().text(), "invalid accessor");
     assert_eq!(f.auth.lookup_accessor("").await.unwrap_err().text(), "invalid accessor");
 }
@@ -347,7 +347,7 @@ async fn unsupported_token_fields_are_refused_by_name() {
         (json!({"ttl": "-1h"}), "ttl"),
         (json!({"meta": {"k": "v".repeat(5000)}}), "meta: more than"),
     ] {
-        let text = f.refused(&f.root, true, body).await;
+        let text = f.create_error(&f.root, true, body).await;
         assert!(text.contains(want), "{text}");
     }
 }
@@ -384,9 +384,9 @@ async fn display_names_keep_letters_digits_and_dashes() {
 async fn limited_token_cannot_create_children() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"num_uses": 2})).await;
-    let text = f.refused(&token, true, json!({})).await;
+    let text = f.create_error(&token, true, json!({})).await;
     assert_eq!(text, "restricted use token cannot generate child tokens");
-    let text = f.refused(&token, true, json!({})).await;
+    let text = f.create_error(&token, true, json!({})).await;
     assert_eq!(text, "parent token lookup failed: no parent found");
     let last = f.token(&f.root, json!({"num_uses": 1, "ttl": "1h"})).await;
     let caller = f.caller(&last).await;
@@ -400,7 +400,7 @@ async fn expiring_root_token_cannot_create_an_endless_one() {
     let (auth, _) = f.create(&f.root, true, json!({})).await.unwrap();
     assert_eq!((&auth["lease_duration"], &auth["renewable"]), (&json!(0), &json!(false)));
     let expiring = f.token(&f.root, json!({"ttl": "1h"})).await;
-    let text = f.refused(&expiring, true, json!({"policies": ["root"]})).await;
+    let text = f.create_error(&expiring, true, json!({"policies": ["root"]})).await;
     assert_eq!(text, "expiring root tokens cannot create non-expiring root tokens");
     f.token(&expiring, json!({"policies": ["root"], "ttl": "1h"})).await;
     assert_eq!(f.renew(&f.root, 5).await.unwrap_err(), "lease is not renewable");
@@ -412,7 +412,7 @@ async fn unknown_token_is_reported_as_bad_token() {
     for token in ["", "s.unknown", &"x".repeat(10_000)] {
         let error = f.auth.lookup(token).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (Kind::Forbidden, "bad token"));
-        assert!(f.denied(token).await);
+        assert!(f.is_denied(token).await);
         assert!(!f.auth.revoke(token).await.unwrap());
     }
     assert_eq!(f.auth.lookup(&f.root).await.unwrap()["id"], json!(f.root));
@@ -437,7 +437,7 @@ async fn token_never_outlives_its_explicit_maximum() {
     assert_eq!(f.renew(&token, 0).await.unwrap_err(), "past the max TTL, cannot renew");
     f.caller(&token).await;
     f.advance(0.4);
-    assert!(f.denied(&token).await);
+    assert!(f.is_denied(&token).await);
 }
 
 #[tokio::test]
@@ -458,7 +458,7 @@ async fn a_cached_token_is_read_again_within_a_second() {
     f.store.commit(vec![AuthWrite::TokenRevoke(vec![hash_of(&token).unwrap()])]).await.unwrap();
     f.caller(&token).await;
     f.advance(1.0);
-    assert!(f.denied(&token).await);
+    assert!(f.is_denied(&token).await);
 }
 
 #[tokio::test]
@@ -488,7 +488,7 @@ async fn sweep_removes_expired_tokens_with_descendants() {
     f.advance(3600.0);
     f.caller(&child).await;
     assert_eq!(f.auth.sweep().await.unwrap(), 2);
-    assert!(f.denied(&child).await && f.denied(&parent).await);
+    assert!(f.is_denied(&child).await && f.is_denied(&parent).await);
     f.caller(&f.root).await;
 }
 
@@ -500,7 +500,7 @@ async fn one_root_token_per_display_name() {
     assert_eq!(f.auth.root_token(Some("dev-token"), "dev").await.unwrap(), "dev-token");
     assert!(f.caller("dev-token").await.is_root());
     f.auth.root_token(Some("other"), "dev").await.unwrap();
-    assert!(f.denied("dev-token").await);
+    assert!(f.is_denied("dev-token").await);
     assert!(f.caller("other").await.is_root() && f.caller(&f.root).await.is_root());
     assert!(f.auth.has_root_token("dev").await.unwrap() && !f.auth.has_root_token("new").await.unwrap());
     let taken = f.token(&f.root, json!({"policies": ["web"]})).await;

@@ -43,7 +43,7 @@ impl TtlLimits {
         }
         if ttl < Duration::from_secs(1) {
             let what = if self.period.is_zero() { "ttl" } else { "period" };
-            return Err(Error::invalid(format!("{what}: a token lives for a second at least")));
+            return Err(Error::invalid(format!("{what}: must be at least 1s")));
         }
         if let Some(longest) = longest {
             let left = remaining_time(saturating_add(self.start, longest), now);
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_second_is_refused() {
+    fn ttl_below_one_second_is_refused() {
         let short = Duration::from_millis(999);
         let text = |limits: TtlLimits, requested| limits.grant(START, requested).err().map(|e| e.text().to_owned());
         let refused = text(limits(), short);
-        assert_eq!(refused.as_deref(), Some("ttl: a token lives for a second at least"));
+        assert_eq!(refused.as_deref(), Some("ttl: must be at least 1s"));
         let refused = text(TtlLimits { period: short, ..limits() }, HOUR);
-        assert_eq!(refused.as_deref(), Some("period: a token lives for a second at least"));
+        assert_eq!(refused.as_deref(), Some("period: must be at least 1s"));
         assert!(limits().grant(START, Duration::from_secs(1)).is_ok());
     }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_in_messages_are_human() {
+    fn format_duration_renders_hours_minutes_and_seconds() {
         for (seconds, text) in [(5400, "1h30m"), (2_764_800, "768h"), (61, "1m1s"), (0, "0s")] {
             assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }

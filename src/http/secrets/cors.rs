@@ -61,7 +61,7 @@ impl PageOrigin {
     /// # Errors
     /// `Forbidden`, with [`PageOrigin::Unknown`], for a disallowed origin.
     pub(super) fn of(request: &HttpRequest, cors: &Cors) -> (Self, Result<()>) {
-        let Some(allowed) = cors.allowed() else { return (Self::None, Ok(())) };
+        let Some(allowed) = cors.settings() else { return (Self::None, Ok(())) };
         let headers = request.headers();
         let mut origins = headers.get_all(ORIGIN);
         let origin = match (origins.next(), origins.next()) {

@@ -151,7 +151,9 @@ impl PathPattern {
     /// spellings.
     pub fn canonical(&self, path: &str, params: &Params) -> Option<CanonicalPath> {
         let names = || self.spellings.iter().zip(params.iter(path)).zip(params.ranges());
-        if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
+        if !names()
+            .any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.has_other_spellings(value)))
+        {
             return None;
         }
         let mut canonical = CanonicalPath {
@@ -165,7 +167,7 @@ impl PathPattern {
         for ((spelling, (name, value)), range) in names() {
             canonical.path.push_str(&path[at..range.start]);
             let from = canonical.path.len();
-            match spelling.filter(|spelling| spelling.is_open_to(value)) {
+            match spelling.filter(|spelling| spelling.has_other_spellings(value)) {
                 None => canonical.path.push_str(value),
                 Some(spelling) => {
                     let segments = canonical.path.matches('/').count();

@@ -73,7 +73,7 @@ impl QuotaGate {
         let below = parsed.path.get(target.below.clone()).unwrap_or_default();
         let mount = target.mount.as_deref().map(|mount| (mount, below));
         let request = QuotaRequest { path: &parsed.path, mount, role, address: self.address };
-        let decision = self.quotas.take(&request, now)?;
+        let decision = self.quotas.count_request(&request, now)?;
         let QuotaConfig {
             enable_rate_limit_audit_logging: audited, enable_rate_limit_response_headers: headers, ..
         } = *self.quotas.config();

@@ -223,11 +223,11 @@ impl ResolvedRoute {
         use_them: impl FnOnce(Option<RequestParameters<'_>>) -> T,
     ) -> T {
         let RouteMatch::Route(_, route, params) = &self.found else { return use_them(None) };
-        let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
-        let in_path = &params.names();
+        let read_fields = (route.body != BodyKind::Verbatim).then_some(route.fields);
+        let path_fields = &params.names();
         use_them(Some(RequestParameters {
-            read,
-            in_path,
+            read_fields,
+            path_fields,
             synonyms: route.synonyms,
             ..RequestParameters::verbatim(fields)
         }))

@@ -73,7 +73,7 @@ pub static ROUTES: &[Route] = routes! {
 async fn create<const ORPHAN: bool>(call: Call) -> Result<HandlerResponse> {
     let path = match (ORPHAN, call.param("role_name")) {
         (true, _) => CreatePath::Orphan,
-        (false, "") => CreatePath::Own,
+        (false, "") => CreatePath::Child,
         (false, role) => CreatePath::Role(role),
     };
     let (given, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, path, &call.fields).await?;
@@ -178,7 +178,7 @@ async fn revoke_detached<T: Into<HandlerResponse> + 'static>(
 ) -> Result<HandlerResponse> {
     run_detached(async move {
         let answer = end(&call).await?;
-        call.state.mounts.tokens_ended();
+        call.state.mounts.notify_tokens_ended();
         Ok(answer)
     })
     .await
@@ -249,7 +249,7 @@ async fn tidy(call: Call) -> Result<HandlerResponse> {
                 Err(error) => break Err(error),
             }
         };
-        state.mounts.tokens_ended();
+        state.mounts.notify_tokens_ended();
         match end {
             Ok(()) => tracing::info!(removed, "tokens tidied"),
             Err(error) => telemetry::warn_task_failed("the token tidy failed before its end", &error),

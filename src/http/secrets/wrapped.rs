@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::handler_response::{HandlerResponse, ResponseBody};
 use super::render::{self, RenderContext};
 use crate::auth::Caller;
-use crate::auth::wrapping::{MAX_RESPONSE_BYTES, WrapParameters, WrappedResponse};
+use crate::auth::wrapping::{MAX_WRAPPED_RESPONSE_BYTES, WrapParameters, WrappedResponse};
 use crate::error::{Error, Result};
 use crate::http::request_id::RequestId;
 use crate::http::sender::Sender;
@@ -74,7 +74,7 @@ pub(super) async fn wrap_response(
         let rule = format!("wrap-ttl: must be at most {}s for requests without a token", MAX_OPEN_WRAP_TTL.as_secs());
         return Err(Error::invalid(rule));
     }
-    let max_bytes = if open { MAX_OPEN_WRAP_BYTES } else { MAX_RESPONSE_BYTES };
+    let max_bytes = if open { MAX_OPEN_WRAP_BYTES } else { MAX_WRAPPED_RESPONSE_BYTES };
     let wrapped_accessor = find_accessor(&answer.body, context.mount_type);
     let (media_type, body) = render::buffer_whole(answer, id, context, max_bytes).await?;
     let kept = WrappedResponse { media_type, body: Secret::new(body.into_bytes()) };

@@ -38,7 +38,7 @@ const FIGURES: &[(&str, &str, Source)] = &[
     (
         "docs/sizing-and-limits.md",
         "their texts together ({} MiB at most)",
-        Constant("src/auth/policies.rs", "MAX_ALL_POLICIES_BYTES", MIB),
+        Constant("src/auth/policies.rs", "MAX_TOTAL_POLICY_BYTES", MIB),
     ),
     ("docs/sizing-and-limits.md", "`rsa_key_stock` has {} made ahead", Default("rsa_key_stock.2048")),
     (

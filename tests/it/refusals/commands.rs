@@ -106,8 +106,8 @@ async fn client_errors_for_plain_server_and_role_name_the_fix() {
         };
         if policy == "ttl-only" {
             assert!(explained("ttl=1h").starts_with("allowed: the rule grants update\n"), "{}", explained("ttl=1h"));
-            let denied = "denied: the rule grants update, but not with these parameters: allowed_parameters: csr is not \
-                          allowed, or its value\n";
+            let denied = "denied: the rule grants update, but not with these parameters: allowed_parameters: csr or its \
+                          value is not allowed\n";
             assert!(explained("csr=x").starts_with(denied), "{}", explained("csr=x"));
         }
     }

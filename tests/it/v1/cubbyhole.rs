@@ -92,7 +92,10 @@ async fn batch_token_has_no_cubbyhole(app: &App) {
 async fn the_mount_is_shown_and_stays_where_it_is(app: &App) {
     let shown = app.client.get("sys/mounts").await.body["data"]["cubbyhole/"].clone();
     assert_eq!(shown["type"], "cubbyhole");
-    assert_eq!(app.client.delete("sys/mounts/cubbyhole").await.error(), "cannot unmount \"cubbyhole/\"");
+    assert_eq!(
+        app.client.delete("sys/mounts/cubbyhole").await.error(),
+        "cannot unmount \"cubbyhole/\": reserved for the system"
+    );
     let help = app.client.get("cubbyhole/a?help=1").await;
     assert!(help.body["help"].as_str().unwrap().contains("*path"), "{}", help.text);
     let missing = app.client.post("cubbyhole", json!({ "a": 1 })).await;

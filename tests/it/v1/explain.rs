@@ -42,7 +42,7 @@ async fn parameters_are_checked_against_the_rule_and_limited(app: &App) {
     for (parameters, allowed, reason) in [
         (json!({ "ttl": "1h" }), true, "the rule grants"),
         (json!({}), false, "required_parameters: ttl is missing"),
-        (json!({ "ttl": "1h", "no_store": true }), false, "denied_parameters: no_store is denied, or its value"),
+        (json!({ "ttl": "1h", "no_store": true }), false, "denied_parameters: no_store or its value is denied"),
     ] {
         let answer = with_parameters(&client, parameters.clone()).await;
         let data = &answer.body["data"];
@@ -133,7 +133,7 @@ async fn explanation_names_deciding_and_overridden_rules(app: &App) {
         { "policy": "two", "path": "pki/issue/web", "comment": "of two" },
     ]);
     assert_eq!(told["decided_by"], json!({ "capabilities": ["list", "read"], "written": written }));
-    let lost = json!({ "capabilities": ["update"], "why_not": "it is a pattern",
+    let lost = json!({ "capabilities": ["update"], "why_not": "it is a pattern, and an exact path takes precedence",
         "written": [{ "policy": "one", "path": "pki/issue/*" }] });
     assert_eq!(told["others"], json!([lost]));
     assert_eq!((&told["needs"], &told["token"]["state"]), (&json!(["update"]), &json!("live")));

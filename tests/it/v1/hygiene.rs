@@ -113,7 +113,7 @@ async fn a_variable_without_a_value_lifts_no_limit(app: &App) {
         for field in fields.split(' ') {
             for blank in [json!([""]), json!([" ", ""])] {
                 let refused = app.client.post(path, with(body.clone(), json!({ field: blank }))).await;
-                refused.assert_error(400, &format!("{field}: has empty entries only; an empty list is sent as []"));
+                refused.assert_error(400, &format!("{field}: all entries are empty; to send an empty list, send []"));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signet::auth::mounts::Mount;
-use signet::auth::token::{Alias, Login, TokenTerms};
+use signet::auth::token::{AuthenticatedLogin, LoginAlias, TokenTerms};
 use signet::error::{Error, Kind};
 use signet::fields::Fields;
 
@@ -48,10 +48,10 @@ fn mount(app: &App, path: &str) -> Arc<Mount> {
 pub async fn try_login(app: &App, path: &str, name: &str, metadata: Value, terms: Value) -> Result<Value, Error> {
     let terms = Fields::parse(terms.to_string().as_bytes()).unwrap();
     let metadata: BTreeMap<String, String> = serde_json::from_value(metadata).unwrap();
-    let login = Login {
+    let login = AuthenticatedLogin {
         mount: mount(app, path),
         role: "role".to_owned(),
-        alias: Some(Alias { name: name.to_owned(), metadata, groups: vec!["staff".to_owned()] }),
+        alias: Some(LoginAlias { name: name.to_owned(), metadata, groups: vec!["staff".to_owned()] }),
         display_name: name.to_owned(),
         meta: BTreeMap::new(),
         terms: TokenTerms::default().merged(&terms).unwrap(),

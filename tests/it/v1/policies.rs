@@ -28,7 +28,7 @@ const ACL: &str = "sys/policies/acl";
 async fn invalid_policy_is_400_and_not_stored(app: &App) {
     for (text, problem) in [
         (r#"path "a/+*" { capabilities = ["read"] }"#, "\"+*\" is forbidden"),
-        (r#"path "a" { capabilities = ["foo"] }"#, "unknown word \"foo\""),
+        (r#"path "a" { capabilities = ["foo"] }"#, "unknown capability \"foo\""),
         (r#"path "a" { bar = 1 }"#, "unknown key \"bar\""),
         (r#"path "a" { mfa_methods = ["x"] }"#, "unknown key \"mfa_methods\""),
         (r#"path "a" { control_group = {} }"#, "unknown key \"control_group\""),

@@ -11,7 +11,7 @@ use crate::auth::Auth;
 use crate::auth::login::method_mount::MethodMount;
 use crate::auth::mounts::Mount;
 use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdWrite};
-use crate::auth::token::{Alias, Login, Network};
+use crate::auth::token::{AuthenticatedLogin, LoginAlias, Network};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
@@ -48,9 +48,9 @@ impl MethodMount<AppRoleMethod> {
         secret_id: Option<Secret>,
         address: Option<IpAddr>,
         now: Time,
-    ) -> Result<Login> {
+    ) -> Result<AuthenticatedLogin> {
         let view = self.view();
-        let named = view.derived().name(role_id.trim());
+        let named = view.derived().role_name(role_id.trim());
         let known = named.and_then(|name| Some((name, view.roles().get(name)?)));
         let role = match known {
             Some((_, role)) => role,
@@ -61,7 +61,7 @@ impl MethodMount<AppRoleMethod> {
         let login = authorize_login(mount, name, role, secret_id.as_ref(), address)?;
         let counted = secret_id.filter(|secret_id| secret_id.row.uses.is_some());
         let consumed_use = counted.map(|id| SecretIdWrite::Spend { mount: self.mount(), hash: id.row.hash, now });
-        Ok(Login { consumed_use, ..login })
+        Ok(AuthenticatedLogin { consumed_use, ..login })
     }
 
     async fn find_secret_id(&self, role: &AppRole, secret_id: Option<Secret>, now: Time) -> Result<SecretId> {
@@ -70,7 +70,7 @@ impl MethodMount<AppRoleMethod> {
         if text.expose().len() > MAX_SECRET_ID_BYTES {
             return Err(invalid_credentials());
         }
-        self.find(role, SecretIdRef::Text(text), now).await?.ok_or_else(invalid_credentials)
+        self.find_in_role(role, SecretIdRef::Text(text), now).await?.ok_or_else(invalid_credentials)
     }
 }
 
@@ -81,14 +81,16 @@ fn authorize_login(
     role: &AppRole,
     secret_id: Option<&SecretId>,
     address: Option<IpAddr>,
-) -> Result<Login> {
+) -> Result<AuthenticatedLogin> {
     let mut terms = role.terms.clone();
     let mut meta = std::collections::BTreeMap::new();
     if let Some(SecretId { terms: own, .. }) = secret_id {
         let within = Network::all_within(&own.cidr_list, &role.secret_id_bound_cidrs)
             && Network::all_within(&own.token_bound_cidrs, &role.terms.bound_cidrs);
         if !within {
-            return Err(Error::invalid("the networks of the secret ID do not lie within those of the role any more"));
+            return Err(Error::invalid(
+                "secret ID: its networks no longer lie within those of the role; create a new secret ID",
+            ));
         }
         if !Network::any_admits(&own.cidr_list, address) {
             return Err(Error::invalid("source address unauthorized by CIDR restrictions on the secret ID"));
@@ -105,7 +107,16 @@ fn authorize_login(
         return Err(Error::forbidden());
     }
     meta.insert("role_name".to_owned(), name.to_owned());
-    let alias = Alias { name: role.role_id.clone(), metadata: meta.clone(), groups: Vec::new() };
+    let alias = LoginAlias { name: role.role_id.clone(), metadata: meta.clone(), groups: Vec::new() };
     let role = name.to_owned();
-    Ok(Login { mount, role, alias: Some(alias), display_name: String::new(), meta, terms, address, consumed_use: None })
+    Ok(AuthenticatedLogin {
+        mount,
+        role,
+        alias: Some(alias),
+        display_name: String::new(),
+        meta,
+        terms,
+        address,
+        consumed_use: None,
+    })
 }

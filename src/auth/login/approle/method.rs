@@ -21,7 +21,12 @@ impl AuthMethod for AppRoleMethod {
         RoleIdIndex::of(roles)
     }
 
-    fn extra_writes(mount: MountId, name: &str, before: Option<&AppRole>, after: Option<&AppRole>) -> Vec<AuthWrite> {
+    fn accompanying_writes(
+        mount: MountId,
+        name: &str,
+        before: Option<&AppRole>,
+        after: Option<&AppRole>,
+    ) -> Vec<AuthWrite> {
         let mut writes = role_ids::role_id_writes(mount, name, before, after);
         if let (Some(ended), None) = (before, after) {
             writes.push(AuthWrite::SecretId(SecretIdWrite::DeleteRole { mount, role: ended.number }));
@@ -29,7 +34,7 @@ impl AuthMethod for AppRoleMethod {
         writes
     }
 
-    fn role_of(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
-        view.derived().name(sent.text("role_id").ok()??.trim()).map(str::to_owned)
+    fn login_role_name(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
+        view.derived().role_name(sent.text("role_id").ok()??.trim()).map(str::to_owned)
     }
 }

@@ -99,7 +99,7 @@ pub(super) fn cap_secret_id_ttl(mount: &Mount, field: &str, requested: Option<Du
     match requested {
         Some(ttl) if !ttl.is_zero() && ttl <= max => (ttl, None),
         Some(ttl) if ttl.is_zero() => {
-            (max, Some(format!("{field}: a secret ID always ends: the mount's max_lease_ttl, {shown}, is used")))
+            (max, Some(format!("{field}: secret IDs must expire; the mount's max_lease_ttl, {shown}, is used")))
         }
         Some(ttl) => {
             let above =

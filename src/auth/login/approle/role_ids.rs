@@ -14,7 +14,8 @@ use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Kind, Result};
 
-const ROLE_ID_KIND: &str = "role-id";
+/// Kind of the documents that reserve role ids.
+const ROLE_ID_DOCUMENT_KIND: &str = "role-id";
 
 /// Role names by the SHA-256 of the role id. Hashes are compared, so timing reveals nothing about a guess.
 pub(crate) struct RoleIdIndex(HashMap<[u8; 32], Arc<str>>);
@@ -35,7 +36,7 @@ impl RoleIdIndex {
     }
 
     /// Returns the name of the role with this role id.
-    pub(crate) fn name(&self, role_id: &str) -> Option<&str> {
+    pub(crate) fn role_name(&self, role_id: &str) -> Option<&str> {
         self.0.get(&hash_role_id(role_id)).map(|name| &**name)
     }
 }
@@ -61,7 +62,7 @@ pub(super) fn role_id_writes(
     let write = |role_id: &str, expected: u64, body: Option<Vec<u8>>| {
         let hash: String = hash_role_id(role_id).iter().map(|octet| format!("{octet:02x}")).collect();
         AuthWrite::Document(DocumentWrite {
-            key: DocumentKey { mount, kind: ROLE_ID_KIND, name: hash },
+            key: DocumentKey { mount, kind: ROLE_ID_DOCUMENT_KIND, name: hash },
             expected,
             body,
         })

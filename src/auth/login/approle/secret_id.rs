@@ -70,7 +70,7 @@ pub(crate) struct SecretId {
 
 impl SecretId {
     /// Parses a stored secret id; `None` when it has ended.
-    pub(super) fn live(row: SecretIdRow, now: Time) -> Result<Option<Self>> {
+    pub(super) fn parse_live(row: SecretIdRow, now: Time) -> Result<Option<Self>> {
         if row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0) {
             return Ok(None);
         }

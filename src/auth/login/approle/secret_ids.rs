@@ -30,12 +30,12 @@ impl SecretIdRef {
 }
 
 /// The error when a secret id is looked up in a role that does not exist.
-fn unknown_role_error(name: &str) -> Error {
+fn invalid_role_error(name: &str) -> Error {
     Error::invalid(format!("role {name:?} does not exist"))
 }
 
 /// The error when a change names a role that does not exist.
-pub(crate) fn missing_role_error(name: &str) -> Error {
+pub(crate) fn role_not_found_error(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("role {name:?} does not exist"))
 }
 
@@ -45,7 +45,7 @@ impl MethodMount<AppRoleMethod> {
     /// # Errors
     /// `NotFound` if the role does not exist; `Invalid` with the violated rule, and when the chosen text exists; store
     /// errors.
-    pub(crate) async fn issue(
+    pub(crate) async fn issue_secret_id(
         &self,
         name: &str,
         mut wanted: SecretIdRequest,
@@ -53,7 +53,7 @@ impl MethodMount<AppRoleMethod> {
         now: Time,
     ) -> Result<IssuedSecretId> {
         let view = self.view();
-        let role = view.roles().get(name).ok_or_else(|| missing_role_error(name))?;
+        let role = view.roles().get(name).ok_or_else(|| role_not_found_error(name))?;
         let chosen = wanted.text.take().map(validate_secret_id).transpose()?;
         let is_chosen = chosen.is_some();
         let (terms, num_uses, warnings) = wanted.apply_limits(role, mount, now)?;
@@ -77,7 +77,7 @@ impl MethodMount<AppRoleMethod> {
         })?;
         match stored.as_slice() {
             [AuthOutcome::Done] => Ok(IssuedSecretId { text, accessor, ttl: terms.ttl, num_uses, warnings }),
-            _ => Err(missing_role_error(name)),
+            _ => Err(role_not_found_error(name)),
         }
     }
 
@@ -85,23 +85,28 @@ impl MethodMount<AppRoleMethod> {
     ///
     /// # Errors
     /// `Invalid` when the role does not exist; store errors.
-    pub(crate) async fn look_up(&self, name: &str, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
+    pub(crate) async fn look_up_secret_id(
+        &self,
+        name: &str,
+        named: SecretIdRef,
+        now: Time,
+    ) -> Result<Option<SecretId>> {
         let view = self.view();
-        self.find(view.roles().get(name).ok_or_else(|| unknown_role_error(name))?, named, now).await
+        self.find_in_role(view.roles().get(name).ok_or_else(|| invalid_role_error(name))?, named, now).await
     }
 
-    /// As [`MethodMount::look_up`], for a role that was already looked up.
-    pub(super) async fn find(&self, role: &AppRole, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
+    /// As [`MethodMount::look_up_secret_id`], for a role that was already looked up.
+    pub(super) async fn find_in_role(&self, role: &AppRole, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
         let row = self.store().secret_id(self.mount(), role.number, named.key(role)).await?;
-        row.map_or(Ok(None), |row| SecretId::live(row, now))
+        row.map_or(Ok(None), |row| SecretId::parse_live(row, now))
     }
 
     /// Deletes a secret id. Returns `true` if it was live.
     ///
     /// # Errors
-    /// As [`MethodMount::look_up`].
-    pub(crate) async fn destroy(&self, name: &str, named: SecretIdRef, now: Time) -> Result<bool> {
-        let Some(known) = self.look_up(name, named, now).await? else { return Ok(false) };
+    /// As [`MethodMount::look_up_secret_id`].
+    pub(crate) async fn delete_secret_id(&self, name: &str, named: SecretIdRef, now: Time) -> Result<bool> {
+        let Some(known) = self.look_up_secret_id(name, named, now).await? else { return Ok(false) };
         let remove = SecretIdWrite::Remove { mount: self.mount(), hash: known.row.hash };
         let outcomes = self.store().commit(vec![AuthWrite::SecretId(remove)]).await?;
         Ok(outcomes == [AuthOutcome::Done])
@@ -111,12 +116,12 @@ impl MethodMount<AppRoleMethod> {
     ///
     /// # Errors
     /// `Invalid` when the role does not exist.
-    pub(crate) fn number_of(&self, name: &str) -> Result<i64> {
-        self.view().roles().get(name).map(|role| role.number).ok_or_else(|| unknown_role_error(name))
+    pub(crate) fn role_number(&self, name: &str) -> Result<i64> {
+        self.view().roles().get(name).map(|role| role.number).ok_or_else(|| invalid_role_error(name))
     }
 
     /// Returns the accessors of a role's live secret ids, in byte order: up to `limit`, after `after`.
-    pub(crate) fn accessors(
+    pub(crate) fn secret_id_accessors(
         &self,
         role: i64,
         after: String,
@@ -127,7 +132,7 @@ impl MethodMount<AppRoleMethod> {
     }
 
     /// `true` if mount and role exist in the store, even if this node's view is outdated.
-    pub(crate) fn role_exists(&self, role: i64) -> BoxFuture<'static, Result<bool>> {
+    pub(crate) fn secret_id_role_exists(&self, role: i64) -> BoxFuture<'static, Result<bool>> {
         self.store().secret_id_role_exists(self.mount(), role)
     }
 }

@@ -39,10 +39,10 @@ impl ArmId {
     /// # Errors
     /// `Invalid` with `invalid resource_id`.
     pub(super) fn parse(text: &str) -> Result<Self> {
-        Self::read(text).ok_or_else(|| Error::invalid("invalid resource_id"))
+        Self::parse_segments(text).ok_or_else(|| Error::invalid("invalid resource_id"))
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn parse_segments(text: &str) -> Option<Self> {
         if text.len() > MAX_ARM_ID_BYTES {
             return None;
         }
@@ -133,17 +133,17 @@ impl fmt::Display for ArmId {
 /// `true` for a valid subscription, namespace or type.
 fn is_word(segment: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (1..=128).contains(&segment.len()) && segment.chars().all(plain) && !is_dots(segment)
+    (1..=128).contains(&segment.len()) && segment.chars().all(plain) && !is_only_dots(segment)
 }
 
 /// `true` for a valid resource or resource group.
 fn is_name(segment: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')' | '~' | '@' | '!');
-    (1..=260).contains(&segment.len()) && segment.chars().all(plain) && !is_dots(segment)
+    (1..=260).contains(&segment.len()) && segment.chars().all(plain) && !is_only_dots(segment)
 }
 
 /// `true` for segments such as `..`, which URLs interpret.
-fn is_dots(segment: &str) -> bool {
+fn is_only_dots(segment: &str) -> bool {
     segment.bytes().all(|b| b == b'.')
 }
 
@@ -238,7 +238,7 @@ mod tests {
                 let path = id.path();
                 prop_assert_eq!(path.matches('/').count(), text.matches('/').count());
                 prop_assert!(path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%".contains(&b)));
-                prop_assert!(!path.split('/').skip(1).any(|segment| segment.is_empty() || is_dots(segment)));
+                prop_assert!(!path.split('/').skip(1).any(|segment| segment.is_empty() || is_only_dots(segment)));
                 let url = url::Url::parse(&format!("https://arm.example{path}")).unwrap();
                 prop_assert_eq!(url.path(), path.as_str());
                 prop_assert!(url.query().is_none() && url.fragment().is_none());

@@ -11,22 +11,22 @@ const UNRESTRICTED_ROLE_ERROR: &str =
     "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
 /// Limits of a list. An empty list restricts nothing.
-const BOUND_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
+const BOUND_LIST_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
 
 resource! {
     /// The lists of a role. Comparisons ignore letter case; an empty list does not restrict.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    pub(crate) struct Bounds {
-        list(BOUND_LIMITS) bound_service_principal_ids;
-        list(BOUND_LIMITS) bound_group_ids;
-        list(BOUND_LIMITS) bound_subscription_ids;
-        list(BOUND_LIMITS) bound_resource_groups;
-        list(BOUND_LIMITS) bound_locations;
-        list(BOUND_LIMITS) bound_scale_sets;
+    pub(crate) struct CloudbRoleBounds {
+        list(BOUND_LIST_LIMITS) bound_service_principal_ids;
+        list(BOUND_LIST_LIMITS) bound_group_ids;
+        list(BOUND_LIST_LIMITS) bound_subscription_ids;
+        list(BOUND_LIST_LIMITS) bound_resource_groups;
+        list(BOUND_LIST_LIMITS) bound_locations;
+        list(BOUND_LIST_LIMITS) bound_scale_sets;
     }
 }
 
-impl Bounds {
+impl CloudbRoleBounds {
     /// `true` if only the listed principals may log in.
     pub(super) fn restricts_principals(&self) -> bool {
         is_specific(&self.bound_service_principal_ids)
@@ -58,7 +58,7 @@ impl Bounds {
     /// Validates the lists of a role at a login, since an older version may have accepted others.
     ///
     /// # Errors
-    /// `Forbidden`, as [`Bounds::check`].
+    /// `Forbidden`, as [`CloudbRoleBounds::check`].
     pub(super) fn require_sufficient(&self) -> Result<()> {
         if self.are_sufficient() { Ok(()) } else { Err(forbidden(UNRESTRICTED_ROLE_ERROR)) }
     }
@@ -92,13 +92,13 @@ mod tests {
     use super::*;
     use crate::fields::{Fields, Resource as _};
 
-    fn bounds(principals: &[&str], groups: &[&str], locations: &[&str]) -> Bounds {
+    fn bounds(principals: &[&str], groups: &[&str], locations: &[&str]) -> CloudbRoleBounds {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
-        Bounds {
+        CloudbRoleBounds {
             bound_service_principal_ids: list(principals),
             bound_group_ids: list(groups),
             bound_locations: list(locations),
-            ..Bounds::default()
+            ..CloudbRoleBounds::default()
         }
     }
 
@@ -126,11 +126,11 @@ mod tests {
 
     #[test]
     fn role_for_any_subscription_gets_a_warning() {
-        let warned = |bounds: Bounds| bounds.warning().is_some();
+        let warned = |bounds: CloudbRoleBounds| bounds.warning().is_some();
         assert!(warned(bounds(&[], &["*"], &["westus"])));
         assert!(!warned(bounds(&["a"], &[], &["westus"])) && !warned(bounds(&["a"], &[], &[])));
         let bound_subscription_ids = vec!["s".to_owned()];
-        assert!(!warned(Bounds { bound_subscription_ids, ..bounds(&[], &[], &["westus"]) }));
+        assert!(!warned(CloudbRoleBounds { bound_subscription_ids, ..bounds(&[], &[], &["westus"]) }));
     }
 
     #[test]

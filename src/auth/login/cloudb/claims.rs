@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::arm_id::ArmId;
-use super::bounds::{Bounds, contains_ignore_case};
+use super::bounds::{CloudbRoleBounds, contains_ignore_case};
 use crate::auth::login::verifier::forbidden;
 use crate::error::Result;
 
@@ -33,7 +33,7 @@ impl CloudbClaims {
     ///
     /// # Errors
     /// `Forbidden` for a claim of the wrong type, and for a token without `oid`.
-    pub(super) fn read(claims: &Map<String, Value>) -> Result<Self> {
+    pub(super) fn parse(claims: &Map<String, Value>) -> Result<Self> {
         let oid = string_claim(claims, "oid")?;
         if oid.is_empty() {
             return Err(forbidden("token has no oid"));
@@ -45,7 +45,11 @@ impl CloudbClaims {
                     groups.iter().map(|group| group.as_str().map(str::to_owned)).collect();
                 groups.ok_or_else(|| forbidden("token claim groups: must be a list of strings"))?
             }
-            Some(_) => return Err(forbidden("token claim groups: must be a list of strings, and not too long")),
+            Some(_) => {
+                return Err(forbidden(format!(
+                    "token claim groups: must be a list of at most {MAX_TOKEN_GROUPS} strings"
+                )));
+            }
         };
         let left_out = claims.get("_claim_names").and_then(|names| names.get("groups")).is_some();
         let overage = left_out || claims.get("hasgroups").is_some_and(|has| *has != Value::Bool(false));
@@ -61,7 +65,7 @@ impl CloudbClaims {
     ///
     /// # Errors
     /// `Forbidden`, naming the list.
-    pub(super) fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
+    pub(super) fn check_bounds(&self, bounds: &CloudbRoleBounds) -> Result<()> {
         if bounds.restricts_principals() && !contains_ignore_case(&bounds.bound_service_principal_ids, &self.oid) {
             return Err(forbidden("service principal not authorized"));
         }
@@ -95,15 +99,19 @@ mod tests {
 
     fn read(claims: Value) -> Result<CloudbClaims> {
         let Value::Object(claims) = claims else { panic!("an object") };
-        CloudbClaims::read(&claims)
+        CloudbClaims::parse(&claims)
     }
 
-    fn bounds(principals: &[&str], groups: &[&str]) -> Bounds {
+    fn bounds(principals: &[&str], groups: &[&str]) -> CloudbRoleBounds {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
-        Bounds { bound_service_principal_ids: list(principals), bound_group_ids: list(groups), ..Bounds::default() }
+        CloudbRoleBounds {
+            bound_service_principal_ids: list(principals),
+            bound_group_ids: list(groups),
+            ..CloudbRoleBounds::default()
+        }
     }
 
-    fn fits(claims: Value, principals: &[&str], groups: &[&str]) -> Result<()> {
+    fn check_role_bounds(claims: Value, principals: &[&str], groups: &[&str]) -> Result<()> {
         read(claims)?.check_bounds(&bounds(principals, groups))
     }
 
@@ -125,15 +133,15 @@ mod tests {
     #[test]
     fn principals_and_groups_match_in_any_letter_case() {
         let claims = || json!({"oid": "aa-11", "groups": ["bb-22", "cc-33"]});
-        fits(claims(), &["AA-11"], &[]).unwrap();
-        fits(claims(), &["aa-11"], &["CC-33"]).unwrap();
-        fits(claims(), &["*"], &["bb-22"]).unwrap();
-        fits(claims(), &["aa-11"], &["*"]).unwrap();
-        assert_eq!(fits(claims(), &["aa-1"], &[]).unwrap_err().text(), "service principal not authorized");
+        check_role_bounds(claims(), &["AA-11"], &[]).unwrap();
+        check_role_bounds(claims(), &["aa-11"], &["CC-33"]).unwrap();
+        check_role_bounds(claims(), &["*"], &["bb-22"]).unwrap();
+        check_role_bounds(claims(), &["aa-11"], &["*"]).unwrap();
+        assert_eq!(check_role_bounds(claims(), &["aa-1"], &[]).unwrap_err().text(), "service principal not authorized");
         // `*` among other entries is an ordinary entry.
-        assert!(fits(claims(), &["*", "aa-1"], &[]).is_err());
-        assert!(fits(claims(), &[], &["*", "dd"]).is_err());
-        assert_eq!(fits(claims(), &[], &["bb"]).unwrap_err().text(), "groups not authorized");
+        assert!(check_role_bounds(claims(), &["*", "aa-1"], &[]).is_err());
+        assert!(check_role_bounds(claims(), &[], &["*", "dd"]).is_err());
+        assert_eq!(check_role_bounds(claims(), &[], &["bb"]).unwrap_err().text(), "groups not authorized");
     }
 
     #[test]
@@ -143,10 +151,10 @@ mod tests {
             json!({"oid": "o", "hasgroups": true}),
             json!({"oid": "o", "hasgroups": "true"}),
         ] {
-            assert!(fits(claims.clone(), &[], &["g"]).unwrap_err().text().contains("overage"));
-            fits(claims, &["o"], &[]).unwrap();
+            assert!(check_role_bounds(claims.clone(), &[], &["g"]).unwrap_err().text().contains("overage"));
+            check_role_bounds(claims, &["o"], &[]).unwrap();
         }
-        assert_eq!(fits(json!({"oid": "o"}), &[], &["g"]).unwrap_err().text(), "groups not authorized");
+        assert_eq!(check_role_bounds(json!({"oid": "o"}), &[], &["g"]).unwrap_err().text(), "groups not authorized");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::rotation::SecretRotation;
-use super::settings::Fallback;
+use super::settings::CloudbFallback;
 use crate::auth::login::config::ConfigWriteId;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
@@ -58,7 +58,7 @@ pub(super) struct EffectiveCloudbConfig {
     pub(super) cloud: &'static Cloud,
     pub(super) client_id: String,
     pub(super) client_secret: Secret,
-    pub(super) tries: RetryPolicy,
+    pub(super) retry_policy: RetryPolicy,
 }
 
 impl CloudbConfig {
@@ -84,7 +84,7 @@ impl CloudbConfig {
             return Err(Error::invalid("root_password_ttl: must be between an hour and ten years"));
         }
         if fields.has("max_retries") && config.max_retries > MAX_CONFIGURABLE_RETRIES {
-            return Err(Error::invalid(format!("max_retries: at most {MAX_CONFIGURABLE_RETRIES}")));
+            return Err(Error::invalid(format!("max_retries: must be at most {MAX_CONFIGURABLE_RETRIES}")));
         }
         let Self { client_id, tenant_id, environment, client_secret, .. } = &before;
         if [client_id, tenant_id, environment] != [&config.client_id, &config.tenant_id, &config.environment]
@@ -93,7 +93,7 @@ impl CloudbConfig {
             // The rotation state belongs to the previous secret.
             config.rotation = SecretRotation::default();
         }
-        config.written = ConfigWriteId::now();
+        config.written = ConfigWriteId::random();
         Ok(config)
     }
 
@@ -106,7 +106,7 @@ impl CloudbConfig {
     ///
     /// # Errors
     /// `Invalid`, naming the value that is missing or wrong.
-    pub(super) fn effective(current: Option<&Self>, fallback: &Fallback) -> Result<EffectiveCloudbConfig> {
+    pub(super) fn effective(current: Option<&Self>, fallback: &CloudbFallback) -> Result<EffectiveCloudbConfig> {
         let default = Self::default();
         let config = current.unwrap_or(&default);
         let either = |own: &str, other: &str| if own.is_empty() { other.to_owned() } else { own.to_owned() };
@@ -126,7 +126,7 @@ impl CloudbConfig {
             cloud: find_cloud(&either(&config.environment, &fallback.environment))?,
             client_id: either(&config.client_id, &fallback.client_id),
             client_secret,
-            tries: RetryPolicy {
+            retry_policy: RetryPolicy {
                 more: u32::try_from(config.max_retries).unwrap_or(0),
                 first: config.retry_delay,
                 max_wait: config.max_retry_delay,
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn config_falls_back_to_the_environment() {
-        let fallback = Fallback {
+        let fallback = CloudbFallback {
             tenant_id: TENANT.to_owned(),
             resource: "https://env.example/".to_owned(),
             environment: "AzureChinaCloud".to_owned(),
@@ -213,15 +213,18 @@ mod tests {
         };
         let effective = CloudbConfig::effective(None, &fallback).ok().unwrap();
         assert_eq!((effective.tenant.as_str(), effective.client_id.as_str()), (TENANT, "env-app"));
-        assert!(effective.client_secret.expose() == b"hunter2" && effective.tries.more == 3);
+        assert!(effective.client_secret.expose() == b"hunter2" && effective.retry_policy.more == 3);
         let config = written(None, json!({"resource": "https://own.example/", "max_retries": -1})).ok().unwrap();
         assert_eq!(config.tenant_id, "");
         let effective = CloudbConfig::effective(Some(&config), &fallback).ok().unwrap();
-        assert_eq!((effective.resource.as_str(), effective.tries.more), ("https://own.example/", 0));
-        let missing = |fallback: Fallback| CloudbConfig::effective(None, &fallback).err().unwrap().text().to_owned();
-        assert_eq!(missing(Fallback::default()), "tenant_id is required");
-        assert_eq!(missing(Fallback { resource: String::new(), ..fallback.clone() }), "resource is required");
-        assert!(missing(Fallback { tenant_id: "../evil".to_owned(), ..fallback }).starts_with("tenant_id: must be"));
+        assert_eq!((effective.resource.as_str(), effective.retry_policy.more), ("https://own.example/", 0));
+        let missing =
+            |fallback: CloudbFallback| CloudbConfig::effective(None, &fallback).err().unwrap().text().to_owned();
+        assert_eq!(missing(CloudbFallback::default()), "tenant_id is required");
+        assert_eq!(missing(CloudbFallback { resource: String::new(), ..fallback.clone() }), "resource is required");
+        assert!(
+            missing(CloudbFallback { tenant_id: "../evil".to_owned(), ..fallback }).starts_with("tenant_id: must be")
+        );
     }
 
     #[test]

@@ -7,9 +7,9 @@ use url::Url;
 use super::claims::CloudbClaims;
 use super::config::EffectiveCloudbConfig;
 use super::provider::METHOD_NAME;
-use super::request::is_subscription as is_guid;
+use super::request::is_guid;
 use crate::auth::login::verifier::{
-    DiscoveryCheck, DiscoveryDocument, JwtRules, JwtTimeRules, KeySetSource, Verifier, forbidden,
+    DiscoveryCheck, DiscoveryDocument, JwtRules, JwtTimeRules, JwtVerifier, KeySetSource, forbidden,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::jose::{CompactJws, JwsAlgorithm};
 use crate::outbound::Outbound;
 
 pub(super) struct CloudbDirectory {
-    verifier: Verifier,
+    verifier: JwtVerifier,
     tenant: String,
     audiences: [String; 1],
 }
@@ -27,7 +27,7 @@ impl CloudbDirectory {
     pub(super) fn new(authority: &str, config: &EffectiveCloudbConfig, outbound: Outbound, clock: Clock) -> Self {
         let url = format!("{authority}/{}/.well-known/openid-configuration", config.tenant);
         let source = KeySetSource::Discovery { url, accepts: discovery_check(authority, &config.tenant) };
-        let verifier = Verifier::published(source, outbound, METHOD_NAME, clock);
+        let verifier = JwtVerifier::published(source, outbound, METHOD_NAME, clock);
         Self { verifier, tenant: config.tenant.clone(), audiences: [config.resource.clone()] }
     }
 
@@ -51,9 +51,9 @@ impl CloudbDirectory {
             Some(Some(tid)) => is_guid(tid) && has_segment(claims.text("iss").unwrap_or_default(), tid),
         };
         if !of_tenant {
-            return Err(forbidden("the token is of another tenant"));
+            return Err(forbidden("the token was issued for another tenant"));
         }
-        CloudbClaims::read(claims.all())
+        CloudbClaims::parse(claims.all())
     }
 }
 
@@ -68,12 +68,12 @@ fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
             false => find_guid(&document.issuer).is_some(),
         };
         if !is_of_tenant {
-            return Err(Error::invalid("its issuer is not the tenant's"));
+            return Err(Error::invalid("\"issuer\" does not name the tenant"));
         }
         let origin_of = |url: &str| Url::parse(url).ok().map(|url| url.origin()).filter(|origin| origin.is_tuple());
         match origin_of(&document.jwks_uri) {
             Some(keys) if Some(keys.clone()) == origin_of(&authority) => Ok(()),
-            _ => Err(Error::invalid("its jwks_uri is not at the directory")),
+            _ => Err(Error::invalid("\"jwks_uri\" has another origin than the directory")),
         }
     })
 }
@@ -99,7 +99,7 @@ mod tests {
 
     const TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-00000000000a";
 
-    fn refusal(tenant: &str, issuer: &str, jwks_uri: &str) -> Option<String> {
+    fn discovery_error(tenant: &str, issuer: &str, jwks_uri: &str) -> Option<String> {
         let document = DiscoveryDocument { issuer: issuer.to_owned(), jwks_uri: jwks_uri.to_owned() };
         let accepts = discovery_check("https://login.example", tenant);
         accepts(&document).err().map(|error| error.text().to_owned())
@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn discovery_requires_tenant_issuer_and_directory_key_url() {
         let (issuer, keys) = (format!("https://sts.example/{TENANT}/"), "https://login.example/common/keys");
-        assert_eq!(refusal(TENANT, &issuer, keys), None);
-        assert_eq!(refusal(&TENANT.to_uppercase(), &issuer, keys), None);
-        assert_eq!(refusal("contoso.example", &issuer, keys), None);
-        let other = "its issuer is not the tenant's";
+        assert_eq!(discovery_error(TENANT, &issuer, keys), None);
+        assert_eq!(discovery_error(&TENANT.to_uppercase(), &issuer, keys), None);
+        assert_eq!(discovery_error("contoso.example", &issuer, keys), None);
+        let other = "\"issuer\" does not name the tenant";
         for issuer in [
             "https://sts.example/3fd2a5bb-6a2b-4f2a-8d6e-00000000000b/",
             &format!("https://sts.example/x{TENANT}/"),
@@ -120,9 +120,12 @@ mod tests {
             TENANT,
             "",
         ] {
-            assert_eq!(refusal(TENANT, issuer, keys).as_deref(), Some(other), "{issuer}");
+            assert_eq!(discovery_error(TENANT, issuer, keys).as_deref(), Some(other), "{issuer}");
         }
-        assert_eq!(refusal("contoso.example", "https://sts.example/contoso.example/", keys).as_deref(), Some(other));
+        assert_eq!(
+            discovery_error("contoso.example", "https://sts.example/contoso.example/", keys).as_deref(),
+            Some(other)
+        );
         for keys in [
             "https://evil.example/keys",
             "http://login.example/keys",
@@ -132,8 +135,8 @@ mod tests {
             "keys",
             "data:,x",
         ] {
-            let text = refusal(TENANT, &issuer, keys);
-            assert_eq!(text.as_deref(), Some("its jwks_uri is not at the directory"), "{keys}");
+            let text = discovery_error(TENANT, &issuer, keys);
+            assert_eq!(text.as_deref(), Some("\"jwks_uri\" has another origin than the directory"), "{keys}");
         }
     }
 }

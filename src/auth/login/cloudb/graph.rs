@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::arm_id::percent_encode;
-use super::provider::{Provider, invalid_response};
+use super::provider::{CloudbProvider, invalid_response};
 use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Kind, Result};
 use crate::outbound::{AccessTokenCache, Method, OutboundResponse, RetryPolicy};
@@ -14,7 +14,7 @@ const GRAPH_API_NAME: &str = "cloudb: the directory API";
 
 /// A client of this API that authenticates with one of the application's secrets.
 pub(super) struct GraphClient<'p> {
-    provider: &'p Provider,
+    provider: &'p CloudbProvider,
     client_secret: &'p Secret,
     tokens: AccessTokenCache,
 }
@@ -48,14 +48,14 @@ pub(super) struct NewPassword {
 }
 
 impl Application {
-    pub(super) fn keys_named(&self, name: &str) -> Vec<String> {
-        let own = self.password_credentials.iter().filter(|secret| secret.display_name.as_deref() == Some(name));
-        own.map(|secret| secret.key_id.clone()).collect()
+    pub(super) fn key_ids_named(&self, name: &str) -> Vec<String> {
+        let named = self.password_credentials.iter().filter(|secret| secret.display_name.as_deref() == Some(name));
+        named.map(|secret| secret.key_id.clone()).collect()
     }
 }
 
 impl<'p> GraphClient<'p> {
-    pub(super) fn new(provider: &'p Provider, client_secret: &'p Secret) -> Self {
+    pub(super) fn new(provider: &'p CloudbProvider, client_secret: &'p Secret) -> Self {
         Self { provider, client_secret, tokens: AccessTokenCache::default() }
     }
 
@@ -74,7 +74,7 @@ impl<'p> GraphClient<'p> {
     pub(super) async fn application(&self, client_id: &str) -> Result<Application> {
         let filter = percent_encode(&format!("appId eq '{client_id}'"));
         let path = format!("/v1.0/applications?$filter={filter}");
-        let reply = self.send(Method::GET, &path, None, self.provider.config.tries).await?;
+        let reply = self.send(Method::GET, &path, None, self.provider.config.retry_policy).await?;
         let mut found: Applications = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
         match (found.value.pop(), found.value.is_empty()) {
             (Some(application), true) => Ok(application),
@@ -93,7 +93,7 @@ impl<'p> GraphClient<'p> {
         let reply = self.send(Method::POST, &path, Some(&body), RetryPolicy::ONE).await?;
         let created: NewPassword = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
         match created.secret_text.expose().is_empty() || created.key_id.is_empty() {
-            true => Err(invalid_response(format!("{GRAPH_API_NAME}: the new secret is empty"))),
+            true => Err(invalid_response(format!("{GRAPH_API_NAME}: the response contains no secret"))),
             false => Ok(created),
         }
     }
@@ -106,7 +106,7 @@ impl<'p> GraphClient<'p> {
         let path = format!("/v1.0/applications/{}/removePassword", percent_encode(&application.id));
         let body = json!({ "keyId": key_id });
         let is_known = application.password_credentials.iter().any(|secret| secret.key_id == key_id);
-        match self.send(Method::POST, &path, Some(&body), self.provider.config.tries).await {
+        match self.send(Method::POST, &path, Some(&body), self.provider.config.retry_policy).await {
             Err(error) if error.kind() == Kind::NotFound || (error.kind() == Kind::Invalid && !is_known) => Ok(()),
             done => done.map(drop),
         }
@@ -133,7 +133,7 @@ impl<'p> GraphClient<'p> {
             404 => {
                 Error::new(Kind::NotFound, format!("{GRAPH_API_NAME}: the application or its secret no longer exists"))
             }
-            400 => Error::invalid(format!("{GRAPH_API_NAME}: refused the request")),
+            400 => Error::invalid(format!("{GRAPH_API_NAME}: rejected the request (status 400)")),
             _ => invalid_response(format!("{GRAPH_API_NAME}: answered with status {status}")),
         })
     }

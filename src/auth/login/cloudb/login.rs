@@ -14,8 +14,8 @@ use metrics::{counter, histogram};
 use super::claims::CloudbClaims;
 use super::method::CloudbMethod;
 use super::proof::ProvenResource;
-use super::provider::Provider;
-use super::request::LoginRequest;
+use super::provider::CloudbProvider;
+use super::request::CloudbLoginRequest;
 use super::role::CloudbRole;
 use super::settings::CloudbServices;
 use crate::auth::Auth;
@@ -24,7 +24,7 @@ use crate::auth::login::method_mount::MethodMount;
 use crate::auth::login::role::{MethodRole as _, fold_role_name};
 use crate::auth::login::verifier::{forbidden, parse_jwt};
 use crate::auth::mounts::Mount;
-use crate::auth::token::{Alias, Login, TokenResponse};
+use crate::auth::token::{AuthenticatedLogin, LoginAlias, TokenResponse};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::jose::CompactJws;
 use crate::telemetry;
@@ -48,7 +48,7 @@ pub(crate) async fn log_in(
     services: &Arc<CloudbServices>,
     mount: &Arc<Mount>,
     open: &MethodMount<CloudbMethod>,
-    request: &LoginRequest,
+    request: &CloudbLoginRequest,
     address: Option<IpAddr>,
 ) -> Result<(TokenResponse, Warnings)> {
     let begun = Instant::now();
@@ -63,7 +63,7 @@ async fn authenticate(
     services: &Arc<CloudbServices>,
     mount: &Arc<Mount>,
     open: &MethodMount<CloudbMethod>,
-    request: &LoginRequest,
+    request: &CloudbLoginRequest,
     address: Option<IpAddr>,
 ) -> Result<(TokenResponse, Warnings)> {
     let view = open.view();
@@ -80,7 +80,8 @@ async fn authenticate(
     if !role.terms().admits(address) {
         return Err(Error::forbidden());
     }
-    let late = |_| Error::new(Kind::Unavailable, "cloudb: directory and provider did not answer in time");
+    let late =
+        |_| Error::new(Kind::Unavailable, "cloudb: the directory or the provider did not answer in time; log in again");
     let known = tokio::time::timeout(IDENTIFICATION_TIMEOUT, identify_client(services, &view, role, request, &jwt))
         .await
         .map_err(late)??;
@@ -89,10 +90,10 @@ async fn authenticate(
         return Err(Error::new(Kind::Unavailable, "the role changed during the login; log in again"));
     }
     let IdentifiedClient { oid, groups, metadata } = known;
-    auth.log_in(Login {
+    auth.log_in(AuthenticatedLogin {
         mount: Arc::clone(mount),
         role: fold_role_name(&request.role),
-        alias: Some(Alias { name: oid.clone(), metadata: metadata.clone(), groups }),
+        alias: Some(LoginAlias { name: oid.clone(), metadata: metadata.clone(), groups }),
         display_name: oid,
         meta: metadata,
         terms: role.terms().clone(),
@@ -106,11 +107,11 @@ async fn identify_client(
     services: &Arc<CloudbServices>,
     view: &MethodView<CloudbMethod>,
     role: &CloudbRole,
-    request: &LoginRequest,
+    request: &CloudbLoginRequest,
     jwt: &CompactJws<'_>,
 ) -> Result<IdentifiedClient> {
     let claimed = request.claimed_resource()?;
-    let tenant = view.derived().tenant(view.config(), services)?;
+    let tenant = view.derived().clients(view.config(), services)?;
     let claims = tenant.directory.verify(jwt).await?;
     role.bounds.require_sufficient()?;
     claims.check_bounds(&role.bounds)?;
@@ -137,7 +138,11 @@ async fn identify_client(
 }
 
 /// Returns the application id of a token if it is an identity in the proven resource group.
-async fn find_owned_app_id(provider: &Provider, proven: &ProvenResource<'_>, claims: &CloudbClaims) -> Result<String> {
+async fn find_owned_app_id(
+    provider: &CloudbProvider,
+    proven: &ProvenResource<'_>,
+    claims: &CloudbClaims,
+) -> Result<String> {
     if claims.appid.is_empty() {
         return Err(forbidden("token object id does not match expected identities, and no app id was found"));
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::config::CloudbConfig;
 use super::directory::CloudbDirectory;
-use super::provider::Provider;
+use super::provider::CloudbProvider;
 use super::role::CloudbRole;
 use super::settings::CloudbServices;
 use crate::auth::login::method::{AuthMethod, MethodView};
@@ -17,13 +17,13 @@ pub(crate) struct CloudbMethod;
 impl AuthMethod for CloudbMethod {
     type Config = CloudbConfig;
     type Role = CloudbRole;
-    type Derived = Arc<TenantSlot>;
+    type Derived = Arc<LazyTenantClients>;
 
     fn derive(
         config: Option<&CloudbConfig>,
         _roles: &Roles<CloudbRole>,
         before: Option<&MethodView<Self>>,
-    ) -> Result<Arc<TenantSlot>> {
+    ) -> Result<Arc<LazyTenantClients>> {
         let is_same = |before: &&MethodView<Self>| match (before.config(), config) {
             (Some(before), Some(config)) => before.has_same_connection(config),
             (before, config) => before.is_none() && config.is_none(),
@@ -35,28 +35,32 @@ impl AuthMethod for CloudbMethod {
 /// The clients for the tenant that a configuration names, created at the first login. A write of the configuration or a
 /// new secret replaces them; logins in progress finish with the old ones.
 #[derive(Default)]
-pub(crate) struct TenantSlot(OnceLock<Arc<Tenant>>);
+pub(crate) struct LazyTenantClients(OnceLock<Arc<TenantClients>>);
 
-pub(super) struct Tenant {
+pub(super) struct TenantClients {
     pub(super) directory: CloudbDirectory,
-    pub(super) provider: Provider,
+    pub(super) provider: CloudbProvider,
 }
 
-impl TenantSlot {
+impl LazyTenantClients {
     /// Returns the tenant, and creates it if necessary.
     ///
     /// # Errors
     /// `Invalid`, naming the missing setting.
-    pub(super) fn tenant(&self, config: Option<&CloudbConfig>, services: &Arc<CloudbServices>) -> Result<Arc<Tenant>> {
+    pub(super) fn clients(
+        &self,
+        config: Option<&CloudbConfig>,
+        services: &Arc<CloudbServices>,
+    ) -> Result<Arc<TenantClients>> {
         if let Some(tenant) = self.0.get() {
             return Ok(Arc::clone(tenant));
         }
         let effective = CloudbConfig::effective(config, &services.fallback)?;
-        let provider = Provider::new(Arc::clone(services), effective);
+        let provider = CloudbProvider::new(Arc::clone(services), effective);
         let outbound = services.outbound.clone();
         let clock = services.clock.clone();
         let directory = CloudbDirectory::new(provider.authority_url(), &provider.config, outbound, clock);
-        Ok(Arc::clone(self.0.get_or_init(|| Arc::new(Tenant { directory, provider }))))
+        Ok(Arc::clone(self.0.get_or_init(|| Arc::new(TenantClients { directory, provider }))))
     }
 }
 

@@ -5,7 +5,7 @@
 //! are compared whole, segment by segment, and the provider is called only when the claims agree.
 
 use super::arm_id::ArmId;
-use super::bounds::{Bounds, contains_ignore_case};
+use super::bounds::{CloudbRoleBounds, contains_ignore_case};
 use super::claims::CloudbClaims;
 use super::request::{ClaimedResource, ResourceSelector};
 use crate::auth::login::verifier::forbidden;
@@ -35,7 +35,7 @@ impl<'p> ProvenResource<'p> {
     ///
     /// # Errors
     /// `Invalid` for a missing part, `Forbidden` for a mismatch.
-    pub(super) fn new(claimed: &'p ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<Self> {
+    pub(super) fn new(claimed: &'p ClaimedResource, claims: &CloudbClaims, bounds: &CloudbRoleBounds) -> Result<Self> {
         let ClaimedResource { subscription, group, selector } = claimed;
         if subscription.is_empty() || group.is_empty() {
             return Err(Error::invalid("subscription_id and resource_group_name are required"));
@@ -71,7 +71,7 @@ impl<'p> ProvenResource<'p> {
     }
 
     /// Validates the lists that need no call to the provider.
-    fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
+    fn check_bounds(&self, bounds: &CloudbRoleBounds) -> Result<()> {
         if !bounds.bound_scale_sets.is_empty() {
             match self.selector {
                 ResourceSelector::ScaleSet(name) if contains_ignore_case(&bounds.bound_scale_sets, name) => {}
@@ -146,7 +146,7 @@ impl ResourceDetails {
     ///
     /// # Errors
     /// `Forbidden` for a location that is unknown or not in the list.
-    pub(super) fn check_location(&self, bounds: &Bounds) -> Result<()> {
+    pub(super) fn check_location(&self, bounds: &CloudbRoleBounds) -> Result<()> {
         if bounds.bound_locations.is_empty() {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl ResourceDetails {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::request::LoginRequest;
+    use super::super::request::CloudbLoginRequest;
     use super::*;
 
     const S1: &str = "00000000-0000-0000-0000-000000000001";
@@ -181,14 +181,14 @@ mod tests {
         let Value::Object(claims) = json!({"oid": "o1", "xms_az_rid": az_rid, "xms_mirid": mirid}) else {
             panic!("an object")
         };
-        CloudbClaims::read(&claims).unwrap()
+        CloudbClaims::parse(&claims).unwrap()
     }
 
     fn claimed(group: &str, field: &str, value: &str) -> ClaimedResource {
-        let mut request = LoginRequest {
+        let mut request = CloudbLoginRequest {
             subscription_id: S1.to_owned(),
             resource_group_name: group.to_owned(),
-            ..LoginRequest::default()
+            ..CloudbLoginRequest::default()
         };
         match field {
             "vm_name" => request.vm_name = value.to_owned(),
@@ -198,12 +198,12 @@ mod tests {
         request.claimed_resource().unwrap()
     }
 
-    fn outcome(claimed: &ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<(), String> {
+    fn outcome(claimed: &ClaimedResource, claims: &CloudbClaims, bounds: &CloudbRoleBounds) -> Result<(), String> {
         ProvenResource::new(claimed, claims, bounds).map(drop).map_err(|error| error.text().to_owned())
     }
 
-    fn agrees(claimed: &ClaimedResource, az_rid: &str, mirid: &str) -> Result<(), String> {
-        outcome(claimed, &claims(az_rid, mirid), &Bounds::default())
+    fn check_claims_agree(claimed: &ClaimedResource, az_rid: &str, mirid: &str) -> Result<(), String> {
+        outcome(claimed, &claims(az_rid, mirid), &CloudbRoleBounds::default())
     }
 
     fn mismatch(field: &str) -> Result<(), String> {
@@ -213,12 +213,15 @@ mod tests {
     #[test]
     fn virtual_machine_name_must_match_the_claim_exactly() {
         let web = claimed("rg1", "vm_name", "web");
-        assert_eq!(agrees(&web, "", &machine("rg1", "web")), Ok(()));
-        assert_eq!(agrees(&web, &machine("RG1", "WEB"), ""), Ok(()));
+        assert_eq!(check_claims_agree(&web, "", &machine("rg1", "web")), Ok(()));
+        assert_eq!(check_claims_agree(&web, &machine("RG1", "WEB"), ""), Ok(()));
         for other in ["web2", "we", "web_b"] {
-            assert_eq!(agrees(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
+            assert_eq!(check_claims_agree(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
         }
-        assert_eq!(agrees(&claimed("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
+        assert_eq!(
+            check_claims_agree(&claimed("rg1", "vm_name", "web2"), "", &machine("rg1", "web")),
+            mismatch("vm_name")
+        );
         // The name or type occurs in the id, but in the wrong position.
         for rest in [
             "Microsoft.Compute/virtualMachines/web/extensions/a",
@@ -226,7 +229,7 @@ mod tests {
             "Microsoft.Compute/disks/virtualMachines",
             "Microsoft.Web/sites/virtualMachines/slots/web",
         ] {
-            assert_eq!(agrees(&web, "", &id(S1, "rg1", rest)), mismatch("vm_name"), "{rest}");
+            assert_eq!(check_claims_agree(&web, "", &id(S1, "rg1", rest)), mismatch("vm_name"), "{rest}");
         }
     }
 
@@ -238,7 +241,7 @@ mod tests {
         for good in
             ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3", "virtualMachines/web_1a2b"]
         {
-            assert_eq!(agrees(&web, "", &of(good)), Ok(()), "{good}");
+            assert_eq!(check_claims_agree(&web, "", &of(good)), Ok(()), "{good}");
         }
         for bad in [
             "virtualMachineScaleSets/web2",
@@ -247,61 +250,64 @@ mod tests {
             "virtualMachines/web",
             "virtualMachineScaleSets/web/disks/3",
         ] {
-            assert_eq!(agrees(&web, "", &of(bad)), mismatch("vmss_name"), "{bad}");
+            assert_eq!(check_claims_agree(&web, "", &of(bad)), mismatch("vmss_name"), "{bad}");
         }
-        assert_eq!(agrees(&web_b, "", &of("virtualMachines/web_b_1a2b")), Ok(()));
-        assert_eq!(agrees(&web_b, "", &of("virtualMachines/web_b")), mismatch("vmss_name"));
+        assert_eq!(check_claims_agree(&web_b, "", &of("virtualMachines/web_b_1a2b")), Ok(()));
+        assert_eq!(check_claims_agree(&web_b, "", &of("virtualMachines/web_b")), mismatch("vmss_name"));
     }
 
     #[test]
     fn group_and_subscription_must_match_the_claim() {
         let web = |group| claimed(group, "vm_name", "web");
-        assert_eq!(agrees(&web("rg2"), "", &machine("rg1", "web")), mismatch("resource_group_name"));
+        assert_eq!(check_claims_agree(&web("rg2"), "", &machine("rg1", "web")), mismatch("resource_group_name"));
         let elsewhere = id(S2, "rg1", "Microsoft.Compute/virtualMachines/web");
-        assert_eq!(agrees(&web("rg1"), "", &elsewhere), mismatch("subscription_id"));
-        assert_eq!(agrees(&web("RG1"), "", &machine("rg1", "web")), Ok(()));
+        assert_eq!(check_claims_agree(&web("rg1"), "", &elsewhere), mismatch("subscription_id"));
+        assert_eq!(check_claims_agree(&web("RG1"), "", &machine("rg1", "web")), Ok(()));
     }
 
     #[test]
-    fn resource_claims_are_not_mixed() {
+    fn resource_must_match_a_single_claim_in_all_parts() {
         let identity = id(S1, "rg-a", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
         let vm = machine("rg-b", "web");
-        assert_eq!(agrees(&claimed("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
-        assert_eq!(agrees(&claimed("rg-b", "vm_name", "web"), &vm, &identity), Ok(()));
+        assert_eq!(check_claims_agree(&claimed("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
+        assert_eq!(check_claims_agree(&claimed("rg-b", "vm_name", "web"), &vm, &identity), Ok(()));
     }
 
     #[test]
     fn resource_id_must_match_a_claim_exactly() {
         let site = id(S1, "rg1", "Microsoft.Web/sites/a");
         let of = |rest: &str| claimed("rg1", "resource_id", &id(S1, "rg1", rest));
-        assert_eq!(agrees(&of("Microsoft.Web/sites/A"), "", &site), Ok(()));
-        assert_eq!(agrees(&of("Microsoft.Web/sites/A"), &site, ""), Ok(()));
+        assert_eq!(check_claims_agree(&of("Microsoft.Web/sites/A"), "", &site), Ok(()));
+        assert_eq!(check_claims_agree(&of("Microsoft.Web/sites/A"), &site, ""), Ok(()));
         for other in ["Microsoft.Web/sites/a2", "Microsoft.Web/sites/a/slots/b", "Microsoft.Web/other/a"] {
-            assert_eq!(agrees(&of(other), "", &site), mismatch("resource_id"));
+            assert_eq!(check_claims_agree(&of(other), "", &site), mismatch("resource_id"));
         }
         // The resource group of the request must match too.
-        assert_eq!(agrees(&claimed("rg2", "resource_id", &site), "", &site), mismatch("resource_group_name"));
+        assert_eq!(
+            check_claims_agree(&claimed("rg2", "resource_id", &site), "", &site),
+            mismatch("resource_group_name")
+        );
     }
 
     #[test]
     fn missing_claims_and_fields_are_named() {
         let missing = Err("xms_az_rid and xms_mirid claims are missing from token".to_owned());
-        assert_eq!(agrees(&claimed("rg1", "vm_name", "web"), "", ""), missing);
-        assert_eq!(agrees(&claimed("rg1", "vm_name", "web"), "", "no id"), mismatch("subscription_id"));
+        assert_eq!(check_claims_agree(&claimed("rg1", "vm_name", "web"), "", ""), missing);
+        assert_eq!(check_claims_agree(&claimed("rg1", "vm_name", "web"), "", "no id"), mismatch("subscription_id"));
         let required = Err("subscription_id and resource_group_name are required".to_owned());
-        assert_eq!(agrees(&claimed("", "vm_name", "web"), "", &machine("rg1", "web")), required);
+        assert_eq!(check_claims_agree(&claimed("", "vm_name", "web"), "", &machine("rg1", "web")), required);
         let selector = Err("one of vm_name, vmss_name or resource_id must be provided".to_owned());
-        assert_eq!(agrees(&claimed("rg1", "vm_name", ""), "", &machine("rg1", "web")), selector);
+        assert_eq!(check_claims_agree(&claimed("rg1", "vm_name", ""), "", &machine("rg1", "web")), selector);
     }
 
     #[test]
-    fn bounds_without_a_lookup_are_checked_before_one() {
+    fn bounds_are_checked_before_the_provider_is_called() {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
-        let bounds = |subscriptions: &[&str], groups: &[&str], scale_sets: &[&str]| Bounds {
+        let bounds = |subscriptions: &[&str], groups: &[&str], scale_sets: &[&str]| CloudbRoleBounds {
             bound_subscription_ids: list(subscriptions),
             bound_resource_groups: list(groups),
             bound_scale_sets: list(scale_sets),
-            ..Bounds::default()
+            ..CloudbRoleBounds::default()
         };
         let vm = claimed("rg1", "vm_name", "web");
         let vmss = claimed("rg1", "vmss_name", "web");
@@ -326,14 +332,17 @@ mod tests {
 
     #[test]
     fn locations_match_without_blanks_and_letter_case() {
-        let bounds = |location: &str| Bounds { bound_locations: vec![location.to_owned()], ..Bounds::default() };
+        let bounds = |location: &str| CloudbRoleBounds {
+            bound_locations: vec![location.to_owned()],
+            ..CloudbRoleBounds::default()
+        };
         let at = |location: &str| ResourceDetails { location: location.to_owned(), ..ResourceDetails::default() };
         for (bound, own) in [("West US", "westus"), ("westus", "West US"), ("westus", "westus")] {
             at(own).check_location(&bounds(bound)).unwrap();
         }
         assert_eq!(at("westus2").check_location(&bounds("westus")).unwrap_err().text(), "location not authorized");
         assert_eq!(at("").check_location(&bounds("westus")).unwrap_err().text(), "location is empty");
-        at("").check_location(&Bounds::default()).unwrap();
+        at("").check_location(&CloudbRoleBounds::default()).unwrap();
     }
 
     #[test]

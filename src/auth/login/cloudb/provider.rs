@@ -24,10 +24,10 @@ pub(super) const METHOD_NAME: &str = "cloudb";
 const ARM_API_NAME: &str = "cloudb: the provider";
 
 /// Maximum number of cached API versions.
-const MAX_CACHED_VERSIONS: usize = 1000;
+const MAX_CACHED_API_VERSIONS: usize = 1000;
 
 /// Endpoints and caches for one written configuration.
-pub(super) struct Provider {
+pub(super) struct CloudbProvider {
     pub(super) services: Arc<CloudbServices>,
     pub(super) config: EffectiveCloudbConfig,
     tokens: AccessTokenCache,
@@ -35,7 +35,7 @@ pub(super) struct Provider {
     versions: Mutex<HashMap<String, String>>,
 }
 
-impl Provider {
+impl CloudbProvider {
     pub(super) fn new(services: Arc<CloudbServices>, config: EffectiveCloudbConfig) -> Self {
         Self { services, config, tokens: AccessTokenCache::default(), versions: Mutex::default() }
     }
@@ -67,7 +67,7 @@ impl Provider {
             client_id: &self.config.client_id,
             client_secret,
             resource,
-            tries: self.config.tries,
+            tries: self.config.retry_policy,
             error_prefix: METHOD_NAME,
         };
         let token = credential.fetch().await;
@@ -78,7 +78,7 @@ impl Provider {
     /// Reads a path of the resource API; `call` is a metrics label.
     ///
     /// # Errors
-    /// As [`Provider::get_url`].
+    /// As [`CloudbProvider::get_url`].
     pub(super) async fn get<T: DeserializeOwned>(&self, call: &'static str, path: &str) -> Result<T> {
         self.get_url(call, &format!("{}{path}", self.arm_url())).await
     }
@@ -91,7 +91,7 @@ impl Provider {
         let begun = Instant::now();
         let request = self.services.outbound.call(Method::GET, url)?;
         let fetch = || self.token(self.arm_url(), &self.config.client_secret);
-        let reply = self.tokens.send(request, self.config.tries, ARM_API_NAME, fetch).await;
+        let reply = self.tokens.send(request, self.config.retry_policy, ARM_API_NAME, fetch).await;
         record_call(call, begun, result_label(&reply.as_ref().map(OutboundResponse::status).map_err(Error::kind)));
         let reply = reply?;
         match reply.status() {
@@ -106,12 +106,14 @@ impl Provider {
     /// Follows a link to the next page, which must be at the resource API.
     ///
     /// # Errors
-    /// `Unavailable` for any other link; as [`Provider::get_url`].
+    /// `Unavailable` for any other link; as [`CloudbProvider::get_url`].
     pub(super) async fn get_next_page<T: DeserializeOwned>(&self, call: &'static str, link: &str) -> Result<T> {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
-        let own = origin(self.arm_url()).filter(|own| own.is_tuple());
-        if own.is_none() || origin(link) != own {
-            return Err(invalid_response("cloudb: the provider: the link to the next page has another origin"));
+        let api_origin = origin(self.arm_url()).filter(|api_origin| api_origin.is_tuple());
+        if api_origin.is_none() || origin(link) != api_origin {
+            return Err(invalid_response(
+                "cloudb: the provider: the next-page link in the response has another origin than the API",
+            ));
         }
         self.get_url(call, link).await
     }
@@ -123,7 +125,7 @@ impl Provider {
     /// Caches the API version of a resource type, unless the cache is full.
     pub(super) fn cache_api_version(&self, kind: &str, version: &str) {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-        if versions.len() < MAX_CACHED_VERSIONS {
+        if versions.len() < MAX_CACHED_API_VERSIONS {
             versions.insert(kind.to_lowercase(), version.to_owned());
         }
     }

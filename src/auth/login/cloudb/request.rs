@@ -11,7 +11,7 @@ const MAX_MACHINE_NAME_BYTES: usize = 64;
 
 /// A login request; `""` for missing fields.
 #[derive(Default)]
-pub(crate) struct LoginRequest {
+pub(crate) struct CloudbLoginRequest {
     pub(crate) role: String,
     pub(crate) jwt: Secret,
     pub(crate) subscription_id: String,
@@ -38,16 +38,16 @@ pub(super) enum ResourceSelector {
     Resource(ArmId),
 }
 
-impl LoginRequest {
+impl CloudbLoginRequest {
     /// Validates and returns the resource.
     ///
     /// # Errors
     /// `Invalid` for a malformed part, required or not.
     pub(super) fn claimed_resource(&self) -> Result<ClaimedResource> {
-        check_field("subscription id", &self.subscription_id, is_subscription)?;
-        check_field("resource group name", &self.resource_group_name, is_group)?;
-        check_field("vmss_name", &self.vmss_name, is_machine)?;
-        check_field("vm name", &self.vm_name, is_machine)?;
+        check_field("subscription id", &self.subscription_id, is_guid)?;
+        check_field("resource group name", &self.resource_group_name, is_resource_group_name)?;
+        check_field("vmss_name", &self.vmss_name, is_machine_name)?;
+        check_field("vm name", &self.vm_name, is_machine_name)?;
         let resource = match self.resource_id.as_str() {
             "" => None,
             text => Some(ArmId::parse(text)?),
@@ -73,17 +73,17 @@ fn check_field(what: &str, text: &str, is: fn(&str) -> bool) -> Result<()> {
 }
 
 /// `true` for a GUID.
-pub(super) fn is_subscription(text: &str) -> bool {
+pub(super) fn is_guid(text: &str) -> bool {
     let lengths = text.split('-').map(|part| if part.bytes().all(|b| b.is_ascii_hexdigit()) { part.len() } else { 0 });
     lengths.eq([8, 4, 4, 4, 12])
 }
 
-fn is_group(text: &str) -> bool {
+fn is_resource_group_name(text: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
     text.chars().count() <= MAX_GROUP_NAME_CHARS && text.chars().all(plain) && !text.ends_with('.')
 }
 
-fn is_machine(text: &str) -> bool {
+fn is_machine_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
     let one = bytes.len() == 1;
@@ -99,8 +99,8 @@ mod tests {
 
     const GUID: &str = "0b1f6471-1bf0-4dda-aec3-cb9272f09590";
 
-    fn refusal(edit: impl FnOnce(&mut LoginRequest)) -> Option<String> {
-        let mut request = LoginRequest::default();
+    fn request_error(edit: impl FnOnce(&mut CloudbLoginRequest)) -> Option<String> {
+        let mut request = CloudbLoginRequest::default();
         edit(&mut request);
         request.claimed_resource().err().map(|error| error.text().to_owned())
     }
@@ -108,40 +108,40 @@ mod tests {
     #[test]
     fn login_request_fields_are_validated() {
         for good in [GUID, "00000000-0000-0000-0000-00000000000A", ""] {
-            assert_eq!(refusal(|r| r.subscription_id = good.to_owned()), None, "{good}");
+            assert_eq!(request_error(|r| r.subscription_id = good.to_owned()), None, "{good}");
         }
         for bad in
             ["s1", &GUID[1..], &format!("{GUID}\n"), &format!("{GUID}/x"), "0b1f6471-1bf0-4dda-aec3-cb9272f0959g"]
         {
             let text = format!("invalid subscription id {bad:?}");
-            assert_eq!(refusal(|r| r.subscription_id = bad.to_owned()), Some(text));
+            assert_eq!(request_error(|r| r.subscription_id = bad.to_owned()), Some(text));
         }
         for good in ["rg1", "RG_(ä).1", "-", &"a".repeat(MAX_GROUP_NAME_CHARS)] {
-            assert_eq!(refusal(|r| r.resource_group_name = good.to_owned()), None, "{good}");
+            assert_eq!(request_error(|r| r.resource_group_name = good.to_owned()), None, "{good}");
         }
         for bad in ["rg.", "r/g", "r g", "rg\n", "r%2fg", "..", "rg?"] {
             let text = format!("invalid resource group name {bad:?}");
-            assert_eq!(refusal(|r| r.resource_group_name = bad.to_owned()), Some(text));
+            assert_eq!(request_error(|r| r.resource_group_name = bad.to_owned()), Some(text));
         }
-        assert!(refusal(|r| r.resource_group_name = "a".repeat(MAX_GROUP_NAME_CHARS + 1)).is_some());
+        assert!(request_error(|r| r.resource_group_name = "a".repeat(MAX_GROUP_NAME_CHARS + 1)).is_some());
         for good in ["w", "web", "web-1.a_", "W9", &"a".repeat(MAX_MACHINE_NAME_BYTES)] {
-            assert_eq!(refusal(|r| r.vm_name = good.to_owned()), None, "{good}");
-            assert_eq!(refusal(|r| r.vmss_name = good.to_owned()), None, "{good}");
+            assert_eq!(request_error(|r| r.vm_name = good.to_owned()), None, "{good}");
+            assert_eq!(request_error(|r| r.vmss_name = good.to_owned()), None, "{good}");
         }
         for bad in
             ["9", "1web", "web-", "web.", "_web", "we/b", "web\n", "wäb", "..", &"a".repeat(MAX_MACHINE_NAME_BYTES + 1)]
         {
             let begin: String = bad.chars().take(64).collect();
-            assert_eq!(refusal(|r| r.vm_name = bad.to_owned()), Some(format!("invalid vm name {begin:?}")));
-            assert_eq!(refusal(|r| r.vmss_name = bad.to_owned()), Some(format!("invalid vmss_name {begin:?}")));
+            assert_eq!(request_error(|r| r.vm_name = bad.to_owned()), Some(format!("invalid vm name {begin:?}")));
+            assert_eq!(request_error(|r| r.vmss_name = bad.to_owned()), Some(format!("invalid vmss_name {begin:?}")));
         }
-        assert_eq!(refusal(|r| r.resource_id = "/x".to_owned()).as_deref(), Some("invalid resource_id"));
+        assert_eq!(request_error(|r| r.resource_id = "/x".to_owned()).as_deref(), Some("invalid resource_id"));
     }
 
     #[test]
     fn resource_selectors_have_a_precedence() {
         let id = "/subscriptions/s/resourceGroups/g/providers/A.B/c/d";
-        let mut request = LoginRequest { resource_id: id.to_owned(), ..LoginRequest::default() };
+        let mut request = CloudbLoginRequest { resource_id: id.to_owned(), ..CloudbLoginRequest::default() };
         assert_eq!(
             request.claimed_resource().unwrap().selector,
             Some(ResourceSelector::Resource(ArmId::parse(id).unwrap()))
@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(request.claimed_resource().unwrap().selector, Some(ResourceSelector::Machine("vm".to_owned())));
         request.vmss_name = "set".to_owned();
         assert_eq!(request.claimed_resource().unwrap().selector, Some(ResourceSelector::ScaleSet("set".to_owned())));
-        assert_eq!(LoginRequest::default().claimed_resource().unwrap(), ClaimedResource::default());
+        assert_eq!(CloudbLoginRequest::default().claimed_resource().unwrap(), ClaimedResource::default());
     }
 }

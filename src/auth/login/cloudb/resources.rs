@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::arm_id::{ArmId, percent_encode};
 use super::proof::{COMPUTE_NAMESPACE, MACHINE_TYPE, ProvenResource, ResourceDetails, SCALE_SET_TYPE};
-use super::provider::{Provider, invalid_response};
+use super::provider::{CloudbProvider, invalid_response};
 use super::request::ResourceSelector;
 use crate::auth::login::verifier::forbidden;
 use crate::error::Result;
@@ -82,11 +82,11 @@ struct ResourceTypeEntry {
     api_versions: Vec<String>,
 }
 
-impl Provider {
+impl CloudbProvider {
     /// Queries a proven resource.
     ///
     /// # Errors
-    /// `Forbidden` when it does not exist or has no identity; as [`Provider::get`].
+    /// `Forbidden` when it does not exist or has no identity; as [`CloudbProvider::get`].
     pub(super) async fn resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
         let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE_NAMESPACE, kind, name).path();
         let (body, whose): (ResourceResponse, _) = match proven.selector {
@@ -99,7 +99,7 @@ impl Provider {
                 (self.get("vmss", &path).await?, "vmss client")
             }
             ResourceSelector::Resource(id) => {
-                let version = self.version_of(id).await?;
+                let version = self.api_version_of(id).await?;
                 let path = format!("{}?api-version={}", id.path(), percent_encode(&version));
                 (self.get("resource", &path).await?, "client")
             }
@@ -144,7 +144,7 @@ impl Provider {
     /// `true` if an application is one of the identities in the resource group.
     ///
     /// # Errors
-    /// `Unavailable` when the list has too many pages; as [`Provider::get`].
+    /// `Unavailable` when the list has too many pages; as [`CloudbProvider::get`].
     pub(super) async fn has_client(&self, proven: &ProvenResource<'_>, client_id: &str) -> Result<bool> {
         let group = [proven.subscription, proven.group].map(percent_encode);
         let path = format!(
@@ -163,13 +163,13 @@ impl Provider {
             true => Ok(true),
             false if page.next_link.is_none_or(|link| link.is_empty()) => Ok(false),
             false => Err(invalid_response(format!(
-                "cloudb: the provider: more than {MAX_IDENTITY_PAGES} pages of identities"
+                "cloudb: the provider: the list of identities has more than {MAX_IDENTITY_PAGES} pages"
             ))),
         }
     }
 
     /// Returns the newest API version for the type of a resource.
-    async fn version_of(&self, id: &ArmId) -> Result<String> {
+    async fn api_version_of(&self, id: &ArmId) -> Result<String> {
         let kind = format!("{}/{}", id.namespace, id.kind());
         if let Some(known) = self.cached_api_version(&kind) {
             return Ok(known);
@@ -178,7 +178,7 @@ impl Provider {
         let namespace = percent_encode(&id.namespace);
         let path = format!("/subscriptions/{subscription}/providers/{namespace}?api-version={TYPES_API_VERSION}");
         let types: ResourceTypeList = self.get("types", &path).await?;
-        let version = types.newest(&id.kind()).unwrap_or(FALLBACK_API_VERSION);
+        let version = types.newest_stable_version(&id.kind()).unwrap_or(FALLBACK_API_VERSION);
         self.cache_api_version(&kind, version);
         Ok(version.to_owned())
     }
@@ -186,17 +186,19 @@ impl Provider {
 
 impl UserAssignedIdentity {
     fn is_client(&self, client_id: &str) -> bool {
-        let own = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
-        own.is_some_and(|own| !own.is_empty() && own.eq_ignore_ascii_case(client_id))
+        let own_client_id = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
+        own_client_id
+            .is_some_and(|own_client_id| !own_client_id.is_empty() && own_client_id.eq_ignore_ascii_case(client_id))
     }
 }
 
 impl ResourceTypeList {
     /// Returns the newest version that is no preview. Versions are dates, which sort as text.
-    fn newest(&self, kind: &str) -> Option<&str> {
-        let own = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
-        let finished = own.api_versions.iter().filter(|version| !version.contains("preview") && version.len() <= 32);
-        finished.max().map(String::as_str)
+    fn newest_stable_version(&self, kind: &str) -> Option<&str> {
+        let entry = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
+        let stable_versions =
+            entry.api_versions.iter().filter(|version| !version.contains("preview") && version.len() <= 32);
+        stable_versions.max().map(String::as_str)
     }
 }
 
@@ -213,8 +215,8 @@ mod tests {
             {"resourceType": "sites/slots", "apiVersions": ["2020-01-01-preview"]},
         ]}))
         .unwrap();
-        assert_eq!(types.newest("Sites"), Some("2023-12-01"));
-        assert_eq!((types.newest("sites/slots"), types.newest("other")), (None, None));
+        assert_eq!(types.newest_stable_version("Sites"), Some("2023-12-01"));
+        assert_eq!((types.newest_stable_version("sites/slots"), types.newest_stable_version("other")), (None, None));
     }
 
     #[test]

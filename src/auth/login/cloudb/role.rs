@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bounds::Bounds;
+use super::bounds::CloudbRoleBounds;
 use crate::auth::login::role::MethodRole;
 use crate::auth::token::TokenTerms;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::error::Result;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CloudbRole {
     #[serde(flatten)]
-    pub(super) bounds: Bounds,
+    pub(super) bounds: CloudbRoleBounds,
     terms: TokenTerms,
 }
 
@@ -20,7 +20,7 @@ impl CloudbRole {
     ///
     /// # Errors
     /// `Invalid` for a role that is too permissive.
-    pub(crate) fn new(bounds: Bounds, terms: TokenTerms) -> Result<Self> {
+    pub(crate) fn new(bounds: CloudbRoleBounds, terms: TokenTerms) -> Result<Self> {
         bounds.check()?;
         Ok(Self { bounds, terms })
     }
@@ -31,7 +31,7 @@ impl CloudbRole {
     }
 
     /// The restrictions on clients.
-    pub(crate) fn bounds(&self) -> &Bounds {
+    pub(crate) fn bounds(&self) -> &CloudbRoleBounds {
         &self.bounds
     }
 }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn role_round_trips_through_storage() {
-        let bounds = Bounds { bound_group_ids: vec!["g".to_owned()], ..Bounds::default() };
+        let bounds = CloudbRoleBounds { bound_group_ids: vec!["g".to_owned()], ..CloudbRoleBounds::default() };
         let role = CloudbRole::new(bounds, TokenTerms::default()).unwrap();
         let stored = serde_json::to_value(&role).unwrap();
         assert_eq!(stored["bound_group_ids"], serde_json::json!(["g"]));

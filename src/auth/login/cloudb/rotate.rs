@@ -4,4 +4,4 @@ mod begin;
 mod finish;
 
 pub(crate) use self::begin::rotate_root;
-pub(crate) use self::finish::Rotations;
+pub(crate) use self::finish::SecretRotationTask;

@@ -54,11 +54,11 @@ pub(super) enum PendingSecret {
 #[derive(PartialEq)]
 pub(super) enum DueRotationStep {
     /// Remove the abandoned secret with this name.
-    Abandoned(String),
+    RemoveAbandoned(String),
     /// Replace the current secret with this one, with this key id.
     Promote(Secret, String),
     /// Remove the replaced secret with this key id.
-    Retire(String),
+    RemoveReplaced(String),
 }
 
 impl SecretRotation {
@@ -69,12 +69,12 @@ impl SecretRotation {
     pub(super) fn due_step(&self, now: Time) -> Option<DueRotationStep> {
         match &self.next {
             Some(PendingSecret::Requested { name, at }) if now >= *at + ABANDON_AFTER => {
-                Some(DueRotationStep::Abandoned(name.clone()))
+                Some(DueRotationStep::RemoveAbandoned(name.clone()))
             }
             Some(PendingSecret::Created { secret, key_id, at, .. }) if now >= *at + PROPAGATION_DELAY => {
                 Some(DueRotationStep::Promote(secret.clone(), key_id.clone()))
             }
-            _ => self.retired.first().cloned().map(DueRotationStep::Retire),
+            _ => self.retired.first().cloned().map(DueRotationStep::RemoveReplaced),
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_is_due_in_its_time() {
+    fn rotation_step_is_due_after_its_delay() {
         let at = time::macros::datetime!(2030-01-01 00:00 UTC);
         let is_due = |rotation: &SecretRotation, seconds| rotation.due_step(at + Duration::from_secs(seconds));
         let requested = SecretRotation {
@@ -115,7 +115,7 @@ mod tests {
         };
         assert!(
             is_due(&requested, 299).is_none()
-                && is_due(&requested, 300) == Some(DueRotationStep::Abandoned("n".to_owned()))
+                && is_due(&requested, 300) == Some(DueRotationStep::RemoveAbandoned("n".to_owned()))
         );
         assert!(
             requested.is_requesting("n")
@@ -123,12 +123,13 @@ mod tests {
                 && !SecretRotation::default().is_requesting("n")
         );
         let secret = Secret::new("hunter2");
-        let made = PendingSecret::Created { secret: secret.clone(), key_id: "k2".to_owned(), expires: at, at };
-        let made = SecretRotation { next: Some(made), retired: vec!["k0".to_owned()], ..SecretRotation::default() };
-        assert!(is_due(&made, 59) == Some(DueRotationStep::Retire("k0".to_owned())));
-        assert!(is_due(&made, 60) == Some(DueRotationStep::Promote(secret, "k2".to_owned())));
+        let created = PendingSecret::Created { secret: secret.clone(), key_id: "k2".to_owned(), expires: at, at };
+        let created =
+            SecretRotation { next: Some(created), retired: vec!["k0".to_owned()], ..SecretRotation::default() };
+        assert!(is_due(&created, 59) == Some(DueRotationStep::RemoveReplaced("k0".to_owned())));
+        assert!(is_due(&created, 60) == Some(DueRotationStep::Promote(secret, "k2".to_owned())));
         assert!(SecretRotation::default().due_step(at).is_none());
-        let stored = serde_json::to_string(&made).unwrap();
-        assert!(serde_json::from_str::<SecretRotation>(&stored).unwrap() == made);
+        let stored = serde_json::to_string(&created).unwrap();
+        assert!(serde_json::from_str::<SecretRotation>(&stored).unwrap() == created);
     }
 }

@@ -51,12 +51,12 @@ pub struct CloudbSettings {
     /// PEM file of CA certificates for these URLs, replacing the system's.
     pub ca_file: Option<PathBuf>,
     /// Defaults for values that a mount's configuration leaves empty.
-    pub fallback: Fallback,
+    pub fallback: CloudbFallback,
 }
 
 /// The provider's environment variables. The API never shows their values.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Fallback {
+pub struct CloudbFallback {
     /// `AZURE_TENANT_ID`.
     pub tenant_id: String,
     /// `AZURE_AD_RESOURCE`.
@@ -69,7 +69,7 @@ pub struct Fallback {
     pub client_secret: Secret,
 }
 
-impl Fallback {
+impl CloudbFallback {
     /// Reads the variables of this process.
     #[must_use]
     pub fn from_environment() -> Self {
@@ -89,7 +89,7 @@ pub(crate) struct CloudbServices {
     pub(super) outbound: Outbound,
     pub(super) clock: Clock,
     pub(super) urls: CloudbUrls,
-    pub(super) fallback: Fallback,
+    pub(super) fallback: CloudbFallback,
 }
 
 impl CloudbServices {

@@ -38,8 +38,8 @@ fn equals_bound(bound: &Value, value: &Value, globs: bool) -> bool {
 
 /// Compares numbers by value: 1 equals 1.0. From 2^53 on, floating-point numbers are not exact and equal nothing.
 fn equals_number(bound: &Number, number: &Number) -> bool {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    let exact = |number: &Number| number.as_f64().filter(|number| number.abs() < EXACT);
+    const EXACT_INTEGER_LIMIT: f64 = 9_007_199_254_740_992.0;
+    let exact = |number: &Number| number.as_f64().filter(|number| number.abs() < EXACT_INTEGER_LIMIT);
     match (bound.is_f64(), number.is_f64()) {
         (false, false) => bound == number,
         _ => exact(bound).is_some_and(|bound| exact(number) == Some(bound)),

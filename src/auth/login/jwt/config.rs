@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::auth::login::config::ConfigWriteId;
 use crate::auth::login::settings::LoginSettings;
-use crate::auth::login::verifier::{DiscoveryDocument, KeySetSource, Verifier};
+use crate::auth::login::verifier::{DiscoveryDocument, JwtVerifier, KeySetSource};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fields::{ListLimit, resource};
@@ -100,7 +100,7 @@ fn not_one_source() -> Error {
 impl JwtConfig {
     /// Returns the configuration to which a write applies its fields: the current one, or an empty one.
     pub(crate) fn for_write(current: Option<&Self>) -> Self {
-        Self { written: ConfigWriteId::now(), ..current.cloned().unwrap_or_default() }
+        Self { written: ConfigWriteId::random(), ..current.cloned().unwrap_or_default() }
     }
 
     /// Sets the accepted algorithms; an empty list selects the default.
@@ -129,14 +129,14 @@ impl JwtConfig {
     ///
     /// # Errors
     /// `Invalid` with field and rule for an unusable configuration.
-    pub(super) fn verifier(&self, settings: &LoginSettings, clock: &Clock) -> Result<Verifier> {
+    pub(super) fn verifier(&self, settings: &LoginSettings, clock: &Clock) -> Result<JwtVerifier> {
         if self.bound_issuer.len() > MAX_ISSUER_BYTES {
             return Err(Error::invalid(format!("bound_issuer: longer than {MAX_ISSUER_BYTES} bytes")));
         }
-        let published = |source, outbound| Ok(Verifier::published(source, outbound, METHOD_NAME, clock.clone()));
+        let published = |source, outbound| Ok(JwtVerifier::published(source, outbound, METHOD_NAME, clock.clone()));
         match &self.source {
             KeySource::None => Err(not_one_source()),
-            KeySource::Keys(keys) => Verifier::configured("jwt_validation_pubkeys", keys, clock.clone()),
+            KeySource::Keys(keys) => JwtVerifier::configured("jwt_validation_pubkeys", keys, clock.clone()),
             KeySource::KeySet { url, ca_pem } => {
                 settings.reach.url("jwks_url", url)?;
                 let outbound = Outbound::given(settings.reach, "jwks_ca_pem", ca_pem)?;
@@ -170,7 +170,11 @@ fn discovery_source(issuer: &str) -> KeySetSource {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let issuer = issuer.to_owned();
     let accepts = move |document: &DiscoveryDocument| {
-        if document.issuer == issuer { Ok(()) } else { Err(Error::invalid("its issuer is not the configured one")) }
+        if document.issuer == issuer {
+            Ok(())
+        } else {
+            Err(Error::invalid("\"issuer\" differs from oidc_discovery_url"))
+        }
     };
     KeySetSource::Discovery { url, accepts: Arc::new(accepts) }
 }

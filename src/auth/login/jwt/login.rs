@@ -9,7 +9,7 @@ use crate::auth::login::role::fold_role_name;
 use crate::auth::login::settings::LoginSettings;
 use crate::auth::login::verifier::{JwtRules, parse_jwt};
 use crate::auth::mounts::Mount;
-use crate::auth::token::{Alias, Login};
+use crate::auth::token::{AuthenticatedLogin, LoginAlias};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
@@ -29,7 +29,7 @@ impl MethodMount<method::JwtMethod> {
         role: &str,
         jwt: &Secret,
         address: Option<IpAddr>,
-    ) -> Result<Login> {
+    ) -> Result<AuthenticatedLogin> {
         let view = self.view();
         let config = view.config().ok_or_else(|| Error::invalid("could not load configuration"))?;
         let name = if role.is_empty() { config.default_role.as_str() } else { role };
@@ -67,12 +67,13 @@ impl MethodMount<method::JwtMethod> {
                 "the role or the configuration changed during the login; log in again",
             ));
         }
-        let who = role.identity(&claims, &name, clock.now())?;
-        let alias = Alias { name: who.name.clone(), metadata: who.metadata.clone(), groups: who.groups };
+        let identity = role.identity(&claims, &name, clock.now())?;
+        let alias =
+            LoginAlias { name: identity.name.clone(), metadata: identity.metadata.clone(), groups: identity.groups };
         let terms = role.terms.clone();
-        let display_name = who.name;
-        let meta = who.metadata;
+        let display_name = identity.name;
+        let meta = identity.metadata;
         let alias = Some(alias);
-        Ok(Login { mount, role: name, alias, display_name, meta, terms, address, consumed_use: None })
+        Ok(AuthenticatedLogin { mount, role: name, alias, display_name, meta, terms, address, consumed_use: None })
     }
 }

@@ -8,7 +8,7 @@ use crate::auth::login::method::{AuthMethod, MethodView};
 use crate::auth::login::method_mount::MethodMount;
 use crate::auth::login::role::Roles;
 use crate::auth::login::settings::LoginSettings;
-use crate::auth::login::verifier::Verifier;
+use crate::auth::login::verifier::JwtVerifier;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
@@ -18,7 +18,7 @@ pub(crate) struct JwtMethod;
 
 /// The verifier for one written configuration, created at the first login.
 #[derive(Clone, Default)]
-pub(crate) struct LazyVerifier(Arc<OnceLock<Verifier>>);
+pub(crate) struct LazyVerifier(Arc<OnceLock<JwtVerifier>>);
 
 impl AuthMethod for JwtMethod {
     type Config = JwtConfig;
@@ -34,14 +34,14 @@ impl AuthMethod for JwtMethod {
         Ok(same.map(|before| before.derived().clone()).unwrap_or_default())
     }
 
-    fn role_of(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
-        let given = sent.text("role").ok()?.filter(|role| !role.is_empty());
-        given.or_else(|| Some(view.config()?.default_role.clone()).filter(|role| !role.is_empty()))
+    fn login_role_name(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
+        let requested = sent.text("role").ok()?.filter(|role| !role.is_empty());
+        requested.or_else(|| Some(view.config()?.default_role.clone()).filter(|role| !role.is_empty()))
     }
 }
 
 impl LazyVerifier {
-    pub(super) fn verifier(&self, config: &JwtConfig, settings: &LoginSettings, clock: &Clock) -> Result<&Verifier> {
+    pub(super) fn verifier(&self, config: &JwtConfig, settings: &LoginSettings, clock: &Clock) -> Result<&JwtVerifier> {
         if let Some(verifier) = self.0.get() {
             return Ok(verifier);
         }

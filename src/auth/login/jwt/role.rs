@@ -26,7 +26,7 @@ const MAX_TOKEN_GROUPS: usize = 1_000;
 const MAX_CLIENT_NAME_BYTES: usize = 1024;
 
 /// Limits of a list. An empty list restricts nothing.
-const BOUND_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
+const BOUND_LIST_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
 
 resource! {
     /// A role, as stored.
@@ -42,7 +42,7 @@ resource! {
         /// Claim with the groups of the client; empty for none.
         text groups_claim;
         /// The token must have one of these audiences.
-        list(BOUND_LIMITS) bound_audiences;
+        list(BOUND_LIST_LIMITS) bound_audiences;
         /// Required subject of the token; empty for any.
         text bound_subject;
         /// Required values of other claims.
@@ -59,7 +59,7 @@ resource! {
         /// Maximum time since the user's authentication (`auth_time`); zero for no limit.
         timespan max_age;
         /// Without effect: stored for clients that always send redirect URIs.
-        list(BOUND_LIMITS) allowed_redirect_uris;
+        list(BOUND_LIST_LIMITS) allowed_redirect_uris;
     }
 }
 
@@ -118,7 +118,10 @@ impl JwtRole {
         let mapped = self.claim_mappings.iter().flat_map(|(claim, target)| [claim, target]);
         let lists = self.bound_audiences.iter().chain(&self.allowed_redirect_uris);
         if texts.into_iter().chain(mapped).chain(lists).any(|text| text.len() > MAX_CLAIM_BYTES) {
-            return invalid("claims, audiences, redirects, the subject and metadata keys: longer than 1024 bytes");
+            return invalid(
+                "claim names, audiences, redirect URIs, bound_subject and metadata keys: each must have at most 1024 \
+                 bytes",
+            );
         }
         self.bound_claims.check()
     }
@@ -141,7 +144,7 @@ impl JwtRole {
     /// `Forbidden`, naming the claim.
     pub(super) fn identity(&self, claims: &VerifiedClaims, name: &str, now: Time) -> Result<JwtIdentity> {
         if !self.bound_subject.is_empty() && claims.text("sub") != Some(&self.bound_subject) {
-            return Err(forbidden("the token is of another subject"));
+            return Err(forbidden("the token's subject (sub) is not the role's bound_subject"));
         }
         self.check_age(claims, now)?;
         self.bound_claims.check_claims(claims)?;
@@ -212,7 +215,7 @@ impl BoundClaims {
             let values = claims::claim_values(bound);
             let wrong = |rule: &str| Err(Error::invalid(format!("bound_claims: {rule}")));
             if name.is_empty() || name.len() > MAX_CLAIM_BYTES {
-                return wrong("names must be of 1 to 1024 bytes");
+                return wrong("claim names must have 1 to 1024 bytes");
             }
             if values.is_empty() || values.len() > MAX_ROLE_MAP_ENTRIES {
                 return wrong("a claim must be bound to 1 to 100 values");
@@ -220,7 +223,7 @@ impl BoundClaims {
             for value in values {
                 match value {
                     Value::String(text) if !text.trim().is_empty() && text.len() <= MAX_CLAIM_BYTES => {}
-                    Value::String(_) => return wrong("a text must not be blank, nor longer than 1024 bytes"),
+                    Value::String(_) => return wrong("a string must not be blank or longer than 1024 bytes"),
                     Value::Number(_) | Value::Bool(_) if !self.globs => {}
                     _ if self.globs => return wrong("patterns must be strings"),
                     _ => return wrong("a value must be a string, a number or a boolean"),

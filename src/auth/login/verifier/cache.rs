@@ -49,7 +49,7 @@ pub(super) struct KeySetCache {
 pub(super) struct CachedKeySet {
     pub(super) keys: KeySet,
     pub(super) issuer: Option<String>,
-    at: Time,
+    fetched_at: Time,
 }
 
 struct FetchAttempt {
@@ -87,7 +87,7 @@ impl KeySetCache {
     ///
     /// # Errors
     /// `Unavailable` when the current or the last attempt failed.
-    pub(super) async fn newer(self: &Arc<Self>, than: &Arc<CachedKeySet>) -> Result<Option<Arc<CachedKeySet>>> {
+    pub(super) async fn newer_than(self: &Arc<Self>, than: &Arc<CachedKeySet>) -> Result<Option<Arc<CachedKeySet>>> {
         let differs = |cached: &Arc<CachedKeySet>| !Arc::ptr_eq(cached, than);
         if let Some(cached) = self.keys_within(MAX_FRESH_AGE).filter(differs) {
             return Ok(Some(cached));
@@ -98,7 +98,7 @@ impl KeySetCache {
 
     fn keys_within(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
         let cached = self.cached.load_full()?;
-        (self.clock.now() < cached.at + age).then_some(cached)
+        (self.clock.now() < cached.fetched_at + age).then_some(cached)
     }
 
     /// Queries the issuer, or returns the result of a recent attempt. The attempt continues if this login is cancelled,
@@ -130,7 +130,7 @@ impl KeySetCache {
                 tracing::warn!(method = self.method, "the issuer's keys cannot be fetched: {why}");
             }
         })?;
-        self.cached.store(Some(Arc::new(CachedKeySet { keys, issuer, at: self.clock.now() })));
+        self.cached.store(Some(Arc::new(CachedKeySet { keys, issuer, fetched_at: self.clock.now() })));
         Ok(())
     }
 }

@@ -32,9 +32,9 @@ struct IssuerKey {
 pub(super) enum SignatureOutcome {
     Verified,
     /// A matching key exists, but the signature is not valid.
-    Wrong,
+    Invalid,
     /// No key matches.
-    NoKey,
+    NoMatchingKey,
 }
 
 /// A published key set. Unknown members of a key are ignored.
@@ -51,10 +51,10 @@ impl KeySet {
     pub(super) fn published(set: PublishedKeySet, who: &str) -> Result<Self> {
         let wrong = |text: &str| Error::new(Kind::Unavailable, format!("{who}: {text}"));
         if set.keys.len() > MAX_PUBLISHED_KEYS {
-            return Err(wrong("publishes more than 100 keys"));
+            return Err(wrong("contains more than 100 keys"));
         }
         let keys: Vec<IssuerKey> = set.keys.into_iter().filter_map(IssuerKey::published).collect();
-        if keys.is_empty() { Err(wrong("publishes no key that can be used")) } else { Ok(Self(keys)) }
+        if keys.is_empty() { Err(wrong("contains no usable key")) } else { Ok(Self(keys)) }
     }
 
     /// Parses configured keys in PEM: public keys, or certificates, of which the key is used.
@@ -81,12 +81,12 @@ impl KeySet {
 
     /// Tries the matching keys: those with the token's key id if token and key have one, and at most `MAX_TRIED_KEYS`.
     pub(super) fn verify(&self, token: &CompactJws<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
-        let mut outcome = SignatureOutcome::NoKey;
+        let mut outcome = SignatureOutcome::NoMatchingKey;
         for key in self.0.iter().filter(|key| key.may_match(header, needs_kid)).take(MAX_TRIED_KEYS) {
             if token.is_signed_by(&key.key, header.algorithm) {
                 return SignatureOutcome::Verified;
             }
-            outcome = SignatureOutcome::Wrong;
+            outcome = SignatureOutcome::Invalid;
         }
         outcome
     }
@@ -114,7 +114,7 @@ impl IssuerKey {
 }
 
 fn parse_configured_key(text: &str) -> Result<PublicKey> {
-    let only = || Error::invalid("must be one PEM block PUBLIC KEY or CERTIFICATE");
+    let only = || Error::invalid("must be a single PEM block of type PUBLIC KEY or CERTIFICATE");
     let mut blocks = pem::parse_blocks(text)?;
     let (Some((label, der)), true) = (blocks.pop(), blocks.is_empty()) else { return Err(only()) };
     match label.as_str() {

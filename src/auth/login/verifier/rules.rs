@@ -79,27 +79,27 @@ fn check_issuer(claims: &Map<String, Value>, wanted: Option<&str>) -> Result<()>
     match (claims.get("iss"), wanted) {
         (Some(Value::String(issuer)), Some(wanted)) if issuer == wanted => Ok(()),
         (_, None) => Ok(()),
-        _ => Err(forbidden("the token is of another issuer")),
+        _ => Err(forbidden("the token's issuer (iss) is not the expected one")),
     }
 }
 
 /// An unexpected audience must be rejected (CVE-2024-5798).
 fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> {
-    let given: Vec<&str> = match claims.get("aud") {
+    let audiences_of_token: Vec<&str> = match claims.get("aud") {
         None => Vec::new(),
         Some(Value::String(audience)) => vec![audience],
         Some(Value::Array(audiences)) => {
             let texts: Option<_> = audiences.iter().map(Value::as_str).collect();
-            texts.ok_or_else(|| forbidden("the token's audience is not a text or a list of them"))?
+            texts.ok_or_else(|| forbidden("the token's audience (aud) must be a string or a list of strings"))?
         }
-        Some(_) => return Err(forbidden("the token's audience is not a text or a list of them")),
+        Some(_) => return Err(forbidden("the token's audience (aud) must be a string or a list of strings")),
     };
-    match (given.is_empty(), wanted.is_empty()) {
+    match (audiences_of_token.is_empty(), wanted.is_empty()) {
         (true, true) => Ok(()),
         (true, false) => Err(forbidden("the token has no audience")),
         (false, true) => Err(forbidden("audience claim found in JWT but no audiences bound to the role")),
-        (false, false) if wanted.iter().any(|wanted| given.contains(&wanted.as_str())) => Ok(()),
-        (false, false) => Err(forbidden("the token has another audience")),
+        (false, false) if wanted.iter().any(|wanted| audiences_of_token.contains(&wanted.as_str())) => Ok(()),
+        (false, false) => Err(forbidden("the token's audience (aud) is not an accepted one")),
     }
 }
 
@@ -115,16 +115,16 @@ fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> R
         }
         JwtTimeRules::Lenient { skew, expiration: lives, not_before: before } => {
             // Some issuers write zero for an absent time.
-            let given = |date: Option<f64>| date.filter(|date| *date != 0.0);
-            let expiration = given(expiration);
-            let not_before = given(not_before);
-            let issued = given(issued);
+            let nonzero = |date: Option<f64>| date.filter(|date| *date != 0.0);
+            let expiration = nonzero(expiration);
+            let not_before = nonzero(not_before);
+            let issued = nonzero(issued);
             let begins = not_before.or(issued);
             let ends = match (expiration, not_before, issued) {
                 (Some(ends), _, _) => ends,
                 (None, Some(first), Some(second)) => first.max(second) + lives.as_secs_f64(),
                 (None, Some(only), None) | (None, None, Some(only)) => only + lives.as_secs_f64(),
-                (None, None, None) => return Err(forbidden("the token has none of the times exp, nbf and iat")),
+                (None, None, None) => return Err(forbidden("the token has none of the claims exp, nbf and iat")),
             };
             let begins = begins.unwrap_or(ends - before.as_secs_f64());
             (Some(begins), ends, skew.as_secs_f64(), skew.as_secs_f64())
@@ -137,7 +137,7 @@ fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> R
         return Err(forbidden("token is not yet valid"));
     }
     if issued.is_some_and(|issued| now + future < issued) {
-        return Err(forbidden("the token is issued in the future"));
+        return Err(forbidden("the token's issue time (iat) is in the future"));
     }
     Ok(())
 }

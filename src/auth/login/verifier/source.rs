@@ -42,12 +42,17 @@ impl KeySetSource {
             Self::KeySet(url) => (url.clone(), None),
             Self::Discovery { url, accepts } => {
                 let document: DiscoveryDocument =
-                    outbound.fetch_published(url, tries, &format!("{who}: the issuer's configuration")).await?;
+                    outbound.fetch_published(url, tries, &format!("{who}: the issuer's discovery document")).await?;
                 if document.issuer.is_empty() || document.issuer.len() > MAX_ISSUER_BYTES {
-                    return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration has no issuer")));
+                    return Err(Error::new(
+                        Kind::Unavailable,
+                        format!(
+                            "{who}: the issuer's discovery document: \"issuer\" must have 1 to {MAX_ISSUER_BYTES} bytes"
+                        ),
+                    ));
                 }
                 accepts(&document).map_err(|error| {
-                    let text = format!("{who}: the issuer's configuration was rejected: {}", error.text());
+                    let text = format!("{who}: the issuer's discovery document was rejected: {}", error.text());
                     Error::new(Kind::Unavailable, text)
                 })?;
                 (document.jwks_uri, Some(document.issuer))

@@ -34,13 +34,15 @@ impl JwtHeader {
     /// # Errors
     /// `Forbidden` with the violated rule.
     pub(super) fn of(token: &CompactJws<'_>, rules: &JwtRules<'_>) -> Result<Self> {
-        let header = token.header().ok_or_else(|| forbidden("the token's header is not understood"))?;
+        let header = token
+            .header()
+            .ok_or_else(|| forbidden("the token's header is not a JSON object without duplicate members"))?;
         let algorithm = header.get("alg").and_then(Value::as_str).and_then(JwsAlgorithm::of);
         let algorithm = algorithm
             .filter(|algorithm| rules.algorithms.contains(algorithm))
-            .ok_or_else(|| forbidden("the token is signed with an algorithm that is not accepted"))?;
+            .ok_or_else(|| forbidden("the token's signature algorithm (alg) is not accepted by this auth method"))?;
         if header.contains_key("crit") {
-            return Err(forbidden("the token has critical extensions, which are not understood"));
+            return Err(forbidden("the token has critical extensions (crit), which are not supported"));
         }
         let kid = match header.get("kid") {
             None => None,

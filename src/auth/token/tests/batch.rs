@@ -23,7 +23,7 @@ async fn batch_token_cannot_be_renewed_revoked_or_have_children() {
     let caller = f.caller(token).await;
     assert!(caller.is_batch() && caller.accessor.is_empty() && !caller.recorded_as.is_empty());
     assert!(f.auth.decide(&caller, Operation::Update, "pki/issue/web".into(), None).allowed);
-    let text = f.refused(token, true, json!({})).await;
+    let text = f.create_error(token, true, json!({})).await;
     assert_eq!(text, "batch tokens cannot create more tokens");
     assert_eq!(f.renew(token, 0).await.unwrap_err(), "batch tokens cannot be renewed");
     assert_eq!(
@@ -46,7 +46,7 @@ async fn batch_token_cannot_be_renewed_revoked_or_have_children() {
         assert_eq!(shown[name], want, "{name}");
     }
     assert!(f.auth.revoke(&parent).await.unwrap());
-    assert!(f.denied(token).await, "it ends with its parent, at once");
+    assert!(f.is_denied(token).await, "it ends with its parent, at once");
     assert!(f.auth.admit(caller, None).await.is_err());
     assert_eq!(f.auth.lookup(token).await.unwrap_err().text(), "bad token");
     assert!(!f.auth.revoke(token).await.unwrap());
@@ -62,7 +62,7 @@ async fn batch_token_ends_at_expiry_and_orphan_only_then() {
     f.advance(3599.0);
     assert_eq!(f.caller(&token).await.lease_owner(), None);
     f.advance(1.0);
-    assert!(f.denied(&token).await);
+    assert!(f.is_denied(&token).await);
 }
 
 #[tokio::test]
@@ -80,21 +80,21 @@ async fn batch_token_accepts_unset_fields_and_refuses_others() {
         let mut body = body;
         body["type"] = json!("batch");
         body["policies"] = json!(["web"]);
-        assert_eq!(f.refused(&f.root, true, body).await, format!("batch tokens cannot have \"{field}\" set"));
+        assert_eq!(f.create_error(&f.root, true, body).await, format!("batch tokens cannot have \"{field}\" set"));
     }
-    let text = f.refused(&f.root, true, json!({"type": "batch"})).await;
+    let text = f.create_error(&f.root, true, json!({"type": "batch"})).await;
     assert_eq!(text, "batch tokens cannot be root tokens");
     let meta: serde_json::Map<_, _> = (0..60).map(|n| (format!("k{n}"), json!("v".repeat(60)))).collect();
     let policies: Vec<String> = (0..200).map(|n| format!("{n}{}", "p".repeat(100))).collect();
-    let text = f.refused(&f.root, true, json!({"type": "batch", "policies": policies, "meta": meta})).await;
-    assert!(text.contains("too much for a batch token"), "{text}");
+    let text = f.create_error(&f.root, true, json!({"type": "batch", "policies": policies, "meta": meta})).await;
+    assert!(text.contains("too long for a batch token"), "{text}");
 }
 
 #[tokio::test]
 async fn batch_token_not_sealed_here_is_refused() {
     let f = Fixture::new().await;
     for token in ["b.", "b.AAAA", "b.%%", &format!("b.{}", "A".repeat(20_000))] {
-        assert!(f.denied(token).await, "{token}");
+        assert!(f.is_denied(token).await, "{token}");
         assert_eq!(f.auth.lookup(token).await.unwrap_err().text(), "bad token");
         assert_eq!(f.renew(token, 0).await.unwrap_err(), "token not found");
         assert!(f.auth.caller_by_token(token).await.unwrap().is_none());

@@ -17,7 +17,7 @@ impl Fixture {
     }
 
     /// Creates a token with the policy `admin`, bound to 192.0.2.0/24.
-    async fn bound(&self) -> String {
+    async fn create_bound_token(&self) -> String {
         let role = json!({"allowed_policies": ["admin"], "token_bound_cidrs": "192.0.2.0/24"});
         self.auth.token_role_write("bound", &fields(role)).await.unwrap();
         let (auth, _) = self.create_on(CreatePath::Role("bound"), &self.root, true, json!({})).await.unwrap();
@@ -25,7 +25,7 @@ impl Fixture {
     }
 
     /// Returns the networks of a token that a bound token creates.
-    async fn networks(&self, path: CreatePath<'_>, parent: &str, sudo: bool, body: Value) -> Value {
+    async fn networks_of_child(&self, path: CreatePath<'_>, parent: &str, sudo: bool, body: Value) -> Value {
         let caller = self.auth.recognise(parent, Some("192.0.2.1".parse().unwrap())).await.unwrap();
         let (auth, _) = self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(rendered).unwrap();
         self.auth.lookup(auth["client_token"].as_str().unwrap()).await.unwrap()["bound_cidrs"].clone()
@@ -35,7 +35,7 @@ impl Fixture {
 #[tokio::test]
 async fn bound_token_is_unknown_outside_its_networks() {
     let f = Fixture::new().await;
-    let token = f.bound().await;
+    let token = f.create_bound_token().await;
     for (address, works) in
         [(Some("192.0.2.77"), true), (Some("::ffff:192.0.2.7"), true), (Some("198.51.100.1"), false), (None, false)]
     {
@@ -43,7 +43,7 @@ async fn bound_token_is_unknown_outside_its_networks() {
     }
     let batch = json!({"type": "batch"});
     let here = f.auth.recognise(&token, Some("192.0.2.1".parse().unwrap())).await.unwrap();
-    let (auth, _) = f.auth.create_token(&here, false, CreatePath::Own, &fields(batch)).await.map(rendered).unwrap();
+    let (auth, _) = f.auth.create_token(&here, false, CreatePath::Child, &fields(batch)).await.map(rendered).unwrap();
     let batch = auth["client_token"].as_str().unwrap();
     assert!(f.works_from(batch, Some("192.0.2.1")).await && !f.works_from(batch, Some("192.0.3.1")).await);
 }
@@ -53,8 +53,8 @@ async fn request_from_other_network_consumes_no_use() {
     let f = Fixture::new().await;
     let role = json!({"token_bound_cidrs": "192.0.2.0/24", "token_num_uses": 1});
     f.auth.token_role_write("once", &fields(role)).await.unwrap();
-    let made = f.create_on(CreatePath::Role("once"), &f.root, true, json!({"policies": ["web"]})).await.unwrap();
-    let token = made.0["client_token"].as_str().unwrap();
+    let created = f.create_on(CreatePath::Role("once"), &f.root, true, json!({"policies": ["web"]})).await.unwrap();
+    let token = created.0["client_token"].as_str().unwrap();
     assert!(!f.works_from(token, Some("192.0.3.1")).await);
     assert!(f.works_from(token, Some("192.0.2.1")).await && !f.works_from(token, Some("192.0.2.1")).await);
 }
@@ -62,7 +62,7 @@ async fn request_from_other_network_consumes_no_use() {
 #[tokio::test]
 async fn child_token_is_bound_like_its_parent_or_its_role() {
     let f = Fixture::new().await;
-    let parent = f.bound().await;
+    let parent = f.create_bound_token().await;
     for (role, body) in [
         ("none", json!({})),
         ("own", json!({"token_bound_cidrs": "10.0.0.0/8,::1"})),
@@ -72,17 +72,17 @@ async fn child_token_is_bound_like_its_parent_or_its_role() {
     }
     let like_parent = json!(["192.0.2.0/24"]);
     for (path, sudo, body, want) in [
-        (CreatePath::Own, false, json!({}), like_parent.clone()),
-        (CreatePath::Own, true, json!({}), like_parent.clone()),
-        (CreatePath::Own, false, json!({"type": "batch"}), like_parent.clone()),
+        (CreatePath::Child, false, json!({}), like_parent.clone()),
+        (CreatePath::Child, true, json!({}), like_parent.clone()),
+        (CreatePath::Child, false, json!({"type": "batch"}), like_parent.clone()),
         (CreatePath::Role("none"), false, json!({}), like_parent.clone()),
         (CreatePath::Role("own"), false, json!({}), json!(["10.0.0.0/8", "::1"])),
         (CreatePath::Orphan, false, json!({}), like_parent.clone()),
         (CreatePath::Role("orphans"), false, json!({}), like_parent),
         (CreatePath::Orphan, true, json!({}), Value::Null),
-        (CreatePath::Own, true, json!({"no_parent": true}), Value::Null),
+        (CreatePath::Child, true, json!({"no_parent": true}), Value::Null),
     ] {
-        let found = f.networks(path, &parent, sudo, body.clone()).await;
+        let found = f.networks_of_child(path, &parent, sudo, body.clone()).await;
         assert_eq!(found, want, "{path:?} {sudo} {body}");
     }
 }

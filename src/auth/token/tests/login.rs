@@ -5,14 +5,14 @@ use crate::auth::mounts::{Mount, MountKind};
 
 impl Fixture {
     /// Mounts an authentication method with these settings.
-    async fn method(&self, config: Value) -> Arc<Mount> {
+    async fn enable_method(&self, config: Value) -> Arc<Mount> {
         let body = json!({"type": MountKind::AppRole.name(), "config": config});
         self.auth.auth_enable("team/app", &fields(body), None).await.unwrap()
     }
 
     async fn log_in(&self, mount: &Arc<Mount>, terms: Value) -> Result<(Value, Warnings)> {
         let terms = TokenTerms::default().merged(&fields(terms))?;
-        let login = Login {
+        let login = AuthenticatedLogin {
             mount: Arc::clone(mount),
             role: "web".to_owned(),
             alias: None,
@@ -29,7 +29,7 @@ impl Fixture {
 #[tokio::test]
 async fn login_token_has_settings_of_role_and_mount() {
     let f = Fixture::new().await;
-    let mount = f.method(json!({"default_lease_ttl": "2h", "max_lease_ttl": "10h"})).await;
+    let mount = f.enable_method(json!({"default_lease_ttl": "2h", "max_lease_ttl": "10h"})).await;
     let (auth, _) = f.log_in(&mount, json!({"token_policies": "web"})).await.unwrap();
     for (name, want) in [
         ("policies", json!(["default", "web"])),
@@ -57,7 +57,7 @@ async fn login_token_has_settings_of_role_and_mount() {
 #[tokio::test]
 async fn login_token_is_bound_to_networks_or_login_address() {
     let f = Fixture::new().await;
-    let mount = f.method(json!({})).await;
+    let mount = f.enable_method(json!({})).await;
     let networks = async |terms| {
         let (auth, _) = f.log_in(&mount, terms).await?;
         let shown = f.auth.lookup(auth["client_token"].as_str().unwrap()).await.unwrap();
@@ -72,7 +72,7 @@ async fn login_token_is_bound_to_networks_or_login_address() {
 #[tokio::test]
 async fn token_type_of_mount_overrides_that_of_role() {
     let f = Fixture::new().await;
-    let mount = f.method(json!({})).await;
+    let mount = f.enable_method(json!({})).await;
     for (tune, role, want) in [
         ("", "default", "service"),
         ("", "batch", "batch"),
@@ -96,7 +96,7 @@ async fn token_type_of_mount_overrides_that_of_role() {
 #[tokio::test]
 async fn disabling_a_method_ends_its_tokens_and_their_children() {
     let f = Fixture::new().await;
-    let mount = f.method(json!({})).await;
+    let mount = f.enable_method(json!({})).await;
     let (auth, _) = f.log_in(&mount, json!({"token_policies": "admin"})).await.unwrap();
     let token = auth["client_token"].as_str().unwrap();
     let (batch, _) = f.log_in(&mount, json!({"token_type": "batch"})).await.unwrap();
@@ -108,7 +108,7 @@ async fn disabling_a_method_ends_its_tokens_and_their_children() {
     }
     f.auth.auth_disable("team/app").await.unwrap();
     for token in tokens {
-        assert!(f.denied(token).await);
+        assert!(f.is_denied(token).await);
     }
     f.caller(&orphan).await;
 }
@@ -116,7 +116,7 @@ async fn disabling_a_method_ends_its_tokens_and_their_children() {
 #[tokio::test]
 async fn login_during_disabling_of_its_method_fails() {
     let f = Fixture::new().await;
-    let mount = f.method(json!({})).await;
+    let mount = f.enable_method(json!({})).await;
     f.store.commit(vec![AuthWrite::MountDelete(mount.id)]).await.unwrap();
     assert_eq!(f.log_in(&mount, json!({})).await.map(drop).unwrap_err().kind(), Kind::NotFound);
     assert!(f.store.all_tokens().await.iter().all(|row| row.mount.is_none()));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::roles::{self, RoleFields};
 use crate::auth::login::cloudb::{
-    self, Bounds, CloudbConfig, CloudbMethod, CloudbRole, LoginRequest, MAX_CONFIG_TEXT_BYTES,
+    self, CloudbConfig, CloudbLoginRequest, CloudbMethod, CloudbRole, CloudbRoleBounds, MAX_CONFIG_TEXT_BYTES,
 };
 use crate::auth::login::role::MethodRole as _;
 use crate::auth::mounts::Mount;
@@ -40,7 +40,7 @@ const UNSUPPORTED_FIELDS: &[&str] = &[
 ];
 
 /// The fields of a role. Some clients repeat the name from the path.
-const ROLE_FIELDS: &[&str] = &concat_fields::<23>(&[&["name"], Bounds::FIELDS, TokenTerms::FIELDS]);
+const ROLE_FIELDS: &[&str] = &concat_fields::<23>(&[&["name"], CloudbRoleBounds::FIELDS, TokenTerms::FIELDS]);
 
 /// The routes of a `cloudb` mount.
 pub(crate) static ROUTES: &[Route] = routes! {
@@ -59,7 +59,7 @@ pub(crate) static ROUTES: &[Route] = routes! {
 async fn login(mut call: Call) -> Result<HandlerResponse> {
     let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();
     let text = |name| call.fields.text_within(name, MAX_LOGIN_TEXT_BYTES).map(Option::unwrap_or_default);
-    let request = LoginRequest {
+    let request = CloudbLoginRequest {
         role: text("role")?,
         jwt,
         subscription_id: text("subscription_id")?,

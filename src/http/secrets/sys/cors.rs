@@ -17,7 +17,7 @@ const CORS_LIST_LIMIT: ListLimit = ListLimit::new(64, MAX_NAME_LEN);
 /// `GET sys/config/cors`: `enabled`, and if it is `true`, `allowed_origins` and all `allowed_headers`.
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let cors = call.state.auth.cors();
-    let shown = match cors.allowed() {
+    let shown = match cors.settings() {
         Some(allowed) => json!({
             "enabled": true,
             "allowed_origins": allowed.origins,

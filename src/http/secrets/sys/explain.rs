@@ -43,10 +43,10 @@ pub(super) async fn explain_other(call: Call) -> Result<HandlerResponse> {
     let text = |name: &str| call.fields.text(name).map(|text| text.filter(|t| !t.is_empty()));
     let subject = match (text("accessor")?, text("token")?) {
         (Some(accessor), None) => {
-            auth.subject_by_accessor(&accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?
+            auth.explained_token_by_accessor(&accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?
         }
         (None, Some(token)) => {
-            auth.subject_by_token(&token).await?.ok_or_else(|| Error::invalid("token: not known"))?
+            auth.explained_token_by_token(&token).await?.ok_or_else(|| Error::invalid("token: not known"))?
         }
         _ => return Err(Error::invalid("accessor, token: one of them must be given")),
     };

@@ -220,7 +220,7 @@ async fn revoke_tokens(
 ) -> Result<HandlerResponse> {
     run_detached(async move {
         let warning = end(Arc::clone(&call.state.auth)).await?;
-        call.state.mounts.tokens_ended();
+        call.state.mounts.notify_tokens_ended();
         Ok(match warning {
             Some(warning) => HandlerResponse::empty().with_warnings([warning]),
             None => empty_response(wait),

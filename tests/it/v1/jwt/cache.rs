@@ -90,7 +90,7 @@ async fn cached_keys_are_valid_for_a_day_without_the_issuer(bed: &Bed) {
     let unknown = lasting(bed, &TokenKey::rsa("k2", 1));
     bed.issuer.lock().down = Some(500);
     bed.app.clock.advance(Duration::from_secs(10));
-    let gone = "jwt: the issuer's configuration: answered with status 500";
+    let gone = "jwt: the issuer's discovery document: answered with status 500";
     // An unknown key cannot be checked while the issuer is unavailable.
     for _ in 0..2 {
         let answer = bed.log_in("ci", &unknown).await;
@@ -125,9 +125,9 @@ async fn invalid_key_set_leaves_cached_keys_unchanged(bed: &Bed) {
         (Told::new(200, json!({"keys": ["x".repeat(5 << 20)]})), "its response is larger than 1 MiB"),
         (Told::new(200, json!([])), "its response has an unexpected form"),
         (Told::new(200, json!({"keys": {}})), "its response has an unexpected form"),
-        (Told::new(200, json!({"keys": []})), "publishes no key that can be used"),
-        (Told::new(200, json!({"keys": [7, {"kty": "oct", "k": "AAAA"}, weak]})), "publishes no key that can be used"),
-        (Told::new(200, json!({"keys": many})), "publishes more than 100 keys"),
+        (Told::new(200, json!({"keys": []})), "contains no usable key"),
+        (Told::new(200, json!({"keys": [7, {"kty": "oct", "k": "AAAA"}, weak]})), "contains no usable key"),
+        (Told::new(200, json!({"keys": many})), "contains more than 100 keys"),
     ] {
         bed.app.clock.advance(Duration::from_secs(10));
         bed.issuer.lock().instead.push_back(told);
@@ -139,7 +139,10 @@ async fn invalid_key_set_leaves_cached_keys_unchanged(bed: &Bed) {
     bed.app.clock.advance(Duration::from_secs(10));
     bed.issuer.lock().issuer = "https://issuer.example".to_owned();
     let answer = bed.log_in("ci", &lasting(bed, &TokenKey::rsa("k2", 1))).await;
-    answer.assert_error(503, "jwt: the issuer's configuration was rejected: its issuer is not the configured one");
+    answer.assert_error(
+        503,
+        "jwt: the issuer's discovery document was rejected: \"issuer\" differs from oidc_discovery_url",
+    );
     for address in
         ["http://169.254.169.254/keys", "https://169.254.169.254/keys", "file:///etc/passwd", "http://10.0.0.1/"]
     {

@@ -128,7 +128,7 @@ async fn browser_login_fields_are_rejected_by_name(bed: &Bed) {
 async fn configuration_is_rejected_if_keys_are_unavailable(bed: &Bed) {
     bed.issuer.lock().down = Some(503);
     let config = json!({"oidc_discovery_url": bed.issuer.url});
-    let gone = "jwt: the issuer's configuration: answered with status 503";
+    let gone = "jwt: the issuer's discovery document: answered with status 503";
     refused(bed, config.clone(), &format!("error checking oidc discovery URL: {gone}")).await;
     let set = json!({"jwks_url": format!("{}/keys", bed.issuer.url)});
     refused(bed, set, "error checking jwks URL: jwt: the issuer's key set: answered with status 503").await;
@@ -160,5 +160,5 @@ async fn mounts_have_issuers_of_their_own(bed: &Bed) {
     let answer = stranger.post("auth/ci/jwt/login", json!({"role": "other", "jwt": token})).await;
     assert_eq!(answer.body["auth"]["metadata"], json!({"role": "other"}), "{}", answer.text);
     assert_eq!(stranger.post("auth/jwt/login", json!({"role": "other", "jwt": token})).await.status, 400);
-    bed.refuses("ci", &other.token(json!({"aud": "signet"})), "the token is of another issuer").await;
+    bed.refuses("ci", &other.token(json!({"aud": "signet"})), "the token's issuer (iss) is not the expected one").await;
 }

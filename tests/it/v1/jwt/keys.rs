@@ -134,10 +134,13 @@ async fn configured_keys_are_public_keys_or_certificates(bed: &Bed) {
     bed.configure(json!({"jwt_validation_pubkeys": data["certificate"]})).await;
     assert_eq!(bed.log_in("ci", &key.token(&bed.issuer.claims(json!({"aud": "signet"})))).await.status, 200);
     for (wrong, rule) in [
-        (data["private_key"].clone(), "must be one PEM block PUBLIC KEY or CERTIFICATE"),
+        (data["private_key"].clone(), "must be a single PEM block of type PUBLIC KEY or CERTIFICATE"),
         (json!("hunter2"), "invalid PEM block at index 0"),
         (json!(pem::encode("PUBLIC KEY", b"hunter2")), "public key"),
-        (json!([format!("{}\n{}", key.pem(), key.pem())]), "must be one PEM block PUBLIC KEY or CERTIFICATE"),
+        (
+            json!([format!("{}\n{}", key.pem(), key.pem())]),
+            "must be a single PEM block of type PUBLIC KEY or CERTIFICATE",
+        ),
         (json!(WEAK), "a key must be RSA with 2048 to 8192 bits"),
         (json!(vec![key.pem(); 33]), "more than 32 keys"),
     ] {

@@ -58,9 +58,10 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field(bed: &Bed) {
     refused(bed, json!({"bound_subject": "x"}), "a user claim must be defined on the role").await;
     refused(bed, json!({"user_claim": "sub"}), open).await;
     refused(bed, json!({"user_claim": "sub", "bound_claims": {}, "bound_audiences": ""}), open).await;
-    let blank = "bound_claims: a text must not be blank, nor longer than 1024 bytes";
+    let blank = "bound_claims: a string must not be blank or longer than 1024 bytes";
     let reserved = "metadata key \"role\" is reserved and may not be a mapping destination";
-    let long = "claims, audiences, redirects, the subject and metadata keys: longer than 1024 bytes";
+    let long =
+        "claim names, audiences, redirect URIs, bound_subject and metadata keys: each must have at most 1024 bytes";
     for (more, text) in [
         (json!({"role_type": "oidc"}), "role_type: 'oidc' is not supported, only 'jwt'"),
         (json!({"role_type": "JWT"}), "invalid 'role_type': must be jwt"),
@@ -70,7 +71,7 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field(bed: &Bed) {
         (json!({"bound_claims": {"a": []}}), "bound_claims: a claim must be bound to 1 to 100 values"),
         (json!({"bound_claims": {"a": null}}), "bound_claims: a value must be a string, a number or a boolean"),
         (json!({"bound_claims": {"a": {"b": 1}}}), "bound_claims: a value must be a string, a number or a boolean"),
-        (json!({"bound_claims": {"": "x"}}), "bound_claims: names must be of 1 to 1024 bytes"),
+        (json!({"bound_claims": {"": "x"}}), "bound_claims: claim names must have 1 to 1024 bytes"),
         (json!({"bound_claims": {"a": 7}, "bound_claims_type": "glob"}), "bound_claims: patterns must be strings"),
         (json!({"bound_claims": "{"}), "bound_claims: must be a JSON object"),
         (json!({"claim_mappings": {"a": "role"}}), reserved),

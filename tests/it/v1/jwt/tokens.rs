@@ -20,7 +20,7 @@ tests_on!(configured: Bed::start() =>
 
 const UNKNOWN_KEY: &str = "the token is signed with a key that is not known";
 const WRONG: &str = "the token's signature is wrong";
-const ALGORITHM: &str = "the token is signed with an algorithm that is not accepted";
+const ALGORITHM: &str = "the token's signature algorithm (alg) is not accepted by this auth method";
 
 async fn login_returns_a_token_with_the_role_settings(bed: &Bed) {
     bed.role("ci", json!({"token_ttl": "20m", "claim_mappings": {"team": "crew", "absent": "nothing"}})).await;
@@ -67,14 +67,14 @@ async fn missing_or_malformed_login_parameters_are_named() {
 
 async fn cve_2024_5798_audience_is_never_optional(bed: &Bed) {
     for (audience, reason) in [
-        (json!("signet/"), "the token has another audience"),
-        (json!("Signet"), "the token has another audience"),
-        (json!(["other", "signet2"]), "the token has another audience"),
+        (json!("signet/"), "the token's audience (aud) is not an accepted one"),
+        (json!("Signet"), "the token's audience (aud) is not an accepted one"),
+        (json!(["other", "signet2"]), "the token's audience (aud) is not an accepted one"),
         (json!(null), "the token has no audience"),
         (json!([]), "the token has no audience"),
-        (json!(7), "the token's audience is not a text or a list of them"),
-        (json!(["signet", 7]), "the token's audience is not a text or a list of them"),
-        (json!({"signet": "signet"}), "the token's audience is not a text or a list of them"),
+        (json!(7), "the token's audience (aud) must be a string or a list of strings"),
+        (json!(["signet", 7]), "the token's audience (aud) must be a string or a list of strings"),
+        (json!({"signet": "signet"}), "the token's audience (aud) must be a string or a list of strings"),
     ] {
         bed.refuses("ci", &bed.issuer.token(json!({"aud": audience})), reason).await;
     }
@@ -96,13 +96,13 @@ async fn token_of_another_issuer_is_rejected(bed: &Bed) {
     let named = TokenKey { kid: "k1".to_owned(), ..own_key };
     bed.refuses("ci", &named.token(&bed.issuer.claims(claims.clone())), WRONG).await;
     // Both issuers have the same key: the issuer claim decides.
-    bed.refuses("ci", &other.token(claims), "the token is of another issuer").await;
-    let another = "the token is of another issuer";
+    bed.refuses("ci", &other.token(claims), "the token's issuer (iss) is not the expected one").await;
+    let another = "the token's issuer (iss) is not the expected one";
     for issuer in [json!(null), json!(""), json!(format!("{}/", bed.issuer.url)), json!([bed.issuer.url])] {
         bed.refuses("ci", &bed.issuer.token(json!({"aud": "signet", "iss": issuer})), another).await;
     }
     bed.configure(json!({"bound_issuer": "https://issuer.example"})).await;
-    bed.refuses("ci", &bed.token(), "the token is of another issuer").await;
+    bed.refuses("ci", &bed.token(), "the token's issuer (iss) is not the expected one").await;
     assert_eq!(bed.with_claims(json!({"iss": "https://issuer.example"})).await.status, 200);
 }
 
@@ -141,7 +141,7 @@ async fn algorithm_and_key_in_the_token_header_are_not_trusted(bed: &Bed) {
     // With a known key they do no harm.
     assert_eq!(bed.log_in("ci", &key.token_with(header, &claims)).await.status, 200);
     let critical = json!({"alg": "RS256", "kid": "k1", "crit": ["exp"], "exp": 1});
-    let reason = "the token has critical extensions, which are not understood";
+    let reason = "the token has critical extensions (crit), which are not supported";
     bed.refuses("ci", &key.token_with(critical, &claims), reason).await;
 }
 
@@ -157,10 +157,10 @@ async fn times_are_checked_to_the_second_without_leeway() {
         (json!({"exp": now}), "the token is expired"),
         (json!({"exp": now - 1}), "the token is expired"),
         (json!({"nbf": now + 1}), "token is not yet valid"),
-        (json!({"iat": now + 1}), "the token is issued in the future"),
+        (json!({"iat": now + 1}), "the token's issue time (iat) is in the future"),
         (json!({"exp": null}), "the token is expired"),
-        (json!({"exp": null, "nbf": null, "iat": null}), "the token has none of the times exp, nbf and iat"),
-        (json!({"exp": 0, "nbf": 0, "iat": 0}), "the token has none of the times exp, nbf and iat"),
+        (json!({"exp": null, "nbf": null, "iat": null}), "the token has none of the claims exp, nbf and iat"),
+        (json!({"exp": 0, "nbf": 0, "iat": 0}), "the token has none of the claims exp, nbf and iat"),
         (json!({"exp": "4102444800"}), "the token's exp is not a number"),
         (json!({"exp": [now + 60]}), "the token's exp is not a number"),
         (json!({"nbf": "soon"}), "the token's nbf is not a number"),
@@ -195,11 +195,17 @@ async fn duplicate_members_are_rejected(bed: &Bed) {
     let twice = format!("{},\"sub\":\"admin\"}}", claims.trim_end_matches('}'));
     let header = r#"{"alg":"RS256","kid":"k1"}"#;
     let token = key.signed(&encoded(header), &encoded(&twice), "RS256");
-    bed.refuses("ci", &token, "the token's claims are not understood").await;
+    bed.refuses("ci", &token, "the token's claims are not a JSON object without duplicate members").await;
     for (header, reason) in [
-        (r#"{"alg":"none","kid":"k1","alg":"RS256"}"#, "the token's header is not understood"),
-        (r#"{"alg":"RS256","kid":"k0","kid":"k1"}"#, "the token's header is not understood"),
-        ("[]", "the token's header is not understood"),
+        (
+            r#"{"alg":"none","kid":"k1","alg":"RS256"}"#,
+            "the token's header is not a JSON object without duplicate members",
+        ),
+        (
+            r#"{"alg":"RS256","kid":"k0","kid":"k1"}"#,
+            "the token's header is not a JSON object without duplicate members",
+        ),
+        ("[]", "the token's header is not a JSON object without duplicate members"),
         ("{}", ALGORITHM),
         (r#"{"alg":"RS256","kid":7}"#, "the token's kid is not a text of 1 to 1024 bytes"),
         (r#"{"alg":"RS256","kid":""}"#, "the token's kid is not a text of 1 to 1024 bytes"),
@@ -208,7 +214,7 @@ async fn duplicate_members_are_rejected(bed: &Bed) {
     }
     for wrong in ["[]", "null", "7", "not json"] {
         let token = key.signed(&encoded(header), &encoded(wrong), "RS256");
-        bed.refuses("ci", &token, "the token's claims are not understood").await;
+        bed.refuses("ci", &token, "the token's claims are not a JSON object without duplicate members").await;
     }
     // A token without a key id is tried with every key.
     let token = key.signed(&encoded(r#"{"alg":"RS256"}"#), &encoded(&claims), "RS256");

@@ -40,7 +40,10 @@ async fn method_needs_a_free_path_and_a_method_type(app: &App) {
         let engine = app.client.post("sys/mounts/x", json!({ "type": kind })).await;
         engine.assert_error(400, &format!("unknown mount type: {kind:?}"));
     }
-    app.client.delete("sys/auth/token").await.assert_error(400, "cannot disable \"auth/token/\"");
+    app.client
+        .delete("sys/auth/token")
+        .await
+        .assert_error(400, "cannot disable \"auth/token/\": not an authentication method that can be disabled");
     assert_eq!(app.client.delete("sys/auth/absent").await.status, 204);
 }
 
@@ -195,7 +198,10 @@ async fn sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not(app: &App) {
     assert_eq!(twin.get("sys/mounts/auth/approle/tune").await.body["data"]["description"], "x");
     // All rights on secret engines include reading methods, as some clients need, but not disabling them.
     let engines = only(app, "engines", &granted("sys/mounts/*", &["create", "read", "update", "delete"])).await;
-    engines.delete("sys/mounts/auth/approle").await.assert_error(400, "cannot unmount \"auth/approle/\"");
+    engines
+        .delete("sys/mounts/auth/approle")
+        .await
+        .assert_error(400, "cannot unmount \"auth/approle/\": reserved for the system");
     let method = app.client.get("sys/auth/approle").await.body["data"].clone();
     assert_eq!(method["type"], "approle");
     assert_eq!(engines.get("sys/mounts/auth/approle").await.body["data"], method);

@@ -97,7 +97,7 @@ async fn secret_id_without_a_ttl_gets_the_maximum_of_the_mount(app: &App) {
     role(app, "machine", json!({})).await;
     let path = "auth/approle/role/machine/secret-id";
     let above = "ttl: 24h is above the mount's max_lease_ttl: 10m is used";
-    let endless = "ttl: a secret ID always ends: the mount's max_lease_ttl, 10m, is used";
+    let endless = "ttl: secret IDs must expire; the mount's max_lease_ttl, 10m, is used";
     let mut made = Vec::new();
     for (body, ttl, warnings) in [
         (json!({}), 600, Value::Null),
@@ -166,7 +166,7 @@ async fn uses_are_counted_and_a_login_that_is_refused_takes_none() {
     let made = secret_id(&app, "machine", json!({ "cidr_list": "192.0.2.0/24" })).await;
     let narrow = json!({ "secret_id_bound_cidrs": "10.0.0.0/8" });
     app.client.post("auth/approle/role/machine/secret-id-bound-cidrs", narrow).await;
-    let text = "the networks of the secret ID do not lie within those of the role any more";
+    let text = "secret ID: its networks no longer lie within those of the role; create a new secret ID";
     log_in(&app.client, "machine", &made["secret_id"]).await.assert_error(400, text);
     app.stop().await;
 }

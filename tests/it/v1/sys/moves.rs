@@ -137,7 +137,10 @@ async fn moving_needs_two_valid_paths(app: &App) {
         (json!({ "from": "pki" }), "both 'from' and 'to' path must be specified as a string"),
         (json!({ "from": "", "to": "x" }), "both 'from' and 'to' path must be specified as a string"),
         (json!({ "from": "absent", "to": "x" }), "no matching mount at \"absent/\""),
-        (json!({ "from": "pki", "to": "sys/x" }), "cannot remount to destination \"sys/\""),
+        (
+            json!({ "from": "pki", "to": "sys/x" }),
+            "cannot remount to destination \"sys/\": reserved for the system; choose another path",
+        ),
     ] {
         app.client.post("sys/remount", body).await.assert_error(400, text);
     }

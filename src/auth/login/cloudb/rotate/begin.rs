@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::super::config::CloudbConfig;
 use super::super::graph::{Application, GraphClient, NewPassword};
 use super::super::method::CloudbMethod;
-use super::super::provider::Provider;
-use super::super::request::is_subscription as is_guid;
+use super::super::provider::CloudbProvider;
+use super::super::request::is_guid;
 use super::super::rotation::{PendingSecret, SecretRotation};
 use super::super::settings::CloudbServices;
 use crate::auth::login::method_mount::MethodMount;
@@ -17,7 +17,7 @@ use crate::secret::Secret;
 use crate::telemetry;
 
 /// Maximum time for starting a rotation.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const ROTATION_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Has the directory create a new secret, and stores it next to the current one. A background task replaces the current
 /// secret at least a minute later. The caller must poll the future to completion, even if its client disconnects.
@@ -27,7 +27,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// directory rejects a call; `Unavailable` when it does not respond; store errors.
 pub(crate) async fn rotate_root(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMethod>) -> Result<()> {
     let late = |_| Error::new(Kind::Unavailable, "cloudb: the directory did not answer in time");
-    tokio::time::timeout(START_TIMEOUT, start_rotation(services, open)).await.map_err(late)?
+    tokio::time::timeout(ROTATION_START_TIMEOUT, start_rotation(services, open)).await.map_err(late)?
 }
 
 async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMethod>) -> Result<()> {
@@ -41,7 +41,7 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
     if effective.client_secret.expose().is_empty() {
         return Err(Error::invalid("client_secret is required"));
     }
-    let provider = Provider::new(Arc::clone(services), effective);
+    let provider = CloudbProvider::new(Arc::clone(services), effective);
     let graph = GraphClient::new(&provider, &provider.config.client_secret);
     let application = graph.application(&provider.config.client_id).await?;
     let now = services.clock.now();
@@ -98,7 +98,10 @@ async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
         Ok(())
     });
     if let Err(error) = forgotten.await {
-        telemetry::warn_task_failed("cloudb: a failed secret rotation is still recorded; it expires by itself", &error);
+        telemetry::warn_task_failed(
+            "cloudb: the record of a failed secret rotation was not removed; it expires in 5 minutes",
+            &error,
+        );
     }
 }
 
@@ -112,7 +115,9 @@ async fn store_secret(
     let NewPassword { secret_text, key_id } = created;
     update_rotation(open, |rotation| {
         if !rotation.is_requesting(name) {
-            return Err(Error::invalid("the configuration was changed while the secret was rotated"));
+            return Err(Error::invalid(
+                "cloudb: the configuration changed during the secret rotation; start the rotation again",
+            ));
         }
         let secret = Secret::clone(secret_text);
         let key_id = key_id.clone();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::config::CloudbConfig;
 use super::super::graph::GraphClient;
 use super::super::method::CloudbMethod;
-use super::super::provider::Provider;
+use super::super::provider::CloudbProvider;
 use super::super::rotation::DueRotationStep;
 use super::super::settings::CloudbServices;
 use super::begin::update_rotation;
@@ -20,16 +20,16 @@ use crate::telemetry;
 /// Time until a mount is tried again after a failure.
 const FAILURE_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Maximum time for one step.
-const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+const ROTATION_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The rotations of all mounts. Every node runs this task, so two nodes may run the same step; the second run does no
 /// harm.
-pub(crate) struct Rotations {
+pub(crate) struct SecretRotationTask {
     services: Arc<CloudbServices>,
     failed: HashMap<MountId, Instant>,
 }
 
-impl Rotations {
+impl SecretRotationTask {
     pub(crate) fn new(services: Arc<CloudbServices>) -> Self {
         Self { services, failed: HashMap::new() }
     }
@@ -41,7 +41,7 @@ impl Rotations {
         for mount in mounts.into_iter().filter(|mount| !self.failed.contains_key(mount)).collect::<Vec<_>>() {
             let Some(open) = auth.logins().method_mount::<CloudbMethod>(mount) else { continue };
             let late = |_| Error::new(Kind::Unavailable, "cloudb: the directory did not answer in time");
-            let done = tokio::time::timeout(STEP_TIMEOUT, run_step(&self.services, &open)).await.map_err(late);
+            let done = tokio::time::timeout(ROTATION_STEP_TIMEOUT, run_step(&self.services, &open)).await.map_err(late);
             if let Err(error) = done.and_then(|done| done) {
                 telemetry::warn_task_failed("cloudb: a step of the secret rotation failed; it is retried", &error);
                 self.failed.insert(mount, Instant::now());
@@ -56,12 +56,12 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
     let Some(config) = view.config() else { return Ok(()) };
     let Some(due) = config.rotation.due_step(services.clock.now()) else { return Ok(()) };
     let effective = CloudbConfig::effective(Some(config), &services.fallback)?;
-    let provider = Provider::new(Arc::clone(services), effective);
+    let provider = CloudbProvider::new(Arc::clone(services), effective);
     match due {
-        DueRotationStep::Abandoned(name) => {
+        DueRotationStep::RemoveAbandoned(name) => {
             let graph = GraphClient::new(&provider, &provider.config.client_secret);
             let application = graph.application(&provider.config.client_id).await?;
-            for key_id in application.keys_named(&name) {
+            for key_id in application.key_ids_named(&name) {
                 graph.remove_password(&application, &key_id).await?;
                 tracing::warn!(key_id, "cloudb: an abandoned secret was removed at the directory");
             }
@@ -77,7 +77,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
             GraphClient::new(&provider, &secret).check().await?;
             promote(open, &key_id).await
         }
-        DueRotationStep::Retire(key_id) => {
+        DueRotationStep::RemoveReplaced(key_id) => {
             let graph = GraphClient::new(&provider, &provider.config.client_secret);
             let application = graph.application(&provider.config.client_id).await?;
             graph.remove_password(&application, &key_id).await?;

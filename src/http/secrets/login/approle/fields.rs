@@ -30,7 +30,7 @@ impl RoleFields for AppRoleMethod {
         }
         role.merge_flags(&fields)?;
         for name in ["bound_cidr_list", "secret_id_bound_cidrs"] {
-            if let Some(networks) = Network::list(&fields, name)? {
+            if let Some(networks) = Network::parse_list(&fields, name)? {
                 role.secret_id_bound_cidrs = networks;
             }
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::auth::login::approle::AppRoleMethod;
 use crate::auth::login::approle::role::AppRole;
-use crate::auth::login::approle::secret_ids::missing_role_error;
+use crate::auth::login::approle::secret_ids::role_not_found_error;
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::http::secrets::handler_response::HandlerResponse;
@@ -82,7 +82,7 @@ async fn change(call: Call, fields: Fields) -> Result<HandlerResponse> {
     run_detached(async move {
         let name = call.param(ROLE_PARAM);
         let merge = |stored: Option<&AppRole>| {
-            let stored = stored.ok_or_else(|| missing_role_error(name))?;
+            let stored = stored.ok_or_else(|| role_not_found_error(name))?;
             AppRoleMethod::merged(&fields, Some(stored), &call.mount)
         };
         open.write_role(name, |_, stored| merge(stored)).await

@@ -38,7 +38,7 @@ pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let open = call.method::<AppRoleMethod>().await?;
     let name = call.param(ROLE_PARAM).to_owned();
-    let role = open.number_of(&name)?;
+    let role = open.role_number(&name)?;
     let source = SecretIdAccessorSource { open, name, role, now: call.state.clock.now() };
     listing::build_response(&call, source, after, limit).await
 }
@@ -55,15 +55,15 @@ impl RowSource for SecretIdAccessorSource {
     type Position = String;
 
     fn page(&self, after: &String, max: usize, _: bool) -> ListPageFuture<String> {
-        let found = self.open.accessors(self.role, after.clone(), max as u32, self.now);
+        let found = self.open.secret_id_accessors(self.role, after.clone(), max as u32, self.now);
         listing::ListPage::read(found, max, |accessor: String| ListRow::named(accessor.clone(), &accessor, None))
     }
 
     /// Checks that the role still exists, locally and in the store. Its secret ids are removed in the background after
     /// it is deleted, possibly by a node that learned of the deletion earlier.
     fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
-        let known = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
-        let exists = self.open.role_exists(self.role);
+        let known = self.open.role_number(&self.name).is_ok_and(|role| role == self.role);
+        let exists = self.open.secret_id_role_exists(self.role);
         let gone = || Error::new(Kind::NotFound, "list: the role was deleted while the list was read");
         async move { if known && exists.await? { Ok(()) } else { Err(gone()) } }.boxed()
     }
@@ -84,13 +84,13 @@ async fn issue(call: Call, text: Option<Secret>) -> Result<HandlerResponse> {
     let wanted = SecretIdRequest {
         text,
         metadata: metadata(fields)?,
-        cidr_list: Network::list(fields, "cidr_list")?.unwrap_or_default(),
-        token_bound_cidrs: Network::list(fields, "token_bound_cidrs")?.unwrap_or_default(),
+        cidr_list: Network::parse_list(fields, "cidr_list")?.unwrap_or_default(),
+        token_bound_cidrs: Network::parse_list(fields, "token_bound_cidrs")?.unwrap_or_default(),
         num_uses: uses(fields, "num_uses")?,
         ttl: ttl(fields, "ttl")?,
     };
     let open = call.method::<AppRoleMethod>().await?;
-    let issued = open.issue(call.param(ROLE_PARAM), wanted, &call.mount, call.state.clock.now()).await?;
+    let issued = open.issue_secret_id(call.param(ROLE_PARAM), wanted, &call.mount, call.state.clock.now()).await?;
     Ok(HandlerResponse::rendered(render_issued(&issued)).with_warnings(issued.warnings))
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn look_up_accessor(call: Call) -> Result<HandlerResponse> {
 }
 
 async fn look_up_by(call: &Call, named: SecretIdRef) -> Result<Option<SecretId>> {
-    call.method::<AppRoleMethod>().await?.look_up(call.param(ROLE_PARAM), named, call.state.clock.now()).await
+    call.method::<AppRoleMethod>().await?.look_up_secret_id(call.param(ROLE_PARAM), named, call.state.clock.now()).await
 }
 
 fn render_secret_id(known: &SecretId) -> HandlerResponse {
@@ -167,7 +167,7 @@ pub(super) async fn destroy_accessor(call: Call) -> Result<HandlerResponse> {
 }
 
 async fn destroy_by(call: &Call, named: SecretIdRef) -> Result<bool> {
-    call.method::<AppRoleMethod>().await?.destroy(call.param(ROLE_PARAM), named, call.state.clock.now()).await
+    call.method::<AppRoleMethod>().await?.delete_secret_id(call.param(ROLE_PARAM), named, call.state.clock.now()).await
 }
 
 fn required_text(call: &mut Call) -> Result<Secret> {

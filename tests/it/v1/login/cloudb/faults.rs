@@ -134,7 +134,7 @@ async fn redirects_are_not_followed(world: &World) {
     let location = || ("Location", format!("{}/evil", world.provider.url));
     world.provider.fault(Fault::header("openid-configuration", 1, 302, location()));
     let answer = world.as_machine(&machine).await;
-    answer.assert_error(503, "cloudb: the issuer's configuration: answered with status 302");
+    answer.assert_error(503, "cloudb: the issuer's discovery document: answered with status 302");
     assert_eq!(answer.header("retry-after").parse::<u64>().unwrap(), 1);
     // The failure is cached for ten seconds.
     assert_eq!(world.as_machine(&machine).await.status, 503);
@@ -155,7 +155,8 @@ async fn next_page_link_must_stay_at_the_provider(world: &World) {
     world.provider.lock().next_link = Some(format!("{}/subscriptions/x", elsewhere.url));
     let with = |app: &str| json!({"oid": "o9", "appid": app, "xms_mirid": machine});
     let answer = world.at(with("c2"), web()).await;
-    answer.assert_error(503, "cloudb: the provider: the link to the next page has another origin");
+    answer
+        .assert_error(503, "cloudb: the provider: the next-page link in the response has another origin than the API");
     assert!(elsewhere.lock().asked.is_empty());
     assert_eq!(world.at(with("c1"), web()).await.status, 200);
     // An endless list is abandoned.
@@ -276,7 +277,7 @@ async fn login_with_retries_ends_within_thirty_seconds(world: &World) {
     let begun = Instant::now();
     let request = world.app.client.with_token("").request("POST", "auth/cloudb/login").json(&body);
     let answer = send(request.timeout(Duration::from_secs(60))).await;
-    answer.assert_error(503, "cloudb: directory and provider did not answer in time");
+    answer.assert_error(503, "cloudb: the directory or the provider did not answer in time; log in again");
     assert!((29..50).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 }
 

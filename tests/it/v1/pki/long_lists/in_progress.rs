@@ -149,7 +149,7 @@ async fn accessor_list_skips_expired_tokens_in_full_pages() {
     for (count, ttl) in [(9_300, "1h"), (1_200, "24h")] {
         let fields = Fields::parse(json!({ "policies": ["default"], "ttl": ttl }).to_string().as_bytes()).unwrap();
         for _ in (0..count).step_by(100) {
-            let made = (0..100).map(|_| auth.create_token(&root, true, CreatePath::Own, &fields));
+            let made = (0..100).map(|_| auth.create_token(&root, true, CreatePath::Child, &fields));
             for made in join_all(made).await {
                 let (made, _) = made.map_err(|error| error.to_string()).unwrap();
                 live.extend((ttl == "24h").then_some(made.accessor));

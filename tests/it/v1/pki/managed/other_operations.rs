@@ -137,7 +137,7 @@ fn removed_key_grant_warns_about_issuers_that_cannot_sign() {
             let root = json!({ "common_name": name, "issuer_name": name, "managed_key_name": key, "not_after": FAR });
             pki.post("root/generate/kms", root).await;
         }
-        let lost = "allowed_managed_keys: issuers that cannot sign any more, because the mount may not use their keys";
+        let lost = "allowed_managed_keys: these issuers can no longer sign, because the mount may not use their keys";
         assert_eq!(tune("mail,web").await, json!(null));
         assert_eq!(tune("mail").await, json!([format!("{lost}: one, three")]));
         assert_eq!(tune("mail,other").await, json!(null), "that was told before");
