@@ -143,7 +143,9 @@ fn is_reservation_error(error: &Error) -> bool {
 }
 
 async fn with_timeout<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = || Err(Error::malformed("request body: took too long to arrive"));
+    let late = || {
+        Err(Error::malformed(format!("request body: took too long to arrive (limit {} s); retry", time.as_secs_f64())))
+    };
     tokio::time::timeout(time, read).await.unwrap_or_else(|_| late())
 }
 
@@ -157,7 +159,7 @@ pub fn payload_from_stream(
 
 /// Builds the body of a request from a payload.
 pub fn payload_for_request(request: &HttpRequest, mut body: dev::Payload) -> Payload {
-    Payload::from_request(request, &mut body).into_inner().expect("a body is taken as it is")
+    Payload::from_request(request, &mut body).into_inner().expect("an actix payload extractor never fails")
 }
 
 /// Returns the value of `Content-Length`.
@@ -180,7 +182,7 @@ fn too_large() -> Error {
 }
 
 async fn next_chunk(payload: &mut Payload) -> Result<Option<Bytes>> {
-    let ended_early = |_: PayloadError| Error::malformed("request body: ended early");
+    let ended_early = |_: PayloadError| Error::malformed("request body: could not be received completely; retry");
     payload.next().await.transpose().map_err(ended_early)
 }
 
@@ -301,7 +303,7 @@ mod tests {
         let some = [keep(one(&bodies), 20_000).await.unwrap(), keep(one(&bodies), 17_000).await.unwrap()];
         assert!(keep(one(&bodies), 20_000).await.is_err());
         let others = [keep(other, 17_000).await.unwrap(), keep(other, 17_000).await.unwrap()];
-        assert!(keep(other, 20_000).await.is_err(), "each");
+        assert!(keep(other, 20_000).await.is_err(), "the limit holds for each sender");
         drop((some, others));
         assert_eq!((bodies.left(), bodies.senders()), (240_000, 0));
     }

@@ -293,7 +293,7 @@ mod tests {
             .map(|sender| tokio::task::spawn_local(asks(passes.clone(), sender, time, Rc::clone(&done))));
         join_all(all.collect::<Vec<_>>()).await;
         tokio::task::yield_now().await;
-        assert!(!passes.0.state.borrow().is_pass_ending, "no request waits");
+        assert!(!passes.0.state.borrow().is_pass_ending, "no request may wait at the end");
         done.take()
     }
 
@@ -337,7 +337,7 @@ mod tests {
             times.set_sender(&Sender::User(1));
             SchedulerPass::join(&times.pass, times.sender.get().unwrap()).is_some()
         });
-        assert!(!time.await, "what was spent before counts from the end of this step");
+        assert!(!time.await, "time spent before the sender is known is charged only after this poll");
     }
 
     #[actix_web::test]
@@ -345,12 +345,13 @@ mod tests {
         let passes = FairScheduler::default();
         let key = passes.0.senders.hash_one(Sender::User(1));
         SchedulerPass::charge(&passes.0, key, TIME_SLICE_PER_SENDER);
-        let [first, gone, last] = [(); 3].map(|()| SchedulerPass::join(&passes.0, key).expect("the share is used up"));
+        let [first, gone, last] =
+            [(); 3].map(|()| SchedulerPass::join(&passes.0, key).expect("the time slice is spent"));
         drop(gone);
         assert!(passes.0.begin_pass());
         assert!(passes.0.state.borrow().accounts[&key].called);
         drop(first);
-        tokio::time::timeout(Duration::from_secs(10), last).await.expect("the last one is called");
+        tokio::time::timeout(Duration::from_secs(10), last).await.expect("the last waiter is woken");
         assert!(!passes.0.begin_pass());
     }
 

@@ -404,9 +404,9 @@ async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &Proje
         None => None,
     };
     match current {
-        None => unmet("If-Match: the resource has no entity tag"),
+        None => unmet("If-Match: the resource has no ETag; omit the header"),
         Some(tag) if demanded.contains(&tag) => Ok(()),
-        Some(_) => unmet("If-Match: the resource has changed since"),
+        Some(_) => unmet("If-Match: the resource has changed; read it again and send its current ETag"),
     }
 }
 
@@ -434,8 +434,11 @@ async fn run_guarded<T>(
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
             metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
-            Err(Error::internal("a request panicked").into())
+            Err(Error::internal("the request handler panicked").into())
         }
-        Err(_) => Err(ApiRejection::new(Kind::Unavailable, "the request took too long")),
+        Err(_) => Err(ApiRejection::new(
+            Kind::Unavailable,
+            "request: not completed within the time limit (setting max_request_duration)",
+        )),
     }
 }

@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(kind(answers.check(one)), None);
         let change = take(60_000, false, one).unwrap();
         assert_eq!((kind(answers.check(one)), kind(answers.check(other))), (Some(Kind::Quota), None));
-        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0, "it takes nothing");
+        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0, "a small response needs no budget");
         // The last reservation may exceed what is left.
         let last = take(2_000_000, true, other).unwrap();
         assert_eq!(kind(take(UNCOUNTED_RESPONSE_BYTES + 1, true, || Sender::User(3))), Some(Kind::Busy));
@@ -211,7 +211,7 @@ mod tests {
             drop(body);
             assert_eq!((pieces.concat(), answers.0.left()), (whole.to_vec(), 700_000));
             pieces.truncate(1);
-            assert_eq!(answers.0.left(), 700_000, "all of it is there");
+            assert_eq!(answers.0.left(), 700_000, "the reservation lasts while a piece exists");
         };
         FairScheduler::default().run_charged(work).await;
         assert_eq!(answers.0.left(), 1_000_000);

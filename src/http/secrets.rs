@@ -353,9 +353,12 @@ async fn run_guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin:
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
             metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
-            Err(Error::internal("a request panicked"))
+            Err(Error::internal("the request handler panicked"))
         }
-        Err(_) => Err(Error::new(Kind::Unavailable, "the request took too long")),
+        Err(_) => Err(Error::new(
+            Kind::Unavailable,
+            "request: not completed within the time limit (setting max_request_duration)",
+        )),
     }
 }
 
@@ -551,10 +554,21 @@ mod tests {
             let known = |name: &str| route.fields.contains(&name);
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
             let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);
-            assert!(route.access != RouteAccess::Open || bounded, "{kind} {pattern}: a body of anybody");
+            assert!(
+                route.access != RouteAccess::Open || bounded,
+                "{kind} {pattern}: an open route needs a body limit of at most 64 KiB"
+            );
             assert!(!route.public || route.access == RouteAccess::Open, "{kind} {pattern}: public routes must be open");
-            assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
-            assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
+            assert!(
+                seen.insert((kind, pattern, route.operation)),
+                "duplicate route: {kind} {pattern} {:?}",
+                route.operation
+            );
+            assert_ne!(
+                route.operation,
+                Operation::Create,
+                "{kind} {pattern}: write routes must use Update, not Create"
+            );
         }
     }
 }

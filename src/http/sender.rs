@@ -118,7 +118,7 @@ mod tests {
         let unknown = Secret::new("unknown");
         let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
-        assert_eq!(senders.of(Some(&one), here), Sender::of_address(here), "as a stranger at first");
+        assert_eq!(senders.of(Some(&one), here), Sender::of_address(here), "an unknown token counts for its address");
         senders.remember(&one, Some(&caller));
         senders.remember(&other, Some(&caller::ProjectsCaller { token: 2, ..caller }));
         let of = |token| senders.of(Some(token), here);

@@ -47,7 +47,7 @@ impl RequestDocument {
     /// too long.
     pub fn data(&self) -> WorkResult<&Value> {
         match &self.0 {
-            None => Err(ApiRejection::new(Kind::Malformed, "request body: is missing").into()),
+            None => Err(ApiRejection::new(Kind::Malformed, "request body: must be given").into()),
             Some(Err((kind, fault))) => Err(ApiRejection::of(*kind, vec![fault.clone()]).into()),
             Some(Ok(Value::Object(document))) => {
                 document.get("data").ok_or_else(|| ApiRejection::at("/data", "data is missing").into())

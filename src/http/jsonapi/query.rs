@@ -39,13 +39,14 @@ impl Query {
         let mut parameters = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
             if parameters.len() == MAX_QUERY_PARAMETERS {
-                return Err(Fault::whole(format!("at most {MAX_QUERY_PARAMETERS} parameters are allowed")));
+                return Err(Fault::whole(format!("query: at most {MAX_QUERY_PARAMETERS} parameters are allowed")));
             }
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let pair = percent_decode(name, true).zip(percent_decode(value, true));
-            parameters.push(
-                pair.ok_or_else(|| Fault::parameter(truncate_for_message(name), "is not valid percent-encoding"))?,
-            );
+            parameters.push(pair.ok_or_else(|| {
+                let name = truncate_for_message(name);
+                Fault::parameter(name.clone(), format!("{name}: must be percent-encoded UTF-8 text without NUL"))
+            })?);
         }
         Ok(Self(parameters))
     }
@@ -101,7 +102,7 @@ impl Query {
             if pairs.len() > MAX_FILTER_TAGS {
                 return Err(ApiRejection::parameter(
                     TAG_FILTER,
-                    format!("at most {MAX_FILTER_TAGS} values are allowed"),
+                    format!("{TAG_FILTER}: at most {MAX_FILTER_TAGS} values are allowed"),
                 ));
             }
             if pairs[pair].1[at].replace(value).is_some() {
@@ -170,7 +171,7 @@ impl Query {
             Some(name) => Ok(Some((name, backwards))),
             None => Err(ApiRejection::parameter(
                 "sort",
-                format!("sort must be one of {}, optionally after -", known.join(", ")),
+                format!("sort must be one of {}, optionally with a leading -", known.join(", ")),
             )),
         }
     }
@@ -224,7 +225,7 @@ fn check_count<T>(name: &'static str, max: usize, items: Vec<T>) -> Result<Vec<T
     if items.len() <= max {
         return Ok(items);
     }
-    Err(ApiRejection::parameter(name, format!("at most {max} values are allowed")))
+    Err(ApiRejection::parameter(name, format!("{name}: at most {max} values are allowed")))
 }
 
 /// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. With

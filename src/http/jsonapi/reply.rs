@@ -191,11 +191,11 @@ mod tests {
 
     impl ApiTokenSeal for Sessions {
         fn seal(&self, _: &BoundToken<'_>) -> crate::error::Result<Vec<u8>> {
-            unreachable!("no token is made")
+            unreachable!("the test creates no token")
         }
 
         fn is_sealed<'s>(&'s self, _: BoundToken<'s>, _: &'s [u8]) -> LocalBoxFuture<'s, crate::error::Result<bool>> {
-            unreachable!("no token is looked at")
+            unreachable!("the test verifies no token")
         }
 
         fn seal_unsealed_tokens(&self) -> LocalBoxFuture<'_, crate::error::Result<()>> {

@@ -48,13 +48,13 @@ fn invalid(text: &str, mount: &str) -> Option<String> {
     if text.contains(" is beyond the expiration of the CA certificate") {
         return here(
             "request a shorter ttl, or set one in the role or the mount; leaf_not_after_behavior = \"truncate\" of the \
-             issuer (POST /v1/MOUNT/issuer/default) truncates certificates at its own end; for a longer ttl, renew the \
+             issuer (POST /v1/MOUNT/issuer/default) shortens certificates to the end of the CA certificate; for a longer ttl, renew the \
              authority with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
         );
     }
     match text {
         "backend type must be specified as a string" => {
-            Some("the body names the type, such as {\"type\": \"pki\"}".to_owned())
+            Some("set the field type in the body, such as {\"type\": \"pki\"}".to_owned())
         }
         _ if text.starts_with("unknown mount type: ") => Some(
             "secret engines have the type pki (POST /v1/sys/mounts/PATH), authentication methods approle, jwt or cloudb \

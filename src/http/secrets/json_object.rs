@@ -40,7 +40,7 @@ impl JsonObjectBuilder {
     /// # Errors
     /// `Internal` when it is not text.
     pub(super) fn add_secret(&mut self, name: &str, value: &Secret) -> Result<()> {
-        let text = value.expose_text().ok_or_else(|| Error::internal("a private key that is not text"))?;
+        let text = value.expose_text().ok_or_else(|| Error::internal("private key: not UTF-8 text"))?;
         self.add_secret_text(name, text);
         Ok(())
     }

@@ -378,7 +378,7 @@ mod tests {
         let mut reading = match answer.body {
             ResponseBody::Rendered(text) => return (vec![String::from_utf8(text.expose().to_vec()).unwrap()], None),
             ResponseBody::Streamed(reading) => reading,
-            _ => panic!("no list"),
+            _ => panic!("the response is not a list"),
         };
         let mut pieces = Vec::new();
         while let Some(piece) = reading.next().await {
@@ -426,7 +426,9 @@ mod tests {
     #[actix_web::test]
     async fn no_page_is_read_before_the_one_before_it_is_taken() {
         let (source, script) = numbers(100, 10, Script::default());
-        let ResponseBody::Streamed(mut reading) = answer(source, 0, None).await.unwrap().body else { panic!("whole") };
+        let ResponseBody::Streamed(mut reading) = answer(source, 0, None).await.unwrap().body else {
+            panic!("the list is not streamed")
+        };
         let read = || script.pages.load(Ordering::Relaxed);
         assert_eq!(read(), 1);
         for taken in 1..=10 {

@@ -191,7 +191,9 @@ pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
                 Error::invalid("wrap-ttl: must be a duration, such as 60 or \"1m\", and not negative")
             })?;
         match found {
-            Some(first) if first != ttl => return Err(Error::malformed("wrap-ttl: two different times were sent")),
+            Some(first) if first != ttl => {
+                return Err(Error::malformed("wrap-ttl: two different durations were sent; send one"));
+            }
             _ => found = Some(ttl),
         }
     }
@@ -237,7 +239,7 @@ pub fn token(headers: &HeaderMap, compat: bool) -> Result<Option<RequestToken>> 
         let token = RequestToken { header: value.clone(), from };
         match &found {
             Some(first) if first.expose() != token.expose() => {
-                return Err(Error::malformed("token: two different tokens were sent"));
+                return Err(Error::malformed("token: two different tokens were sent; send one"));
             }
             _ => found = Some(token),
         }

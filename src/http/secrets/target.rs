@@ -277,7 +277,9 @@ impl ResolvedRoute {
         }
         let kept = body::read_limited(headers, payload, limit, budget, time).await;
         let (body, reservation) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
-            Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
+            Some(member) if error.kind() == Kind::TooLarge => {
+                Error::invalid(format!("{member}: too long (the request body may have at most {limit} bytes)"))
+            }
             _ => error,
         })?;
         let max_text_bytes = route.map_or(MAX_TEXT_BYTES, |route| route.max_text_bytes);

@@ -251,8 +251,8 @@ async fn tidy(call: Call) -> Result<HandlerResponse> {
         };
         state.mounts.tokens_ended();
         match end {
-            Ok(()) => tracing::info!(removed, "tokens tidied"),
-            Err(error) => telemetry::warn_task_failed("the token tidy failed before its end", &error),
+            Ok(()) => tracing::info!(removed, "the token tidy removed expired tokens"),
+            Err(error) => telemetry::warn_task_failed("the token tidy failed before it completed", &error),
         }
     });
     let started = "Tidy operation successfully started. Any information from the operation will be printed to the \

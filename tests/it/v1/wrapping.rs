@@ -228,7 +228,7 @@ async fn invalid_wrap_ttls_are_rejected(app: &App) {
         assert!(answer.error().starts_with("wrap-ttl: ") && !answer.text.contains(&app.client.token), "{value}");
     }
     let two = send(own().header(peer, "1m").header(contract, "2m")).await;
-    assert_eq!(two.error(), "wrap-ttl: two different times were sent");
+    assert_eq!(two.error(), "wrap-ttl: two different durations were sent; send one");
     let wrapped = send(own().header(peer, "1m0s")).await;
     assert!(wrapped.status == 200 && wrapped.body["wrap_info"]["token"].is_string(), "{}", wrapped.text);
     assert!(!wrapped.text.contains(&app.client.token));

@@ -45,7 +45,7 @@ struct OrganizationView {
 
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationView> {
     let TokenSubject::User { id: user, .. } = &call.caller.subject else {
-        return Err(ApiRejection::forbidden("only users create organizations").into());
+        return Err(ApiRejection::forbidden("only users can create organizations; use the token of a user").into());
     };
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = AttributeReader::new(resource.attributes());

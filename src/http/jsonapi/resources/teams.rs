@@ -202,7 +202,8 @@ async fn load_people(
     let Some(includes) = includes else { return Ok(None) };
     if teams.iter().map(|team| team.users).sum::<i64>() > MAX_INCLUDED_MEMBERS {
         let detail = format!(
-            "the teams have more than {MAX_INCLUDED_MEMBERS} people: ask for fewer teams, or for organization-memberships"
+            "include: the teams of the response have more than {MAX_INCLUDED_MEMBERS} members in total; request \
+             smaller pages, or list organization-memberships"
         );
         return Err(ApiRejection::parameter("include", detail).into());
     }

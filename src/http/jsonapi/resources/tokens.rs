@@ -97,7 +97,7 @@ async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<T
         None => OrganizationTokenKind::Standard,
         Some(word) if word == OrganizationTokenKind::AuditTrails.name() => OrganizationTokenKind::AuditTrails,
         Some(_) => {
-            let detail = "token must be audit-trails, or be left out".into();
+            let detail = "token must be audit-trails or omitted".into();
             let fault = Fault { title: None, detail, source: Some(FaultSource::Parameter("token".into())) };
             return Err(ApiRejection::of(Cause::Invalid, vec![fault]).into());
         }
@@ -150,7 +150,7 @@ async fn list_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(
     for word in call.query.list(ENDS, 5)? {
         let unknown = || {
             let words = "active, expiring_in_7_days, expiring_in_30_days, expired, no_expiration";
-            ApiRejection::parameter(ENDS, format!("{ENDS} must be some of {words}"))
+            ApiRejection::parameter(ENDS, format!("{ENDS} must be a comma-separated list of {words}"))
         };
         wanted.ends.push(ApiTokenExpiry::of(&word).ok_or_else(unknown)?);
     }

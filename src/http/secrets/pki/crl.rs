@@ -46,7 +46,9 @@ pub(super) async fn rotate_delta(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let answer = HandlerResponse::data(json!({ "success": true }));
     if !authority.view().crl_config.value.enable_delta {
-        return Ok(answer.with_warnings(["delta CRLs are not enabled (config/crl): this was a no-op".to_owned()]));
+        return Ok(answer.with_warnings([
+            "delta CRLs: not enabled, so nothing was rotated; set enable_delta in config/crl".to_owned(),
+        ]));
     }
     let warnings = authority.build_crls(CrlBuildRequest { delta: true, ..CrlBuildRequest::DUE }).await?;
     Ok(answer.with_warnings(warnings))

@@ -177,7 +177,7 @@ fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result<()> {
         let is_given = fields.value(field).is_some_and(|value| value.as_str() != Some(""));
         if is_given && origin_type != belongs_to {
             return Err(Error::invalid(format!(
-                "{field}: selects a key on paths of the type {belongs_to}, and this path has the type {origin_type}"
+                "{field}: is allowed only on paths of type {belongs_to}; this path has type {origin_type}"
             )));
         }
     }

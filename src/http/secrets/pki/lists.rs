@@ -133,9 +133,7 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
     }
     let limit = page.limit.unwrap_or(MAX_EXPIRING_CERTIFICATES);
     if limit > MAX_EXPIRING_CERTIFICATES {
-        return Err(Error::invalid(format!(
-            "limit: must be at most {MAX_EXPIRING_CERTIFICATES} in the order of not_after"
-        )));
+        return Err(Error::invalid(format!("limit: must be at most {MAX_EXPIRING_CERTIFICATES} with order=not_after")));
     }
     let authority = call.authority().await?;
     let _slot = call.state.lists.wait_for_first_page().await?;

@@ -119,7 +119,7 @@ impl Rendering {
                 Ok(Self { protection: Some(Arc::new(protection)), ..self })
             }
             (Format::Pkcs12, None) => Err(Error::invalid("password: must be given with format p12")),
-            (_, Some(_)) => Err(Error::invalid("password: is only for format p12")),
+            (_, Some(_)) => Err(Error::invalid("password: is allowed only with format p12")),
             (_, None) => Ok(self),
         }
     }
@@ -174,7 +174,7 @@ impl ChainTexts {
 }
 
 fn raw_json(value: &impl Serialize) -> Box<RawValue> {
-    to_raw_value(value).expect("texts always serialise")
+    to_raw_value(value).expect("strings and lists of strings always serialize")
 }
 
 /// Formats a key identifier: hexadecimal with colons.
@@ -443,7 +443,7 @@ mod tests {
                 assert!(found(answer.expose()));
                 let remains = answer.into_wiped_bytes();
                 assert!(!found(&remains), "{key_type} {format}");
-                assert!(String::from_utf8_lossy(&remains).contains("ca_chain"), "all of it was overwritten");
+                assert!(String::from_utf8_lossy(&remains).contains("ca_chain"), "only secrets are overwritten");
             }
         }
     }

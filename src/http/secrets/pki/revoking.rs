@@ -74,7 +74,8 @@ fn parse_certificate(text: &str) -> Result<Certificate> {
     let blocks = pem::parse_only_blocks(text).map_err(named)?;
     let blocks: Vec<_> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
     let certificate = blocks.iter().find(|(label, _)| label == "CERTIFICATE");
-    let (_, der) = certificate.ok_or_else(|| Error::invalid("certificate: must hold a PEM block CERTIFICATE"))?;
+    let (_, der) =
+        certificate.ok_or_else(|| Error::invalid("certificate: must contain a PEM block of type CERTIFICATE"))?;
     Certificate::parse_untrusted(der).map_err(named)
 }
 

@@ -29,7 +29,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     if let Some(path) = public_path(&call)
         && view.global_urls().needs_aia_path()
     {
-        warnings.add(format!("config/cluster: aia_path is not set; a write without it sets it to {path}"));
+        warnings.add(format!("config/cluster: aia_path is not set; a write without aia_path sets it to {path}"));
     }
     Ok(read(call).await?.with_warnings(warnings))
 }

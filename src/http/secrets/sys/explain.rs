@@ -48,7 +48,7 @@ pub(super) async fn explain_other(call: Call) -> Result<HandlerResponse> {
         (None, Some(token)) => {
             auth.subject_by_token(&token).await?.ok_or_else(|| Error::invalid("token: not known"))?
         }
-        _ => return Err(Error::invalid("accessor, token: one of them must be given")),
+        _ => return Err(Error::invalid("accessor, token: exactly one of them must be given")),
     };
     let address = call.fields.text_within("address", MAX_ADDRESS_BYTES)?.filter(|text| !text.is_empty());
     let unreadable = || Error::invalid("address: must be an IP address");

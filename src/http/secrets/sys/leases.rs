@@ -172,7 +172,7 @@ pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     }
     Err(Error::invalid(match call.state.engine.lease(&id, &scopes(&call, &id)).await? {
         Some(_) => "lease is not renewable",
-        None => "lease not found: there is no such lease",
+        None => "lease_id: no lease has this ID",
     }))
 }
 
@@ -260,7 +260,7 @@ fn require_irrevocable(call: &Call) -> Result<()> {
     match call.fields.text("type")?.as_deref() {
         None | Some("") => Err(Error::not_found()),
         Some("irrevocable") => Ok(()),
-        Some(_) => Err(Error::invalid("type: only \"irrevocable\" is known")),
+        Some(_) => Err(Error::invalid("type: must be \"irrevocable\"")),
     }
 }
 

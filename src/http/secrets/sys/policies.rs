@@ -100,7 +100,7 @@ async fn list_capabilities(call: &Call, holder: &Caller) -> Result<HandlerRespon
     }
     if paths.iter().map(String::len).sum::<usize>() > MAX_TOTAL_PATH_BYTES {
         // The response contains each path twice.
-        return Err(Error::invalid(format!("paths: longer than {MAX_TOTAL_PATH_BYTES} bytes together")));
+        return Err(Error::invalid(format!("paths: longer than {MAX_TOTAL_PATH_BYTES} bytes in total")));
     }
     let words = |path: &str| json!(granted_on(&call.state, holder, path.trim_start_matches('/')));
     let mut data = Map::new();

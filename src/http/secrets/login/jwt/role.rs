@@ -97,7 +97,11 @@ fn leeway(fields: &Fields, name: &str) -> Result<Option<i64>> {
         return Ok(fields.int(name)?.map(|_| -1));
     }
     let seconds = fields.duration(name)?.map(|leeway| leeway.as_secs());
-    seconds.map(|seconds| i64::try_from(seconds).map_err(|_| Error::invalid(format!("{name}: too long")))).transpose()
+    seconds
+        .map(|seconds| {
+            i64::try_from(seconds).map_err(|_| Error::invalid(format!("{name}: longer than {} seconds", i64::MAX)))
+        })
+        .transpose()
 }
 
 /// Reads the claims: an object with any values (possibly as JSON text), or pairs of texts.

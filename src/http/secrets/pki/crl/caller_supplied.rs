@@ -98,8 +98,8 @@ fn parse_entries(
     let warning = long.first().map(|first| {
         let count = long.len();
         format!(
-            "revoked_certs: {count} serial numbers, the first in revoked_certs[{first}], have 21 octets in DER, more than \
-             certificates may have (RFC 5280 4.1.2.2): some clients may not read the list"
+            "revoked_certs: {count} serial numbers, the first in revoked_certs[{first}], have 21 octets in DER, and \
+             RFC 5280 4.1.2.2 permits at most 20; some clients may reject the CRL"
         )
     });
     Ok((entries.into_list(terms, extensions)?, warning.into_iter().collect()))
@@ -113,7 +113,7 @@ fn merge_crls(
 ) -> Result<(CallerSuppliedCrl, Warnings)> {
     let crls = fields.strings("crls")?.unwrap_or_default();
     if crls.len() > MAX_UNION_CRLS {
-        return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} lists are allowed")));
+        return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} CRLs are allowed")));
     }
     let mut union = CrlUnion::by(signer);
     for (at, text) in crls.iter().enumerate() {
@@ -148,7 +148,7 @@ fn objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
 /// Returns a required text member.
 fn member<'a>(object: &'a Value, path: &str, name: &str) -> Result<&'a str> {
     let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be given, as a text")))
+    text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be a non-empty string")))
 }
 
 /// Parses RFC 3339, or epoch seconds as number or text. Fractions are truncated.

@@ -189,8 +189,8 @@ fn certificate(text: &str) -> Result<Certificate> {
     }
     match pem::parse_first_block(text) {
         Ok(Some((label, der))) if label == "CERTIFICATE" => Certificate::parse_untrusted(&der),
-        Ok(Some(_)) => refuse("the PEM block must be a CERTIFICATE"),
-        Ok(None) => refuse("must be a PEM block CERTIFICATE"),
+        Ok(Some(_)) => refuse("the PEM block must be of type CERTIFICATE"),
+        Ok(None) => refuse("must be a PEM block of type CERTIFICATE"),
         Err(error) => refuse(error.text()),
     }
 }
