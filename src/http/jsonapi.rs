@@ -64,30 +64,32 @@ static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
 pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
-    state.scheduler().run_charged(|times| respond(times, &state, request, raw_path, payload)).await
+    state.scheduler().run_charged(|cpu_account| respond(cpu_account, &state, request, raw_path, payload)).await
 }
 
 async fn respond(
-    times: CpuAccount,
+    cpu_account: CpuAccount,
     state: &WorkerState,
     request: &HttpRequest,
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
-    let payload = times.pace_body(request, payload);
-    times.begin(request).await;
+    let payload = cpu_account.pace_body(request, payload);
+    cpu_account.begin(request).await;
     let id = RequestId::of(request.headers());
-    let mut rate = state.limits.uncounted_rate();
+    let mut rate = state.projects_rate_limits.uncounted_rate();
     let found = table::resolve_route(raw_path, request.method());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
-        times.set_trace(trace);
+        cpu_account.set_trace(trace);
     }
     let mut line = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
     let mut trail = ProjectsRequestAudit::new(state, request, raw_path, &id, trace);
     let outcome = match found {
-        Ok(found) => run_pipeline(state, request, found, payload, &mut rate, (&mut trail, &mut line, &times)).await,
+        Ok(found) => {
+            run_pipeline(state, request, found, payload, &mut rate, (&mut trail, &mut line, &cpu_account)).await
+        }
         Err(refusal) => Err(refusal),
     };
     let mut recorded = trail.record_outcome(outcome).await;
@@ -112,7 +114,7 @@ async fn respond(
         }
     };
     line.end(response.status().as_u16());
-    response_budget::schedule_response(response, reservation, &times)
+    response_budget::schedule_response(response, reservation, &cpu_account)
 }
 
 async fn run_pipeline(
@@ -121,7 +123,7 @@ async fn run_pipeline(
     found: ResolvedProjectsRoute,
     payload: Payload,
     rate: &mut Option<RemainingRate>,
-    (trail, line, times): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
+    (trail, line, cpu_account): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
 ) -> Result<RenderedResponse, ApiRejection> {
     let deadline = trail.deadline();
     if found.route.open {
@@ -135,9 +137,9 @@ async fn run_pipeline(
     state.clock.require_agreed()?;
     let token = bearer_token(request.headers());
     trail.set_token(token.as_ref().ok());
-    let sender = state.senders.of(token.as_ref().ok(), address);
-    times.set_sender(&sender);
-    times.wait_for_slice().await;
+    let sender = state.sender_cache.of(token.as_ref().ok(), address);
+    cpu_account.set_sender(&sender);
+    cpu_account.wait_for_slice().await;
     let reads = *found.route.method == Method::GET;
     if reads
         && !trail.is_enabled()
@@ -148,12 +150,12 @@ async fn run_pipeline(
         line.set_subject(caller.as_ref());
         *rate = left;
         let sender = Sender::of_subject(caller.as_ref(), address);
-        times.set_sender(&sender);
+        cpu_account.set_sender(&sender);
         let answer = answer?;
-        state.answers.check(|| sender.clone())?;
-        times.wait_for_slice().await;
+        state.response_budget.check(|| sender.clone())?;
+        cpu_account.wait_for_slice().await;
         let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
-        written.reservation = state.answers.take(written.byte_len(), reads, || sender)?;
+        written.reservation = state.response_budget.take(written.byte_len(), reads, || sender)?;
         return Ok(written);
     }
     let caller = match token {
@@ -162,7 +164,7 @@ async fn run_pipeline(
     };
     trail.set_caller(caller.as_ref().ok());
     line.set_subject(caller.as_ref().ok());
-    match state.limits.take(caller.as_ref().ok(), address) {
+    match state.projects_rate_limits.take(caller.as_ref().ok(), address) {
         Ok(left) => *rate = left,
         Err((refusal, left)) => {
             *rate = Some(left);
@@ -173,10 +175,10 @@ async fn run_pipeline(
     state.projects.note_use(&caller);
     let headers = request.headers();
     let sender = Sender::of_subject(Some(&caller), address);
-    times.set_sender(&sender);
+    cpu_account.set_sender(&sender);
     bodies::mark_identified(request);
     let body = if reads { Bytes::new() } else { read_body(state, found.route, headers, payload, &caller).await? };
-    times.wait_for_slice().await;
+    cpu_account.wait_for_slice().await;
     trail.set_body(&body);
     let document = RequestDocument::parse(&body);
     drop(body);
@@ -185,7 +187,7 @@ async fn run_pipeline(
     let route = found.route;
     let request_data = ProjectsRequest { query, document, if_match, ..build_request(state, request, found) };
     let call = Arc::new(ProjectsCall { caller, request: Arc::new(request_data) });
-    state.answers.check(|| sender.clone())?;
+    state.response_budget.check(|| sender.clone())?;
     trail.record_intent().await?;
     let (answer, pending_removal) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
     if let Some(organization) = pending_removal {
@@ -194,11 +196,11 @@ async fn run_pipeline(
         let access = SessionAccess::Write(caller_id(&sender));
         let _ = tokio::time::timeout_at(until.into(), state.projects.remove_ended_rows(organization, access)).await;
     }
-    times.wait_for_slice().await;
+    cpu_account.wait_for_slice().await;
     // A write is committed by now, so its rendering must not be refused.
     let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
     let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
-    written.reservation = state.answers.take(written.byte_len(), reads, || sender)?;
+    written.reservation = state.response_budget.take(written.byte_len(), reads, || sender)?;
     Ok(written)
 }
 
@@ -256,8 +258,8 @@ async fn handle_read(
         let request_data = request_data.clone();
         let token = token.clone();
         async move {
-            let caller = capture_refusal(identify_in_session(&mut tx, &shared.senders, &token).await)?;
-            let left = match shared.limits.take(caller.as_ref().ok(), address) {
+            let caller = capture_refusal(identify_in_session(&mut tx, &shared.sender_cache, &token).await)?;
+            let left = match shared.projects_rate_limits.take(caller.as_ref().ok(), address) {
                 Ok(left) => left,
                 Err((refusal, left)) => {
                     return Ok(ReadOutcome { caller: None, left: Some(left), answer: Err(refusal) });
@@ -309,7 +311,7 @@ async fn identify(state: &WorkerState, sender: &Sender, token: Secret) -> Result
     let caller = state.projects.run("projects_identify", SessionAccess::Read(caller_id(sender)), move |mut tx| {
         let shared = Arc::clone(&shared);
         let token = token.clone();
-        async move { identify_in_session(&mut tx, &shared.senders, &token).await }.boxed_local()
+        async move { identify_in_session(&mut tx, &shared.sender_cache, &token).await }.boxed_local()
     });
     caller.await
 }
@@ -342,7 +344,7 @@ async fn read_body(
         discard(headers, payload, limit, state.settings.body_timeout).await?;
         return Err(ApiRejection::new(Kind::UnsupportedMedia, ENCODED_BODY_ERROR));
     }
-    let budget = BodyBudget { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
+    let budget = BodyBudget { bodies: &state.body_budget, sender: &|| Sender::of_subject(Some(caller), None) };
     let body = read_truncated(headers, payload, limit, budget, state.settings.body_timeout).await?;
     if body.len() > limit {
         return Err(too_large());

@@ -70,7 +70,11 @@ fn reservation_error(lack: Exhausted) -> Error {
 }
 
 /// Attaches the reservation to the body, and schedules a long body fairly.
-pub fn schedule_response(response: HttpResponse, reservation: SenderReservation, times: &CpuAccount) -> HttpResponse {
+pub fn schedule_response(
+    response: HttpResponse,
+    reservation: SenderReservation,
+    cpu_account: &CpuAccount,
+) -> HttpResponse {
     response.map_body(|_, body| {
         if body.size() == BodySize::None {
             return body;
@@ -82,9 +86,13 @@ pub fn schedule_response(response: HttpResponse, reservation: SenderReservation,
         };
         match body.size() {
             BodySize::Sized(length) if length <= UNSCHEDULED_RESPONSE_BYTES => body,
-            _ => {
-                BoxBody::new(ScheduledBody { body, ready: Bytes::new(), given: 0, times: times.clone(), waiting: None })
-            }
+            _ => BoxBody::new(ScheduledBody {
+                body,
+                ready: Bytes::new(),
+                given: 0,
+                cpu_account: cpu_account.clone(),
+                waiting: None,
+            }),
         }
     })
 }
@@ -96,7 +104,7 @@ struct ScheduledBody {
     ready: Bytes,
     /// Bytes sent since the response was last scheduled.
     given: usize,
-    times: CpuAccount,
+    cpu_account: CpuAccount,
     /// Pending wait for the next time slice.
     waiting: Option<SliceWait>,
 }
@@ -106,7 +114,7 @@ impl ScheduledBody {
     fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.given >= BYTES_PER_SLICE {
             self.given = 0;
-            self.waiting = self.times.join_queue();
+            self.waiting = self.cpu_account.join_queue();
             if self.waiting.is_none() {
                 // The sender has time left, but other ready tasks run first.
                 cx.waker().wake_by_ref();
@@ -133,14 +141,14 @@ impl MessageBody for ScheduledBody {
         ready!(this.poll_slice(cx));
         let begun = Instant::now();
         if this.ready.is_empty() {
-            match ready!(this.times.scope_of_body(|| Pin::new(&mut this.body).poll_next(cx))) {
+            match ready!(this.cpu_account.scope_of_body(|| Pin::new(&mut this.body).poll_next(cx))) {
                 Some(Ok(bytes)) => this.ready = bytes,
                 other => return Poll::Ready(other),
             }
         }
         let piece = this.ready.split_to(this.ready.len().min(MAX_PIECE_BYTES));
         this.given += piece.len();
-        this.times.charge(begun.elapsed() + sending_cost(piece.len()));
+        this.cpu_account.charge(begun.elapsed() + sending_cost(piece.len()));
         Poll::Ready(Some(Ok(piece)))
     }
 }
@@ -199,9 +207,9 @@ mod tests {
         let whole: Bytes = (0..300_000).map(|n| n as u8).collect::<Vec<_>>().into();
         let response = HttpResponse::Ok().body(whole.clone());
         let reservation = answers.take(whole.len(), true, one).unwrap();
-        let work = async |times: CpuAccount| {
-            times.set_sender(&one());
-            let mut body = schedule_response(response, reservation, &times).into_body();
+        let work = async |cpu_account: CpuAccount| {
+            cpu_account.set_sender(&one());
+            let mut body = schedule_response(response, reservation, &cpu_account).into_body();
             assert_eq!(body.size(), BodySize::Sized(300_000));
             let mut pieces = Vec::new();
             while let Some(piece) = next(&mut body).await {
@@ -219,7 +227,7 @@ mod tests {
 
     #[actix_web::test]
     async fn long_response_yields_to_other_tasks() {
-        let passes = FairScheduler::default();
+        let scheduler = FairScheduler::default();
         let made = Rc::new(Cell::new(0));
         let counted = Rc::clone(&made);
         let pieces = (0..64).map(move |_| {
@@ -227,10 +235,10 @@ mod tests {
             Ok::<_, std::io::Error>(Bytes::from_static(&[0; MAX_PIECE_BYTES]))
         });
         let body = actix_web::body::SizedStream::new(64 * MAX_PIECE_BYTES as u64, futures_util::stream::iter(pieces));
-        let send = passes.run_charged(async |times: CpuAccount| {
-            times.set_sender(&one());
-            let mut body =
-                schedule_response(HttpResponse::Ok().body(body), SenderReservation::default(), &times).into_body();
+        let send = scheduler.run_charged(async |cpu_account: CpuAccount| {
+            cpu_account.set_sender(&one());
+            let mut body = schedule_response(HttpResponse::Ok().body(body), SenderReservation::default(), &cpu_account)
+                .into_body();
             let mut sent = 0;
             while let Some(piece) = next(&mut body).await {
                 sent += piece.len();

@@ -101,11 +101,14 @@ pub async fn handle_at(
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    state.scheduler().run_charged(|times| respond(times, entrance, &state, request, raw_path, payload)).await
+    state
+        .scheduler()
+        .run_charged(|cpu_account| respond(cpu_account, entrance, &state, request, raw_path, payload))
+        .await
 }
 
 async fn respond(
-    times: CpuAccount,
+    cpu_account: CpuAccount,
     entrance: EntryPoint,
     state: &WorkerState,
     request: &HttpRequest,
@@ -113,12 +116,12 @@ async fn respond(
     payload: Payload,
 ) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
-    let payload = times.pace_body(request, payload);
-    times.begin(request).await;
+    let payload = cpu_account.pace_body(request, payload);
+    cpu_account.begin(request).await;
     let id = RequestId::of(request.headers());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
-        times.set_trace(trace);
+        cpu_account.set_trace(trace);
     }
     let mut context =
         RequestContext::new(entrance, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED));
@@ -128,7 +131,7 @@ async fn respond(
     let span = tracing::debug_span!("request", %id);
     // Boxed: the future is large, and each future around it would copy it.
     let work = Box::pin(async {
-        let outcome = run_pipeline(state, request, payload, (&mut context, &times)).await;
+        let outcome = run_pipeline(state, request, payload, (&mut context, &cpu_account)).await;
         context.audit_outcome(outcome, conditions).await
     });
     let outcome = work.instrument(span).await;
@@ -145,7 +148,7 @@ async fn respond(
                 true => encoding::compress_if_accepted(response, request.headers()).await,
                 false => response,
             };
-            response_budget::schedule_response(response, reservation, &times)
+            response_budget::schedule_response(response, reservation, &cpu_account)
         }
         Err(error) => {
             log_error(&error, &id);
@@ -175,7 +178,7 @@ async fn run_pipeline(
     state: &WorkerState,
     request: &HttpRequest,
     payload: Payload,
-    (context, times): (&mut RequestContext<'_>, &CpuAccount),
+    (context, cpu_account): (&mut RequestContext<'_>, &CpuAccount),
 ) -> Result<HandlerResponse> {
     let settings = &state.settings;
     let headers = request.headers();
@@ -198,7 +201,7 @@ async fn run_pipeline(
     context.limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
     context.log_entry.from = address;
-    times.set_address(address);
+    cpu_account.set_address(address);
     context.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
     let quota = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &parsed));
@@ -218,8 +221,8 @@ async fn run_pipeline(
     }
     let is_authorized = known.as_ref().is_ok_and(|known| known.may);
     let sender = || Sender::of_token(caller.map(|(caller, _)| &**caller), address);
-    times.set_sender(&sender());
-    let read = target.read(&parsed, headers, payload, state, (is_authorized, &sender, times)).await;
+    cpu_account.set_sender(&sender());
+    let read = target.read(&parsed, headers, payload, state, (is_authorized, &sender, cpu_account)).await;
     if read.is_err() {
         let quota = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &parsed));
         context.apply_quota(quota, &parsed)?;
@@ -239,7 +242,7 @@ async fn run_pipeline(
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     context.deadline = Instant::now() + settings.max_duration;
     let known = known?;
-    times.wait_for_slice().await;
+    cpu_account.wait_for_slice().await;
     let admit = || authorize(state, known, &target, &parsed, &sent, address, wrap_ttl);
     let admitted = run_guarded(context.deadline, admit).await?;
     if parsed.help {
@@ -252,7 +255,7 @@ async fn run_pipeline(
     }
     let (mount, route, params) = found?;
     if let Some(caller) = &admitted.caller {
-        state.answers.check(|| Sender::of_token(Some(caller), address))?;
+        state.response_budget.check(|| Sender::of_token(Some(caller), address))?;
     }
     let idempotency_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
     context.audit_intent().await?;
@@ -305,7 +308,7 @@ async fn run_pipeline(
         }
         let bytes = answer.body.byte_len();
         answer.reservation =
-            state.answers.take(bytes, reads, || Sender::of_token(context.log_entry.who.token(), address))?;
+            state.response_budget.take(bytes, reads, || Sender::of_token(context.log_entry.who.token(), address))?;
         return Ok(answer);
     };
     // The replacement response contains a token.

@@ -48,7 +48,7 @@ fn invalid(text: &str, mount: &str) -> Option<String> {
     if text.contains(" is beyond the expiration of the CA certificate") {
         return here(
             "request a shorter ttl, or set one in the role or the mount; leaf_not_after_behavior = \"truncate\" of the \
-             issuer (POST /v1/MOUNT/issuer/default) shortens certificates to the end of the CA certificate; for a longer ttl, renew the \
+             issuer (POST /v1/MOUNT/issuer/default) ends certificates with the CA certificate; for a longer ttl, renew the \
              authority with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
         );
     }

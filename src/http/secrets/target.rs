@@ -240,10 +240,10 @@ impl ResolvedRoute {
         headers: &HeaderMap,
         payload: Payload,
         state: &WorkerState,
-        (is_authorized, sender, times): (bool, &dyn Fn() -> Sender, &CpuAccount),
+        (is_authorized, sender, cpu_account): (bool, &dyn Fn() -> Sender, &CpuAccount),
     ) -> Result<ParsedBody> {
         let settings = &state.settings;
-        let budget = BodyBudget { bodies: &state.bodies, sender };
+        let budget = BodyBudget { bodies: &state.body_budget, sender };
         let route = self.route();
         let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
         let limit = self.body_limit(settings);
@@ -283,7 +283,7 @@ impl ResolvedRoute {
             _ => error,
         })?;
         let max_text_bytes = route.map_or(MAX_TEXT_BYTES, |route| route.max_text_bytes);
-        times.wait_for_slice().await;
+        cpu_account.wait_for_slice().await;
         Ok(ParsedBody {
             fields: request::parse_fields(&body, headers, max_text_bytes)?,
             reservation,

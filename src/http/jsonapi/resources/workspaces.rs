@@ -240,11 +240,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
     let resource = PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), Some(&workspace.ext_id))?;
     let project = match resource.to_one("project")? {
         Some(None) => {
-            return Err(ApiRejection::at(
-                "/data/relationships/project",
-                "project must not be null; name a project, or omit it",
-            )
-            .into());
+            return Err(ApiRejection::at("/data/relationships/project", "project must not be null").into());
         }
         // A project that the workspace is in already counts as absent.
         named => named.flatten().filter(|named| *named != workspace.project_ext_id),
@@ -295,8 +291,8 @@ async fn current_state_version(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResu
 async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     PrimaryResource::read(&call.document, TypeRule::Any, None)?;
-    let detail = "this server manages workspaces, but it runs no operations and stores no state; set the execution mode \
-        of the workspace to local and configure a state backend";
+    let detail = "this server manages workspaces, but it runs no operations and stores no state; plan and \
+        apply with a backend that stores the state elsewhere";
     let fault = Fault { title: Some("plan and apply are not possible here"), detail: detail.into(), source: None };
     Err(ApiRejection::of(Kind::Invalid, vec![fault]).into())
 }

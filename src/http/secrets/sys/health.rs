@@ -32,8 +32,8 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
             _ => {}
         }
     }
-    let is_begun = call.state.reach.is_initialized().await;
-    let is_within = call.state.reach.is_available().await;
+    let is_begun = call.state.store_probe.is_initialized().await;
+    let is_within = call.state.store_probe.is_available().await;
     let identity = &call.state.identity;
     let body = json!({
         "initialized": is_begun,
@@ -46,7 +46,7 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
         "version": COMPAT_VERSION,
         "product": PRODUCT_NAME_AND_VERSION.0,
         "product_version": PRODUCT_NAME_AND_VERSION.1,
-        "writes_fail": call.state.reach.writes_fail(),
+        "writes_fail": call.state.store_probe.writes_fail(),
         "cluster_name": identity.cluster_name,
         "cluster_id": identity.cluster_id,
     });
@@ -88,7 +88,7 @@ fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
 
 pub(super) async fn seal_status(call: Call) -> Result<HandlerResponse> {
     let identity = &call.state.identity;
-    let is_begun = call.state.reach.is_initialized().await;
+    let is_begun = call.state.store_probe.is_initialized().await;
     Ok(ResponseBody::Plain(json!({
         // Known clients call a seal with a key file static.
         "type": if identity.seal_type == "file" { "static" } else { identity.seal_type },
@@ -113,7 +113,7 @@ pub(super) async fn seal_status(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn init(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::Plain(json!({ "initialized": call.state.reach.is_initialized().await })).into())
+    Ok(ResponseBody::Plain(json!({ "initialized": call.state.store_probe.is_initialized().await })).into())
 }
 
 /// `GET sys/leader`: there is no leader, and internal addresses are not revealed.
