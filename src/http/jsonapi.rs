@@ -84,11 +84,11 @@ async fn respond(
     if let Some(trace) = trace {
         cpu_account.set_trace(trace);
     }
-    let mut line = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
+    let mut log_entry = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
     let mut trail = ProjectsRequestAudit::new(state, request, raw_path, &id, trace);
     let outcome = match found {
         Ok(found) => {
-            run_pipeline(state, request, found, payload, &mut rate, (&mut trail, &mut line, &cpu_account)).await
+            run_pipeline(state, request, found, payload, &mut rate, (&mut trail, &mut log_entry, &cpu_account)).await
         }
         Err(refusal) => Err(refusal),
     };
@@ -113,7 +113,7 @@ async fn respond(
             response
         }
     };
-    line.end(response.status().as_u16());
+    log_entry.end(response.status().as_u16());
     response_budget::schedule_response(response, reservation, &cpu_account)
 }
 
@@ -123,14 +123,14 @@ async fn run_pipeline(
     found: ResolvedProjectsRoute,
     payload: Payload,
     rate: &mut Option<RemainingRate>,
-    (trail, line, cpu_account): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
+    (trail, log_entry, cpu_account): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
 ) -> Result<RenderedResponse, ApiRejection> {
     let deadline = trail.deadline();
     if found.route.open {
         trail.skip();
     }
     let address = caller_address(request, &state.settings.trusted_proxies)?;
-    line.from = address;
+    log_entry.address = address;
     if found.route.open {
         return Ok(RenderedResponse::empty());
     }
@@ -147,7 +147,7 @@ async fn run_pipeline(
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
         let ReadOutcome { caller, left, answer } = read?;
-        line.set_subject(caller.as_ref());
+        log_entry.set_subject(caller.as_ref());
         *rate = left;
         let sender = Sender::of_subject(caller.as_ref(), address);
         cpu_account.set_sender(&sender);
@@ -155,7 +155,7 @@ async fn run_pipeline(
         state.response_budget.check(|| sender.clone())?;
         cpu_account.wait_for_slice().await;
         let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
-        written.reservation = state.response_budget.take(written.byte_len(), reads, || sender)?;
+        written.reservation = state.response_budget.reserve(written.byte_len(), reads, || sender)?;
         return Ok(written);
     }
     let caller = match token {
@@ -163,8 +163,8 @@ async fn run_pipeline(
         Err(refusal) => Err(refusal),
     };
     trail.set_caller(caller.as_ref().ok());
-    line.set_subject(caller.as_ref().ok());
-    match state.projects_rate_limits.take(caller.as_ref().ok(), address) {
+    log_entry.set_subject(caller.as_ref().ok());
+    match state.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
         Ok(left) => *rate = left,
         Err((refusal, left)) => {
             *rate = Some(left);
@@ -200,7 +200,7 @@ async fn run_pipeline(
     // A write is committed by now, so its rendering must not be refused.
     let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
     let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
-    written.reservation = state.response_budget.take(written.byte_len(), reads, || sender)?;
+    written.reservation = state.response_budget.reserve(written.byte_len(), reads, || sender)?;
     Ok(written)
 }
 
@@ -259,7 +259,7 @@ async fn handle_read(
         let token = token.clone();
         async move {
             let caller = capture_refusal(identify_in_session(&mut tx, &shared.sender_cache, &token).await)?;
-            let left = match shared.projects_rate_limits.take(caller.as_ref().ok(), address) {
+            let left = match shared.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
                 Ok(left) => left,
                 Err((refusal, left)) => {
                     return Ok(ReadOutcome { caller: None, left: Some(left), answer: Err(refusal) });

@@ -50,7 +50,7 @@ impl ResponseBudget {
     ///
     /// # Errors
     /// `Busy` when the budget is used up, `Quota` when the sender is at its limit.
-    pub fn take(&self, bytes: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
+    pub fn reserve(&self, bytes: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
         match bytes > UNCOUNTED_RESPONSE_BYTES {
             true if reads => SenderReservation::last(&self.0, sender(), bytes).map_err(reservation_error),
             true => Ok(SenderReservation::take_unchecked(&self.0, sender(), bytes)),
@@ -89,7 +89,7 @@ pub fn schedule_response(
             _ => BoxBody::new(ScheduledBody {
                 body,
                 ready: Bytes::new(),
-                given: 0,
+                slice_bytes: 0,
                 cpu_account: cpu_account.clone(),
                 waiting: None,
             }),
@@ -103,7 +103,7 @@ struct ScheduledBody {
     /// The rest of the last chunk that `body` returned.
     ready: Bytes,
     /// Bytes sent since the response was last scheduled.
-    given: usize,
+    slice_bytes: usize,
     cpu_account: CpuAccount,
     /// Pending wait for the next time slice.
     waiting: Option<SliceWait>,
@@ -112,8 +112,8 @@ struct ScheduledBody {
 impl ScheduledBody {
     /// Waits for the next time slice once the current one is used up.
     fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.given >= BYTES_PER_SLICE {
-            self.given = 0;
+        if self.slice_bytes >= BYTES_PER_SLICE {
+            self.slice_bytes = 0;
             self.waiting = self.cpu_account.join_queue();
             if self.waiting.is_none() {
                 // The sender has time left, but other ready tasks run first.
@@ -147,15 +147,15 @@ impl MessageBody for ScheduledBody {
             }
         }
         let piece = this.ready.split_to(this.ready.len().min(MAX_PIECE_BYTES));
-        this.given += piece.len();
+        this.slice_bytes += piece.len();
         this.cpu_account.charge(begun.elapsed() + sending_cost(piece.len()));
         Poll::Ready(Some(Ok(piece)))
     }
 }
 
 /// Returns the estimated time to send `many` bytes.
-fn sending_cost(many: usize) -> Duration {
-    COST_PER_BYTE * u32::try_from(many).unwrap_or(u32::MAX)
+fn sending_cost(bytes: usize) -> Duration {
+    COST_PER_BYTE * u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -180,21 +180,21 @@ mod tests {
 
     #[test]
     fn response_budget_limits_reads_but_never_completed_changes() {
-        let answers = ResponseBudget::new(1_000_000);
-        let take = |bytes, reads, sender: fn() -> Sender| answers.take(bytes, reads, sender);
+        let budget = ResponseBudget::new(1_000_000);
+        let take = |bytes, reads, sender: fn() -> Sender| budget.reserve(bytes, reads, sender);
         assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0);
         let first = take(150_000, true, one).unwrap();
         assert_eq!(kind(take(60_000, true, one)), Some(Kind::Quota));
-        assert_eq!(kind(answers.check(one)), None);
+        assert_eq!(kind(budget.check(one)), None);
         let change = take(60_000, false, one).unwrap();
-        assert_eq!((kind(answers.check(one)), kind(answers.check(other))), (Some(Kind::Quota), None));
+        assert_eq!((kind(budget.check(one)), kind(budget.check(other))), (Some(Kind::Quota), None));
         assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0, "a small response needs no budget");
         // The last reservation may exceed what is left.
         let last = take(2_000_000, true, other).unwrap();
         assert_eq!(kind(take(UNCOUNTED_RESPONSE_BYTES + 1, true, || Sender::User(3))), Some(Kind::Busy));
         drop((first, change, last));
-        assert_eq!((answers.0.left(), answers.0.senders()), (1_000_000, 0));
-        assert_eq!(kind(answers.check(one)), None);
+        assert_eq!((budget.0.left(), budget.0.senders()), (1_000_000, 0));
+        assert_eq!(kind(budget.check(one)), None);
     }
 
     async fn next(body: &mut BoxBody) -> Option<Bytes> {
@@ -203,10 +203,10 @@ mod tests {
 
     #[actix_web::test]
     async fn response_budget_is_reserved_until_the_last_byte_is_sent() {
-        let answers = ResponseBudget::new(1_000_000);
+        let budget = ResponseBudget::new(1_000_000);
         let whole: Bytes = (0..300_000).map(|n| n as u8).collect::<Vec<_>>().into();
         let response = HttpResponse::Ok().body(whole.clone());
-        let reservation = answers.take(whole.len(), true, one).unwrap();
+        let reservation = budget.reserve(whole.len(), true, one).unwrap();
         let work = async |cpu_account: CpuAccount| {
             cpu_account.set_sender(&one());
             let mut body = schedule_response(response, reservation, &cpu_account).into_body();
@@ -217,19 +217,19 @@ mod tests {
                 pieces.push(piece);
             }
             drop(body);
-            assert_eq!((pieces.concat(), answers.0.left()), (whole.to_vec(), 700_000));
+            assert_eq!((pieces.concat(), budget.0.left()), (whole.to_vec(), 700_000));
             pieces.truncate(1);
-            assert_eq!(answers.0.left(), 700_000, "the reservation lasts while a piece exists");
+            assert_eq!(budget.0.left(), 700_000, "the reservation lasts while a piece exists");
         };
         FairScheduler::default().run_charged(work).await;
-        assert_eq!(answers.0.left(), 1_000_000);
+        assert_eq!(budget.0.left(), 1_000_000);
     }
 
     #[actix_web::test]
     async fn long_response_yields_to_other_tasks() {
         let scheduler = FairScheduler::default();
-        let made = Rc::new(Cell::new(0));
-        let counted = Rc::clone(&made);
+        let polled_pieces = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&polled_pieces);
         let pieces = (0..64).map(move |_| {
             counted.set(counted.get() + 1);
             Ok::<_, std::io::Error>(Bytes::from_static(&[0; MAX_PIECE_BYTES]))
@@ -248,9 +248,9 @@ mod tests {
         let mut max = 0;
         let background = async {
             let mut before = 0;
-            while made.get() < 64 {
-                max = max.max(made.get() - before);
-                before = made.get();
+            while polled_pieces.get() < 64 {
+                max = max.max(polled_pieces.get() - before);
+                before = polled_pieces.get();
                 tokio::task::yield_now().await;
             }
         };

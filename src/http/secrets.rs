@@ -167,7 +167,7 @@ async fn respond(
         }
     };
     if let Some(quota) = &context.quota {
-        quota.show(&mut response);
+        quota.write_headers(&mut response);
     }
     std::mem::take(&mut context.page).write_headers(&mut response);
     context.log_entry.end(response.status().as_u16());
@@ -200,7 +200,7 @@ async fn run_pipeline(
     context.set_route(&target, &parsed);
     context.limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
-    context.log_entry.from = address;
+    context.log_entry.address = address;
     cpu_account.set_address(address);
     context.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
@@ -212,7 +212,7 @@ async fn run_pipeline(
     };
     let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
     if let Some((caller, _)) = caller {
-        context.log_entry.who = RequestCaller::Token(Arc::clone(caller));
+        context.log_entry.caller = RequestCaller::Token(Arc::clone(caller));
         body::mark_identified(request);
     }
     if let Some(audit_fields) = &mut context.audit_fields {
@@ -307,8 +307,9 @@ async fn run_pipeline(
             answer = run_guarded(context.deadline, || listing::buffer_for_http10(answer)).await?;
         }
         let bytes = answer.body.byte_len();
-        answer.reservation =
-            state.response_budget.take(bytes, reads, || Sender::of_token(context.log_entry.who.token(), address))?;
+        answer.reservation = state
+            .response_budget
+            .reserve(bytes, reads, || Sender::of_token(context.log_entry.caller.token(), address))?;
         return Ok(answer);
     };
     // The replacement response contains a token.

@@ -69,7 +69,7 @@ impl AuditFields {
             mount: line.mount.as_deref(),
             remote_address: self.address,
             token: self.token.as_ref().map(RequestToken::expose),
-            caller: if let RequestCaller::Token(known) = &line.who { Some(caller(known)) } else { None },
+            caller: if let RequestCaller::Token(known) = &line.caller { Some(caller(known)) } else { None },
             data: self.sent.as_ref().map_or(AuditData::None, data),
         }
     }

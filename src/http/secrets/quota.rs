@@ -108,7 +108,7 @@ impl QuotaResult {
     }
 
     /// Adds the rate limit headers to the response.
-    pub(super) fn show(&self, response: &mut HttpResponse) {
+    pub(super) fn write_headers(&self, response: &mut HttpResponse) {
         let RateDecision { granted, limit, remaining, reset, retry_after, .. } = self.decision;
         if !granted {
             set_text(response, RETRY_AFTER, &retry_after.to_string());
