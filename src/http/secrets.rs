@@ -95,7 +95,7 @@ pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, p
 
 /// As [`handle`], for a request that arrived through `entrance`.
 pub async fn handle_at(
-    entrance: EntryPoint,
+    entry_point: EntryPoint,
     state: WorkerState,
     request: &HttpRequest,
     raw_path: &str,
@@ -103,13 +103,13 @@ pub async fn handle_at(
 ) -> HttpResponse {
     state
         .scheduler()
-        .run_charged(|cpu_account| respond(cpu_account, entrance, &state, request, raw_path, payload))
+        .run_charged(|cpu_account| respond(cpu_account, entry_point, &state, request, raw_path, payload))
         .await
 }
 
 async fn respond(
     cpu_account: CpuAccount,
-    entrance: EntryPoint,
+    entry_point: EntryPoint,
     state: &WorkerState,
     request: &HttpRequest,
     raw_path: &str,
@@ -124,7 +124,7 @@ async fn respond(
         cpu_account.set_trace(trace);
     }
     let mut context =
-        RequestContext::new(entrance, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED));
+        RequestContext::new(entry_point, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // Debug level: a span per request costs more than the rest of the pipeline. Refusals and failures log the id
     // themselves.
@@ -154,12 +154,13 @@ async fn respond(
             log_error(&error, &id);
             refusal_delay::wait(error.kind()).await;
             let mount = context.log_entry.mount.as_ref().map_or("", |mount| &mount.path);
-            let hint = error_hints::hint_for(&error, mount, context.limit, state.settings.max_body);
+            let hint = error_hints::hint_for(&error, mount, context.body_limit, state.settings.max_body);
             context.field_warnings.texts.extend(hint);
             let mut response = render::render_error(&error, &id, &context.field_warnings.texts);
             if error.kind() == Kind::UnsupportedMethod {
                 // Before the caller is identified, the response must not reveal the methods of a path.
-                let methods = context.methods.unwrap_or_else(|| route::allow_header(|_| true, state.settings.compat));
+                let methods =
+                    context.allowed_methods.unwrap_or_else(|| route::allow_header(|_| true, state.settings.compat));
                 render::set_text(&mut response, ALLOW, &methods);
             }
             encoding::add_accept_encoding(&mut response, request.headers());
@@ -169,7 +170,7 @@ async fn respond(
     if let Some(quota) = &context.quota {
         quota.write_headers(&mut response);
     }
-    std::mem::take(&mut context.page).write_headers(&mut response);
+    std::mem::take(&mut context.page_origin).write_headers(&mut response);
     context.log_entry.end(response.status().as_u16());
     response
 }
@@ -185,7 +186,7 @@ async fn run_pipeline(
     if context.handle_cors(state, request)? {
         return Ok(HandlerResponse::empty());
     }
-    let (parsed, target) = match (resolve_route(state, request, context.raw_path), context.entrance) {
+    let (parsed, target) = match (resolve_route(state, request, context.raw_path), context.entry_point) {
         (resolved, EntryPoint::Main) => resolved?,
         (resolved, EntryPoint::Metrics) => {
             let (mut parsed, target) = resolved?;
@@ -195,10 +196,10 @@ async fn run_pipeline(
             (parsed, target)
         }
         (Ok((parsed, target)), EntryPoint::Public) if target.is_public() && !parsed.help => (parsed, target),
-        (_, EntryPoint::Public) => return Err(context.reject()),
+        (_, EntryPoint::Public) => return Err(context.reject_non_public()),
     };
     context.set_route(&target, &parsed);
-    context.limit = target.body_limit(settings);
+    context.body_limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
     context.log_entry.address = address;
     cpu_account.set_address(address);
@@ -219,10 +220,10 @@ async fn run_pipeline(
         audit_fields.token =
             caller.map_or_else(|| target.token(headers, settings.compat), |(_, token)| Some(token.clone()));
     }
-    let is_authorized = known.as_ref().is_ok_and(|known| known.may);
+    let is_authorized = known.as_ref().is_ok_and(|known| known.is_permitted);
     let sender = || Sender::of_token(caller.map(|(caller, _)| &**caller), address);
     cpu_account.set_sender(&sender());
-    let read = target.read(&parsed, headers, payload, state, (is_authorized, &sender, cpu_account)).await;
+    let read = target.read_body(&parsed, headers, payload, state, (is_authorized, &sender, cpu_account)).await;
     if read.is_err() {
         let quota = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &parsed));
         context.apply_quota(quota, &parsed)?;
@@ -234,7 +235,7 @@ async fn run_pipeline(
     let quota = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &parsed, &sent.fields));
     context.apply_quota(quota, &parsed)?;
     request::require_root_namespace(headers, settings.compat)?;
-    let wrap_ttl = match context.entrance {
+    let wrap_ttl = match context.entry_point {
         EntryPoint::Main | EntryPoint::Metrics => request::wrap_ttl(headers, settings.compat)?,
         // A wrapping token would be a credential, which the public listener must not issue.
         EntryPoint::Public => None,
@@ -249,9 +250,9 @@ async fn run_pipeline(
         context.audit_intent().await?;
         return target.help(&parsed);
     }
-    let found = target.found(&parsed);
+    let found = target.require_route(&parsed);
     if found.is_err() {
-        context.methods = target.methods(&parsed, settings.compat);
+        context.allowed_methods = target.allowed_methods(&parsed, settings.compat);
     }
     let (mount, route, params) = found?;
     if let Some(caller) = &admitted.caller {
@@ -390,7 +391,7 @@ fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(Req
 struct IdentifiedCaller {
     caller: Option<(Arc<Caller>, RequestToken)>,
     /// `true` if the caller may perform this operation on this path, at least with suitable fields.
-    may: bool,
+    is_permitted: bool,
     /// `true` if the caller comes from the cache because the store is unavailable.
     from_cache: bool,
 }
@@ -412,7 +413,7 @@ async fn identify_caller(
     address: Option<IpAddr>,
 ) -> Result<IdentifiedCaller> {
     if target.access() == RouteAccess::Open {
-        return Ok(IdentifiedCaller { caller: None, may: true, from_cache: false });
+        return Ok(IdentifiedCaller { caller: None, is_permitted: true, from_cache: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let remembered = || if target.is_metrics() { state.auth.remembered(token.expose(), address) } else { None };
@@ -426,14 +427,14 @@ async fn identify_caller(
             Err(error) => return Err(error),
         },
     };
-    let needs = if from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
+    let needs = if from_cache { parsed.operation } else { target.needed_operation(state, &caller, parsed).await? };
     let decision = state.auth.decide(&caller, needs, target.request_path(parsed), None);
-    let may = target.allows(decision, parsed);
-    // `may` is also true for a request for help, which needs no permission to read the metrics.
-    if decision.allowed && may && !from_cache && target.is_metrics() {
+    let is_permitted = target.allows(decision, parsed);
+    // `is_permitted` is also true for a request for help, which needs no permission to read the metrics.
+    if decision.allowed && is_permitted && !from_cache && target.is_metrics() {
         state.auth.remember_for_outage(&caller);
     }
-    Ok(IdentifiedCaller { may, caller: Some((caller, token)), from_cache })
+    Ok(IdentifiedCaller { is_permitted, caller: Some((caller, token)), from_cache })
 }
 
 async fn resolve_token(state: &WorkerState, token: &RequestToken, address: Option<IpAddr>) -> Result<Arc<Caller>> {
@@ -465,11 +466,12 @@ async fn authorize(
         state.mounts.tokens_ended();
     }
     // The resource may have been created since, which changes the required capability.
-    let needs = if known.from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
+    let needs =
+        if known.from_cache { parsed.operation } else { target.needed_operation(state, &caller, parsed).await? };
     let decide =
         |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.request_path(parsed), sent);
     let decision = target.decide_with_fields(sent, wrap_ttl, decide);
-    if !known.may || !target.allows(decision, parsed) {
+    if !known.is_permitted || !target.allows(decision, parsed) {
         return Err(Error::forbidden());
     }
     Ok(AuthorizedCaller { caller: Some(caller), token: Some(token), sudo: decision.sudo })
@@ -535,7 +537,7 @@ mod tests {
 
     /// The only route with a field name that is not lower case: the contract of managed keys names the identifier
     /// `UUID`, and a write accepts the document that a read returns.
-    const SPELLED_IN_CAPITALS: [(&str, &str); 1] = [("managed-keys/:backend/:managed_key", "UUID")];
+    const UPPER_CASE_FIELDS: [(&str, &str); 1] = [("managed-keys/:backend/:managed_key", "UUID")];
 
     #[test]
     fn every_route_pattern_is_valid() {
@@ -553,7 +555,7 @@ mod tests {
             assert!(name.is_empty(), "{kind} {pattern}: the name of a policy is the rest of its path");
             let folded = |name: &&str| name.chars().any(|c| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
             let mut odd = route.fields.iter().filter(|name| folded(name));
-            let excepted = |name: &&str| SPELLED_IN_CAPITALS.contains(&(pattern, *name));
+            let excepted = |name: &&str| UPPER_CASE_FIELDS.contains(&(pattern, *name));
             assert_eq!(odd.find(|name| !excepted(name)), None, "{kind} {pattern}");
             let known = |name: &str| route.fields.contains(&name);
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");

@@ -40,7 +40,7 @@ pub(super) struct ResolvedRoute {
     /// `true` if the path had another server's name of a managed key type, and it was replaced.
     pub(super) used_alias: bool,
     /// `true` if there is no route and the path requires `sudo`.
-    sudo: bool,
+    needs_sudo: bool,
 }
 
 impl ResolvedRoute {
@@ -54,7 +54,7 @@ impl ResolvedRoute {
                 spelt: Vec::new(),
                 was_normalized: false,
                 used_alias: false,
-                sudo: false,
+                needs_sudo: false,
             };
         };
         let from = parsed.path.len() - rest.len();
@@ -63,7 +63,8 @@ impl ResolvedRoute {
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
             (None, _) => RouteMatch::NoMatch,
         };
-        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::requires_sudo(&mount.kind, rest, parsed.operation);
+        let needs_sudo =
+            !matches!(found, RouteMatch::Route(..)) && sudo::requires_sudo(&mount.kind, rest, parsed.operation);
         let mut spelt = Vec::new();
         let mut was_normalized = false;
         let mut used_alias = false;
@@ -75,7 +76,15 @@ impl ResolvedRoute {
             parsed.path.replace_range(from.., &canonical.path);
         }
         let end = parsed.path.strip_suffix('/').unwrap_or(&parsed.path).len();
-        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, was_normalized, used_alias, sudo }
+        Self {
+            mount: Some(mount.clone()),
+            below: from..end.max(from),
+            found,
+            spelt,
+            was_normalized,
+            used_alias,
+            needs_sudo,
+        }
     }
 
     fn route(&self) -> Option<&'static Route> {
@@ -128,7 +137,7 @@ impl ResolvedRoute {
             RouteMatch::OtherOperation(entry) if entry.routes().all(|r| r.access == RouteAccess::Open) => {
                 RouteAccess::Open
             }
-            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch if self.sudo => RouteAccess::Sudo,
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch if self.needs_sudo => RouteAccess::Sudo,
             RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => RouteAccess::Token,
         }
     }
@@ -138,7 +147,7 @@ impl ResolvedRoute {
     ///
     /// # Errors
     /// Errors of the mount and its store.
-    pub(super) async fn needs(
+    pub(super) async fn needed_operation(
         &self,
         state: &WorkerState,
         caller: &Caller,
@@ -234,7 +243,7 @@ impl ResolvedRoute {
     }
 
     /// Reads the body or the query, if the caller is authorized and the route uses it; otherwise discards the body.
-    pub(super) async fn read(
+    pub(super) async fn read_body(
         &self,
         parsed: &ParsedRequest,
         headers: &HeaderMap,
@@ -292,7 +301,7 @@ impl ResolvedRoute {
     }
 
     /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
-    pub(super) fn found(&self, parsed: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, Params)> {
+    pub(super) fn require_route(&self, parsed: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, Params)> {
         let Some(mount) = &self.mount else {
             return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", parsed.path)));
         };
@@ -310,7 +319,7 @@ impl ResolvedRoute {
     }
 
     /// Returns the methods that the path supports, if the requested one is not among them.
-    pub(super) fn methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
+    pub(super) fn allowed_methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
         let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let index = index_of(&mount.kind)?;
         let rest = parsed.path.get(self.below.start..)?;
@@ -326,7 +335,7 @@ impl ResolvedRoute {
         let text = match (&self.mount, &self.found) {
             (Some(mount), _) if self.below.is_empty() => mount_help(mount),
             (_, RouteMatch::Route(entry, ..) | RouteMatch::OtherOperation(entry)) => pattern_help(entry),
-            (_, RouteMatch::NoMatch) => return self.found(parsed).map(|_| HandlerResponse::empty()),
+            (_, RouteMatch::NoMatch) => return self.require_route(parsed).map(|_| HandlerResponse::empty()),
         };
         Ok(ResponseBody::Plain(serde_json::json!({ "help": text, "see_also": null, "openapi": null })).into())
     }

@@ -12,7 +12,7 @@ use super::issuers::{chain_lines, pem_line};
 use super::rendering::colon_hex;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
-use crate::http::secrets::handler_response::{HandlerResponse, MAX_AGE_SECONDS, Validators};
+use crate::http::secrets::handler_response::{CacheValidators, HandlerResponse, MAX_AGE_SECONDS};
 use crate::http::secrets::route::Call;
 use crate::pki::mount::profile::certificate_pem as issuer_pem_text;
 use crate::pki::mount::signer::IssuerSigner;
@@ -60,7 +60,7 @@ async fn raw_issuer(
 
 /// Builds a response in an envelope. It has no entity tag, because the envelope contains the request id.
 fn enveloped(data: Value, changed_at: i64) -> HandlerResponse {
-    HandlerResponse::data(data).with_validators(Validators {
+    HandlerResponse::data(data).with_validators(CacheValidators {
         tag: None,
         modified: Some(changed_at),
         max_age: MAX_AGE_SECONDS,

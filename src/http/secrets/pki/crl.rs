@@ -15,7 +15,9 @@ use serde_json::json;
 pub(super) use self::caller_supplied::{RESIGN_FIELDS, SIGN_FIELDS, resign, sign as sign_list};
 pub(super) use self::config::FIELDS as CONFIG_FIELDS;
 use crate::error::{Error, Kind, Result};
-use crate::http::secrets::handler_response::{BodyPieces, HandlerResponse, MAX_AGE_SECONDS, ResponseBody, Validators};
+use crate::http::secrets::handler_response::{
+    BodyPieces, CacheValidators, HandlerResponse, MAX_AGE_SECONDS, ResponseBody,
+};
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
 use crate::pki::crl::{CrlBuildRequest, PublishedCrl, has_signer};
@@ -62,7 +64,7 @@ pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
         false => (DER_MEDIA_TYPE, "", BodyPieces { len: list.len, pieces: Box::new(list.pieces()) }),
     };
     let tag = Some(format!("{}{suffix}", list.tag));
-    let validators = Validators { tag, ..validators(&list, now) };
+    let validators = CacheValidators { tag, ..validators(&list, now) };
     Ok(HandlerResponse::from(ResponseBody::RawPieces(media_type, pieces)).with_validators(validators))
 }
 
@@ -121,7 +123,7 @@ fn pem_file(list: &PublishedCrl) -> BodyPieces {
 }
 
 /// Validators without entity tag, because the envelope contains the request id.
-fn validators(list: &PublishedCrl, now: i64) -> Validators {
+fn validators(list: &PublishedCrl, now: i64) -> CacheValidators {
     let left = u64::try_from(list.next_update - now).unwrap_or(0);
-    Validators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE_SECONDS) }
+    CacheValidators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE_SECONDS) }
 }

@@ -1,11 +1,11 @@
 //! Generates roots, CSRs of intermediates, and keys. The `:type` in the path selects the origin of the key.
 
-use super::rendering::{self, Rendering};
+use super::rendering::{self, CertificateRendering};
 use super::request_fields::{self, flag};
 use crate::auth::policy::lower;
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_NAME_LEN};
-use crate::http::secrets::dialect::Dates;
+use crate::http::secrets::dialect::CertificateDates;
 use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::json_object::JsonObjectBuilder;
 use crate::http::secrets::route::{Call, concat_fields};
@@ -85,16 +85,16 @@ pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
     let origin = origin(&call)?;
     let authority = call.authority().await?;
     let request = root_request(&call.fields, origin, naming)?;
-    let rendering = Rendering::of(&call.fields)?;
+    let rendering = CertificateRendering::of(&call.fields)?;
     let limits = super::issuing::limits(&call);
     let generated = root::generate(&authority, request, limits, call.recorded_as()).await?;
     let GeneratedRoot { not_after: expiration, renew_after, .. } = generated;
-    let dates = Dates { not_before: None, expiration, renew_after };
+    let dates = CertificateDates { not_before: None, expiration, renew_after };
     let data = call.dialect.with_dates(root_data(&generated, &rendering)?, dates);
     Ok(HandlerResponse::rendered(data).with_warnings(generated.warnings))
 }
 
-fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret> {
+fn root_data(root: &GeneratedRoot, rendering: &CertificateRendering) -> Result<PartlySecret> {
     let mut data = JsonObjectBuilder::default();
     rendering::add_der(&mut data, "certificate", ("CERTIFICATE", &root.der), &root.key, rendering.format)?;
     data.add("issuing_ca", &rendering.format.encode("CERTIFICATE", &root.der));
@@ -119,12 +119,12 @@ pub(super) async fn cross_sign(call: Call) -> Result<HandlerResponse> {
 async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let request = csr_request(&call.fields, origin)?;
-    let rendering = Rendering::of(&call.fields)?;
+    let rendering = CertificateRendering::of(&call.fields)?;
     let generated = intermediate::generate(&authority, request).await?;
     Ok(HandlerResponse::rendered(csr_data(&generated, &rendering)?).with_warnings(generated.warnings))
 }
 
-fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret> {
+fn csr_data(csr: &GeneratedCsr, rendering: &CertificateRendering) -> Result<PartlySecret> {
     let mut data = JsonObjectBuilder::default();
     rendering::add_der(&mut data, "csr", ("CERTIFICATE REQUEST", &csr.der), &csr.key, rendering.format)?;
     rendering::add_key(&mut data, &csr.key, rendering)?;
@@ -140,7 +140,7 @@ pub(super) async fn key(call: Call) -> Result<HandlerResponse> {
     let (key, warnings) = key::generate(&authority, key_request(&call.fields, origin)?).await?;
     let mut data = JsonObjectBuilder::default();
     data.add("key_type", key.kind.name());
-    rendering::add_key(&mut data, &key, &Rendering::default())?;
+    rendering::add_key(&mut data, &key, &CertificateRendering::default())?;
     Ok(HandlerResponse::rendered(data.finish()).with_warnings(warnings))
 }
 

@@ -2,10 +2,10 @@
 
 pub(super) mod fields;
 
-use super::rendering::{self, PASSWORD_FIELD, Rendering};
+use super::rendering::{self, CertificateRendering, PASSWORD_FIELD};
 use super::request_fields;
 use crate::error::{Error, Result};
-use crate::http::secrets::dialect::{Dates, Dialect};
+use crate::http::secrets::dialect::{CertificateDates, Dialect};
 use crate::http::secrets::handler_response::{HandlerResponse, ResponseLease};
 use crate::http::secrets::route::Call;
 use crate::pki::check::validity::MountLifetimes;
@@ -24,7 +24,7 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
     // Removed from the fields, so that it does not become part of the idempotency record.
     let password = call.fields.take_secret(PASSWORD_FIELD);
     let read = |call: &Call| {
-        let rendering = Rendering::of_issue(&call.fields)?;
+        let rendering = CertificateRendering::of_issue(&call.fields)?;
         let key = |fields: &_| request_fields::key(fields).map(RequestedSubjectKey::Generated);
         Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
     };
@@ -33,7 +33,7 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        let rendering = Rendering::of(&call.fields)?;
+        let rendering = CertificateRendering::of(&call.fields)?;
         let key = |fields: &_| request_fields::csr(fields).map(RequestedSubjectKey::Csr);
         Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
     };
@@ -41,14 +41,15 @@ pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn sign_verbatim(call: Call) -> Result<HandlerResponse> {
-    let read =
-        |call: &Call| Ok((Rendering::of(&call.fields)?, CertificateRequest::SignVerbatim(fields::verbatim(call)?)));
+    let read = |call: &Call| {
+        Ok((CertificateRendering::of(&call.fields)?, CertificateRequest::SignVerbatim(fields::verbatim(call)?)))
+    };
     run(call, IssuingOperation::SignVerbatim, read, render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        let rendering = Rendering::of(&call.fields)?;
+        let rendering = CertificateRendering::of(&call.fields)?;
         Ok((rendering, CertificateRequest::SignIntermediate(Box::new(fields::intermediate(call)?))))
     };
     run(call, IssuingOperation::SignIntermediate, read, render_authority, Ok(None)).await
@@ -56,30 +57,32 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
     // The response has only one form.
-    let read = |call: &Call| Ok((Rendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued(call)?)));
+    let read = |call: &Call| {
+        Ok((CertificateRendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued(call)?)))
+    };
     let render: IssuedRenderer =
         |issued, _, dialect| Ok(HandlerResponse::data(rendering::render_self_issued(issued, dialect)));
     run(call, IssuingOperation::SignSelfIssued, read, render, Ok(None)).await
 }
 
 /// Reads a request and the requested form of its response.
-pub(super) type IssueRequestParser = fn(&Call) -> Result<(Rendering, CertificateRequest)>;
+pub(super) type IssueRequestParser = fn(&Call) -> Result<(CertificateRendering, CertificateRequest)>;
 
-type IssuedRenderer = fn(&IssuedCertificate, &Rendering, Dialect) -> Result<HandlerResponse>;
+type IssuedRenderer = fn(&IssuedCertificate, &CertificateRendering, Dialect) -> Result<HandlerResponse>;
 
 pub(super) fn render_leaf(
     issued: &IssuedCertificate,
-    rendering: &Rendering,
+    rendering: &CertificateRendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
-    let dates = Dates { not_before: Some(issued.not_before), ..dates(issued) };
+    let dates = CertificateDates { not_before: Some(issued.not_before), ..dates(issued) };
     Ok(HandlerResponse::rendered(dialect.with_dates(rendering::render_certificate(issued, rendering, false)?, dates)))
 }
 
 /// Renders a CA certificate, with notAfter as its only date.
 pub(super) fn render_authority(
     issued: &IssuedCertificate,
-    rendering: &Rendering,
+    rendering: &CertificateRendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
     Ok(HandlerResponse::rendered(
@@ -87,8 +90,8 @@ pub(super) fn render_authority(
     ))
 }
 
-fn dates(issued: &IssuedCertificate) -> Dates {
-    Dates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
+fn dates(issued: &IssuedCertificate) -> CertificateDates {
+    CertificateDates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
 /// Handles a request: reads it, and issues the certificate. A repeated request gets the certificate from its
@@ -186,7 +189,7 @@ pub(super) fn limits(call: &Call) -> MountLifetimes {
 fn build_response(
     issued: IssuedCertificate,
     render: IssuedRenderer,
-    rendering: &Rendering,
+    rendering: &CertificateRendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
     let mut answer = render(&issued, rendering, dialect)?;

@@ -12,7 +12,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::error::{Kind, Result};
 use crate::http::refusal_delay;
-use crate::http::secrets::handler_response::{HandlerResponse, Validators};
+use crate::http::secrets::handler_response::{CacheValidators, HandlerResponse};
 use crate::http::secrets::path;
 use crate::http::secrets::render::conditional::http_date;
 use crate::http::secrets::route::Call;
@@ -117,7 +117,7 @@ fn add_caching_headers(
     now: i64,
 ) -> HandlerResponse {
     let left = u64::try_from(next_update - now).unwrap_or(0);
-    let mut answer = answer.with_validators(Validators::of(der, None, left));
+    let mut answer = answer.with_validators(CacheValidators::of(der, None, left));
     answer.headers.extend([
         ("cache-control", format!("max-age={left}, public, no-transform, must-revalidate")),
         ("last-modified", http_date(this_update)),

@@ -30,7 +30,7 @@ pub(super) const PASSWORD_FIELD: &str = "password";
 const ENVELOPE_BYTES: usize = 512;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum CertificateFormat {
     #[default]
     Pem,
     /// Standard base64 of DER.
@@ -41,7 +41,7 @@ pub(super) enum Format {
     Pkcs12,
 }
 
-impl Format {
+impl CertificateFormat {
     /// Encodes DER as the text of a member.
     pub(super) fn encode(self, label: &str, der: &[u8]) -> String {
         match self {
@@ -60,8 +60,8 @@ pub(super) enum PrivateKeyFormat {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Rendering {
-    pub(super) format: Format,
+pub(super) struct CertificateRendering {
+    pub(super) format: CertificateFormat,
     pub(super) private_key_format: PrivateKeyFormat,
     /// `true` to omit self-signed certificates from `ca_chain`.
     remove_roots_from_chain: bool,
@@ -69,7 +69,7 @@ pub(super) struct Rendering {
     protection: Option<Arc<Pkcs12Keys>>,
 }
 
-impl Rendering {
+impl CertificateRendering {
     /// Reads `format`, `private_key_format` and `remove_roots_from_chain`. PKCS #12 is rejected.
     ///
     /// # Errors
@@ -80,20 +80,20 @@ impl Rendering {
         })
     }
 
-    /// As [`Rendering::of`], with PKCS #12.
+    /// As [`CertificateRendering::of`], with PKCS #12.
     ///
     /// # Errors
-    /// As [`Rendering::of`].
+    /// As [`CertificateRendering::of`].
     pub(super) fn of_issue(fields: &Fields) -> Result<Self> {
-        Self::read(fields, "must be pem, der, pem_bundle or p12", || Ok(Format::Pkcs12))
+        Self::read(fields, "must be pem, der, pem_bundle or p12", || Ok(CertificateFormat::Pkcs12))
     }
 
     /// `rule` is the error text for an unknown format; `pkcs12` is called for `p12`.
-    fn read(fields: &Fields, rule: &str, pkcs12: fn() -> Result<Format>) -> Result<Self> {
+    fn read(fields: &Fields, rule: &str, pkcs12: fn() -> Result<CertificateFormat>) -> Result<Self> {
         let format = match fields.text("format")?.as_deref() {
-            None | Some("pem") => Format::Pem,
-            Some("der") => Format::Der,
-            Some("pem_bundle") => Format::PemBundle,
+            None | Some("pem") => CertificateFormat::Pem,
+            Some("der") => CertificateFormat::Der,
+            Some("pem_bundle") => CertificateFormat::PemBundle,
             Some("p12") => pkcs12()?,
             Some(_) => return Err(Error::invalid(format!("format: {rule}"))),
         };
@@ -113,12 +113,12 @@ impl Rendering {
     /// the caller is full.
     pub(super) async fn derive_p12_keys(self, password: Option<Secret>) -> Result<Self> {
         match (self.format, password) {
-            (Format::Pkcs12, Some(password)) => {
+            (CertificateFormat::Pkcs12, Some(password)) => {
                 let password = WrittenPassword::new("password", password.expose())?;
                 let protection = cpu::run(move || Pkcs12Keys::derive(&password)).await??;
                 Ok(Self { protection: Some(Arc::new(protection)), ..self })
             }
-            (Format::Pkcs12, None) => Err(Error::invalid("password: must be given with format p12")),
+            (CertificateFormat::Pkcs12, None) => Err(Error::invalid("password: must be given with format p12")),
             (_, Some(_)) => Err(Error::invalid("password: is allowed only with format p12")),
             (_, None) => Ok(self),
         }
@@ -189,12 +189,12 @@ pub(super) fn colon_hex(octets: &[u8]) -> String {
 /// `Internal` when it cannot be rendered, such as a key that cannot be encoded.
 pub(super) fn render_certificate(
     issued: &IssuedCertificate,
-    rendering: &Rendering,
+    rendering: &CertificateRendering,
     in_chain: bool,
 ) -> Result<PartlySecret> {
-    let &Rendering { format, private_key_format, remove_roots_from_chain, ref protection } = rendering;
+    let &CertificateRendering { format, private_key_format, remove_roots_from_chain, ref protection } = rendering;
     let issuer = IssuerTexts::of(issued)?;
-    let texts = if format == Format::Der { &issuer.der } else { &issuer.pem };
+    let texts = if format == CertificateFormat::Der { &issuer.der } else { &issuer.pem };
     let ca_chain = if remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain };
     let key = issued.key.as_deref();
     let key_text = key.map(|key| key_text(key, format, private_key_format)).transpose()?;
@@ -209,11 +209,13 @@ pub(super) fn render_certificate(
     } else {
         data.add("ca_chain", ca_chain);
     }
-    if format == Format::PemBundle {
+    if format == CertificateFormat::PemBundle {
         text += &issuer.bundle_tail;
     }
     match key {
-        Some(key) if format == Format::PemBundle => data.add_secret("certificate", &pem_bundle(key, &text)?)?,
+        Some(key) if format == CertificateFormat::PemBundle => {
+            data.add_secret("certificate", &pem_bundle(key, &text)?)?
+        }
         _ => data.add("certificate", &text),
     }
     data.add("issuing_ca", &texts.issuing_ca);
@@ -269,11 +271,11 @@ pub(super) fn add_der(
     member: &str,
     (label, der): (&str, &[u8]),
     key: &CaKeyInfo,
-    format: Format,
+    format: CertificateFormat,
 ) -> Result<()> {
     let text = format.encode(label, der);
     match (format, &key.exported) {
-        (Format::PemBundle, Some(key)) => data.add_secret(member, &pem_bundle(key, &text)?)?,
+        (CertificateFormat::PemBundle, Some(key)) => data.add_secret(member, &pem_bundle(key, &text)?)?,
         _ => data.add(member, &text),
     }
     Ok(())
@@ -283,7 +285,7 @@ pub(super) fn add_der(
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: &Rendering) -> Result<()> {
+pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: &CertificateRendering) -> Result<()> {
     data.add("key_id", &key.id);
     data.add("key_name", &key.name);
     if let Some(private) = &key.exported {
@@ -297,7 +299,7 @@ pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: 
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyFormat) -> Result<Secret> {
+fn key_text(key: &PrivateKey, format: CertificateFormat, key_format: PrivateKeyFormat) -> Result<Secret> {
     let (label, der) = match key_format {
         PrivateKeyFormat::Traditional => key.traditional()?,
         PrivateKeyFormat::Pkcs8 => ("PRIVATE KEY", key.to_pkcs8()?),
@@ -311,7 +313,7 @@ fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyFormat) -> R
 /// # Errors
 /// `Internal` when the key cannot be encoded.
 fn pem_bundle(key: &PrivateKey, text: &str) -> Result<Secret> {
-    let key = key_text(key, Format::PemBundle, PrivateKeyFormat::Traditional)?;
+    let key = key_text(key, CertificateFormat::PemBundle, PrivateKeyFormat::Traditional)?;
     let mut both = Vec::with_capacity(key.expose().len() + 1 + text.len());
     both.extend_from_slice(key.expose());
     both.push(b'\n');
@@ -369,15 +371,19 @@ mod tests {
         }
     }
 
-    fn rendering(body: Value) -> Result<Rendering> {
-        Rendering::of(&Fields::parse(body.to_string().as_bytes()).unwrap())
+    fn rendering(body: Value) -> Result<CertificateRendering> {
+        CertificateRendering::of(&Fields::parse(body.to_string().as_bytes()).unwrap())
     }
 
     #[test]
     fn format_is_case_sensitive_and_empty_text_is_an_error() {
-        assert_eq!(rendering(json!({})).unwrap().format, Format::Pem);
-        assert_eq!(rendering(json!({"format": null})).unwrap().format, Format::Pem);
-        for (word, format) in [("pem", Format::Pem), ("der", Format::Der), ("pem_bundle", Format::PemBundle)] {
+        assert_eq!(rendering(json!({})).unwrap().format, CertificateFormat::Pem);
+        assert_eq!(rendering(json!({"format": null})).unwrap().format, CertificateFormat::Pem);
+        for (word, format) in [
+            ("pem", CertificateFormat::Pem),
+            ("der", CertificateFormat::Der),
+            ("pem_bundle", CertificateFormat::PemBundle),
+        ] {
             assert_eq!(rendering(json!({"format": word})).unwrap().format, format);
         }
         for word in ["", "PEM", "pkcs12", " pem"] {
@@ -402,7 +408,8 @@ mod tests {
         let made = certificate(&mount(root.der()), root.der(), None);
         let pem = pem::encode("CERTIFICATE", root.der());
         for (without_roots, chain) in [(false, json!([pem, pem])), (true, json!([pem]))] {
-            let rendering = Rendering { remove_roots_from_chain: without_roots, ..Rendering::default() };
+            let rendering =
+                CertificateRendering { remove_roots_from_chain: without_roots, ..CertificateRendering::default() };
             let answer = render_certificate(&made, &rendering, true).unwrap();
             let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
             assert_eq!((&shown["ca_chain"], &shown["certificate"]), (&chain, &json!(pem)));
@@ -428,7 +435,7 @@ mod tests {
                 let mut fields = Fields::default();
                 fields.set("format", format);
                 fields.set("private_key_format", key_format);
-                let rendering = Rendering::of(&fields).unwrap();
+                let rendering = CertificateRendering::of(&fields).unwrap();
                 let answer =
                     render_certificate(&certificate(&view, root.der(), Some(&key)), &rendering, false).unwrap();
                 let shown: Value = serde_json::from_slice(answer.expose()).unwrap();

@@ -123,7 +123,7 @@ async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>)
     let explanation = auth.explain(&subject.caller, target.request_path(&parsed), list).await?;
     let needed = required_capability(call, subject, &target, &parsed).await?;
     let parameters = check_parameters(call, &target, &explanation, needed.unwrap_or(parsed.operation))?;
-    let verdict = Verdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
+    let verdict = AccessVerdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
     let mut data = json!({
         "allowed": verdict.allowed,
         "reason": verdict.reason,
@@ -197,7 +197,7 @@ async fn required_capability(
     let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
     let may_read = || state.auth.decide(caller, Operation::Read, target.request_path(parsed), None).allowed;
     if is_own || !is_kept_by_token && may_read() {
-        return target.needs(state, &subject.caller, parsed).await.map(Some);
+        return target.needed_operation(state, &subject.caller, parsed).await.map(Some);
     }
     Ok((!target.depends_on_existence(state, &subject.caller, parsed)).then_some(parsed.operation))
 }
@@ -234,7 +234,7 @@ fn position_json(written: &WrittenRule) -> Value {
     position
 }
 
-struct Verdict {
+struct AccessVerdict {
     /// `None` if it depends on the existence of the resource.
     allowed: Option<bool>,
     reason: String,
@@ -246,7 +246,7 @@ struct Verdict {
     passes_policies: bool,
 }
 
-impl Verdict {
+impl AccessVerdict {
     fn new(
         subject: &ExplainedToken,
         address: Option<IpAddr>,

@@ -280,12 +280,12 @@ fn first_of_several_violated_rules_is_reported() {
 fn role_lifetimes_are_text_or_seconds_by_dialect() {
     let role = Role { ttl: 21_600, max_ttl: 86_400, ..Role::default() };
     let mut contract = role_json(&role, Dialect::Contract);
-    let peers = role_json(&role, Dialect::Peers);
+    let compat = role_json(&role, Dialect::Compat);
     assert_eq!((&contract["ttl"], &contract["max_ttl"]), (&json!("6h"), &json!("24h")));
-    assert_eq!((&peers["ttl"], &peers["max_ttl"]), (&json!(21_600), &json!(86_400)));
+    assert_eq!((&compat["ttl"], &compat["max_ttl"]), (&json!(21_600), &json!(86_400)));
     contract["ttl"] = json!(21_600);
     contract["max_ttl"] = json!(86_400);
-    assert_eq!(contract, peers);
+    assert_eq!(contract, compat);
 }
 
 proptest! {
