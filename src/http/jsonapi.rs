@@ -227,7 +227,7 @@ fn build_request(state: &WorkerState, request: &HttpRequest, found: ResolvedProj
         query: Query::default(),
         document: RequestDocument::default(),
         if_match: None,
-        plans: request.headers().contains_key(&TERRAFORM_INTEGRATION),
+        runs_terraform: request.headers().contains_key(&TERRAFORM_INTEGRATION),
         origin: state.origin().to_owned(),
         path: found.path,
     }

@@ -246,7 +246,7 @@ impl<'c> PrimaryResource<'c> {
 }
 
 /// Error text for an element without a valid id.
-pub const NO_ID: &str = "id must be a string of at most 256 characters";
+pub const INVALID_ID_DETAIL: &str = "id must be a string of at most 256 characters";
 
 /// Returns the id of a resource. An id with a NUL is invalid, because some stores cannot search for it.
 pub fn id_of(resource: &Value) -> Option<&str> {
@@ -270,8 +270,8 @@ pub fn read_untyped_ids(document: &RequestDocument) -> WorkResult<Vec<String>> {
     read_ids(document, TypeRule::Any, "resources")
 }
 
-fn read_ids(document: &RequestDocument, rule: TypeRule<'_>, called: &str) -> WorkResult<Vec<String>> {
-    let elements = document.list(MAX_RESOURCES_PER_LIST, called)?;
+fn read_ids(document: &RequestDocument, rule: TypeRule<'_>, resource_kind: &str) -> WorkResult<Vec<String>> {
+    let elements = document.list(MAX_RESOURCES_PER_LIST, resource_kind)?;
     let mut faults = Faults::default();
     let mut ids = Vec::with_capacity(elements.len());
     for (n, element) in elements.iter().enumerate() {
@@ -282,7 +282,7 @@ fn read_ids(document: &RequestDocument, rule: TypeRule<'_>, called: &str) -> Wor
         }
         match id_of(element) {
             Some(id) => ids.push(id.to_owned()),
-            None => faults.push(Fault::at(format!("/data/{n}/id"), NO_ID)),
+            None => faults.push(Fault::at(format!("/data/{n}/id"), INVALID_ID_DETAIL)),
         }
     }
     faults.finish(Kind::Invalid)?;

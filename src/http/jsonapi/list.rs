@@ -14,7 +14,7 @@ pub(crate) struct ListRequest {
     /// The number and the size of the requested page.
     pub page: PageRequest,
     request: Arc<ProjectsRequest>,
-    known: &'static [&'static str],
+    supported_parameters: &'static [&'static str],
 }
 
 impl ListRequest {
@@ -22,9 +22,12 @@ impl ListRequest {
     ///
     /// # Errors
     /// `Malformed` for an invalid page, or a filter that is not in `known`.
-    pub(crate) fn read(call: &ProjectsCall, known: &'static [&'static str]) -> Result<Self, ApiRejection> {
-        call.query.refuse_unknown_filters(known)?;
-        Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), known })
+    pub(crate) fn read(
+        call: &ProjectsCall,
+        supported_parameters: &'static [&'static str],
+    ) -> Result<Self, ApiRejection> {
+        call.query.refuse_unknown_filters(supported_parameters)?;
+        Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), supported_parameters })
     }
 
     /// Renders a page of `matching` resources. `total` is the number without filters, for lists that report it.
@@ -68,7 +71,7 @@ impl ListRequest {
     fn link(&self, number: i64) -> String {
         let ProjectsRequest { query, origin, path, .. } = &*self.request;
         let mut parameters: Vec<(String, String)> = query
-            .supported_parameters(self.known)
+            .supported_parameters(self.supported_parameters)
             .filter(|(name, _)| !name.starts_with("page["))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();

@@ -71,8 +71,8 @@ impl Dialect {
         json
     }
 
-    /// Returns the rule for a `ttl` above the limit of its role or mount. The compatible dialect caps it, because cert-manager always
-    /// requests 2160h.
+    /// Returns the rule for a `ttl` above the limit of its role or mount. The compatible dialect caps it,
+    /// because cert-manager always requests 2160h.
     pub fn excessive_ttl(self) -> ExcessiveTtl {
         match self {
             Self::Contract => ExcessiveTtl::Refused,

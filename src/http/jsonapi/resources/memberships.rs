@@ -4,7 +4,7 @@ use super::super::body::{self, PrimaryResource, TypeRule};
 use super::super::documents::membership as document;
 use super::super::list::ListRequest;
 use super::super::query::MAX_FILTER_VALUES;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::{account, teams};
@@ -22,7 +22,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "organizations/:organization_name/organization-memberships", "membership_list", list => render_list),
     route!(GET "organization-memberships", "membership_own_list", list_own => render_own_list),
     route!(GET "organization-memberships/:membership_id", "membership_show", show => render_one),
-    route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => empty),
+    route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => render_empty),
 ];
 
 /// Query parameters that pagination links repeat.
@@ -60,8 +60,9 @@ fn render_created((member, membership): (Member, Membership)) -> RenderedResult 
 fn team_ids(resource: &PrimaryResource<'_>) -> WorkResult<Vec<String>> {
     let elements = resource.to_many("teams", body::MAX_RESOURCES_PER_LIST)?.unwrap_or_default();
     let pointer = |n| format!("/data/relationships/teams/data/{n}/id");
-    let id =
-        |(n, element)| body::id_of(element).map(str::to_owned).ok_or_else(|| ApiRejection::at(pointer(n), body::NO_ID));
+    let id = |(n, element)| {
+        body::id_of(element).map(str::to_owned).ok_or_else(|| ApiRejection::at(pointer(n), body::INVALID_ID_DETAIL))
+    };
     Ok(elements.iter().enumerate().map(id).collect::<Result<_, _>>()?)
 }
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::{time, to_one};
+use super::super::documents::{format_time, to_one};
 use super::super::list::ListRequest;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::projects;
@@ -27,7 +27,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "organizations", "organization_list", list => render_list),
     route!(GET "organizations/:organization_name", "organization_show", show => render_one),
     route!(PATCH "organizations/:organization_name", "organization_update", update => render_one),
-    route!(DELETE "organizations/:organization_name", "organization_delete", delete => empty),
+    route!(DELETE "organizations/:organization_name", "organization_delete", delete => render_empty),
     route!(GET "organizations/:organization_name/entitlement-set", "organization_entitlements",
         entitlements => render_entitlements),
 ];
@@ -184,7 +184,7 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
         "name": organization.name,
         "email": organization.email,
         "external-id": organization.ext_id,
-        "created-at": time(organization.created_at),
+        "created-at": format_time(organization.created_at),
         "default-execution-mode": organization.mode.name,
         "user-tokens-enabled": organization.user_tokens_enabled,
         "allow-force-delete-workspaces": organization.allow_force_delete,
