@@ -18,10 +18,10 @@ pub(crate) struct ListRequest {
 }
 
 impl ListRequest {
-    /// Reads the requested page. Links repeat the parameters in `known`.
+    /// Reads the requested page. Links repeat the parameters in `supported_parameters`.
     ///
     /// # Errors
-    /// `Malformed` for an invalid page, or a filter that is not in `known`.
+    /// `Malformed` for an invalid page, or a filter that is not in `supported_parameters`.
     pub(crate) fn read(
         call: &ProjectsCall,
         supported_parameters: &'static [&'static str],

@@ -250,7 +250,7 @@ impl Route {
 
     /// Requires the capability `create` for writes to resources that do not exist.
     #[must_use]
-    pub const fn making(self, exists: ExistenceCheck) -> Self {
+    pub const fn with_existence_check(self, exists: ExistenceCheck) -> Self {
         Self { exists: Some(exists), ..self }
     }
 

@@ -49,7 +49,7 @@ pub static ROUTES: &[Route] = routes! {
     (token.with_synonyms(DEPRECATED_FIELDS)) Update "create-orphan" CREATE_FIELDS => create::<true>;
     token List "roles" PAGE_FIELDS => roles;
     token Read "roles/:role_name" &[] => role;
-    (token.with_synonyms(TOKEN_ROLE_SYNONYMS).making(role_exists)) Update
+    (token.with_synonyms(TOKEN_ROLE_SYNONYMS).with_existence_check(role_exists)) Update
         "roles/:role_name" TOKEN_ROLE_FIELDS => write_role;
     token Delete "roles/:role_name" &[] => delete_role;
     token Read "lookup-self" &[] => lookup_self;

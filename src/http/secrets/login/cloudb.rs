@@ -46,12 +46,12 @@ const ROLE_FIELDS: &[&str] = &concat_fields::<23>(&[&["name"], Bounds::FIELDS, T
 pub(crate) static ROUTES: &[Route] = routes! {
     (open.with_long_member("jwt", MAX_LOGIN_BODY_BYTES)) Update "login" LOGIN_FIELDS => login;
     token Read "config" &[] => read_config;
-    (token.making(config_exists)) Update "config" CONFIG_FIELDS => write_config;
+    (token.with_existence_check(config_exists)) Update "config" CONFIG_FIELDS => write_config;
     token Delete "config" &[] => delete_config;
     token Update "rotate-root" &[] => rotate_root;
     token List "role" PAGE_FIELDS => roles::list::<CloudbMethod>;
     token Read "role/:login_role" &[] => roles::read::<CloudbMethod>;
-    (token.with_synonyms(&TokenTerms::SYNONYMS).making(roles::exists::<CloudbMethod>)) Update
+    (token.with_synonyms(&TokenTerms::SYNONYMS).with_existence_check(roles::exists::<CloudbMethod>)) Update
         "role/:login_role" ROLE_FIELDS => roles::write::<CloudbMethod>;
     token Delete "role/:login_role" &[] => roles::delete::<CloudbMethod>;
 };
