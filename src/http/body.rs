@@ -42,7 +42,7 @@ pub struct BodyBudget<'a> {
 
 impl BodyBudget<'_> {
     fn grow_to(self, reservation: &mut SenderReservation, bytes: usize) -> Result<()> {
-        reservation.grow_to(self.bodies, self.sender, bytes).map_err(|lack| match lack {
+        reservation.grow_to(self.bodies, self.sender, bytes).map_err(|exhausted| match exhausted {
             Exhausted::Total => Error::new(Kind::Busy, "request body: the memory for bodies is used up; retry"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "request body: too many large concurrent bodies of this caller; retry")
@@ -250,7 +250,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(30);
 
-    fn one(bodies: &SenderBudget) -> BodyBudget<'_> {
+    fn budget_of_one_sender(bodies: &SenderBudget) -> BodyBudget<'_> {
         BodyBudget { bodies, sender: &|| Sender::User(1) }
     }
 
@@ -264,27 +264,38 @@ mod tests {
         let bodies = SenderBudget::new(100_000);
         let left = || bodies.left();
         let none = HeaderMap::new();
-        let small = read_limited(&none, payload(vec![1; UNCOUNTED_BODY_BYTES]).await, 1 << 20, one(&bodies), TIME)
+        let small = read_limited(
+            &none,
+            payload(vec![1; UNCOUNTED_BODY_BYTES]).await,
+            1 << 20,
+            budget_of_one_sender(&bodies),
+            TIME,
+        )
+        .await
+        .unwrap();
+        assert_eq!((small.0.len(), left()), (UNCOUNTED_BODY_BYTES, 100_000));
+        let large = read_truncated(&none, payload(vec![2; 60_000]).await, 1 << 20, budget_of_one_sender(&bodies), TIME)
             .await
             .unwrap();
-        assert_eq!((small.0.len(), left()), (UNCOUNTED_BODY_BYTES, 100_000));
-        let large = read_truncated(&none, payload(vec![2; 60_000]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
         assert_eq!((large.len(), left()), (60_000, 40_000));
-        let busy = read_limited(&none, payload(vec![3; 40_001]).await, 1 << 20, one(&bodies), TIME).await;
+        let busy =
+            read_limited(&none, payload(vec![3; 40_001]).await, 1 << 20, budget_of_one_sender(&bodies), TIME).await;
         assert_eq!((busy.err().unwrap().kind(), left()), (Kind::Busy, 40_000));
         let part = large.slice(..1);
         drop(large);
         assert_eq!(left(), 40_000);
         drop(part);
         let (body, reservation) =
-            read_limited(&none, payload(vec![4; 40_001]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
+            read_limited(&none, payload(vec![4; 40_001]).await, 1 << 20, budget_of_one_sender(&bodies), TIME)
+                .await
+                .unwrap();
         assert_eq!((body.len(), left()), (40_001, 59_999));
         drop((body, reservation));
         assert_eq!(left(), 100_000);
     }
 
     #[actix_web::test]
-    async fn a_sender_of_several_bodies_has_a_quarter_of_what_is_left() {
+    async fn sender_of_several_bodies_has_a_quarter_of_the_rest() {
         let bodies = SenderBudget::new(240_000);
         let none = HeaderMap::new();
         let other = BodyBudget { bodies: &bodies, sender: &|| Sender::User(2) };
@@ -293,15 +304,18 @@ mod tests {
             async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, budget, TIME).await }
         };
         let text = |refused: Result<(Bytes, SenderReservation)>| refused.err().unwrap().text().to_owned();
-        let single = keep(one(&bodies), 150_000).await.unwrap();
+        let single = keep(budget_of_one_sender(&bodies), 150_000).await.unwrap();
         assert_eq!(
-            text(keep(one(&bodies), 20_000).await),
+            text(keep(budget_of_one_sender(&bodies), 20_000).await),
             "request body: too many large concurrent bodies of this caller; retry"
         );
         assert_eq!(text(keep(other, 100_000).await), "request body: the memory for bodies is used up; retry");
         drop(single);
-        let some = [keep(one(&bodies), 20_000).await.unwrap(), keep(one(&bodies), 17_000).await.unwrap()];
-        assert!(keep(one(&bodies), 20_000).await.is_err());
+        let some = [
+            keep(budget_of_one_sender(&bodies), 20_000).await.unwrap(),
+            keep(budget_of_one_sender(&bodies), 17_000).await.unwrap(),
+        ];
+        assert!(keep(budget_of_one_sender(&bodies), 20_000).await.is_err());
         let others = [keep(other, 17_000).await.unwrap(), keep(other, 17_000).await.unwrap()];
         assert!(keep(other, 20_000).await.is_err(), "the limit holds for each sender");
         drop((some, others));
@@ -318,9 +332,19 @@ mod tests {
             let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }
         };
-        let small = read_limited(&none, pieces(UNCOUNTED_BODY_BYTES).await, 1 << 20, one(&bodies), TIME).await.unwrap();
+        let small =
+            read_limited(&none, pieces(UNCOUNTED_BODY_BYTES).await, 1 << 20, budget_of_one_sender(&bodies), TIME)
+                .await
+                .unwrap();
         assert_eq!(small.0.len(), UNCOUNTED_BODY_BYTES);
-        let larger = read_limited(&none, pieces(UNCOUNTED_BODY_BYTES + 1024).await, 1 << 20, one(&bodies), TIME).await;
+        let larger = read_limited(
+            &none,
+            pieces(UNCOUNTED_BODY_BYTES + 1024).await,
+            1 << 20,
+            budget_of_one_sender(&bodies),
+            TIME,
+        )
+        .await;
         assert_eq!(larger.err().unwrap().kind(), Kind::Busy);
     }
 
@@ -330,11 +354,17 @@ mod tests {
         let none = HeaderMap::new();
         let long = || payload(vec![0; 101]);
         assert_eq!(
-            read_limited(&none, long().await, 100, one(&bodies), TIME).await.err().unwrap().kind(),
+            read_limited(&none, long().await, 100, budget_of_one_sender(&bodies), TIME).await.err().unwrap().kind(),
             Kind::TooLarge
         );
-        assert_eq!(read_limited(&none, long().await, 101, one(&bodies), TIME).await.unwrap().0.len(), 101);
-        assert_eq!(read_truncated(&none, long().await, 50, one(&bodies), TIME).await.unwrap().len(), 51);
+        assert_eq!(
+            read_limited(&none, long().await, 101, budget_of_one_sender(&bodies), TIME).await.unwrap().0.len(),
+            101
+        );
+        assert_eq!(
+            read_truncated(&none, long().await, 50, budget_of_one_sender(&bodies), TIME).await.unwrap().len(),
+            51
+        );
         let over = discard(&none, long().await, 100, TIME).await;
         assert_eq!(over.unwrap_err().kind(), Kind::TooLarge);
         discard(&none, long().await, 101, TIME).await.unwrap();

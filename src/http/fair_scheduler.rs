@@ -64,17 +64,17 @@ struct SchedulerState {
 struct SenderAccount {
     spent: Duration,
     /// `true` if a waiting request was woken and has not been polled since.
-    called: bool,
+    is_woken: bool,
     waiting: VecDeque<oneshot::Sender<()>>,
 }
 
 impl SenderAccount {
     /// Wakes the next waiting request if the sender has time left.
     fn wake_next(&mut self) {
-        while !self.called && self.spent < TIME_SLICE_PER_SENDER {
+        while !self.is_woken && self.spent < TIME_SLICE_PER_SENDER {
             let Some(next) = self.waiting.pop_front() else { return };
             // The request may have been dropped.
-            self.called = next.send(()).is_ok();
+            self.is_woken = next.send(()).is_ok();
         }
     }
 }
@@ -179,7 +179,7 @@ impl SchedulerPass {
     fn join(this: &Rc<Self>, key: SenderHash) -> Option<SliceWait> {
         let mut state = this.state.borrow_mut();
         let account = state.accounts.entry(key).or_default();
-        if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.called {
+        if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.is_woken {
             return None;
         }
         let (wake, call) = oneshot::channel();
@@ -223,7 +223,7 @@ impl SchedulerPass {
         state.accounts.retain(|_, account| {
             account.spent = Duration::ZERO;
             account.wake_next();
-            account.called
+            account.is_woken
         });
         state.is_pass_ending = !state.accounts.is_empty();
         state.is_pass_ending
@@ -242,8 +242,8 @@ impl Future for SliceWait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let called = Pin::new(&mut self.call).poll(context);
-        called.map(|_| self.is_wake_polled = true)
+        let wake = Pin::new(&mut self.call).poll(context);
+        wake.map(|_| self.is_wake_polled = true)
     }
 }
 
@@ -255,7 +255,7 @@ impl Drop for SliceWait {
         }
         let mut state = self.pass.state.borrow_mut();
         if let Some(account) = state.accounts.get_mut(&self.key) {
-            account.called = false;
+            account.is_woken = false;
             if !self.is_wake_polled {
                 account.wake_next();
             }
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     /// Runs a request of a sender that works for `time` without yielding, and logs its end in `done`.
-    async fn asks(scheduler: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
+    async fn run_request(scheduler: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
         let work = async |cpu_account: CpuAccount| {
             cpu_account.set_sender(&Sender::User(sender));
             cpu_account.wait_for_slice().await;
@@ -286,12 +286,12 @@ mod tests {
         scheduler.run_charged(work).await;
     }
 
-    async fn order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
+    async fn completion_order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
         let scheduler = FairScheduler::default();
         let done = Rc::default();
         let all = senders
             .into_iter()
-            .map(|sender| tokio::task::spawn_local(asks(scheduler.clone(), sender, time, Rc::clone(&done))));
+            .map(|sender| tokio::task::spawn_local(run_request(scheduler.clone(), sender, time, Rc::clone(&done))));
         join_all(all.collect::<Vec<_>>()).await;
         tokio::task::yield_now().await;
         assert!(!scheduler.0.state.borrow().is_pass_ending, "no request may wait at the end");
@@ -300,7 +300,7 @@ mod tests {
 
     #[actix_web::test]
     async fn scheduler_starts_one_request_per_sender_in_each_pass() {
-        let done = order([1; 20].into_iter().chain([2, 3]), 2 * TIME_SLICE_PER_SENDER).await;
+        let done = completion_order([1; 20].into_iter().chain([2, 3]), 2 * TIME_SLICE_PER_SENDER).await;
         assert_eq!((done.len(), &done[..3]), (22, &[1, 2, 3][..]), "{done:?}");
     }
 
@@ -350,7 +350,7 @@ mod tests {
             [(); 3].map(|()| SchedulerPass::join(&scheduler.0, key).expect("the time slice is spent"));
         drop(gone);
         assert!(scheduler.0.begin_pass());
-        assert!(scheduler.0.state.borrow().accounts[&key].called);
+        assert!(scheduler.0.state.borrow().accounts[&key].is_woken);
         drop(first);
         tokio::time::timeout(Duration::from_secs(10), last).await.expect("the last waiter is woken");
         assert!(!scheduler.0.begin_pass());

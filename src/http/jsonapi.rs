@@ -146,9 +146,9 @@ async fn run_pipeline(
         && let Ok(token) = token
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
-        let ReadOutcome { caller, left, answer } = read?;
+        let ReadOutcome { caller, remaining_rate, answer } = read?;
         log_entry.set_subject(caller.as_ref());
-        *rate = left;
+        *rate = remaining_rate;
         let sender = Sender::of_subject(caller.as_ref(), address);
         cpu_account.set_sender(&sender);
         let answer = answer?;
@@ -165,9 +165,9 @@ async fn run_pipeline(
     trail.set_caller(caller.as_ref().ok());
     log_entry.set_subject(caller.as_ref().ok());
     match state.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
-        Ok(left) => *rate = left,
-        Err((refusal, left)) => {
-            *rate = Some(left);
+        Ok(remaining_rate) => *rate = remaining_rate,
+        Err((refusal, remaining_rate)) => {
+            *rate = Some(remaining_rate);
             return Err(refusal);
         }
     }
@@ -236,7 +236,7 @@ fn build_request(state: &WorkerState, request: &HttpRequest, found: ResolvedProj
 struct ReadOutcome {
     /// The caller, if the rate limit admits the request and its query is valid.
     caller: Option<ProjectsCaller>,
-    left: Option<RemainingRate>,
+    remaining_rate: Option<RemainingRate>,
     answer: Result<HandlerResult, ApiRejection>,
 }
 
@@ -259,20 +259,24 @@ async fn handle_read(
         let token = token.clone();
         async move {
             let caller = capture_refusal(identify_in_session(&mut tx, &shared.sender_cache, &token).await)?;
-            let left = match shared.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
-                Ok(left) => left,
-                Err((refusal, left)) => {
-                    return Ok(ReadOutcome { caller: None, left: Some(left), answer: Err(refusal) });
+            let remaining_rate = match shared.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
+                Ok(remaining_rate) => remaining_rate,
+                Err((refusal, remaining_rate)) => {
+                    return Ok(ReadOutcome {
+                        caller: None,
+                        remaining_rate: Some(remaining_rate),
+                        answer: Err(refusal),
+                    });
                 }
             };
             let call = caller.and_then(|caller| Ok(ProjectsCall { caller, request: request_data.map_err(malformed)? }));
             let call = match call {
                 Ok(call) => call,
-                Err(refusal) => return Ok(ReadOutcome { caller: None, left, answer: Err(refusal) }),
+                Err(refusal) => return Ok(ReadOutcome { caller: None, remaining_rate, answer: Err(refusal) }),
             };
             let answer = capture_refusal((route.handler)(&mut tx, &call).await)?
                 .map(|answer| answer.with_row_count(tx.rows_read()));
-            Ok(ReadOutcome { caller: Some(call.caller), left, answer })
+            Ok(ReadOutcome { caller: Some(call.caller), remaining_rate, answer })
         }
         .boxed_local()
     });

@@ -28,16 +28,16 @@ pub const MAX_LIST_AGE: Duration = Duration::from_secs(3600);
 pub struct LongLists(Arc<LongListState>);
 
 struct LongListState {
-    reading: FairSemaphore,
+    read_queue: FairSemaphore,
     /// Permits for first pages of detailed lists.
-    first: FairSemaphore,
+    first_page_queue: FairSemaphore,
     slots: Mutex<ListSlots>,
 }
 
 #[derive(Default)]
 struct ListSlots {
     last_id: u64,
-    taken: Vec<ListSlotInUse>,
+    in_use: Vec<ListSlotInUse>,
 }
 
 /// A slot that is in use until the list ends or `end` has passed.
@@ -51,8 +51,8 @@ struct ListSlotInUse {
 impl Default for LongLists {
     fn default() -> Self {
         Self(Arc::new(LongListState {
-            reading: FairSemaphore::new(1),
-            first: FairSemaphore::for_half_the_cores(),
+            read_queue: FairSemaphore::new(1),
+            first_page_queue: FairSemaphore::for_half_the_cores(),
             slots: Mutex::default(),
         }))
     }
@@ -69,22 +69,22 @@ impl LongLists {
 
     fn begin_at(&self, token: TokenHash, sender: Sender, now: Instant) -> Result<ListSlot> {
         let mut slots = self.lock();
-        slots.taken.retain(|slot| now < slot.end);
-        let own = slots.taken.iter().filter(|slot| slot.token == token).count();
+        slots.in_use.retain(|slot| now < slot.end);
+        let own = slots.in_use.iter().filter(|slot| slot.token == token).count();
         if own >= MAX_LONG_LISTS_PER_TOKEN {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_TOKEN, " of this token"));
         }
-        if slots.taken.iter().filter(|slot| slot.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
+        if slots.in_use.iter().filter(|slot| slot.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_SENDER, " of this caller"));
         }
-        if slots.taken.len() >= MAX_LONG_LISTS {
+        if slots.in_use.len() >= MAX_LONG_LISTS {
             return Err(limit_error(Kind::Busy, MAX_LONG_LISTS, ""));
         }
         slots.last_id += 1;
         let id = slots.last_id;
         let end = now + MAX_LIST_AGE;
         let caller_id = caller_id(&sender);
-        slots.taken.push(ListSlotInUse { id, token, sender, end });
+        slots.in_use.push(ListSlotInUse { id, token, sender, end });
         drop(slots);
         Ok(ListSlot { lists: self.clone(), id, end, caller_id })
     }
@@ -94,7 +94,10 @@ impl LongLists {
     /// # Errors
     /// `Busy` when too many lists of the caller wait.
     pub async fn wait_for_first_page(&self) -> Result<fair_queue::Permit> {
-        self.0.first.enter_bounded("list: too many queued lists of this caller; retry, or request a page (limit)").await
+        self.0
+            .first_page_queue
+            .enter_bounded("list: too many queued lists of this caller; retry, or request a page (limit)")
+            .await
     }
 
     fn lock(&self) -> MutexGuard<'_, ListSlots> {
@@ -126,14 +129,14 @@ impl ListSlot {
         if self.end <= Instant::now() {
             return Err(late());
         }
-        let permit = self.lists.0.reading.enter(self.caller_id);
+        let permit = self.lists.0.read_queue.enter(self.caller_id);
         tokio::time::timeout_at(self.end.into(), permit).await.map_err(|_| late())
     }
 }
 
 impl Drop for ListSlot {
     fn drop(&mut self) {
-        self.lists.lock().taken.retain(|slot| slot.id != self.id);
+        self.lists.lock().in_use.retain(|slot| slot.id != self.id);
     }
 }
 
@@ -192,7 +195,7 @@ mod tests {
         let young = lists.begin(ONE, sender(1)).unwrap();
         // Dropping an expired slot does not free the slot of another list.
         drop(old);
-        assert_eq!(lists.lock().taken.len(), 1);
+        assert_eq!(lists.lock().in_use.len(), 1);
         assert!(young.wait_for_read_permit().await.is_ok());
     }
 

@@ -59,8 +59,8 @@ impl ResponseBudget {
     }
 }
 
-fn reservation_error(lack: Exhausted) -> Error {
-    match lack {
+fn reservation_error(exhausted: Exhausted) -> Error {
+    match exhausted {
         Exhausted::Total => Error::new(Kind::Busy, "response: the memory for responses is used up; retry"),
         Exhausted::PerCaller => Error::new(
             Kind::Quota,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_join_an_object_as_texts_or_as_integers() {
+    fn certificate_dates_are_texts_or_integers_by_dialect() {
         let dates = |not_before| CertificateDates { not_before, expiration: 1_654_105_687, renew_after: 9 };
         let read = |dialect: Dialect, not_before| -> Value {
             serde_json::from_slice(dialect.with_dates("{\"a\":1}".to_owned().into(), dates(not_before)).expose())
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_are_texts_or_seconds() {
+    fn lifetime_is_text_or_seconds_by_dialect() {
         assert_eq!(
             (Dialect::Contract.lifetime(21_600), Dialect::Compat.lifetime(21_600)),
             (json!("6h"), json!(21_600))

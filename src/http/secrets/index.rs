@@ -313,7 +313,7 @@ mod tests {
         }),
     ];
 
-    static TAILED: &[Route] = &[
+    static TAILED_ROUTES: &[Route] = &[
         Route::open(Operation::Read, "ocsp/**text", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
         Route::open(Operation::Update, "ocsp", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
         Route::open(Operation::Read, "a/b/**text", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn tail_matches_everything_after_its_literals() {
-        let index = RouteIndex::new("pki", &[TAILED]);
+        let index = RouteIndex::new("pki", &[TAILED_ROUTES]);
         for (raw, at) in [
             ("ocsp/a//b%2f/../c/", Some(5)),
             ("ocsp/", Some(5)),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_matches_with_and_without_its_slash() {
+    fn list_route_matches_with_and_without_its_slash() {
         assert_eq!(found("roles", Operation::List), "roles");
         assert_eq!(found("roles/", Operation::List), "roles");
         assert_eq!(found("roles/web", Operation::List), "405");
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn names_with_several_spellings_are_put_into_the_canonical_one() {
-        static SPELT: &[Route] = &[
+        static NORMALIZED_ROUTES: &[Route] = &[
             Route::token(Operation::Read, "acl/*name", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
             Route::token(Operation::Read, "cert/:serial/raw", &[], |_| {
                 Box::pin(async { Ok(HandlerResponse::empty()) })
@@ -404,7 +404,7 @@ mod tests {
                 Box::pin(async { Ok(HandlerResponse::empty()) })
             }),
         ];
-        let index = RouteIndex::new("pki", &[SPELT]);
+        let index = RouteIndex::new("pki", &[NORMALIZED_ROUTES]);
         for (path, canonical, values, spelt) in [
             ("acl/Team/App", "acl/team/app", "name=team/app", Spelling::PolicyName),
             ("acl/Team/App/", "acl/team/app/", "name=team/app", Spelling::PolicyName),
@@ -426,8 +426,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tails_never_panic(raw in "(ocsp|a|b|[%/ä.]{0,3}){0,8}") {
-            let index = RouteIndex::new("pki", &[TAILED]);
+        fn tail_of_any_text_does_not_panic(raw in "(ocsp|a|b|[%/ä.]{0,3}){0,8}") {
+            let index = RouteIndex::new("pki", &[TAILED_ROUTES]);
             if let Some(at) = index.tail(&raw) {
                 prop_assert!(raw[..at].ends_with('/'));
                 prop_assert!(matches!(index.find_tailed(&raw[..at - 1], Operation::Read), RouteMatch::Route(..)));
@@ -435,7 +435,7 @@ mod tests {
         }
 
         #[test]
-        fn matching_never_panics_and_parameters_are_parts_of_the_path(path in "(roles|cert|mounts|issuer|[a-z:/.ä-]{0,3}|/){0,8}") {
+        fn route_matching_never_panics_and_parameters_lie_in_the_path(path in "(roles|cert|mounts|issuer|[a-z:/.ä-]{0,3}|/){0,8}") {
             let index = RouteIndex::new("pki", &[ROUTES]);
             if let RouteMatch::Route(_, _, params) = index.find(&path, Operation::Read) {
                 for (_, value) in params.iter(&path) {

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_whole_and_its_secrets_are_overwritten() {
+    fn json_object_is_complete_and_its_secrets_are_wiped() {
         assert_eq!(JsonObjectBuilder::default().finish().expose(), b"{}");
         let mut data = JsonObjectBuilder::default();
         data.add("a", &1);

@@ -309,12 +309,16 @@ mod tests {
     use crate::http::sender::Sender;
 
     /// Builds a list of a caller whose permission does not end.
-    async fn answer<S: RowSource>(source: S, after: S::Position, limit: Option<usize>) -> Result<HandlerResponse> {
-        start_list(source, after, limit, || pass(&LongLists::default(), usize::MAX)).await
+    async fn start_test_list<S: RowSource>(
+        source: S,
+        after: S::Position,
+        limit: Option<usize>,
+    ) -> Result<HandlerResponse> {
+        start_list(source, after, limit, || permission_for(&LongLists::default(), usize::MAX)).await
     }
 
     /// Returns the read permission of a caller who may read `pages` more pages.
-    fn pass(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
+    fn permission_for(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
         let left = AtomicUsize::new(pages);
         let may_read = move || {
             let may = left.fetch_sub(1, Ordering::Relaxed) > 0;
@@ -328,9 +332,9 @@ mod tests {
     struct Script {
         pages: AtomicUsize,
         /// The page that fails, starting at 1.
-        fails: Option<usize>,
+        failing_page: Option<usize>,
         /// `true` if the mount is deleted at the end.
-        is_gone: bool,
+        source_is_gone: bool,
     }
 
     /// The numbers up to `last`. Multiples of seven are hidden.
@@ -346,7 +350,7 @@ mod tests {
 
         fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
             assert!((1..=self.max).contains(&max));
-            if Some(self.script.pages.fetch_add(1, Ordering::Relaxed) + 1) == self.script.fails {
+            if Some(self.script.pages.fetch_add(1, Ordering::Relaxed) + 1) == self.script.failing_page {
                 return ready(Err(Error::new(Kind::Unavailable, "storage: switched off"))).boxed();
             }
             let shown = |n: u32| {
@@ -365,7 +369,7 @@ mod tests {
         }
 
         fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
-            ready(if self.script.is_gone { Err(Error::not_found()) } else { Ok(()) }).boxed()
+            ready(if self.script.source_is_gone { Err(Error::not_found()) } else { Ok(()) }).boxed()
         }
     }
 
@@ -399,12 +403,13 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_list_is_the_same_text_in_pages_of_any_size_with_any_limit() {
+    async fn list_text_is_independent_of_page_size_and_limit() {
         for max in [1, 2, 3, 7, 10, 50, 1000] {
             for (after, limit) in [(0, None), (0, Some(1)), (0, Some(6)), (3, Some(20)), (20, None), (48, None)] {
                 for has_infos in [true, false] {
                     let (source, _) = numbers(50, max, Script::default());
-                    let text = pieces(answer(Numbers { has_infos, ..source }, after, limit).await.unwrap()).await;
+                    let text =
+                        pieces(start_test_list(Numbers { has_infos, ..source }, after, limit).await.unwrap()).await;
                     let all = (after + 1..=50).filter(|n| n % 7 != 0).take(limit.unwrap_or(usize::MAX));
                     assert_eq!((text.0.concat(), text.1.is_none()), (expected(all, has_infos), true), "{max} {after}");
                 }
@@ -415,18 +420,18 @@ mod tests {
     #[actix_web::test]
     async fn list_of_one_page_is_rendered_whole_and_empty_is_not_found() {
         let (source, script) = numbers(5, 10, Script::default());
-        assert!(matches!(answer(source, 0, None).await.unwrap().body, ResponseBody::Rendered(_)));
+        assert!(matches!(start_test_list(source, 0, None).await.unwrap().body, ResponseBody::Rendered(_)));
         assert_eq!(script.pages.load(Ordering::Relaxed), 1);
         for (last, after) in [(0, 0), (5, 5), (21, 20)] {
             let (source, _) = numbers(last, 10, Script::default());
-            assert_eq!(answer(source, after, None).await.err().unwrap().kind(), Kind::NotFound);
+            assert_eq!(start_test_list(source, after, None).await.err().unwrap().kind(), Kind::NotFound);
         }
     }
 
     #[actix_web::test]
-    async fn no_page_is_read_before_the_one_before_it_is_taken() {
+    async fn list_reads_a_page_only_after_the_previous_one_is_sent() {
         let (source, script) = numbers(100, 10, Script::default());
-        let ResponseBody::Streamed(mut reading) = answer(source, 0, None).await.unwrap().body else {
+        let ResponseBody::Streamed(mut reading) = start_test_list(source, 0, None).await.unwrap().body else {
             panic!("the list is not streamed")
         };
         let read = || script.pages.load(Ordering::Relaxed);
@@ -439,16 +444,16 @@ mod tests {
 
     #[actix_web::test]
     async fn failed_page_ends_the_list_with_its_error_unterminated() {
-        let (source, _) = numbers(50, 10, Script { fails: Some(1), ..Script::default() });
-        assert!(answer(source, 0, None).await.is_err());
-        for fails in 2..=11 {
-            let (source, script) = numbers(50, 10, Script { fails: Some(fails), ..Script::default() });
-            let (text, error) = pieces(answer(source, 0, None).await.unwrap()).await;
-            assert_eq!((error.is_some(), script.pages.load(Ordering::Relaxed)), (true, fails));
+        let (source, _) = numbers(50, 10, Script { failing_page: Some(1), ..Script::default() });
+        assert!(start_test_list(source, 0, None).await.is_err());
+        for failing_page in 2..=11 {
+            let (source, script) = numbers(50, 10, Script { failing_page: Some(failing_page), ..Script::default() });
+            let (text, error) = pieces(start_test_list(source, 0, None).await.unwrap()).await;
+            assert_eq!((error.is_some(), script.pages.load(Ordering::Relaxed)), (true, failing_page));
             assert!(serde_json::from_str::<Value>(&text.concat()).is_err());
         }
-        let (source, _) = numbers(50, 10, Script { is_gone: true, ..Script::default() });
-        let (text, error) = pieces(answer(source, 0, None).await.unwrap()).await;
+        let (source, _) = numbers(50, 10, Script { source_is_gone: true, ..Script::default() });
+        let (text, error) = pieces(start_test_list(source, 0, None).await.unwrap()).await;
         assert!(error.is_some() && serde_json::from_str::<Value>(&text.concat()).is_err());
     }
 
@@ -456,7 +461,7 @@ mod tests {
     async fn list_ends_when_the_caller_loses_its_right() {
         let lists = LongLists::default();
         let (source, script) = numbers(50, 10, Script::default());
-        let (text, error) = pieces(start_list(source, 0, None, || pass(&lists, 2)).await.unwrap()).await;
+        let (text, error) = pieces(start_list(source, 0, None, || permission_for(&lists, 2)).await.unwrap()).await;
         assert_eq!((error.map(|error| error.kind()), script.pages.load(Ordering::Relaxed)), (Some(Kind::Forbidden), 3));
         assert!(serde_json::from_str::<Value>(&text.concat()).is_err());
     }
@@ -464,7 +469,9 @@ mod tests {
     #[actix_web::test]
     async fn long_list_needs_a_slot_and_a_short_one_does_not() {
         let lists = LongLists::default();
-        let list = async |last| start_list(numbers(last, 10, Script::default()).0, 0, None, || pass(&lists, 20)).await;
+        let list = async |last| {
+            start_list(numbers(last, 10, Script::default()).0, 0, None, || permission_for(&lists, 20)).await
+        };
         let mut long = Vec::new();
         for _ in 0..MAX_LONG_LISTS_PER_TOKEN {
             long.push(list(50).await.unwrap());
@@ -492,7 +499,7 @@ mod tests {
         }
         for (limit, max) in [(1, 5), (3, 5), (1_500, 6)] {
             let reads = Arc::new(AtomicUsize::new(0));
-            let (text, error) = pieces(answer(Ends(Arc::clone(&reads)), 0, Some(limit)).await.unwrap()).await;
+            let (text, error) = pieces(start_test_list(Ends(Arc::clone(&reads)), 0, Some(limit)).await.unwrap()).await;
             let names: Vec<String> = (3_001..=3_000 + limit).map(|n| n.to_string()).collect();
             assert_eq!((text.concat(), error.is_none()), (format!("{{\"keys\":[{}]}}", names.join(",")), true));
             assert!(reads.load(Ordering::Relaxed) <= max, "{limit}: {reads:?} pages");
@@ -500,18 +507,20 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_list_in_one_piece_is_the_same_text_up_to_a_length() {
-        let whole =
-            buffer_for_http10(answer(numbers(50, 10, Script::default()).0, 0, None).await.unwrap()).await.unwrap();
+    async fn buffered_list_is_the_same_text_up_to_its_limit() {
+        let whole = buffer_for_http10(start_test_list(numbers(50, 10, Script::default()).0, 0, None).await.unwrap())
+            .await
+            .unwrap();
         assert!(matches!(whole.body, ResponseBody::Rendered(_)));
         assert_eq!(pieces(whole).await.0.concat(), expected((1..=50).filter(|n| n % 7 != 0), true));
-        let (broken, _) = numbers(50, 10, Script { fails: Some(3), ..Script::default() });
+        let (broken, _) = numbers(50, 10, Script { failing_page: Some(3), ..Script::default() });
         assert_eq!(
-            buffer_for_http10(answer(broken, 0, None).await.unwrap()).await.err().unwrap().kind(),
+            buffer_for_http10(start_test_list(broken, 0, None).await.unwrap()).await.err().unwrap().kind(),
             Kind::Unavailable
         );
         let long =
-            buffer_for_http10(answer(numbers(400_000, 1_000, Script::default()).0, 0, None).await.unwrap()).await;
+            buffer_for_http10(start_test_list(numbers(400_000, 1_000, Script::default()).0, 0, None).await.unwrap())
+                .await;
         assert!(long.err().unwrap().text().starts_with("HTTP/1.0: "));
         assert!(buffer_for_http10(HandlerResponse::empty()).await.is_ok());
     }
@@ -536,15 +545,15 @@ mod tests {
                 true
             }
         }
-        let (text, error) = pieces(answer(Growing(AtomicUsize::new(2)), 0, None).await.unwrap()).await;
+        let (text, error) = pieces(start_test_list(Growing(AtomicUsize::new(2)), 0, None).await.unwrap()).await;
         assert!(error.is_none());
-        let told: Value = serde_json::from_str(&text.concat()).unwrap();
-        let names = told["keys"].as_array().unwrap();
+        let document: Value = serde_json::from_str(&text.concat()).unwrap();
+        let names = document["keys"].as_array().unwrap();
         let first = &names[0];
         let last = names.last().unwrap();
-        let infos = told["key_info"].as_object().unwrap();
+        let infos = document["key_info"].as_object().unwrap();
         // There are no details after the last name.
         assert!(infos.keys().all(|name| name.parse::<u32>().unwrap() <= last.as_str().unwrap().parse().unwrap()));
-        assert!(*first == json!("1") && !infos.contains_key("1") && infos.contains_key("15"), "{told}");
+        assert!(*first == json!("1") && !infos.contains_key("1") && infos.contains_key("15"), "{document}");
     }
 }

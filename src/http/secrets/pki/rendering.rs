@@ -145,8 +145,7 @@ impl IssuerTexts {
     fn of(issued: &IssuedCertificate) -> Result<&Self> {
         let signer = &issued.signer;
         let pieces = issued.signer.pieces()?;
-        let path =
-            signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
+        let path = signer.paths.at(issued.issued_at).ok_or_else(|| missing_chain_error(issued))?;
         Ok(path.rendered_chain.get(|| Self::new(&path.served, pieces)))
     }
 
@@ -234,6 +233,11 @@ pub(super) fn render_certificate(
     Ok(data.finish())
 }
 
+/// Error for an issuer that has no certificate chain at the time of issuance.
+fn missing_chain_error(issued: &IssuedCertificate) -> Error {
+    Error::internal(format!("issuer {}: no certificate chain is known", issued.signer.issuer.record.id))
+}
+
 /// Encodes key, certificate and chain as a PKCS #12 file. The key's name is the common name of the certificate.
 fn encode_pkcs12(
     issued: &IssuedCertificate,
@@ -241,11 +245,7 @@ fn encode_pkcs12(
     protection: &Pkcs12Keys,
     without_roots: bool,
 ) -> Result<Vec<u8>> {
-    let path = issued
-        .signer
-        .paths
-        .at(issued.issued_at)
-        .ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
+    let path = issued.signer.paths.at(issued.issued_at).ok_or_else(|| missing_chain_error(issued))?;
     let chain = path.served.iter().filter(|issuer| !(without_roots && issuer.self_signed));
     let chain = chain.map(|issuer| issuer.certificate.der());
     let certificates: Vec<_> = [issued.der.as_ref()].into_iter().chain(chain).collect();
@@ -332,7 +332,7 @@ mod tests {
     use crate::x509::testing;
 
     /// A mount with one issuer, named `a`.
-    fn mount(der: &[u8]) -> MountView {
+    fn mount_with_issuer(der: &[u8]) -> MountView {
         let mut view = MountView::empty(MountId(1));
         let record = IssuerRecord {
             id: "a".to_owned(),
@@ -403,24 +403,24 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_of_an_authority_begins_with_its_certificate() {
+    fn ca_chain_of_an_authority_begins_with_its_certificate() {
         let (_, root) = testing::root("ec", 256);
-        let made = certificate(&mount(root.der()), root.der(), None);
+        let issued = certificate(&mount_with_issuer(root.der()), root.der(), None);
         let pem = pem::encode("CERTIFICATE", root.der());
         for (without_roots, chain) in [(false, json!([pem, pem])), (true, json!([pem]))] {
             let rendering =
                 CertificateRendering { remove_roots_from_chain: without_roots, ..CertificateRendering::default() };
-            let answer = render_certificate(&made, &rendering, true).unwrap();
+            let answer = render_certificate(&issued, &rendering, true).unwrap();
             let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
             assert_eq!((&shown["ca_chain"], &shown["certificate"]), (&chain, &json!(pem)));
             let leaf: Value =
-                serde_json::from_slice(render_certificate(&made, &rendering, false).unwrap().expose()).unwrap();
+                serde_json::from_slice(render_certificate(&issued, &rendering, false).unwrap().expose()).unwrap();
             assert_eq!(leaf["ca_chain"], json!(chain.as_array().unwrap()[1..]));
         }
     }
 
     /// Returns characters from the middle of a key, where the text is specific to that key.
-    fn core(text: &str) -> String {
+    fn middle_of_base64(text: &str) -> String {
         let base64: String = text.lines().filter(|line| !line.starts_with('-')).collect();
         base64[base64.len() / 2 - 12..base64.len() / 2 + 12].to_owned()
     }
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn private_key_of_a_response_is_wiped_in_every_format() {
         let (_, root) = testing::root("ec", 256);
-        let view = mount(root.der());
+        let view = mount_with_issuer(root.der());
         for (key_type, bits) in [("ec", 256), ("ec", 224), ("ed25519", 0), ("rsa", 2048)] {
             let key = Arc::new(PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap());
             for (format, key_format) in ["pem", "der", "pem_bundle"].into_iter().zip(["der", "pkcs8", "der"]) {
@@ -445,7 +445,7 @@ mod tests {
                 let bundled = shown["certificate"].as_str().unwrap().contains("PRIVATE KEY");
                 assert_eq!(bundled, format == "pem_bundle");
                 // The core may span two lines of PEM, so line ends are removed before the search.
-                let core = core(text.expose_text().unwrap());
+                let core = middle_of_base64(text.expose_text().unwrap());
                 let found = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\\n", "").contains(&core);
                 assert!(found(answer.expose()));
                 let remains = answer.into_wiped_bytes();

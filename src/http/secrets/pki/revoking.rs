@@ -93,7 +93,7 @@ fn parse_private_key(text: Option<Secret>) -> Result<PrivateKey> {
     PrivateKey::from_pem(text).or_else(|error| refuse(error.text().trim_start_matches("private key: ")))
 }
 
-const REASONS: [(&str, &str, Option<ReasonCode>); 7] = [
+const REVOCATION_REASONS: [(&str, &str, Option<ReasonCode>); 7] = [
     ("unspecified", "0", None),
     ("keyCompromise", "1", Some(ReasonCode::KeyCompromise)),
     ("cACompromise", "2", Some(ReasonCode::CaCompromise)),
@@ -106,7 +106,7 @@ const REASONS: [(&str, &str, Option<ReasonCode>); 7] = [
 /// Returns the name of a stored reason (RFC 5280 5.3.1).
 pub(super) fn reason_name(code: Option<u8>) -> String {
     let number = code.unwrap_or_default().to_string();
-    let named = REASONS.iter().find(|(_, other, _)| *other == number);
+    let named = REVOCATION_REASONS.iter().find(|(_, other, _)| *other == number);
     named.map_or(number.clone(), |(name, ..)| (*name).to_owned())
 }
 
@@ -115,7 +115,7 @@ pub(super) fn reason_name(code: Option<u8>) -> String {
 fn parse_reason(fields: &Fields) -> Result<Option<ReasonCode>> {
     let Some(text) = fields.text("reason")?.filter(|t| !t.is_empty()) else { return Ok(None) };
     let word = text.replace('_', "");
-    let named = REASONS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(&word) || *number == text);
+    let named = REVOCATION_REASONS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(&word) || *number == text);
     named.map(|(_, _, reason)| *reason).ok_or_else(|| Error::invalid(ReasonCode::RULE))
 }
 
@@ -149,7 +149,7 @@ mod tests {
             fields.set("reason", text);
             parse_reason(&fields)
         };
-        for (name, number, reason) in REASONS {
+        for (name, number, reason) in REVOCATION_REASONS {
             for text in [name, number, &name.to_uppercase()] {
                 assert_eq!(read(text).unwrap(), reason, "{text}");
             }

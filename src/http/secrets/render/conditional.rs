@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_decide_before_dates() {
+    fn entity_tag_takes_precedence_over_date() {
         let validators = CacheValidators { tag: Some("ab".to_owned()), modified: Some(1_700_000_000), max_age: 60 };
         let is_unmodified = |pairs: &[(&'static str, &'static str)]| {
             let request = pairs.iter().fold(TestRequest::default(), |r, pair| r.append_header(*pair));

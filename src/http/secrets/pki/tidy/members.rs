@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_members_stay_and_the_old_name_is_taken() {
+    fn tidy_absent_fields_stay_and_the_old_name_is_accepted() {
         let first =
             merged(&TidyConfig::default(), &fields(&json!({ "tidy_revocation_list": true, "safety_buffer": "1h" })))
                 .unwrap();

@@ -154,13 +154,13 @@ fn texts_are_accepted_for_numbers_flags_and_durations() {
 }
 
 #[test]
-fn null_field_counts_as_absent() {
+fn role_null_field_counts_as_absent() {
     let body = json!({"allow_wildcard_certificates": null, "server_flag": null, "allow_localhost": null});
     assert_eq!(write(body).unwrap(), Role::default());
 }
 
 #[test]
-fn durations_read_back_in_their_forms() {
+fn role_durations_read_back_in_their_forms() {
     let role = write(json!({"ttl": "90m", "max_ttl": "24h", "not_before_duration": "1h"})).unwrap();
     let json = to_json(&role);
     assert_eq!((&json["ttl"], &json["max_ttl"]), (&json!("90m"), &json!("24h")));
@@ -183,7 +183,7 @@ fn unenforced_flag_is_refused_as_true_and_accepted_as_false() {
 }
 
 #[test]
-fn writes_that_issuance_could_not_honour_are_refused() {
+fn role_that_issuance_could_not_honour_is_refused() {
     for (case, body, field) in [
         ("ttl above max_ttl", json!({"ttl": "8h", "max_ttl": "4h"}), "ttl"),
         ("other SAN without a semicolon", json!({"allowed_other_sans": "foo"}), "error parsing allowed_other_sans"),
@@ -215,7 +215,7 @@ fn writes_that_issuance_could_not_honour_are_refused() {
 }
 
 #[test]
-fn values_are_stored_in_canonical_form() {
+fn role_values_are_stored_in_canonical_form() {
     let role = write(json!({
         "issuer_ref": "", "allowed_ip_sans_cidr": "10.1.2.3/8,::ffff:1.2.3.4/128", "cn_validations": [],
         "not_after_bound": "", "allowed_domains": "a.com, ,b.com,", "key_usage": "", "allowed_other_sans": "*",
@@ -254,7 +254,7 @@ fn default_usages_fit_the_key_and_named_ones_are_unchanged() {
 }
 
 #[test]
-fn first_of_several_violated_rules_is_reported() {
+fn role_write_reports_the_first_violated_rule() {
     let flag = json!({"allow_globs_in_identity_templates": true});
     let rest = json!({"ttl": "2h", "max_ttl": "1h", "key_type": "foo", "signature_bits": 1, "ext_key_usage_oids": "x",
         "not_before": "x", "not_before_bound": "x", "country": ["a\u{0}"]});
