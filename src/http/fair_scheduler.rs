@@ -45,7 +45,7 @@ pub struct FairScheduler(Rc<SchedulerPass>);
 
 #[derive(Default)]
 struct SchedulerPass {
-    senders: RandomState,
+    sender_hasher: RandomState,
     state: RefCell<SchedulerState>,
 }
 
@@ -100,7 +100,7 @@ impl FairScheduler {
 impl CpuAccount {
     /// Sets the sender that is charged. The request's jobs join the queues of this sender.
     pub fn set_sender(&self, sender: &Sender) {
-        self.sender.set(Some(self.pass.senders.hash_one(sender)));
+        self.sender.set(Some(self.pass.sender_hasher.hash_one(sender)));
         self.caller.set(sender.queue_caller());
     }
 
@@ -344,7 +344,7 @@ mod tests {
     #[actix_web::test]
     async fn dropped_waiter_passes_its_wakeup_to_the_next() {
         let scheduler = FairScheduler::default();
-        let key = scheduler.0.senders.hash_one(Sender::User(1));
+        let key = scheduler.0.sender_hasher.hash_one(Sender::User(1));
         SchedulerPass::charge(&scheduler.0, key, TIME_SLICE_PER_SENDER);
         let [first, gone, last] =
             [(); 3].map(|()| SchedulerPass::join(&scheduler.0, key).expect("the time slice is spent"));

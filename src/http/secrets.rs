@@ -262,7 +262,8 @@ async fn run_pipeline(
     context.audit_intent().await?;
     context.compressible = route.compressible;
     let ParsedBody { mut fields, body, media_type, reservation } = sent;
-    context.field_warnings = warnings::check_fields(route, &params, &mut fields, &parsed.path[target.below.clone()]);
+    context.field_warnings =
+        warnings::check_fields(route, &params, &mut fields, &parsed.path[target.below_mount.clone()]);
     let token = match route.passes_unvalidated_token {
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
@@ -279,7 +280,7 @@ async fn run_pipeline(
         state: state.clone(),
         mount,
         route,
-        below: target.below.clone(),
+        below_mount: target.below_mount.clone(),
         full_path: parsed.path,
         was_normalized: target.was_normalized,
         used_alias: target.used_alias,
@@ -341,7 +342,7 @@ fn parse_request(
 ) -> Result<ParsedRequest> {
     let reads = matches!(request.method().as_str(), "GET" | "HEAD");
     let tail = table.route(raw_path).filter(|_| reads).and_then(|(mount, rest)| {
-        let at = index_of(&mount.kind)?.tail(rest)?;
+        let at = index_of(&mount.kind)?.tail_start(rest)?;
         Some(raw_path.len() - rest.len() + at)
     });
     let Some(at) = tail else { return request::parse_head(request, raw_path, settings) };

@@ -60,8 +60,8 @@ pub struct CanonicalPath {
 
 /// The routes of a kind of mount.
 pub struct RouteIndex {
-    by_first: HashMap<&'static str, Vec<PathPattern>>,
-    other: Vec<PathPattern>,
+    by_first_literal: HashMap<&'static str, Vec<PathPattern>>,
+    without_first_literal: Vec<PathPattern>,
 }
 
 impl RouteIndex {
@@ -72,14 +72,14 @@ impl RouteIndex {
             let entry = patterns.entry(route.pattern).or_insert_with(|| PathPattern::new(route.pattern));
             entry.routes[operation_index(route.operation)] = Some((route, route_meter(kind, route)));
         }
-        let mut index = Self { by_first: HashMap::new(), other: Vec::new() };
+        let mut index = Self { by_first_literal: HashMap::new(), without_first_literal: Vec::new() };
         for entry in patterns.into_values() {
             match entry.segments.first() {
-                Some(Segment::Literal(first)) => index.by_first.entry(first).or_default().push(entry),
-                _ => index.other.push(entry),
+                Some(Segment::Literal(first)) => index.by_first_literal.entry(first).or_default().push(entry),
+                _ => index.without_first_literal.push(entry),
             }
         }
-        for list in index.by_first.values_mut().chain([&mut index.other]) {
+        for list in index.by_first_literal.values_mut().chain([&mut index.without_first_literal]) {
             list.sort_by(|a, b| compare_specificity(&a.segments, &b.segments));
         }
         index
@@ -106,17 +106,17 @@ impl RouteIndex {
     }
 
     /// Returns the start of the `**tail` in a raw path, after the preceding `/`, if a pattern with a tail matches.
-    pub fn tail(&self, raw: &str) -> Option<usize> {
+    pub fn tail_start(&self, raw: &str) -> Option<usize> {
         let first = raw.split('/').next().unwrap_or_default();
-        self.by_first.get(first)?.iter().find_map(|entry| entry.tail(raw))
+        self.by_first_literal.get(first)?.iter().find_map(|entry| entry.tail_start(raw))
     }
 
     /// Resolves a path without the part that matched `**tail`.
     pub fn find_tailed(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let first = path.split('/').next().unwrap_or_default();
-        let mut entries = self.by_first.get(first).into_iter().flatten();
+        let mut entries = self.by_first_literal.get(first).into_iter().flatten();
         let slashed = [path, "/"].concat();
-        match entries.find(|entry| entry.tail(&slashed) == Some(slashed.len())) {
+        match entries.find(|entry| entry.tail_start(&slashed) == Some(slashed.len())) {
             Some(entry) => match entry.route(operation) {
                 Some(route) => RouteMatch::Route(entry, route, Params::default()),
                 None => RouteMatch::OtherOperation(entry),
@@ -134,8 +134,11 @@ impl RouteIndex {
     fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i PathPattern, Params)> + use<'i, 'p> {
         let first = path.split('/').next().unwrap_or_default();
         let count = path.bytes().filter(|b| *b == b'/').count() + 1;
-        let literal = self.by_first.get(first).map(Vec::as_slice).unwrap_or_default();
-        literal.iter().chain(&self.other).filter_map(move |entry| Some((entry, entry.match_path(path, count)?)))
+        let literal = self.by_first_literal.get(first).map(Vec::as_slice).unwrap_or_default();
+        literal
+            .iter()
+            .chain(&self.without_first_literal)
+            .filter_map(move |entry| Some((entry, entry.match_path(path, count)?)))
     }
 }
 
@@ -200,7 +203,7 @@ impl PathPattern {
         self.routes[operation_index(operation)].as_ref().map(|(_, meter)| meter)
     }
 
-    fn tail(&self, raw: &str) -> Option<usize> {
+    fn tail_start(&self, raw: &str) -> Option<usize> {
         let (Segment::Tail(_), literals) = self.segments.split_last()? else { return None };
         let mut at = 0;
         for literal in literals {
@@ -319,7 +322,7 @@ mod tests {
         Route::open(Operation::Read, "a/b/**text", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
     ];
 
-    fn found(path: &str, operation: Operation) -> String {
+    fn match_text(path: &str, operation: Operation) -> String {
         let index = RouteIndex::new("pki", &[ROUTES]);
         match index.find(path, operation) {
             RouteMatch::Route(_, route, params) => {
@@ -354,7 +357,7 @@ mod tests {
             ("", "404"),
             ("nothing/at/all", "404"),
         ] {
-            assert_eq!(found(path, Operation::Read), expected, "{path}");
+            assert_eq!(match_text(path, Operation::Read), expected, "{path}");
         }
     }
 
@@ -372,7 +375,7 @@ mod tests {
             ("%6fcsp/a", None),
             ("x/ocsp/a", None),
         ] {
-            assert_eq!(index.tail(raw), at, "{raw}");
+            assert_eq!(index.tail_start(raw), at, "{raw}");
         }
         let found = |path, operation| match index.find_tailed(path, operation) {
             RouteMatch::Route(_, route, _) => route.pattern,
@@ -387,10 +390,10 @@ mod tests {
 
     #[test]
     fn list_route_matches_with_and_without_its_slash() {
-        assert_eq!(found("roles", Operation::List), "roles");
-        assert_eq!(found("roles/", Operation::List), "roles");
-        assert_eq!(found("roles/web", Operation::List), "405");
-        assert_eq!(found("mounts/a/tune", Operation::Update), "mounts/*path/tune path=a");
+        assert_eq!(match_text("roles", Operation::List), "roles");
+        assert_eq!(match_text("roles/", Operation::List), "roles");
+        assert_eq!(match_text("roles/web", Operation::List), "405");
+        assert_eq!(match_text("mounts/a/tune", Operation::Update), "mounts/*path/tune path=a");
     }
 
     #[test]
@@ -428,7 +431,7 @@ mod tests {
         #[test]
         fn tail_of_any_text_does_not_panic(raw in "(ocsp|a|b|[%/ä.]{0,3}){0,8}") {
             let index = RouteIndex::new("pki", &[TAILED_ROUTES]);
-            if let Some(at) = index.tail(&raw) {
+            if let Some(at) = index.tail_start(&raw) {
                 prop_assert!(raw[..at].ends_with('/'));
                 prop_assert!(matches!(index.find_tailed(&raw[..at - 1], Operation::Read), RouteMatch::Route(..)));
             }

@@ -51,7 +51,7 @@ impl JsonObjectBuilder {
     }
 
     /// Adds a list of texts: `first`, followed by the elements of `list`, which is JSON.
-    pub(super) fn add_before(&mut self, name: &str, first: &str, list: &RawValue) {
+    pub(super) fn add_list_with_first(&mut self, name: &str, first: &str, list: &RawValue) {
         self.begin_member(name);
         self.text.push(b"[");
         json_text(&mut self.text, first);

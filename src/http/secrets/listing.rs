@@ -69,7 +69,7 @@ pub(super) struct ListPage<P> {
 }
 
 pub(super) struct ListRow<P> {
-    pub(super) at: P,
+    pub(super) position: P,
     /// The name and the details, both as JSON; `None` for a hidden row, which is read but not returned.
     pub(super) shown: Option<(String, Option<String>)>,
 }
@@ -77,7 +77,7 @@ pub(super) struct ListRow<P> {
 impl<P: Clone + Send + 'static> ListPage<P> {
     /// Builds a page from the rows found, where at most `max` were requested.
     pub(super) fn of(rows: Vec<ListRow<P>>, max: usize) -> Self {
-        let next = if rows.len() < max { None } else { rows.last().map(|row| row.at.clone()) };
+        let next = if rows.len() < max { None } else { rows.last().map(|row| row.position.clone()) };
         Self { rows, next }
     }
 
@@ -97,8 +97,8 @@ impl<P: Clone + Send + 'static> ListPage<P> {
 }
 
 impl<P> ListRow<P> {
-    pub(super) fn named(at: P, name: &str, info: Option<Value>) -> Self {
-        Self { at, shown: Some((Value::from(name).to_string(), info.map(|info| info.to_string()))) }
+    pub(super) fn named(position: P, name: &str, info: Option<Value>) -> Self {
+        Self { position, shown: Some((Value::from(name).to_string(), info.map(|info| info.to_string()))) }
     }
 }
 
@@ -149,8 +149,13 @@ async fn start_list<S: RowSource>(
     limit: Option<usize>,
     permission: impl FnOnce() -> Result<ReadPermission>,
 ) -> Result<HandlerResponse> {
-    let mut reader =
-        ListReader { at: after.clone(), next: Some(after.clone()), left: limit, has_hidden_rows: false, up_to: None };
+    let mut reader = ListReader {
+        position: after.clone(),
+        next: Some(after.clone()),
+        left: limit,
+        has_hidden_rows: false,
+        up_to: None,
+    };
     let mut first = Vec::new();
     while first.is_empty() && !reader.is_at_end() {
         first = reader.read(&source, true).await?;
@@ -200,7 +205,7 @@ fn write_rows(text: &mut String, rows: &[VisibleRow], member: ListMember, is_fir
 
 struct ListReader<P> {
     /// Position of the last row read.
-    at: P,
+    position: P,
     /// Position after which the next page starts; `None` at the end of the list.
     next: Option<P>,
     /// Number of names still to be returned; `None` for all.
@@ -227,7 +232,7 @@ impl<P: Clone + PartialOrd> ListReader<P> {
         self.next = next;
         if let Some(up_to) = &self.up_to {
             let read = rows.len();
-            rows.retain(|row| row.at <= *up_to);
+            rows.retain(|row| row.position <= *up_to);
             if rows.len() < read || self.next.as_ref().is_some_and(|next| next >= up_to) {
                 self.next = None;
             }
@@ -242,7 +247,7 @@ impl<P: Clone + PartialOrd> ListReader<P> {
             *left = left.saturating_sub(names);
         }
         if let Some(last) = rows.last() {
-            self.at = last.at.clone();
+            self.position = last.position.clone();
         }
         Ok(rows.into_iter().filter_map(|row| row.shown).collect())
     }
@@ -281,10 +286,15 @@ impl<S: RowSource> ListStream<S> {
                 ListMember::Keys if self.source.has_infos() => {
                     self.ready.push_str("],\"key_info\":{");
                     (self.member, self.is_first) = (ListMember::Infos, true);
-                    let at = self.after.clone();
+                    let position = self.after.clone();
                     let next = Some(self.after.clone());
-                    self.reader =
-                        ListReader { up_to: Some(self.reader.at), at, next, left: None, has_hidden_rows: false };
+                    self.reader = ListReader {
+                        up_to: Some(self.reader.position),
+                        position,
+                        next,
+                        left: None,
+                        has_hidden_rows: false,
+                    };
                 }
                 member => {
                     self.source.require_whole().await?;
@@ -356,7 +366,7 @@ mod tests {
             let shown = |n: u32| {
                 (!n.is_multiple_of(7)).then(|| (format!("\"{n:04}\""), infos.then(|| format!("{{\"n\":{n}}}"))))
             };
-            let rows = (after + 1..=self.last).take(max).map(|n| ListRow { at: n, shown: shown(n) }).collect();
+            let rows = (after + 1..=self.last).take(max).map(|n| ListRow { position: n, shown: shown(n) }).collect();
             ready(Ok(ListPage::of(rows, max))).boxed()
         }
 
@@ -493,7 +503,7 @@ mod tests {
             type Position = u32;
             fn page(&self, after: &u32, max: usize, _: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 self.0.fetch_add(1, Ordering::Relaxed);
-                let row = |n: u32| ListRow { at: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
+                let row = |n: u32| ListRow { position: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
                 ready(Ok(ListPage::of((after + 1..=5_000).take(max).map(row).collect(), max))).boxed()
             }
         }
@@ -534,7 +544,8 @@ mod tests {
                 // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
                 let reads = self.0.fetch_add(1, Ordering::Relaxed) as u32;
                 let low = if infos && reads > 2 { 15 } else { 1 };
-                let row = |n: u32| ListRow { at: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
+                let row =
+                    |n: u32| ListRow { position: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
                 let rows = (after + 1..=(reads + 1) * 10).filter(|n| *n >= low).take(max).map(row).collect();
                 ready(Ok(ListPage::of(rows, max))).boxed()
             }

@@ -113,14 +113,14 @@ pub struct ExistenceQuery<'a> {
     /// The caller.
     pub caller: &'a Caller,
     /// The path below the mount.
-    pub(super) below: &'a str,
+    pub(super) below_mount: &'a str,
     pub(super) params: Params,
 }
 
 impl ExistenceQuery<'_> {
     /// Returns a path parameter; `""` when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
-        self.params.named(name, self.below)
+        self.params.named(name, self.below_mount)
     }
 }
 
@@ -411,7 +411,7 @@ pub struct Call {
     /// `true` if the path had another server's name of a managed key type, and it was replaced.
     pub used_alias: bool,
     /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
-    pub(super) below: std::ops::Range<usize>,
+    pub(super) below_mount: std::ops::Range<usize>,
     /// The path parameters.
     pub params: Params,
     /// The fields of the body, or of the query for reads, lists and deletes.
@@ -445,7 +445,7 @@ pub struct Call {
 impl Call {
     /// Returns the path below the mount, without a trailing `/`.
     pub fn path(&self) -> &str {
-        self.full_path.get(self.below.clone()).unwrap_or_default()
+        self.full_path.get(self.below_mount.clone()).unwrap_or_default()
     }
 
     /// Returns a path parameter; `""` when the pattern has none of that name.

@@ -31,7 +31,7 @@ use crate::telemetry::RouteMeter;
 pub(super) struct ResolvedRoute {
     pub(super) mount: Option<Arc<Mount>>,
     /// The range of the path below the mount, without the trailing `/` of a list.
-    pub(super) below: Range<usize>,
+    pub(super) below_mount: Range<usize>,
     found: RouteMatch<'static>,
     /// Positions of names with alternative spellings. `was_normalized` is `true` if a name was not in canonical
     /// spelling.
@@ -49,7 +49,7 @@ impl ResolvedRoute {
         let Some((mount, rest)) = table.route(&parsed.path) else {
             return Self {
                 mount: None,
-                below: 0..0,
+                below_mount: 0..0,
                 found: RouteMatch::NoMatch,
                 spelt: Vec::new(),
                 was_normalized: false,
@@ -78,7 +78,7 @@ impl ResolvedRoute {
         let end = parsed.path.strip_suffix('/').unwrap_or(&parsed.path).len();
         Self {
             mount: Some(mount.clone()),
-            below: from..end.max(from),
+            below_mount: from..end.max(from),
             found,
             spelt,
             was_normalized,
@@ -159,8 +159,8 @@ impl ResolvedRoute {
         let Some(exists) = route.exists.filter(|_| self.depends_on_existence(state, caller, parsed)) else {
             return Ok(parsed.operation);
         };
-        let below = parsed.path.get(self.below.clone()).unwrap_or_default();
-        let named = ExistenceQuery { state, mount, caller, below, params: *params };
+        let below_mount = parsed.path.get(self.below_mount.clone()).unwrap_or_default();
+        let named = ExistenceQuery { state, mount, caller, below_mount, params: *params };
         Ok(if exists(named).await? { parsed.operation } else { Operation::Create })
     }
 
@@ -184,10 +184,10 @@ impl ResolvedRoute {
     /// Returns the role in a path that issues or signs; `""` for none.
     pub(super) fn role<'a>(&self, parsed: &'a ParsedRequest) -> &'a str {
         const UNDER_A_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
-        let below = parsed.path.get(self.below.clone()).unwrap_or_default();
+        let below_mount = parsed.path.get(self.below_mount.clone()).unwrap_or_default();
         match &self.found {
             RouteMatch::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
-                params.named("name", below)
+                params.named("name", below_mount)
             }
             _ => "",
         }
@@ -307,8 +307,8 @@ impl ResolvedRoute {
         };
         match &self.found {
             RouteMatch::Route(_, route, params) => {
-                let below = &parsed.path[self.below.clone()];
-                match params.iter(below).find(|(_, value)| value.len() > MAX_NAME_LEN && !value.contains('/')) {
+                let below_mount = &parsed.path[self.below_mount.clone()];
+                match params.iter(below_mount).find(|(_, value)| value.len() > MAX_NAME_LEN && !value.contains('/')) {
                     Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {} characters", MAX_NAME_LEN))),
                     None => Ok((mount.clone(), route, *params)),
                 }
@@ -322,7 +322,7 @@ impl ResolvedRoute {
     pub(super) fn allowed_methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
         let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let index = index_of(&mount.kind)?;
-        let rest = parsed.path.get(self.below.start..)?;
+        let rest = parsed.path.get(self.below_mount.start..)?;
         let path = if parsed.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
         let takes = |operation| match &parsed.tail {
             Some(_) => entry.route(operation).is_some(),
@@ -333,7 +333,7 @@ impl ResolvedRoute {
 
     pub(super) fn help(&self, parsed: &ParsedRequest) -> Result<HandlerResponse> {
         let text = match (&self.mount, &self.found) {
-            (Some(mount), _) if self.below.is_empty() => mount_help(mount),
+            (Some(mount), _) if self.below_mount.is_empty() => mount_help(mount),
             (_, RouteMatch::Route(entry, ..) | RouteMatch::OtherOperation(entry)) => pattern_help(entry),
             (_, RouteMatch::NoMatch) => return self.require_route(parsed).map(|_| HandlerResponse::empty()),
         };

@@ -188,11 +188,11 @@ async fn accessors(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     if page.limit.is_some() {
-        let position = auth.accessor_position(&page.after);
+        let start = auth.accessor_position(&page.after);
         return listing::build_response(
             &call,
-            TokenAccessorSource { auth, above: String::new() },
-            position,
+            TokenAccessorSource { auth, after_accessor: String::new() },
+            start,
             page.limit,
         )
         .await;
@@ -200,8 +200,13 @@ async fn accessors(call: Call) -> Result<HandlerResponse> {
     match auth.accessors(&page.after, MAX_SORTED_ACCESSORS).await? {
         Some(accessors) => HandlerResponse::keys(accessors, None),
         None => {
-            listing::build_response(&call, TokenAccessorSource { auth, above: page.after }, TokenHash::default(), None)
-                .await
+            listing::build_response(
+                &call,
+                TokenAccessorSource { auth, after_accessor: page.after },
+                TokenHash::default(),
+                None,
+            )
+            .await
         }
     }
 }
@@ -209,7 +214,7 @@ async fn accessors(call: Call) -> Result<HandlerResponse> {
 /// The accessors of valid tokens that sort after `above`, in the order of storage.
 struct TokenAccessorSource {
     auth: Arc<Auth>,
-    above: String,
+    after_accessor: String,
 }
 
 impl RowSource for TokenAccessorSource {
@@ -217,11 +222,11 @@ impl RowSource for TokenAccessorSource {
 
     fn page(&self, after: &TokenHash, max: usize, _: bool) -> ListPageFuture<TokenHash> {
         let auth = Arc::clone(&self.auth);
-        let above = self.above.clone();
+        let after_accessor = self.after_accessor.clone();
         let after = *after;
-        let row = move |(at, accessor): (TokenHash, Option<String>)| {
-            let accessor = accessor.filter(|accessor| *accessor > above);
-            ListRow { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
+        let row = move |(position, accessor): (TokenHash, Option<String>)| {
+            let accessor = accessor.filter(|accessor| *accessor > after_accessor);
+            ListRow { position, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
         };
         let found = async move { auth.accessor_page(after, max as u32).await };
         listing::ListPage::read(found, max, row)

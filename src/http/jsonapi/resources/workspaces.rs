@@ -293,7 +293,8 @@ async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let detail = "this server manages workspaces, but it runs no operations and stores no state; plan and \
         apply with a backend that stores the state elsewhere";
-    let fault = Fault { title: Some("plan and apply are not possible here"), detail: detail.into(), source: None };
+    let fault =
+        Fault { title: Some("plan and apply are not supported by this server"), detail: detail.into(), source: None };
     Err(ApiRejection::of(Kind::Invalid, vec![fault]).into())
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
         let rendering = CertificateRendering::of_issue(&call.fields)?;
         Ok((rendering, request(call, PolicyOperation::Issue(request_fields::key(&call.fields)?))))
     };
-    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, password).await
+    issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
@@ -63,7 +63,7 @@ pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
         let rendering = CertificateRendering::of(&call.fields)?;
         Ok((rendering, request(call, PolicyOperation::Sign(request_fields::csr(&call.fields)?))))
     };
-    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, Ok(None)).await
+    issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
@@ -71,7 +71,7 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
         let rendering = CertificateRendering::of(&call.fields)?;
         Ok((rendering, request(call, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?))))
     };
-    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
+    issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
 }
 
 fn request(call: &Call, mode: PolicyOperation) -> CertificateRequest {

@@ -66,7 +66,7 @@ pub(super) const INTERMEDIATE_FIELDS: &[&str] = &concat_fields::<27>(&[
 /// Fields of `keys/generate/:type`.
 pub(super) const KEY_FIELDS: &[&str] = &["key_name", "key_type", "key_bits", "managed_key_name", "managed_key_id"];
 
-fn origin(call: &Call) -> Result<KeyOrigin> {
+fn key_origin(call: &Call) -> Result<KeyOrigin> {
     let origin_type = call.param("type");
     refuse_other_origins(&call.fields, origin_type)?;
     match origin_type {
@@ -82,11 +82,11 @@ fn origin(call: &Call) -> Result<KeyOrigin> {
 pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
     let is_rotation = call.route.pattern.starts_with("root/rotate/");
     let naming = if is_rotation { DefaultIssuerName::NextIfFree } else { DefaultIssuerName::Unnamed };
-    let origin = origin(&call)?;
+    let origin = key_origin(&call)?;
     let authority = call.authority().await?;
     let request = root_request(&call.fields, origin, naming)?;
     let rendering = CertificateRendering::of(&call.fields)?;
-    let limits = super::issuing::limits(&call);
+    let limits = super::issuing::mount_lifetimes(&call);
     let generated = root::generate(&authority, request, limits, call.recorded_as()).await?;
     let GeneratedRoot { not_after: expiration, renew_after, .. } = generated;
     let dates = CertificateDates { not_before: None, expiration, renew_after };
@@ -106,7 +106,7 @@ fn root_data(root: &GeneratedRoot, rendering: &CertificateRendering) -> Result<P
 }
 
 pub(super) async fn intermediate(call: Call) -> Result<HandlerResponse> {
-    let origin = origin(&call)?;
+    let origin = key_origin(&call)?;
     new_intermediate(call, origin).await
 }
 
@@ -132,7 +132,7 @@ fn csr_data(csr: &GeneratedCsr, rendering: &CertificateRendering) -> Result<Part
 }
 
 pub(super) async fn key(call: Call) -> Result<HandlerResponse> {
-    let origin = origin(&call)?;
+    let origin = key_origin(&call)?;
     if origin == KeyOrigin::Existing {
         return Err(Error::new(Kind::NotFound, "unsupported path"));
     }

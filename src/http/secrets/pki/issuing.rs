@@ -28,7 +28,7 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
         let key = |fields: &_| request_fields::key(fields).map(RequestedSubjectKey::Generated);
         Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
     };
-    run(call, IssuingOperation::Issue, read, render_leaf, password).await
+    run_issuance(call, IssuingOperation::Issue, read, render_leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
@@ -37,14 +37,14 @@ pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
         let key = |fields: &_| request_fields::csr(fields).map(RequestedSubjectKey::Csr);
         Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
     };
-    run(call, IssuingOperation::Sign, read, render_leaf, Ok(None)).await
+    run_issuance(call, IssuingOperation::Sign, read, render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_verbatim(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
         Ok((CertificateRendering::of(&call.fields)?, CertificateRequest::SignVerbatim(fields::verbatim(call)?)))
     };
-    run(call, IssuingOperation::SignVerbatim, read, render_leaf, Ok(None)).await
+    run_issuance(call, IssuingOperation::SignVerbatim, read, render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
@@ -52,7 +52,7 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
         let rendering = CertificateRendering::of(&call.fields)?;
         Ok((rendering, CertificateRequest::SignIntermediate(Box::new(fields::intermediate(call)?))))
     };
-    run(call, IssuingOperation::SignIntermediate, read, render_authority, Ok(None)).await
+    run_issuance(call, IssuingOperation::SignIntermediate, read, render_authority, Ok(None)).await
 }
 
 pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
@@ -62,7 +62,7 @@ pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
     };
     let render: IssuedRenderer =
         |issued, _, dialect| Ok(HandlerResponse::data(rendering::render_self_issued(issued, dialect)));
-    run(call, IssuingOperation::SignSelfIssued, read, render, Ok(None)).await
+    run_issuance(call, IssuingOperation::SignSelfIssued, read, render, Ok(None)).await
 }
 
 /// Reads a request and the requested form of its response.
@@ -96,7 +96,7 @@ fn dates(issued: &IssuedCertificate) -> CertificateDates {
 
 /// Handles a request: reads it, and issues the certificate. A repeated request gets the certificate from its
 /// idempotency record.
-pub(super) async fn run(
+pub(super) async fn run_issuance(
     call: Call,
     operation: IssuingOperation,
     read: IssueRequestParser,
@@ -120,7 +120,7 @@ pub(super) async fn run(
     // Before the certificate is signed: a refusal by the full CPU queue must not lose a certificate.
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
-    let issued = replica.run(IssueContext { repeatable, ..origin(call) }, request).await?;
+    let issued = replica.run(IssueContext { repeatable, ..issue_context(call) }, request).await?;
     build_response(issued, render, &rendering, dialect)
 }
 
@@ -143,11 +143,11 @@ fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<Ide
 /// Returns the certificate of an earlier identical request. The future is boxed because most requests skip it.
 async fn recorded_response(call: &Call, repeatable: Option<&IdempotentRequest>) -> Result<Option<IssuedCertificate>> {
     let Some(repeatable) = repeatable else { return Ok(None) };
-    let look = async {
+    let find_recorded = async {
         let authority = call.authority().await?;
         idempotency::find_recorded_response(repeatable, &authority.view(), authority.tools()).await
     };
-    Box::pin(look).await
+    Box::pin(find_recorded).await
 }
 
 /// Returns the error for a missing role in the path, or for a missing policy engine. It takes precedence over errors in
@@ -160,11 +160,11 @@ async fn missing_resource_error(call: &Call, operation: IssuingOperation) -> Opt
     }
 }
 
-fn origin(call: Call) -> IssueContext {
+fn issue_context(call: Call) -> IssueContext {
     IssueContext {
         issuer_ref: call.named_param("issuer_ref").map(str::to_owned),
         requester: requester(&call),
-        limits: limits(&call),
+        limits: mount_lifetimes(&call),
         repeatable: None,
         mount: call.mount.meter().clone(),
         path: call.full_path,
@@ -182,7 +182,7 @@ fn requester(call: &Call) -> IssueRequester {
     })
 }
 
-pub(super) fn limits(call: &Call) -> MountLifetimes {
+pub(super) fn mount_lifetimes(call: &Call) -> MountLifetimes {
     crate::mounts::lifetime_limits(&call.mount)
 }
 

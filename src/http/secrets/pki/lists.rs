@@ -48,7 +48,7 @@ impl RowSource for SerialListSource {
         let found = (self.page_of)(&*self.store, self.mount, *after, max as u32);
         let info = self.info.clone().filter(|_| infos);
         listing::ListPage::read(found, max, move |serial| ListRow {
-            at: Some(serial),
+            position: Some(serial),
             shown: Some((serial_json(serial), info.clone())),
         })
     }
@@ -163,7 +163,7 @@ fn certificate_row(one: &SerialAndDer, infos: bool) -> ListRow<SerialPosition> {
     // Logs an unreadable certificate only once, because the list is read twice.
     let read = if infos { parse_or_log(one) } else { Certificate::parse(&one.1).ok() };
     let shown = read.map(|read| (serial_json(one.0), infos.then(|| details(&read).to_string())));
-    ListRow { at: Some(one.0), shown }
+    ListRow { position: Some(one.0), shown }
 }
 
 fn parse_or_log((serial, der): &SerialAndDer) -> Option<Certificate> {

@@ -204,7 +204,7 @@ pub(super) fn render_certificate(
     data.add("authority_key_id", &issuer.authority_key_id);
     let mut text = format.encode("CERTIFICATE", &issued.der);
     if in_chain {
-        data.add_before("ca_chain", &text, ca_chain);
+        data.add_list_with_first("ca_chain", &text, ca_chain);
     } else {
         data.add("ca_chain", ca_chain);
     }

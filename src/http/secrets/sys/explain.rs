@@ -279,7 +279,7 @@ impl AccessVerdict {
         };
         let unusable = match subject.state {
             TokenStatus::Live if address.is_none() || subject.caller.allows_address(address) => return by_policies,
-            TokenStatus::Live => "the token is bound to networks that the address is not in".to_owned(),
+            TokenStatus::Live => "the token's bound_cidrs do not contain the address".to_owned(),
             TokenStatus::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
             state => format!("the token cannot be used any more: it is {}", state.name()),
         };
