@@ -329,7 +329,7 @@ async fn wrap_quota_limits_each_caller_separately(app: &App) {
     // Uses up the budget at once; two hours restore this amount.
     let shared = app.shared();
     let caller = shared.auth.recognise(&one.token, None).await.unwrap();
-    shared.wrap_quota.take(Sender::of_token(Some(&caller), None), 512 << 20);
+    shared.wrap_quota.charge(Sender::of_token(Some(&caller), None), 512 << 20);
     let child = one.with_new_token(json!({})).await;
     for client in [&one, &child] {
         let text = "wrap-ttl: limit of 256 MiB of wrapped responses per hour reached; retry later";
