@@ -172,7 +172,7 @@ pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     }
     Err(Error::invalid(match call.state.engine.lease(&id, &scopes(&call, &id)).await? {
         Some(_) => "lease is not renewable",
-        None => "lease_id: no lease has this ID",
+        None => "lease not found: there is no such lease",
     }))
 }
 
