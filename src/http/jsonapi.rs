@@ -103,7 +103,7 @@ async fn respond(
         }
         Ok(written) => render::build_response(written, &id, rate),
         Err(refusal) => {
-            render::log(&refusal, &id);
+            render::log_refusal(&refusal, &id);
             refusal_delay::wait(refusal.kind).await;
             let mut response = render::build_refusal(&refusal, &id, rate);
             if refusal.kind == Kind::UnsupportedMethod {

@@ -368,7 +368,7 @@ async fn run_guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin:
     }
 }
 
-fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'static str> {
+fn granted_capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'static str> {
     with_canonical_path(state, path, |request_path| state.auth.capabilities(holder, request_path))
 }
 
@@ -546,7 +546,7 @@ mod tests {
         for (kind, route) in all_routes() {
             let pattern = route.pattern;
             let params = pattern.split('/').filter(|s| s.starts_with([':', '*'])).count();
-            assert!(params <= route::Params::MAX, "{kind} {pattern}");
+            assert!(params <= route::PathParams::MAX, "{kind} {pattern}");
             let backoff = pattern.matches('*').count();
             let tails = pattern.matches("**").count();
             assert!(backoff <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");

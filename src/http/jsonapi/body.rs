@@ -73,7 +73,7 @@ impl RequestDocument {
     /// # Errors
     /// As [`RequestDocument::list`]; `Invalid` for an invalid tag.
     pub fn tag_bindings(&self) -> WorkResult<Vec<Tag>> {
-        self.tags(tag::parse_bindings)
+        self.read_tags(tag::parse_bindings)
     }
 
     /// Returns the tags of a body whose `data` is an array of flat tags, which have no value.
@@ -81,7 +81,7 @@ impl RequestDocument {
     /// # Errors
     /// As [`RequestDocument::tag_bindings`].
     pub fn flat_tags(&self) -> WorkResult<Vec<Tag>> {
-        self.tags(tag::read_flat)
+        self.read_tags(tag::read_flat)
     }
 
     /// Returns the flat tags to be removed, as the body names them.
@@ -89,10 +89,10 @@ impl RequestDocument {
     /// # Errors
     /// As [`RequestDocument::tag_bindings`].
     pub fn named_tags(&self) -> WorkResult<TagSelection> {
-        self.tags(tag::read_selection)
+        self.read_tags(tag::read_selection)
     }
 
-    fn tags<T>(&self, read: impl FnOnce(&mut AttributeReader<'_>, &[Value], &str) -> T) -> WorkResult<T> {
+    fn read_tags<T>(&self, read: impl FnOnce(&mut AttributeReader<'_>, &[Value], &str) -> T) -> WorkResult<T> {
         let elements = self.list(tag::MAX_TAGS_PER_REQUEST, "tags")?;
         let mut faults = AttributeReader::new(&NO_MEMBERS);
         let tags = read(&mut faults, elements, "/data");

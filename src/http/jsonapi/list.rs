@@ -57,18 +57,18 @@ impl ListRequest {
         let document = json!({
             "data": array(items),
             "links": {
-                "self": self.link(page.number),
-                "first": self.link(1),
-                "prev": previous.map(|number| self.link(number)),
-                "next": next.map(|number| self.link(number)),
-                "last": self.link(pages),
+                "self": self.page_link(page.number),
+                "first": self.page_link(1),
+                "prev": previous.map(|number| self.page_link(number)),
+                "next": next.map(|number| self.page_link(number)),
+                "last": self.page_link(pages),
             },
             "meta": meta,
         });
         RenderedResult::Document(document.into())
     }
 
-    fn link(&self, number: i64) -> String {
+    fn page_link(&self, number: i64) -> String {
         let ProjectsRequest { query, origin, path, .. } = &*self.request;
         let mut parameters: Vec<(String, String)> = query
             .supported_parameters(self.supported_parameters)

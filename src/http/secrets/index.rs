@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::route::{Operation, Params, Route, operation_name};
+use super::route::{Operation, PathParams, Route, operation_name};
 use crate::auth::policy::{NameSegments, Spelling};
 use crate::telemetry::RouteMeter;
 use crate::x509::serial::strip_hex_prefix;
@@ -15,7 +15,7 @@ use crate::fields::is_name;
 /// The result of resolving a path and an operation.
 pub enum RouteMatch<'i> {
     /// The path and the operation have a route.
-    Route(&'i PathPattern, &'static Route, Params),
+    Route(&'i PathPattern, &'static Route, PathParams),
     /// The path exists, but not with this operation.
     OtherOperation(&'i PathPattern),
     /// No pattern matches.
@@ -49,7 +49,7 @@ pub struct CanonicalPath {
     /// The path in canonical spelling.
     pub path: String,
     /// The path parameters.
-    pub params: Params,
+    pub params: PathParams,
     /// Positions of the path segments whose names have alternative spellings.
     pub spelt: Vec<NameSegments>,
     /// `true` if a name was not in canonical spelling.
@@ -118,7 +118,7 @@ impl RouteIndex {
         let slashed = [path, "/"].concat();
         match entries.find(|entry| entry.tail_start(&slashed) == Some(slashed.len())) {
             Some(entry) => match entry.route(operation) {
-                Some(route) => RouteMatch::Route(entry, route, Params::default()),
+                Some(route) => RouteMatch::Route(entry, route, PathParams::default()),
                 None => RouteMatch::OtherOperation(entry),
             },
             None => RouteMatch::NoMatch,
@@ -131,7 +131,7 @@ impl RouteIndex {
         self.matching(bare).find_map(|(entry, params)| entry.canonical(path, &params))
     }
 
-    fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i PathPattern, Params)> + use<'i, 'p> {
+    fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i PathPattern, PathParams)> + use<'i, 'p> {
         let first = path.split('/').next().unwrap_or_default();
         let count = path.bytes().filter(|b| *b == b'/').count() + 1;
         let literal = self.by_first_literal.get(first).map(Vec::as_slice).unwrap_or_default();
@@ -152,14 +152,14 @@ impl PathPattern {
 
     /// Returns the canonical spelling of a path that this pattern matched; `None` when no name has alternative
     /// spellings.
-    pub fn canonical(&self, path: &str, params: &Params) -> Option<CanonicalPath> {
+    pub fn canonical(&self, path: &str, params: &PathParams) -> Option<CanonicalPath> {
         let names = || self.spellings.iter().zip(params.iter(path)).zip(params.ranges());
         if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
             return None;
         }
         let mut canonical = CanonicalPath {
             path: String::with_capacity(path.len()),
-            params: Params::default(),
+            params: PathParams::default(),
             spelt: Vec::new(),
             was_normalized: false,
             used_alias: false,
@@ -213,13 +213,13 @@ impl PathPattern {
         Some(at)
     }
 
-    fn match_path(&self, path: &str, count: usize) -> Option<Params> {
+    fn match_path(&self, path: &str, count: usize) -> Option<PathParams> {
         if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
             return None;
         }
         // Number of segments that `*rest` matches beyond one.
         let mut extra = count - self.segments.len();
-        let mut params = Params::default();
+        let mut params = PathParams::default();
         let mut at = 0;
         for segment in &self.segments {
             let mut end = at + path.get(at..)?.split('/').next()?.len();
@@ -259,7 +259,7 @@ impl Segment {
         }
     }
 
-    fn accepts(self, text: &str, range: std::ops::Range<usize>, params: &mut Params) -> bool {
+    fn accepts(self, text: &str, range: std::ops::Range<usize>, params: &mut PathParams) -> bool {
         let (name, taken) = match self {
             Self::Literal(literal) => return literal == text,
             Self::Serial(name) => (name, is_serial(text)),

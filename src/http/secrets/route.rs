@@ -114,7 +114,7 @@ pub struct ExistenceQuery<'a> {
     pub caller: &'a Caller,
     /// The path below the mount.
     pub(super) below_mount: &'a str,
-    pub(super) params: Params,
+    pub(super) params: PathParams,
 }
 
 impl ExistenceQuery<'_> {
@@ -350,16 +350,16 @@ pub(super) use route;
 
 /// The path parameters, stored as ranges of the path, so that matching allocates nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Params {
+pub struct PathParams {
     items: [(&'static str, u16, u16); Self::MAX],
     len: u8,
 }
 
-impl Params {
+impl PathParams {
     /// Maximum number of parameters in a pattern.
     pub const MAX: usize = 4;
 
-    /// Adds a parameter. Parameters beyond [`Params::MAX`] are dropped; a test rejects such patterns.
+    /// Adds a parameter. Parameters beyond [`PathParams::MAX`] are dropped; a test rejects such patterns.
     pub(super) fn push(&mut self, name: &'static str, from: usize, to: usize) {
         let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else { return };
         if let Some(slot) = self.items.get_mut(usize::from(self.len)) {
@@ -413,7 +413,7 @@ pub struct Call {
     /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
     pub(super) below_mount: std::ops::Range<usize>,
     /// The path parameters.
-    pub params: Params,
+    pub params: PathParams,
     /// The fields of the body, or of the query for reads, lists and deletes.
     pub fields: Fields,
     /// The bytes of a [`BodyKind::Raw`] body; otherwise empty.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::handler_response::{HandlerResponse, ResponseBody};
 use super::index::{MAX_NAME_LEN, PathPattern, RouteMatch};
 use super::request::{self, ParsedRequest, RequestToken};
-use super::route::{self, BodyKind, ExistenceQuery, Operation, Params, Route, RouteAccess};
+use super::route::{self, BodyKind, ExistenceQuery, Operation, PathParams, Route, RouteAccess};
 use super::{index_of, routes_of, sudo};
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountKind, MountTable};
@@ -301,7 +301,7 @@ impl ResolvedRoute {
     }
 
     /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
-    pub(super) fn require_route(&self, parsed: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, Params)> {
+    pub(super) fn require_route(&self, parsed: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, PathParams)> {
         let Some(mount) = &self.mount else {
             return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", parsed.path)));
         };

@@ -47,8 +47,8 @@ pub static ROUTES: &[Route] = routes! {
     (token.with_synonyms(DEPRECATED_FIELDS)) Update
         "create", "create/:role_name" CREATE_FIELDS => create::<false>;
     (token.with_synonyms(DEPRECATED_FIELDS)) Update "create-orphan" CREATE_FIELDS => create::<true>;
-    token List "roles" PAGE_FIELDS => roles;
-    token Read "roles/:role_name" &[] => role;
+    token List "roles" PAGE_FIELDS => list_roles;
+    token Read "roles/:role_name" &[] => read_role;
     (token.with_synonyms(TOKEN_ROLE_SYNONYMS).with_existence_check(role_exists)) Update
         "roles/:role_name" TOKEN_ROLE_FIELDS => write_role;
     token Delete "roles/:role_name" &[] => delete_role;
@@ -64,7 +64,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "revoke" &["token"] => revoke;
     token Update "revoke-accessor" &["accessor"] => revoke_accessor;
     sudo Update "revoke-orphan" &["token"] => revoke_orphan;
-    (sudo.uncompressed()) List "accessors" PAGE_FIELDS => accessors;
+    (sudo.uncompressed()) List "accessors" PAGE_FIELDS => list_accessors;
     token Update "tidy" &[] => tidy;
 };
 
@@ -80,12 +80,12 @@ async fn create<const ORPHAN: bool>(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }
 
-async fn roles(call: Call) -> Result<HandlerResponse> {
+async fn list_roles(call: Call) -> Result<HandlerResponse> {
     let names = call.state.auth.token_roles();
     HandlerResponse::keys(PageParams::of(&call.fields)?.take_page(names.iter().map(String::as_str)), None)
 }
 
-async fn role(call: Call) -> Result<HandlerResponse> {
+async fn read_role(call: Call) -> Result<HandlerResponse> {
     call.state.auth.token_role_read(call.param("role_name")).map(HandlerResponse::data).ok_or_else(Error::not_found)
 }
 
@@ -184,7 +184,7 @@ async fn revoke_detached<T: Into<HandlerResponse> + 'static>(
     .await
 }
 
-async fn accessors(call: Call) -> Result<HandlerResponse> {
+async fn list_accessors(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     if page.limit.is_some() {

@@ -1,6 +1,6 @@
 //! Warnings about the fields of a request, which are returned with its response.
 
-use super::route::{BodyKind, Operation, Params, Route};
+use super::route::{BodyKind, Operation, PathParams, Route};
 use crate::error::Warnings;
 use crate::fields::{Fields, closest_name};
 
@@ -15,7 +15,12 @@ pub(super) struct FieldWarnings {
 }
 
 /// Replaces fields with path parameters of the same name, and collects warnings about replaced and unknown fields.
-pub(super) fn check_fields(route: &Route, params: &Params, fields: &mut Fields, below_mount: &str) -> FieldWarnings {
+pub(super) fn check_fields(
+    route: &Route,
+    params: &PathParams,
+    fields: &mut Fields,
+    below_mount: &str,
+) -> FieldWarnings {
     if fields.is_empty() || route.body == BodyKind::Verbatim {
         return FieldWarnings::default();
     }

@@ -113,7 +113,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolPage>
 
 fn render_list(AgentPoolPage { list_request, member, listed, workspaces }: AgentPoolPage) -> RenderedResult {
     let items = listed.items.iter().map(|pool| document(&member, pool));
-    list_request.document(items, listed.matching, None).including(included(&member, workspaces))
+    list_request.document(items, listed.matching, None).including(render_included(&member, workspaces))
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView> {
@@ -124,7 +124,7 @@ async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView>
 }
 
 fn render_one(AgentPoolView { member, pool, workspaces }: AgentPoolView) -> RenderedResult {
-    RenderedResult::resource(document(&member, &pool)).including(included(&member, workspaces))
+    RenderedResult::resource(document(&member, &pool)).including(render_included(&member, workspaces))
 }
 
 async fn workspaces_of(
@@ -139,7 +139,7 @@ async fn workspaces_of(
     agent_pool::load_workspaces(tx, member, pools).await.map(Some)
 }
 
-fn included(member: &Member, shown: Option<Vec<Workspace>>) -> Option<Vec<Rendered>> {
+fn render_included(member: &Member, shown: Option<Vec<Workspace>>) -> Option<Vec<Rendered>> {
     Some(shown?.iter().map(|workspace| workspaces::document(member, workspace)).collect())
 }
 

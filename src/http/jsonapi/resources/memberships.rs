@@ -83,7 +83,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
     let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
-    let includes = includes(call)?;
+    let includes = requested_includes(call)?;
     let wanted = MembershipFilter {
         emails: query.list("filter[email]", MAX_FILTER_VALUES)?,
         status: query.text("filter[status]").map(str::to_owned),
@@ -98,7 +98,11 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage
 
 fn render_list(MembershipPage { list_request, member, listed, included_rows }: MembershipPage) -> RenderedResult {
     let items = listed.items.iter().map(|membership| document(&member, membership));
-    list_request.document(items, listed.matching, None).including(included(&member, &listed.items, included_rows))
+    list_request.document(items, listed.matching, None).including(render_included(
+        &member,
+        &listed.items,
+        included_rows,
+    ))
 }
 
 async fn list_own(
@@ -121,13 +125,13 @@ fn render_own_list(
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Membership, Option<MembershipIncludes>)> {
     let (member, membership) = membership::find_visible(tx, &call.caller, call.param("membership_id")).await?;
-    let includes = includes(call)?;
+    let includes = requested_includes(call)?;
     let included_rows = load_included(tx, std::slice::from_ref(&membership), &includes).await?;
     Ok((member, membership, included_rows))
 }
 
 fn render_one((member, membership, included_rows): (Member, Membership, Option<MembershipIncludes>)) -> RenderedResult {
-    let included = included(&member, std::slice::from_ref(&membership), included_rows);
+    let included = render_included(&member, std::slice::from_ref(&membership), included_rows);
     RenderedResult::resource(document(&member, &membership)).including(included)
 }
 
@@ -137,7 +141,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     membership::delete(tx, &call.caller, &member, &membership).await
 }
 
-fn includes(call: &ProjectsCall) -> WorkResult<Vec<&'static str>> {
+fn requested_includes(call: &ProjectsCall) -> WorkResult<Vec<&'static str>> {
     Ok(call.query.include(&["user", "teams"], &[])?)
 }
 
@@ -159,7 +163,7 @@ async fn load_included(
 }
 
 /// Renders the included resources, each once: first users, then teams.
-fn included(
+fn render_included(
     member: &Member,
     memberships: &[Membership],
     included_rows: Option<MembershipIncludes>,

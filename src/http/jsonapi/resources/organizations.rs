@@ -29,7 +29,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(PATCH "organizations/:organization_name", "organization_update", update => render_one),
     route!(DELETE "organizations/:organization_name", "organization_delete", delete => render_empty),
     route!(GET "organizations/:organization_name/entitlement-set", "organization_entitlements",
-        entitlements => render_entitlements),
+        show_entitlements => render_entitlements),
 ];
 
 /// Maximum number of organizations in a response without paging. Longer lists are paged.
@@ -137,7 +137,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     organization::delete(tx, member.organization.id).await
 }
 
-async fn entitlements(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization> {
+async fn show_entitlements(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization> {
     Ok(organization_in_path(tx, call).await?.organization)
 }
 
@@ -170,7 +170,7 @@ async fn visible_project(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str)
 
 const RESOURCE_TYPE: &str = "organizations";
 
-fn link(name: &str) -> String {
+fn organization_path(name: &str) -> String {
     format!("/api/v2/organizations/{name}")
 }
 
@@ -218,7 +218,7 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
             "default-project": to_one("projects", default_project),
             "default-agent-pool": to_one("agent-pools", organization.mode.pool.as_deref()),
         },
-        "links": { "self": link(&organization.name) },
+        "links": { "self": organization_path(&organization.name) },
     })
     .into()
 }
@@ -246,7 +246,7 @@ fn entitlement_set(organization: &Organization) -> Rendered {
             "sso": false,
             "vcs-integrations": false,
         },
-        "links": { "self": format!("{}/entitlement-set", link(&organization.name)) },
+        "links": { "self": format!("{}/entitlement-set", organization_path(&organization.name)) },
     })
     .into()
 }

@@ -70,7 +70,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
     let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
-    let includes = includes(call)?;
+    let includes = requested_includes(call)?;
     let names = query.list("filter[names]", MAX_FILTER_VALUES)?;
     let wanted = TeamFilter { names, q: query.text("q").map(str::to_owned) };
     let listed = team::list(tx, &member, &wanted, list_request.page).await?;
@@ -86,7 +86,7 @@ fn render_list(TeamPage { list_request, member, listed, people }: TeamPage) -> R
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamView> {
     let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
-    let includes = includes(call)?;
+    let includes = requested_includes(call)?;
     let people = load_people(tx, &member, std::slice::from_ref(&team), includes).await?;
     Ok(TeamView { member, team, people })
 }
@@ -183,7 +183,7 @@ struct TeamIncludes {
     memberships: bool,
 }
 
-fn includes(call: &ProjectsCall) -> WorkResult<Option<TeamIncludes>> {
+fn requested_includes(call: &ProjectsCall) -> WorkResult<Option<TeamIncludes>> {
     let named = call.query.include(&["users", "organization_memberships"], &[])?;
     let has = |name| named.contains(&name);
     let includes = TeamIncludes { users: has("users"), memberships: has("organization_memberships") };

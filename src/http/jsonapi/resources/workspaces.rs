@@ -310,7 +310,7 @@ pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     json!({
         "id": workspace.ext_id,
         "type": RESOURCE_TYPE,
-        "attributes": attributes(member, workspace),
+        "attributes": render_attributes(member, workspace),
         "relationships": {
             "organization": related("organizations", organization),
             "project": related("projects", &workspace.project_ext_id),
@@ -348,7 +348,7 @@ fn visible_lock_holder(workspace: &Workspace) -> Option<Value> {
     Some(identifier(kind, id))
 }
 
-fn attributes(member: &Member, workspace: &Workspace) -> Value {
+fn render_attributes(member: &Member, workspace: &Workspace) -> Value {
     let mode = workspace.mode(member);
     let own = workspace.own_mode.is_some();
     let flat = workspace.tags.iter().filter(|binding| binding.value.is_empty()).map(|binding| &binding.key[..]);
@@ -371,7 +371,7 @@ fn attributes(member: &Member, workspace: &Workspace) -> Value {
         "source": "tfe-api",
         "actions": { "is-destroyable": true },
         "resource-count": 0,
-        "permissions": permissions(workspace.rights),
+        "permissions": render_permissions(workspace.rights),
     });
     if let Value::Object(attributes) = &mut attributes {
         attributes.append(&mut workspace.settings.all());
@@ -379,7 +379,7 @@ fn attributes(member: &Member, workspace: &Workspace) -> Value {
     attributes
 }
 
-fn permissions(rights: WorkspaceRights) -> Value {
+fn render_permissions(rights: WorkspaceRights) -> Value {
     json!({
         "can-read-settings": rights.has(WorkspaceRights::READ),
         "can-update": rights.has(WorkspaceRights::ADMIN),

@@ -133,7 +133,7 @@ fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result
         return Err(if both {
             Error::invalid("only one of 'client_secret' or 'identity_token_audience' can be set")
         } else {
-            unsupported("workload identity federation")
+            unsupported_error("workload identity federation")
         });
     }
     fields.duration("identity_token_ttl")?;
@@ -141,13 +141,13 @@ fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result
     let period = fields.duration("rotation_period")?.unwrap_or_default();
     let window = fields.duration("rotation_window")?.unwrap_or_default();
     if is_given("rotation_schedule")? || !period.is_zero() || !window.is_zero() {
-        return Err(unsupported("scheduled rotation"));
+        return Err(unsupported_error("scheduled rotation"));
     }
     Ok(())
 }
 
 /// Returns the error for features of other editions of the service.
-fn unsupported(what: &str) -> Error {
+fn unsupported_error(what: &str) -> Error {
     Error::invalid(format!("{what} is not supported"))
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
         false => (DER_MEDIA_TYPE, "", BodyPieces { len: list.len, pieces: Box::new(list.pieces()) }),
     };
     let tag = Some(format!("{}{suffix}", list.tag));
-    let validators = CacheValidators { tag, ..validators(&list, now) };
+    let validators = CacheValidators { tag, ..crl_validators(&list, now) };
     Ok(HandlerResponse::from(ResponseBody::RawPieces(media_type, pieces)).with_validators(validators))
 }
 
@@ -73,14 +73,14 @@ pub(super) async fn as_certificate(call: Call) -> Result<HandlerResponse> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let end = "\",\"revocation_time\":0,\"revocation_time_rfc3339\":\"\"}";
     let body = ResponseBody::RenderedPieces("{\"certificate\":\"".to_owned(), pem_pieces(&list, "\\n"), end.to_owned());
-    Ok(HandlerResponse::from(body).with_validators(validators(&list, now)))
+    Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
 }
 
 /// Returns a CRL in the form of `issuer/:issuer_ref/crl`.
 pub(super) async fn as_crl(call: Call) -> Result<HandlerResponse> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let body = ResponseBody::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
-    Ok(HandlerResponse::from(body).with_validators(validators(&list, now)))
+    Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
 }
 
 /// Returns the CRL of a path and the current time in epoch seconds. `None` for an unknown issuer, for an issuer without
@@ -123,7 +123,7 @@ fn pem_file(list: &PublishedCrl) -> BodyPieces {
 }
 
 /// Validators without entity tag, because the envelope contains the request id.
-fn validators(list: &PublishedCrl, now: i64) -> CacheValidators {
+fn crl_validators(list: &PublishedCrl, now: i64) -> CacheValidators {
     let left = u64::try_from(list.next_update - now).unwrap_or(0);
     CacheValidators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE_SECONDS) }
 }

@@ -53,7 +53,7 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
     };
     let read = |call: &Call| {
         let rendering = CertificateRendering::of_issue(&call.fields)?;
-        Ok((rendering, request(call, PolicyOperation::Issue(request_fields::key(&call.fields)?))))
+        Ok((rendering, policy_request(call, PolicyOperation::Issue(request_fields::key(&call.fields)?))))
     };
     issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, password).await
 }
@@ -61,7 +61,7 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
         let rendering = CertificateRendering::of(&call.fields)?;
-        Ok((rendering, request(call, PolicyOperation::Sign(request_fields::csr(&call.fields)?))))
+        Ok((rendering, policy_request(call, PolicyOperation::Sign(request_fields::csr(&call.fields)?))))
     };
     issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, Ok(None)).await
 }
@@ -69,12 +69,12 @@ pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
         let rendering = CertificateRendering::of(&call.fields)?;
-        Ok((rendering, request(call, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?))))
+        Ok((rendering, policy_request(call, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?))))
     };
     issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
 }
 
-fn request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
+fn policy_request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
     CertificateRequest::ExternalPolicy(Box::new(ExternalPolicyRequest {
         mode,
         policy: call.param("policy").to_owned(),

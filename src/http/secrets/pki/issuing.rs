@@ -26,7 +26,7 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
         let rendering = CertificateRendering::of_issue(&call.fields)?;
         let key = |fields: &_| request_fields::key(fields).map(RequestedSubjectKey::Generated);
-        Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
+        Ok((rendering, CertificateRequest::Leaf(fields::leaf_request(call, key)?)))
     };
     run_issuance(call, IssuingOperation::Issue, read, render_leaf, password).await
 }
@@ -35,14 +35,14 @@ pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
         let rendering = CertificateRendering::of(&call.fields)?;
         let key = |fields: &_| request_fields::csr(fields).map(RequestedSubjectKey::Csr);
-        Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
+        Ok((rendering, CertificateRequest::Leaf(fields::leaf_request(call, key)?)))
     };
     run_issuance(call, IssuingOperation::Sign, read, render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_verbatim(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        Ok((CertificateRendering::of(&call.fields)?, CertificateRequest::SignVerbatim(fields::verbatim(call)?)))
+        Ok((CertificateRendering::of(&call.fields)?, CertificateRequest::SignVerbatim(fields::verbatim_request(call)?)))
     };
     run_issuance(call, IssuingOperation::SignVerbatim, read, render_leaf, Ok(None)).await
 }
@@ -50,7 +50,7 @@ pub(super) async fn sign_verbatim(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
         let rendering = CertificateRendering::of(&call.fields)?;
-        Ok((rendering, CertificateRequest::SignIntermediate(Box::new(fields::intermediate(call)?))))
+        Ok((rendering, CertificateRequest::SignIntermediate(Box::new(fields::intermediate_request(call)?))))
     };
     run_issuance(call, IssuingOperation::SignIntermediate, read, render_authority, Ok(None)).await
 }
@@ -58,7 +58,7 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
     // The response has only one form.
     let read = |call: &Call| {
-        Ok((CertificateRendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued(call)?)))
+        Ok((CertificateRendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued_request(call)?)))
     };
     let render: IssuedRenderer =
         |issued, _, dialect| Ok(HandlerResponse::data(rendering::render_self_issued(issued, dialect)));
@@ -75,7 +75,7 @@ pub(super) fn render_leaf(
     rendering: &CertificateRendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
-    let dates = CertificateDates { not_before: Some(issued.not_before), ..dates(issued) };
+    let dates = CertificateDates { not_before: Some(issued.not_before), ..certificate_dates(issued) };
     Ok(HandlerResponse::rendered(dialect.with_dates(rendering::render_certificate(issued, rendering, false)?, dates)))
 }
 
@@ -86,11 +86,11 @@ pub(super) fn render_authority(
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
     Ok(HandlerResponse::rendered(
-        dialect.with_dates(rendering::render_certificate(issued, rendering, true)?, dates(issued)),
+        dialect.with_dates(rendering::render_certificate(issued, rendering, true)?, certificate_dates(issued)),
     ))
 }
 
-fn dates(issued: &IssuedCertificate) -> CertificateDates {
+fn certificate_dates(issued: &IssuedCertificate) -> CertificateDates {
     CertificateDates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 

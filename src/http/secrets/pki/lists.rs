@@ -147,7 +147,7 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
         for (one, known) in found.iter().zip(known) {
             let Some(certificate) = parse_or_log(one) else { continue };
             let serial = one.0.to_string();
-            let mut details = details(&certificate);
+            let mut details = certificate_details(&certificate);
             details["revoked"] = known.revocation.is_some().into();
             infos.insert(serial.clone(), details);
             keys.push(serial);
@@ -162,7 +162,7 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
 fn certificate_row(one: &SerialAndDer, infos: bool) -> ListRow<SerialPosition> {
     // Logs an unreadable certificate only once, because the list is read twice.
     let read = if infos { parse_or_log(one) } else { Certificate::parse(&one.1).ok() };
-    let shown = read.map(|read| (serial_json(one.0), infos.then(|| details(&read).to_string())));
+    let shown = read.map(|read| (serial_json(one.0), infos.then(|| certificate_details(&read).to_string())));
     ListRow { position: Some(one.0), shown }
 }
 
@@ -173,7 +173,7 @@ fn parse_or_log((serial, der): &SerialAndDer) -> Option<Certificate> {
     Certificate::parse(der).inspect_err(left_off).ok()
 }
 
-fn details(certificate: &Certificate) -> Value {
+fn certificate_details(certificate: &Certificate) -> Value {
     let kind = certificate.key().kind();
     let time = |at: i64| Time::from_unix_timestamp(at).map(format_rfc3339).unwrap_or_default();
     let sans = certificate.extension(oid::SUBJECT_ALT_NAME).and_then(|extension| CsrSans::read(&extension.value).ok());

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 pub(super) const FIELDS: &[&str] = &["type", "description", "options", "local"];
 
-pub(super) async fn devices(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_devices(call: Call) -> Result<HandlerResponse> {
     let device = |writer: &AuditWriter| {
         let settings = writer.settings();
         let path = format!("{}/", writer.settings().name);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::capabilities as granted_on;
+use super::super::granted_capabilities;
 use super::super::handler_response::{HandlerResponse, ResponseBody};
 use super::super::page::PageParams;
 use super::super::route::Call;
@@ -102,7 +102,7 @@ async fn list_capabilities(call: &Call, holder: &Caller) -> Result<HandlerRespon
         // The response contains each path twice.
         return Err(Error::invalid(format!("paths: longer than {MAX_TOTAL_PATH_BYTES} bytes in total")));
     }
-    let words = |path: &str| json!(granted_on(&call.state, holder, path.trim_start_matches('/')));
+    let words = |path: &str| json!(granted_capabilities(&call.state, holder, path.trim_start_matches('/')));
     let mut data = Map::new();
     for some in paths.chunks(if holder.is_heavy() { 1 } else { PATHS_PER_YIELD }) {
         data.extend(some.iter().map(|path| (path.clone(), words(path))));

@@ -70,16 +70,16 @@ impl RowSource for SecretIdAccessorSource {
 }
 
 pub(super) async fn generate(call: Call) -> Result<HandlerResponse> {
-    issue(call, None).await
+    issue_secret_id(call, None).await
 }
 
 /// Creates a secret id with a given text.
 pub(super) async fn register(mut call: Call) -> Result<HandlerResponse> {
     let text = required_text(&mut call)?;
-    issue(call, Some(text)).await
+    issue_secret_id(call, Some(text)).await
 }
 
-async fn issue(call: Call, text: Option<Secret>) -> Result<HandlerResponse> {
+async fn issue_secret_id(call: Call, text: Option<Secret>) -> Result<HandlerResponse> {
     let fields = &call.fields;
     let wanted = SecretIdRequest {
         text,
