@@ -256,6 +256,6 @@ mod tests {
         };
         let (sent, ()) = futures_util::future::join(send, background).await;
         assert_eq!(sent, 64 * MAX_PIECE_BYTES);
-        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&max), "{max} pieces in one turn");
+        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&max), "{max} pieces without a yield");
     }
 }

@@ -93,7 +93,7 @@ pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, p
     handle_at(EntryPoint::Main, state, request, raw_path, payload).await
 }
 
-/// As [`handle`], for a request that arrived through `entrance`.
+/// As [`handle`], for a request that arrived through `entry_point`.
 pub async fn handle_at(
     entry_point: EntryPoint,
     state: WorkerState,

@@ -211,7 +211,7 @@ async fn list_accessors(call: Call) -> Result<HandlerResponse> {
     }
 }
 
-/// The accessors of valid tokens that sort after `above`, in the order of storage.
+/// The accessors of valid tokens that sort after `after_accessor`, in the order of storage.
 struct TokenAccessorSource {
     auth: Arc<Auth>,
     after_accessor: String,
