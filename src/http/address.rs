@@ -36,7 +36,7 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
 
 /// Parses all header lines as one list (RFC 9110, 5.3).
 fn parse_forwarded(headers: &HeaderMap) -> Result<Vec<IpAddr>> {
-    let refused = || Error::malformed("X-Forwarded-For: must be IP addresses joined by commas, 32 at most");
+    let refused = || Error::malformed("X-Forwarded-For: must be at most 32 IP addresses, separated by commas");
     let mut addresses = Vec::new();
     for line in headers.get_all(X_FORWARDED_FOR) {
         let line = line.to_str().map_err(|_| refused())?;

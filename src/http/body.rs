@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    const TIME: Duration = Duration::from_secs(30);
+    const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
     fn budget_of_one_sender(bodies: &SenderBudget) -> BodyBudget<'_> {
         BodyBudget { bodies, sender: &|| Sender::User(1) }
@@ -269,24 +269,26 @@ mod tests {
             payload(vec![1; UNCOUNTED_BODY_BYTES]).await,
             1 << 20,
             budget_of_one_sender(&bodies),
-            TIME,
+            BODY_TIMEOUT,
         )
         .await
         .unwrap();
         assert_eq!((small.0.len(), left()), (UNCOUNTED_BODY_BYTES, 100_000));
-        let large = read_truncated(&none, payload(vec![2; 60_000]).await, 1 << 20, budget_of_one_sender(&bodies), TIME)
-            .await
-            .unwrap();
+        let large =
+            read_truncated(&none, payload(vec![2; 60_000]).await, 1 << 20, budget_of_one_sender(&bodies), BODY_TIMEOUT)
+                .await
+                .unwrap();
         assert_eq!((large.len(), left()), (60_000, 40_000));
         let busy =
-            read_limited(&none, payload(vec![3; 40_001]).await, 1 << 20, budget_of_one_sender(&bodies), TIME).await;
+            read_limited(&none, payload(vec![3; 40_001]).await, 1 << 20, budget_of_one_sender(&bodies), BODY_TIMEOUT)
+                .await;
         assert_eq!((busy.err().unwrap().kind(), left()), (Kind::Busy, 40_000));
         let part = large.slice(..1);
         drop(large);
         assert_eq!(left(), 40_000);
         drop(part);
         let (body, reservation) =
-            read_limited(&none, payload(vec![4; 40_001]).await, 1 << 20, budget_of_one_sender(&bodies), TIME)
+            read_limited(&none, payload(vec![4; 40_001]).await, 1 << 20, budget_of_one_sender(&bodies), BODY_TIMEOUT)
                 .await
                 .unwrap();
         assert_eq!((body.len(), left()), (40_001, 59_999));
@@ -301,7 +303,7 @@ mod tests {
         let other = BodyBudget { bodies: &bodies, sender: &|| Sender::User(2) };
         let keep = |budget, bytes| {
             let none = &none;
-            async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, budget, TIME).await }
+            async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, budget, BODY_TIMEOUT).await }
         };
         let text = |refused: Result<(Bytes, SenderReservation)>| refused.err().unwrap().text().to_owned();
         let single = keep(budget_of_one_sender(&bodies), 150_000).await.unwrap();
@@ -332,17 +334,22 @@ mod tests {
             let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }
         };
-        let small =
-            read_limited(&none, pieces(UNCOUNTED_BODY_BYTES).await, 1 << 20, budget_of_one_sender(&bodies), TIME)
-                .await
-                .unwrap();
+        let small = read_limited(
+            &none,
+            pieces(UNCOUNTED_BODY_BYTES).await,
+            1 << 20,
+            budget_of_one_sender(&bodies),
+            BODY_TIMEOUT,
+        )
+        .await
+        .unwrap();
         assert_eq!(small.0.len(), UNCOUNTED_BODY_BYTES);
         let larger = read_limited(
             &none,
             pieces(UNCOUNTED_BODY_BYTES + 1024).await,
             1 << 20,
             budget_of_one_sender(&bodies),
-            TIME,
+            BODY_TIMEOUT,
         )
         .await;
         assert_eq!(larger.err().unwrap().kind(), Kind::Busy);
@@ -354,19 +361,23 @@ mod tests {
         let none = HeaderMap::new();
         let long = || payload(vec![0; 101]);
         assert_eq!(
-            read_limited(&none, long().await, 100, budget_of_one_sender(&bodies), TIME).await.err().unwrap().kind(),
+            read_limited(&none, long().await, 100, budget_of_one_sender(&bodies), BODY_TIMEOUT)
+                .await
+                .err()
+                .unwrap()
+                .kind(),
             Kind::TooLarge
         );
         assert_eq!(
-            read_limited(&none, long().await, 101, budget_of_one_sender(&bodies), TIME).await.unwrap().0.len(),
+            read_limited(&none, long().await, 101, budget_of_one_sender(&bodies), BODY_TIMEOUT).await.unwrap().0.len(),
             101
         );
         assert_eq!(
-            read_truncated(&none, long().await, 50, budget_of_one_sender(&bodies), TIME).await.unwrap().len(),
+            read_truncated(&none, long().await, 50, budget_of_one_sender(&bodies), BODY_TIMEOUT).await.unwrap().len(),
             51
         );
-        let over = discard(&none, long().await, 100, TIME).await;
+        let over = discard(&none, long().await, 100, BODY_TIMEOUT).await;
         assert_eq!(over.unwrap_err().kind(), Kind::TooLarge);
-        discard(&none, long().await, 101, TIME).await.unwrap();
+        discard(&none, long().await, 101, BODY_TIMEOUT).await.unwrap();
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct SenderBuckets {
 }
 
 struct BucketLevel {
-    left: f64,
+    remaining: f64,
     updated_at: Instant,
 }
 
@@ -28,11 +28,11 @@ impl SenderBuckets {
     }
 
     fn refilled(&self, level: &BucketLevel, now: Instant) -> f64 {
-        (level.left + now.saturating_duration_since(level.updated_at).as_secs_f64() * self.refill_per_second)
+        (level.remaining + now.saturating_duration_since(level.updated_at).as_secs_f64() * self.refill_per_second)
             .min(self.capacity)
     }
 
-    pub(super) fn left(&self, sender: &Sender, now: Instant) -> f64 {
+    pub(super) fn remaining(&self, sender: &Sender, now: Instant) -> f64 {
         let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         levels.get(sender).map_or(self.capacity, |level| self.refilled(level, now))
     }
@@ -44,13 +44,13 @@ impl SenderBuckets {
         if levels.len() >= BUCKET_CLEANUP_THRESHOLD {
             levels.retain(|_, level| self.refilled(level, now) < self.capacity);
         }
-        let level = levels.entry(sender).or_insert(BucketLevel { left: self.capacity, updated_at: now });
-        (level.left, level.updated_at) = (self.refilled(level, now), now);
-        let taken = level.left >= min_level;
+        let level = levels.entry(sender).or_insert(BucketLevel { remaining: self.capacity, updated_at: now });
+        (level.remaining, level.updated_at) = (self.refilled(level, now), now);
+        let taken = level.remaining >= min_level;
         if taken {
-            level.left -= amount;
+            level.remaining -= amount;
         }
-        (taken, level.left)
+        (taken, level.remaining)
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
         let now = Instant::now();
         (0..BUCKET_CLEANUP_THRESHOLD as i64)
             .for_each(|user| assert!(buckets.withdraw(Sender::User(user), 1.0, 1.0, now).0));
-        assert!((buckets.left(&Sender::User(1), now) - 9.0).abs() < 1e-9);
+        assert!((buckets.remaining(&Sender::User(1), now) - 9.0).abs() < 1e-9);
         buckets.withdraw(Sender::Team(1), 1.0, 1.0, now + Duration::from_secs(1));
         assert_eq!(buckets.levels.lock().unwrap().len(), 1);
     }

@@ -74,7 +74,8 @@ async fn respond(
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
+    static UNROUTED_METER: LazyLock<RouteMeter> =
+        LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
     let payload = cpu_account.pace_body(request, payload);
     cpu_account.begin(request).await;
     let id = RequestId::of(request.headers());
@@ -84,7 +85,7 @@ async fn respond(
     if let Some(trace) = trace {
         cpu_account.set_trace(trace);
     }
-    let mut log_entry = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
+    let mut log_entry = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED_METER, |found| found.meter));
     let mut trail = ProjectsRequestAudit::new(state, request, raw_path, &id, trace);
     let outcome = match found {
         Ok(found) => {

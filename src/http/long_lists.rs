@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: TokenHash = [1; 32];
+    const FIRST_TOKEN: TokenHash = [1; 32];
 
     fn sender(n: usize) -> Sender {
         Sender::User(n as i64)
@@ -160,18 +160,18 @@ mod tests {
     fn long_lists_are_limited_per_token_and_in_total() {
         let lists = LongLists::default();
         let mut own: Vec<ListSlot> =
-            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin(ONE, sender(1)).unwrap()).collect();
-        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Quota);
+            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin(FIRST_TOKEN, sender(1)).unwrap()).collect();
+        assert_eq!(kind(lists.begin(FIRST_TOKEN, sender(1))), Kind::Quota);
         let others = (MAX_LONG_LISTS_PER_TOKEN..MAX_LONG_LISTS)
             .map(|n| lists.begin([n as u8 / MAX_LONG_LISTS_PER_TOKEN as u8 + 9; 32], sender(n)).unwrap());
         let others: Vec<ListSlot> = others.collect();
         assert_eq!(kind(lists.begin([2; 32], sender(2))), Kind::Busy);
         own.pop();
         let late = lists.begin([2; 32], sender(2)).unwrap();
-        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Busy);
+        assert_eq!(kind(lists.begin(FIRST_TOKEN, sender(1))), Kind::Busy);
         drop((others, late));
-        own.push(lists.begin(ONE, sender(1)).unwrap());
-        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Quota);
+        own.push(lists.begin(FIRST_TOKEN, sender(1)).unwrap());
+        assert_eq!(kind(lists.begin(FIRST_TOKEN, sender(1))), Kind::Quota);
     }
 
     #[test]
@@ -190,9 +190,9 @@ mod tests {
         let lists = LongLists::default();
         let begun = Instant::now().checked_sub(MAX_LIST_AGE).unwrap();
         let old: Vec<ListSlot> =
-            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin_at(ONE, sender(1), begun).unwrap()).collect();
+            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin_at(FIRST_TOKEN, sender(1), begun).unwrap()).collect();
         assert_eq!(old[0].wait_for_read_permit().await.err().unwrap().kind(), Kind::Busy);
-        let young = lists.begin(ONE, sender(1)).unwrap();
+        let young = lists.begin(FIRST_TOKEN, sender(1)).unwrap();
         // Dropping an expired slot does not free the slot of another list.
         drop(old);
         assert_eq!(lists.lock().in_use.len(), 1);
@@ -202,8 +202,8 @@ mod tests {
     #[actix_web::test]
     async fn only_one_long_list_reads_at_a_time() {
         let lists = LongLists::default();
-        let one = lists.begin(ONE, sender(1)).unwrap();
-        let other = lists.begin(ONE, sender(1)).unwrap();
+        let one = lists.begin(FIRST_TOKEN, sender(1)).unwrap();
+        let other = lists.begin(FIRST_TOKEN, sender(1)).unwrap();
         let permit = one.wait_for_read_permit().await.unwrap();
         assert!(other.wait_for_read_permit().now_or_never().is_none());
         drop(permit);

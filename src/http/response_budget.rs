@@ -166,11 +166,11 @@ mod tests {
     use super::super::fair_scheduler::FairScheduler;
     use super::*;
 
-    fn one() -> Sender {
+    fn first_sender() -> Sender {
         Sender::User(1)
     }
 
-    fn other() -> Sender {
+    fn second_sender() -> Sender {
         Sender::User(2)
     }
 
@@ -182,19 +182,23 @@ mod tests {
     fn response_budget_limits_reads_but_never_completed_changes() {
         let budget = ResponseBudget::new(1_000_000);
         let take = |bytes, reads, sender: fn() -> Sender| budget.reserve(bytes, reads, sender);
-        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0);
-        let first = take(150_000, true, one).unwrap();
-        assert_eq!(kind(take(60_000, true, one)), Some(Kind::Quota));
-        assert_eq!(kind(budget.check(one)), None);
-        let change = take(60_000, false, one).unwrap();
-        assert_eq!((kind(budget.check(one)), kind(budget.check(other))), (Some(Kind::Quota), None));
-        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0, "a small response needs no budget");
+        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, first_sender).unwrap().units(), 0);
+        let first = take(150_000, true, first_sender).unwrap();
+        assert_eq!(kind(take(60_000, true, first_sender)), Some(Kind::Quota));
+        assert_eq!(kind(budget.check(first_sender)), None);
+        let change = take(60_000, false, first_sender).unwrap();
+        assert_eq!((kind(budget.check(first_sender)), kind(budget.check(second_sender))), (Some(Kind::Quota), None));
+        assert_eq!(
+            take(UNCOUNTED_RESPONSE_BYTES, true, first_sender).unwrap().units(),
+            0,
+            "a small response needs no budget"
+        );
         // The last reservation may exceed what is left.
-        let last = take(2_000_000, true, other).unwrap();
+        let last = take(2_000_000, true, second_sender).unwrap();
         assert_eq!(kind(take(UNCOUNTED_RESPONSE_BYTES + 1, true, || Sender::User(3))), Some(Kind::Busy));
         drop((first, change, last));
         assert_eq!((budget.0.left(), budget.0.senders()), (1_000_000, 0));
-        assert_eq!(kind(budget.check(one)), None);
+        assert_eq!(kind(budget.check(first_sender)), None);
     }
 
     async fn next(body: &mut BoxBody) -> Option<Bytes> {
@@ -206,9 +210,9 @@ mod tests {
         let budget = ResponseBudget::new(1_000_000);
         let whole: Bytes = (0..300_000).map(|n| n as u8).collect::<Vec<_>>().into();
         let response = HttpResponse::Ok().body(whole.clone());
-        let reservation = budget.reserve(whole.len(), true, one).unwrap();
+        let reservation = budget.reserve(whole.len(), true, first_sender).unwrap();
         let work = async |cpu_account: CpuAccount| {
-            cpu_account.set_sender(&one());
+            cpu_account.set_sender(&first_sender());
             let mut body = schedule_response(response, reservation, &cpu_account).into_body();
             assert_eq!(body.size(), BodySize::Sized(300_000));
             let mut pieces = Vec::new();
@@ -236,7 +240,7 @@ mod tests {
         });
         let body = actix_web::body::SizedStream::new(64 * MAX_PIECE_BYTES as u64, futures_util::stream::iter(pieces));
         let send = scheduler.run_charged(async |cpu_account: CpuAccount| {
-            cpu_account.set_sender(&one());
+            cpu_account.set_sender(&first_sender());
             let mut body = schedule_response(HttpResponse::Ok().body(body), SenderReservation::default(), &cpu_account)
                 .into_body();
             let mut sent = 0;

@@ -115,7 +115,8 @@ async fn respond(
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
+    static UNROUTED_METER: LazyLock<RouteMeter> =
+        LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
     let payload = cpu_account.pace_body(request, payload);
     cpu_account.begin(request).await;
     let id = RequestId::of(request.headers());
@@ -124,7 +125,7 @@ async fn respond(
         cpu_account.set_trace(trace);
     }
     let mut context =
-        RequestContext::new(entry_point, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED));
+        RequestContext::new(entry_point, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED_METER));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // Debug level: a span per request costs more than the rest of the pipeline. Refusals and failures log the id
     // themselves.

@@ -43,7 +43,7 @@ impl WrapQuota {
     }
 
     fn check_at(&self, sender: &Sender, now: Instant) -> Result<()> {
-        if self.0.left(sender, now) > 0.0 {
+        if self.0.remaining(sender, now) > 0.0 {
             return Ok(());
         }
         let text = format!(

@@ -24,7 +24,7 @@ pub enum RouteMatch<'i> {
 
 /// A pattern and its routes.
 pub struct PathPattern {
-    segments: Vec<Segment>,
+    segments: Vec<PatternSegment>,
     /// `true` if a segment is a `*rest` or `**tail`, so that longer paths match too.
     open_ended: bool,
     /// For each parameter, the rule for its alternative spellings, if it has any.
@@ -33,7 +33,7 @@ pub struct PathPattern {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Segment {
+enum PatternSegment {
     // In the order in which patterns are tried.
     Literal(&'static str),
     Serial(&'static str),
@@ -75,7 +75,7 @@ impl RouteIndex {
         let mut index = Self { by_first_literal: HashMap::new(), without_first_literal: Vec::new() };
         for entry in patterns.into_values() {
             match entry.segments.first() {
-                Some(Segment::Literal(first)) => index.by_first_literal.entry(first).or_default().push(entry),
+                Some(PatternSegment::Literal(first)) => index.by_first_literal.entry(first).or_default().push(entry),
                 _ => index.without_first_literal.push(entry),
             }
         }
@@ -144,9 +144,10 @@ impl RouteIndex {
 
 impl PathPattern {
     fn new(pattern: &'static str) -> Self {
-        let segments: Vec<_> = pattern.split('/').map(Segment::of).collect();
-        let open_ended = segments.iter().any(|s| matches!(s, Segment::Rest(_) | Segment::Tail(_)));
-        let spellings = segments.iter().filter(|s| !matches!(s, Segment::Literal(_))).map(|s| s.spelling()).collect();
+        let segments: Vec<_> = pattern.split('/').map(PatternSegment::of).collect();
+        let open_ended = segments.iter().any(|s| matches!(s, PatternSegment::Rest(_) | PatternSegment::Tail(_)));
+        let spellings =
+            segments.iter().filter(|s| !matches!(s, PatternSegment::Literal(_))).map(|s| s.spelling()).collect();
         Self { segments, open_ended, spellings, routes: [const { None }; OPERATION_COUNT] }
     }
 
@@ -204,10 +205,10 @@ impl PathPattern {
     }
 
     fn tail_start(&self, raw: &str) -> Option<usize> {
-        let (Segment::Tail(_), literals) = self.segments.split_last()? else { return None };
+        let (PatternSegment::Tail(_), literals) = self.segments.split_last()? else { return None };
         let mut at = 0;
         for literal in literals {
-            let Segment::Literal(literal) = literal else { return None };
+            let PatternSegment::Literal(literal) = literal else { return None };
             at += raw.get(at..)?.strip_prefix(literal)?.starts_with('/').then_some(literal.len() + 1)?;
         }
         Some(at)
@@ -223,7 +224,7 @@ impl PathPattern {
         let mut at = 0;
         for segment in &self.segments {
             let mut end = at + path.get(at..)?.split('/').next()?.len();
-            if let Segment::Rest(_) | Segment::Tail(_) = segment {
+            if let PatternSegment::Rest(_) | PatternSegment::Tail(_) = segment {
                 while extra > 0 {
                     end += 1 + path.get(end + 1..)?.split('/').next()?.len();
                     extra -= 1;
@@ -236,7 +237,7 @@ impl PathPattern {
     }
 }
 
-impl Segment {
+impl PatternSegment {
     fn of(text: &'static str) -> Self {
         match text.as_bytes().first() {
             Some(b':') if text == ":serial" => Self::Serial(&text[1..]),
@@ -277,7 +278,7 @@ fn is_serial(text: &str) -> bool {
 }
 
 /// Orders patterns: the first different segment decides, and longer patterns precede their prefixes.
-fn compare_specificity(a: &[Segment], b: &[Segment]) -> std::cmp::Ordering {
+fn compare_specificity(a: &[PatternSegment], b: &[PatternSegment]) -> std::cmp::Ordering {
     let difference = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
     difference.unwrap_or_else(|| b.len().cmp(&a.len()))
 }

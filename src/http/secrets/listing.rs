@@ -339,7 +339,7 @@ mod tests {
 
     /// Counts the pages read, and selects the failures of a source.
     #[derive(Default)]
-    struct Script {
+    struct SourceScript {
         pages: AtomicUsize,
         /// The page that fails, starting at 1.
         failing_page: Option<usize>,
@@ -348,14 +348,14 @@ mod tests {
     }
 
     /// The numbers up to `last`. Multiples of seven are hidden.
-    struct Numbers {
+    struct NumberSource {
         last: u32,
         max: usize,
         has_infos: bool,
-        script: Arc<Script>,
+        script: Arc<SourceScript>,
     }
 
-    impl RowSource for Numbers {
+    impl RowSource for NumberSource {
         type Position = u32;
 
         fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
@@ -383,9 +383,9 @@ mod tests {
         }
     }
 
-    fn numbers(last: u32, max: usize, script: Script) -> (Numbers, Arc<Script>) {
+    fn numbers(last: u32, max: usize, script: SourceScript) -> (NumberSource, Arc<SourceScript>) {
         let script = Arc::new(script);
-        (Numbers { last, max, has_infos: true, script: Arc::clone(&script) }, script)
+        (NumberSource { last, max, has_infos: true, script: Arc::clone(&script) }, script)
     }
 
     async fn pieces(answer: HandlerResponse) -> (Vec<String>, Option<Error>) {
@@ -417,9 +417,10 @@ mod tests {
         for max in [1, 2, 3, 7, 10, 50, 1000] {
             for (after, limit) in [(0, None), (0, Some(1)), (0, Some(6)), (3, Some(20)), (20, None), (48, None)] {
                 for has_infos in [true, false] {
-                    let (source, _) = numbers(50, max, Script::default());
+                    let (source, _) = numbers(50, max, SourceScript::default());
                     let text =
-                        pieces(start_test_list(Numbers { has_infos, ..source }, after, limit).await.unwrap()).await;
+                        pieces(start_test_list(NumberSource { has_infos, ..source }, after, limit).await.unwrap())
+                            .await;
                     let all = (after + 1..=50).filter(|n| n % 7 != 0).take(limit.unwrap_or(usize::MAX));
                     assert_eq!((text.0.concat(), text.1.is_none()), (expected(all, has_infos), true), "{max} {after}");
                 }
@@ -429,18 +430,18 @@ mod tests {
 
     #[actix_web::test]
     async fn list_of_one_page_is_rendered_whole_and_empty_is_not_found() {
-        let (source, script) = numbers(5, 10, Script::default());
+        let (source, script) = numbers(5, 10, SourceScript::default());
         assert!(matches!(start_test_list(source, 0, None).await.unwrap().body, ResponseBody::Rendered(_)));
         assert_eq!(script.pages.load(Ordering::Relaxed), 1);
         for (last, after) in [(0, 0), (5, 5), (21, 20)] {
-            let (source, _) = numbers(last, 10, Script::default());
+            let (source, _) = numbers(last, 10, SourceScript::default());
             assert_eq!(start_test_list(source, after, None).await.err().unwrap().kind(), Kind::NotFound);
         }
     }
 
     #[actix_web::test]
     async fn list_reads_a_page_only_after_the_previous_one_is_sent() {
-        let (source, script) = numbers(100, 10, Script::default());
+        let (source, script) = numbers(100, 10, SourceScript::default());
         let ResponseBody::Streamed(mut reading) = start_test_list(source, 0, None).await.unwrap().body else {
             panic!("the list is not streamed")
         };
@@ -454,15 +455,16 @@ mod tests {
 
     #[actix_web::test]
     async fn failed_page_ends_the_list_with_its_error_unterminated() {
-        let (source, _) = numbers(50, 10, Script { failing_page: Some(1), ..Script::default() });
+        let (source, _) = numbers(50, 10, SourceScript { failing_page: Some(1), ..SourceScript::default() });
         assert!(start_test_list(source, 0, None).await.is_err());
         for failing_page in 2..=11 {
-            let (source, script) = numbers(50, 10, Script { failing_page: Some(failing_page), ..Script::default() });
+            let (source, script) =
+                numbers(50, 10, SourceScript { failing_page: Some(failing_page), ..SourceScript::default() });
             let (text, error) = pieces(start_test_list(source, 0, None).await.unwrap()).await;
             assert_eq!((error.is_some(), script.pages.load(Ordering::Relaxed)), (true, failing_page));
             assert!(serde_json::from_str::<Value>(&text.concat()).is_err());
         }
-        let (source, _) = numbers(50, 10, Script { source_is_gone: true, ..Script::default() });
+        let (source, _) = numbers(50, 10, SourceScript { source_is_gone: true, ..SourceScript::default() });
         let (text, error) = pieces(start_test_list(source, 0, None).await.unwrap()).await;
         assert!(error.is_some() && serde_json::from_str::<Value>(&text.concat()).is_err());
     }
@@ -470,7 +472,7 @@ mod tests {
     #[actix_web::test]
     async fn list_ends_when_the_caller_loses_its_right() {
         let lists = LongLists::default();
-        let (source, script) = numbers(50, 10, Script::default());
+        let (source, script) = numbers(50, 10, SourceScript::default());
         let (text, error) = pieces(start_list(source, 0, None, || permission_for(&lists, 2)).await.unwrap()).await;
         assert_eq!((error.map(|error| error.kind()), script.pages.load(Ordering::Relaxed)), (Some(Kind::Forbidden), 3));
         assert!(serde_json::from_str::<Value>(&text.concat()).is_err());
@@ -480,7 +482,7 @@ mod tests {
     async fn long_list_needs_a_slot_and_a_short_one_does_not() {
         let lists = LongLists::default();
         let list = async |last| {
-            start_list(numbers(last, 10, Script::default()).0, 0, None, || permission_for(&lists, 20)).await
+            start_list(numbers(last, 10, SourceScript::default()).0, 0, None, || permission_for(&lists, 20)).await
         };
         let mut long = Vec::new();
         for _ in 0..MAX_LONG_LISTS_PER_TOKEN {
@@ -498,8 +500,8 @@ mod tests {
 
     #[actix_web::test]
     async fn limited_list_of_mostly_hidden_rows_reads_few_pages() {
-        struct Ends(Arc<AtomicUsize>);
-        impl RowSource for Ends {
+        struct MostlyHiddenSource(Arc<AtomicUsize>);
+        impl RowSource for MostlyHiddenSource {
             type Position = u32;
             fn page(&self, after: &u32, max: usize, _: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 self.0.fetch_add(1, Ordering::Relaxed);
@@ -509,7 +511,8 @@ mod tests {
         }
         for (limit, max) in [(1, 5), (3, 5), (1_500, 6)] {
             let reads = Arc::new(AtomicUsize::new(0));
-            let (text, error) = pieces(start_test_list(Ends(Arc::clone(&reads)), 0, Some(limit)).await.unwrap()).await;
+            let (text, error) =
+                pieces(start_test_list(MostlyHiddenSource(Arc::clone(&reads)), 0, Some(limit)).await.unwrap()).await;
             let names: Vec<String> = (3_001..=3_000 + limit).map(|n| n.to_string()).collect();
             assert_eq!((text.concat(), error.is_none()), (format!("{{\"keys\":[{}]}}", names.join(",")), true));
             assert!(reads.load(Ordering::Relaxed) <= max, "{limit}: {reads:?} pages");
@@ -518,27 +521,29 @@ mod tests {
 
     #[actix_web::test]
     async fn buffered_list_is_the_same_text_up_to_its_limit() {
-        let whole = buffer_for_http10(start_test_list(numbers(50, 10, Script::default()).0, 0, None).await.unwrap())
-            .await
-            .unwrap();
+        let whole =
+            buffer_for_http10(start_test_list(numbers(50, 10, SourceScript::default()).0, 0, None).await.unwrap())
+                .await
+                .unwrap();
         assert!(matches!(whole.body, ResponseBody::Rendered(_)));
         assert_eq!(pieces(whole).await.0.concat(), expected((1..=50).filter(|n| n % 7 != 0), true));
-        let (broken, _) = numbers(50, 10, Script { failing_page: Some(3), ..Script::default() });
+        let (broken, _) = numbers(50, 10, SourceScript { failing_page: Some(3), ..SourceScript::default() });
         assert_eq!(
             buffer_for_http10(start_test_list(broken, 0, None).await.unwrap()).await.err().unwrap().kind(),
             Kind::Unavailable
         );
-        let long =
-            buffer_for_http10(start_test_list(numbers(400_000, 1_000, Script::default()).0, 0, None).await.unwrap())
-                .await;
+        let long = buffer_for_http10(
+            start_test_list(numbers(400_000, 1_000, SourceScript::default()).0, 0, None).await.unwrap(),
+        )
+        .await;
         assert!(long.err().unwrap().text().starts_with("HTTP/1.0: "));
         assert!(buffer_for_http10(HandlerResponse::empty()).await.is_ok());
     }
 
     #[actix_web::test]
     async fn rows_changing_between_names_and_details_leave_valid_json() {
-        struct Growing(AtomicUsize);
-        impl RowSource for Growing {
+        struct GrowingSource(AtomicUsize);
+        impl RowSource for GrowingSource {
             type Position = u32;
             fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
@@ -556,7 +561,7 @@ mod tests {
                 true
             }
         }
-        let (text, error) = pieces(start_test_list(Growing(AtomicUsize::new(2)), 0, None).await.unwrap()).await;
+        let (text, error) = pieces(start_test_list(GrowingSource(AtomicUsize::new(2)), 0, None).await.unwrap()).await;
         assert!(error.is_none());
         let document: Value = serde_json::from_str(&text.concat()).unwrap();
         let names = document["keys"].as_array().unwrap();
