@@ -37,8 +37,8 @@ impl SenderBuckets {
         levels.get(sender).map_or(self.capacity, |level| self.refilled(level, now))
     }
 
-    /// Takes `amount` from a sender's bucket if its level is at least `min_level`. Returns `true` if it did, and the new
-    /// level, which may be negative.
+    /// Takes `amount` from a sender's bucket if its level is at least `min_level`. Returns `true` if it did, and the
+    /// new level, which may be negative.
     pub(super) fn withdraw(&self, sender: Sender, amount: f64, min_level: f64, now: Instant) -> (bool, f64) {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         if levels.len() >= BUCKET_CLEANUP_THRESHOLD {

@@ -48,8 +48,8 @@ fn hint_for_invalid(text: &str, mount: &str) -> Option<String> {
     if text.contains(" is beyond the expiration of the CA certificate") {
         return with_mount_path(
             "request a shorter ttl, or set one in the role or the mount; leaf_not_after_behavior = \"truncate\" of the \
-             issuer (POST /v1/MOUNT/issuer/default) ends certificates with the CA certificate; for a longer ttl, renew the \
-             authority with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
+             issuer (POST /v1/MOUNT/issuer/default) ends certificates with the CA certificate; for a longer ttl, renew \
+             the authority with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
         );
     }
     match text {

@@ -36,7 +36,8 @@ pub(crate) static ROUTES: &[Route] = routes! {
     token Update "role/:login_role/role-id" &["role_id"] => field_routes::write;
     (token.with_synonyms(field_routes::POLICY_SYNONYMS)) Update
         "role/:login_role/policies" field_routes::POLICY_FIELDS => field_routes::write;
-    (token.with_synonyms(field_routes::PERIOD_SYNONYMS)) Update "role/:login_role/period" field_routes::PERIOD_FIELDS => field_routes::write;
+    (token.with_synonyms(field_routes::PERIOD_SYNONYMS)) Update
+        "role/:login_role/period" field_routes::PERIOD_FIELDS => field_routes::write;
     token Update "role/:login_role/bind-secret-id" &["bind_secret_id"] => field_routes::write;
     token Update "role/:login_role/bound-cidr-list" &["bound_cidr_list"] => field_routes::write;
     token Update "role/:login_role/secret-id-bound-cidrs" &["secret_id_bound_cidrs"] => field_routes::write;
