@@ -2,9 +2,9 @@
 //! unmodified clients it supports.
 //!
 //! A request with `X-Vault-Token` or `X-Vault-Request` gets the compatible types, on open routes too. All other
-//! requests get the contract's types, as do requests with `X-Service-Token` and requests without `compat`. Only the members
-//! handled in this file differ, each because a known client fails on the contract's type. In requests, two values
-//! differ: see [`Dialect::excessive_ttl`] and [`Dialect::without_unset`].
+//! requests get the contract's types, as do requests with `X-Service-Token` and requests without `compat`. Only the
+//! members handled in this file differ, each because a known client fails on the contract's type. In requests, two
+//! values differ: see [`Dialect::excessive_ttl`] and [`Dialect::without_unset`].
 
 use std::io::Write as _;
 use std::time::Duration;
