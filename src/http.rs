@@ -112,8 +112,8 @@ async fn projects_api(state: WorkerState, request: HttpRequest, payload: web::Pa
 /// Clients send their token along; it is ignored.
 async fn discovery(request: HttpRequest) -> HttpResponse {
     access::log_unrouted(&request, &RequestId::of(request.headers()), &DISCOVERY_METER, StatusCode::OK);
-    const SERVICES: &str = "{\"tfe.v2\":\"/api/v2/\",\"tfe.v2.1\":\"/api/v2/\",\"tfe.v2.2\":\"/api/v2/\"}";
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON_MEDIA_TYPE)).body(SERVICES)
+    const DISCOVERY_DOCUMENT: &str = "{\"tfe.v2\":\"/api/v2/\",\"tfe.v2.1\":\"/api/v2/\",\"tfe.v2.2\":\"/api/v2/\"}";
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON_MEDIA_TYPE)).body(DISCOVERY_DOCUMENT)
 }
 
 /// Serves the metrics page: open if the settings say so, otherwise as a read of `sys/metrics`.

@@ -344,7 +344,7 @@ async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerSt
     let writers = audit::open(&*stores.auth, options.audit, &clock).await?;
     let audit = Audit::new(writers, options.listeners, clock.clone());
     let auth = Auth::open_with(Arc::clone(&stores.auth), clock.clone(), logins).await?;
-    let reach = StoreProbe::new(stores.auth, auth.clone(), auth.is_initialized().await?);
+    let store_probe = StoreProbe::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.record_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let outbound = cloud.reach;
@@ -366,20 +366,20 @@ async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerSt
         managed_keys,
         keyring,
         projects,
-        limits: ProjectsRateLimits::new(settings.projects_rate_limit),
-        senders: http::sender::SenderCache::default(),
+        projects_rate_limits: ProjectsRateLimits::new(settings.projects_rate_limit),
+        sender_cache: http::sender::SenderCache::default(),
         address,
         public_address,
         nodes,
         clock,
-        bodies: SenderBudget::new(settings.max_bodies_in_flight),
-        answers: http::response_budget::ResponseBudget::new(settings.max_bodies_in_flight),
+        body_budget: SenderBudget::new(settings.max_bodies_in_flight),
+        response_budget: http::response_budget::ResponseBudget::new(settings.max_bodies_in_flight),
         settings,
         wrap_quota: WrapQuota::default(),
-        lists: LongLists::default(),
+        long_lists: LongLists::default(),
         identity,
         audit,
-        reach,
+        store_probe,
         stopping,
     })
 }

@@ -35,12 +35,12 @@ impl RequestCaller {
 /// Returns the trace context of a request, if it has exactly one valid `traceparent` header.
 pub fn parse_trace_context(headers: &HeaderMap) -> Option<TraceContext> {
     static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-    let mut given = headers.get_all(&TRACEPARENT);
-    let only = given.next()?;
-    if given.next().is_some() {
+    let mut values = headers.get_all(&TRACEPARENT);
+    let value = values.next()?;
+    if values.next().is_some() {
         return None;
     }
-    TraceContext::parse(only.as_bytes())
+    TraceContext::parse(value.as_bytes())
 }
 
 /// The access log entry of one request. Dropping it logs the request if its client has disconnected.
@@ -56,9 +56,9 @@ pub struct AccessLogEntry {
     /// The mount of the path, once it is known.
     pub mount: Option<Arc<Mount>>,
     /// Caller of the request.
-    pub who: RequestCaller,
+    pub caller: RequestCaller,
     /// Address of the caller.
-    pub from: Option<IpAddr>,
+    pub address: Option<IpAddr>,
     /// `true` once the request needs no further log line.
     is_logged: bool,
 }
@@ -68,16 +68,16 @@ impl AccessLogEntry {
     pub fn begin(id: RequestId, trace: Option<TraceContext>, route: &'static RouteMeter) -> Self {
         let started = Instant::now();
         let mount = None;
-        let who = RequestCaller::Anonymous;
-        let from = None;
+        let caller = RequestCaller::Anonymous;
+        let address = None;
         traffic::note_activity(started);
-        Self { started, id, trace, route, mount, who, from, is_logged: !access::is_enabled() }
+        Self { started, id, trace, route, mount, caller, address, is_logged: !access::is_enabled() }
     }
 
     /// Sets the caller of a request of the projects API.
     pub fn set_subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
         if let (false, Some(caller)) = (self.is_logged, caller) {
-            self.who = RequestCaller::Subject(caller.name());
+            self.caller = RequestCaller::Subject(caller.name());
         }
     }
 
@@ -99,7 +99,7 @@ impl AccessLogEntry {
         if std::mem::replace(&mut self.is_logged, true) {
             return;
         }
-        let caller = match &self.who {
+        let caller = match &self.caller {
             RequestCaller::Anonymous => "",
             RequestCaller::Token(caller) => &caller.display_name,
             RequestCaller::Subject(name) => name,
@@ -108,15 +108,15 @@ impl AccessLogEntry {
         let id = self.id.as_str();
         let took = self.started.elapsed();
         let trace_id = self.trace.as_ref().map_or("", TraceContext::trace_id);
-        AccessLogLine { id, trace_id, route: self.route, mount, caller, from: self.from, status, took }.log();
+        AccessLogLine { id, trace_id, route: self.route, mount, caller, from: self.address, status, took }.log();
     }
 }
 
 impl Drop for AccessLogEntry {
     /// A request whose client has disconnected is logged with status 499, as proxies do.
     fn drop(&mut self) {
-        const LEFT: u16 = 499;
-        self.write(LEFT);
+        const CLIENT_CLOSED_REQUEST_STATUS: u16 = 499;
+        self.write(CLIENT_CLOSED_REQUEST_STATUS);
         traffic::note_activity(Instant::now());
     }
 }

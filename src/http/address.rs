@@ -36,7 +36,7 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
 
 /// Parses all header lines as one list (RFC 9110, 5.3).
 fn parse_forwarded(headers: &HeaderMap) -> Result<Vec<IpAddr>> {
-    let refused = || Error::malformed("X-Forwarded-For: must be IP addresses joined by commas, 32 at most");
+    let refused = || Error::malformed("X-Forwarded-For: must be at most 32 IP addresses, separated by commas");
     let mut addresses = Vec::new();
     for line in headers.get_all(X_FORWARDED_FOR) {
         let line = line.to_str().map_err(|_| refused())?;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    fn of(peer: &str, lines: &[&str]) -> Result<Option<IpAddr>> {
+    fn resolve_address(peer: &str, lines: &[&str]) -> Result<Option<IpAddr>> {
         let trusted = ["10.0.0.0/8", "192.0.2.7/32", "2001:db8:1::/48"].map(|network| network.parse().unwrap());
         let request = TestRequest::default().peer_addr(SocketAddr::new(peer.parse().unwrap(), 4711));
         let request = lines.iter().fold(request, |request, line| request.append_header((X_FORWARDED_FOR, *line)));
@@ -86,7 +86,7 @@ mod tests {
             ("10.0.0.1", &["10.3.3.3, 10.4.4.4"], "10.3.3.3"),
             ("2001:db8:1::9", &["2001:db8:2::1, 2001:db8:1::1"], "2001:db8:2::1"),
         ] {
-            assert_eq!(of(peer, lines).ok().flatten(), Some(caller.parse().unwrap()), "{peer} {lines:?}");
+            assert_eq!(resolve_address(peer, lines).ok().flatten(), Some(caller.parse().unwrap()), "{peer} {lines:?}");
         }
         let request = TestRequest::default().append_header((X_FORWARDED_FOR, "198.51.100.1")).to_http_request();
         assert!(caller_address(&request, &["0.0.0.0/0".parse().unwrap()]).is_ok_and(|address| address.is_none()));
@@ -119,12 +119,12 @@ mod tests {
             &long,
         ];
         for line in refused {
-            let error = of("10.0.0.1", &["198.51.100.2", line]).err().unwrap_or_else(|| panic!("{line}"));
+            let error = resolve_address("10.0.0.1", &["198.51.100.2", line]).err().unwrap_or_else(|| panic!("{line}"));
             assert_eq!(
                 (error.kind(), error.text().split(':').next()),
                 (crate::error::Kind::Malformed, Some("X-Forwarded-For"))
             );
         }
-        assert!(of("10.0.0.1", &[&vec!["198.51.100.1"; MAX_FORWARDED_ADDRESSES].join(",")]).is_ok());
+        assert!(resolve_address("10.0.0.1", &[&vec!["198.51.100.1"; MAX_FORWARDED_ADDRESSES].join(",")]).is_ok());
     }
 }

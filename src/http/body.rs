@@ -42,7 +42,7 @@ pub struct BodyBudget<'a> {
 
 impl BodyBudget<'_> {
     fn grow_to(self, reservation: &mut SenderReservation, bytes: usize) -> Result<()> {
-        reservation.grow_to(self.bodies, self.sender, bytes).map_err(|lack| match lack {
+        reservation.grow_to(self.bodies, self.sender, bytes).map_err(|exhausted| match exhausted {
             Exhausted::Total => Error::new(Kind::Busy, "request body: the memory for bodies is used up; retry"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "request body: too many large concurrent bodies of this caller; retry")
@@ -143,7 +143,9 @@ fn is_reservation_error(error: &Error) -> bool {
 }
 
 async fn with_timeout<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = || Err(Error::malformed("request body: took too long to arrive"));
+    let late = || {
+        Err(Error::malformed(format!("request body: took too long to arrive (limit {} s); retry", time.as_secs_f64())))
+    };
     tokio::time::timeout(time, read).await.unwrap_or_else(|_| late())
 }
 
@@ -157,7 +159,7 @@ pub fn payload_from_stream(
 
 /// Builds the body of a request from a payload.
 pub fn payload_for_request(request: &HttpRequest, mut body: dev::Payload) -> Payload {
-    Payload::from_request(request, &mut body).into_inner().expect("a body is taken as it is")
+    Payload::from_request(request, &mut body).into_inner().expect("an actix payload extractor never fails")
 }
 
 /// Returns the value of `Content-Length`.
@@ -180,7 +182,7 @@ fn too_large() -> Error {
 }
 
 async fn next_chunk(payload: &mut Payload) -> Result<Option<Bytes>> {
-    let ended_early = |_: PayloadError| Error::malformed("request body: ended early");
+    let ended_early = |_: PayloadError| Error::malformed("request body: could not be received completely; retry");
     payload.next().await.transpose().map_err(ended_early)
 }
 
@@ -246,9 +248,9 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    const TIME: Duration = Duration::from_secs(30);
+    const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn one(bodies: &SenderBudget) -> BodyBudget<'_> {
+    fn budget_of_one_sender(bodies: &SenderBudget) -> BodyBudget<'_> {
         BodyBudget { bodies, sender: &|| Sender::User(1) }
     }
 
@@ -262,46 +264,62 @@ mod tests {
         let bodies = SenderBudget::new(100_000);
         let left = || bodies.left();
         let none = HeaderMap::new();
-        let small = read_limited(&none, payload(vec![1; UNCOUNTED_BODY_BYTES]).await, 1 << 20, one(&bodies), TIME)
-            .await
-            .unwrap();
+        let small = read_limited(
+            &none,
+            payload(vec![1; UNCOUNTED_BODY_BYTES]).await,
+            1 << 20,
+            budget_of_one_sender(&bodies),
+            BODY_TIMEOUT,
+        )
+        .await
+        .unwrap();
         assert_eq!((small.0.len(), left()), (UNCOUNTED_BODY_BYTES, 100_000));
-        let large = read_truncated(&none, payload(vec![2; 60_000]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
+        let large =
+            read_truncated(&none, payload(vec![2; 60_000]).await, 1 << 20, budget_of_one_sender(&bodies), BODY_TIMEOUT)
+                .await
+                .unwrap();
         assert_eq!((large.len(), left()), (60_000, 40_000));
-        let busy = read_limited(&none, payload(vec![3; 40_001]).await, 1 << 20, one(&bodies), TIME).await;
+        let busy =
+            read_limited(&none, payload(vec![3; 40_001]).await, 1 << 20, budget_of_one_sender(&bodies), BODY_TIMEOUT)
+                .await;
         assert_eq!((busy.err().unwrap().kind(), left()), (Kind::Busy, 40_000));
         let part = large.slice(..1);
         drop(large);
         assert_eq!(left(), 40_000);
         drop(part);
         let (body, reservation) =
-            read_limited(&none, payload(vec![4; 40_001]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
+            read_limited(&none, payload(vec![4; 40_001]).await, 1 << 20, budget_of_one_sender(&bodies), BODY_TIMEOUT)
+                .await
+                .unwrap();
         assert_eq!((body.len(), left()), (40_001, 59_999));
         drop((body, reservation));
         assert_eq!(left(), 100_000);
     }
 
     #[actix_web::test]
-    async fn a_sender_of_several_bodies_has_a_quarter_of_what_is_left() {
+    async fn sender_of_several_bodies_has_a_quarter_of_the_rest() {
         let bodies = SenderBudget::new(240_000);
         let none = HeaderMap::new();
         let other = BodyBudget { bodies: &bodies, sender: &|| Sender::User(2) };
         let keep = |budget, bytes| {
             let none = &none;
-            async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, budget, TIME).await }
+            async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, budget, BODY_TIMEOUT).await }
         };
         let text = |refused: Result<(Bytes, SenderReservation)>| refused.err().unwrap().text().to_owned();
-        let single = keep(one(&bodies), 150_000).await.unwrap();
+        let single = keep(budget_of_one_sender(&bodies), 150_000).await.unwrap();
         assert_eq!(
-            text(keep(one(&bodies), 20_000).await),
+            text(keep(budget_of_one_sender(&bodies), 20_000).await),
             "request body: too many large concurrent bodies of this caller; retry"
         );
         assert_eq!(text(keep(other, 100_000).await), "request body: the memory for bodies is used up; retry");
         drop(single);
-        let some = [keep(one(&bodies), 20_000).await.unwrap(), keep(one(&bodies), 17_000).await.unwrap()];
-        assert!(keep(one(&bodies), 20_000).await.is_err());
+        let some = [
+            keep(budget_of_one_sender(&bodies), 20_000).await.unwrap(),
+            keep(budget_of_one_sender(&bodies), 17_000).await.unwrap(),
+        ];
+        assert!(keep(budget_of_one_sender(&bodies), 20_000).await.is_err());
         let others = [keep(other, 17_000).await.unwrap(), keep(other, 17_000).await.unwrap()];
-        assert!(keep(other, 20_000).await.is_err(), "each");
+        assert!(keep(other, 20_000).await.is_err(), "the limit holds for each sender");
         drop((some, others));
         assert_eq!((bodies.left(), bodies.senders()), (240_000, 0));
     }
@@ -316,9 +334,24 @@ mod tests {
             let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }
         };
-        let small = read_limited(&none, pieces(UNCOUNTED_BODY_BYTES).await, 1 << 20, one(&bodies), TIME).await.unwrap();
+        let small = read_limited(
+            &none,
+            pieces(UNCOUNTED_BODY_BYTES).await,
+            1 << 20,
+            budget_of_one_sender(&bodies),
+            BODY_TIMEOUT,
+        )
+        .await
+        .unwrap();
         assert_eq!(small.0.len(), UNCOUNTED_BODY_BYTES);
-        let larger = read_limited(&none, pieces(UNCOUNTED_BODY_BYTES + 1024).await, 1 << 20, one(&bodies), TIME).await;
+        let larger = read_limited(
+            &none,
+            pieces(UNCOUNTED_BODY_BYTES + 1024).await,
+            1 << 20,
+            budget_of_one_sender(&bodies),
+            BODY_TIMEOUT,
+        )
+        .await;
         assert_eq!(larger.err().unwrap().kind(), Kind::Busy);
     }
 
@@ -328,13 +361,23 @@ mod tests {
         let none = HeaderMap::new();
         let long = || payload(vec![0; 101]);
         assert_eq!(
-            read_limited(&none, long().await, 100, one(&bodies), TIME).await.err().unwrap().kind(),
+            read_limited(&none, long().await, 100, budget_of_one_sender(&bodies), BODY_TIMEOUT)
+                .await
+                .err()
+                .unwrap()
+                .kind(),
             Kind::TooLarge
         );
-        assert_eq!(read_limited(&none, long().await, 101, one(&bodies), TIME).await.unwrap().0.len(), 101);
-        assert_eq!(read_truncated(&none, long().await, 50, one(&bodies), TIME).await.unwrap().len(), 51);
-        let over = discard(&none, long().await, 100, TIME).await;
+        assert_eq!(
+            read_limited(&none, long().await, 101, budget_of_one_sender(&bodies), BODY_TIMEOUT).await.unwrap().0.len(),
+            101
+        );
+        assert_eq!(
+            read_truncated(&none, long().await, 50, budget_of_one_sender(&bodies), BODY_TIMEOUT).await.unwrap().len(),
+            51
+        );
+        let over = discard(&none, long().await, 100, BODY_TIMEOUT).await;
         assert_eq!(over.unwrap_err().kind(), Kind::TooLarge);
-        discard(&none, long().await, 101, TIME).await.unwrap();
+        discard(&none, long().await, 101, BODY_TIMEOUT).await.unwrap();
     }
 }

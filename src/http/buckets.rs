@@ -11,45 +11,46 @@ const BUCKET_CLEANUP_THRESHOLD: usize = 10_000;
 
 /// One bucket per sender, initially full.
 pub(super) struct SenderBuckets {
-    size: f64,
-    per_second: f64,
+    capacity: f64,
+    refill_per_second: f64,
     levels: Mutex<HashMap<Sender, BucketLevel>>,
 }
 
 struct BucketLevel {
-    left: f64,
-    at: Instant,
+    remaining: f64,
+    updated_at: Instant,
 }
 
 impl SenderBuckets {
-    /// Buckets of `size` tokens that refill at `per_second`.
-    pub(super) fn new(size: f64, per_second: f64) -> Self {
-        Self { size, per_second, levels: Mutex::default() }
+    /// Buckets of `capacity` tokens that refill at `refill_per_second`.
+    pub(super) fn new(capacity: f64, refill_per_second: f64) -> Self {
+        Self { capacity, refill_per_second, levels: Mutex::default() }
     }
 
     fn refilled(&self, level: &BucketLevel, now: Instant) -> f64 {
-        (level.left + now.saturating_duration_since(level.at).as_secs_f64() * self.per_second).min(self.size)
+        (level.remaining + now.saturating_duration_since(level.updated_at).as_secs_f64() * self.refill_per_second)
+            .min(self.capacity)
     }
 
-    pub(super) fn left(&self, sender: &Sender, now: Instant) -> f64 {
+    pub(super) fn remaining(&self, sender: &Sender, now: Instant) -> f64 {
         let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        levels.get(sender).map_or(self.size, |level| self.refilled(level, now))
+        levels.get(sender).map_or(self.capacity, |level| self.refilled(level, now))
     }
 
-    /// Takes `amount` from a sender's bucket if its level is at least `least`. Returns `true` if it did, and the new
-    /// level, which may be negative.
-    pub(super) fn take(&self, sender: Sender, amount: f64, least: f64, now: Instant) -> (bool, f64) {
+    /// Takes `amount` from a sender's bucket if its level is at least `min_level`. Returns `true` if it did, and the
+    /// new level, which may be negative.
+    pub(super) fn withdraw(&self, sender: Sender, amount: f64, min_level: f64, now: Instant) -> (bool, f64) {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         if levels.len() >= BUCKET_CLEANUP_THRESHOLD {
-            levels.retain(|_, level| self.refilled(level, now) < self.size);
+            levels.retain(|_, level| self.refilled(level, now) < self.capacity);
         }
-        let level = levels.entry(sender).or_insert(BucketLevel { left: self.size, at: now });
-        (level.left, level.at) = (self.refilled(level, now), now);
-        let taken = level.left >= least;
+        let level = levels.entry(sender).or_insert(BucketLevel { remaining: self.capacity, updated_at: now });
+        (level.remaining, level.updated_at) = (self.refilled(level, now), now);
+        let taken = level.remaining >= min_level;
         if taken {
-            level.left -= amount;
+            level.remaining -= amount;
         }
-        (taken, level.left)
+        (taken, level.remaining)
     }
 }
 
@@ -64,9 +65,9 @@ mod tests {
         let buckets = SenderBuckets::new(10.0, 1.0);
         let now = Instant::now();
         (0..BUCKET_CLEANUP_THRESHOLD as i64)
-            .for_each(|user| assert!(buckets.take(Sender::User(user), 1.0, 1.0, now).0));
-        assert!((buckets.left(&Sender::User(1), now) - 9.0).abs() < 1e-9);
-        buckets.take(Sender::Team(1), 1.0, 1.0, now + Duration::from_secs(1));
+            .for_each(|user| assert!(buckets.withdraw(Sender::User(user), 1.0, 1.0, now).0));
+        assert!((buckets.remaining(&Sender::User(1), now) - 9.0).abs() < 1e-9);
+        buckets.withdraw(Sender::Team(1), 1.0, 1.0, now + Duration::from_secs(1));
         assert_eq!(buckets.levels.lock().unwrap().len(), 1);
     }
 }

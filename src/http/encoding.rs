@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn sent(name: &'static str, lines: &[&'static str]) -> actix_web::HttpRequest {
+    fn request_with(name: &'static str, lines: &[&'static str]) -> actix_web::HttpRequest {
         let request = lines.iter().fold(TestRequest::default(), |request, line| request.append_header((name, *line)));
         request.to_http_request()
     }
@@ -158,7 +158,7 @@ mod tests {
             (&["gzip;q=x"], false),
             (&["gzipped"], false),
         ] {
-            assert_eq!(accepts_gzip(sent("accept-encoding", lines).headers()), taken, "{lines:?}");
+            assert_eq!(accepts_gzip(request_with("accept-encoding", lines).headers()), taken, "{lines:?}");
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
             (&["identity", "br"], true),
             (&["identity,zstd"], true),
         ] {
-            assert_eq!(is_encoded(sent("content-encoding", lines).headers()), encoded, "{lines:?}");
+            assert_eq!(is_encoded(request_with("content-encoding", lines).headers()), encoded, "{lines:?}");
         }
     }
 

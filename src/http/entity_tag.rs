@@ -12,7 +12,7 @@ pub enum EntityTags {
     /// `*`, which matches any existing resource.
     Any,
     /// The listed tags as sent. An invalid tag matches nothing.
-    Of(Vec<String>),
+    List(Vec<String>),
 }
 
 impl EntityTags {
@@ -24,7 +24,7 @@ impl EntityTags {
         match &tags[..] {
             [] => None,
             [all] if all == "*" => Some(Self::Any),
-            _ => Some(Self::Of(tags)),
+            _ => Some(Self::List(tags)),
         }
     }
 
@@ -32,7 +32,7 @@ impl EntityTags {
     pub fn contains(&self, tag: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::Of(tags) => tags.iter().any(|one| encoding::plain_tag(one) == tag),
+            Self::List(tags) => tags.iter().any(|one| encoding::plain_tag(one) == tag),
         }
     }
 
@@ -40,7 +40,7 @@ impl EntityTags {
     pub fn matching_tag<'t>(&'t self, tag: &'t str) -> Option<&'t str> {
         match self {
             Self::Any => Some(tag),
-            Self::Of(tags) => {
+            Self::List(tags) => {
                 let mut opaque = tags.iter().map(|one| one.strip_prefix("W/").unwrap_or(one));
                 opaque.find(|one| encoding::plain_tag(one) == tag)
             }
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    fn sent(lines: &[&[u8]]) -> Option<EntityTags> {
+    fn parse_tags(lines: &[&[u8]]) -> Option<EntityTags> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append(IF_MATCH, HeaderValue::from_bytes(line).unwrap());
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn entity_tags_are_read_from_all_lines_and_compare_strongly() {
-        assert_eq!(sent(&[]), None);
+        assert_eq!(parse_tags(&[]), None);
         type Case<'a> = (&'a [&'a [u8]], bool, Option<&'a str>);
         let cases: [Case<'_>; 12] = [
             (&[b"*"], true, Some("\"ab\"")),
@@ -81,7 +81,7 @@ mod tests {
             (&[b""], false, None),
         ];
         for (lines, strongly, weakly) in cases {
-            let tags = sent(lines).unwrap();
+            let tags = parse_tags(lines).unwrap();
             assert_eq!((tags.contains("\"ab\""), tags.matching_tag("\"ab\"")), (strongly, weakly), "{lines:?}");
         }
     }

@@ -45,7 +45,7 @@ pub struct FairScheduler(Rc<SchedulerPass>);
 
 #[derive(Default)]
 struct SchedulerPass {
-    senders: RandomState,
+    sender_hasher: RandomState,
     state: RefCell<SchedulerState>,
 }
 
@@ -64,17 +64,17 @@ struct SchedulerState {
 struct SenderAccount {
     spent: Duration,
     /// `true` if a waiting request was woken and has not been polled since.
-    called: bool,
+    is_woken: bool,
     waiting: VecDeque<oneshot::Sender<()>>,
 }
 
 impl SenderAccount {
     /// Wakes the next waiting request if the sender has time left.
     fn wake_next(&mut self) {
-        while !self.called && self.spent < TIME_SLICE_PER_SENDER {
+        while !self.is_woken && self.spent < TIME_SLICE_PER_SENDER {
             let Some(next) = self.waiting.pop_front() else { return };
             // The request may have been dropped.
-            self.called = next.send(()).is_ok();
+            self.is_woken = next.send(()).is_ok();
         }
     }
 }
@@ -90,16 +90,17 @@ pub struct CpuAccount {
 impl FairScheduler {
     /// Runs a request and charges its time to its sender.
     pub async fn run_charged<W: Future>(&self, begin: impl FnOnce(CpuAccount) -> W) -> W::Output {
-        let times = CpuAccount { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
-        let mut work = pin!(begin(times.clone()));
-        poll_fn(|context| times.poll_timed(work.as_mut(), context)).await
+        let cpu_account =
+            CpuAccount { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
+        let mut work = pin!(begin(cpu_account.clone()));
+        poll_fn(|context| cpu_account.poll_timed(work.as_mut(), context)).await
     }
 }
 
 impl CpuAccount {
     /// Sets the sender that is charged. The request's jobs join the queues of this sender.
     pub fn set_sender(&self, sender: &Sender) {
-        self.sender.set(Some(self.pass.senders.hash_one(sender)));
+        self.sender.set(Some(self.pass.sender_hasher.hash_one(sender)));
         self.caller.set(sender.queue_caller());
     }
 
@@ -154,13 +155,13 @@ impl CpuAccount {
         {
             return body::payload_for_request(request, body);
         }
-        let pieces = stream::unfold((self.clone(), body), |(times, mut body)| async {
-            times.wait_for_slice().await;
+        let pieces = stream::unfold((self.clone(), body), |(cpu_account, mut body)| async {
+            cpu_account.wait_for_slice().await;
             let piece = body.next().await?;
             if let Ok(piece) = &piece {
-                times.charge(COST_PER_BYTE * u32::try_from(piece.len()).unwrap_or(u32::MAX));
+                cpu_account.charge(COST_PER_BYTE * u32::try_from(piece.len()).unwrap_or(u32::MAX));
             }
-            Some((piece, (times, body)))
+            Some((piece, (cpu_account, body)))
         });
         body::payload_from_stream(request, pieces)
     }
@@ -178,7 +179,7 @@ impl SchedulerPass {
     fn join(this: &Rc<Self>, key: SenderHash) -> Option<SliceWait> {
         let mut state = this.state.borrow_mut();
         let account = state.accounts.entry(key).or_default();
-        if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.called {
+        if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.is_woken {
             return None;
         }
         let (wake, call) = oneshot::channel();
@@ -222,7 +223,7 @@ impl SchedulerPass {
         state.accounts.retain(|_, account| {
             account.spent = Duration::ZERO;
             account.wake_next();
-            account.called
+            account.is_woken
         });
         state.is_pass_ending = !state.accounts.is_empty();
         state.is_pass_ending
@@ -241,8 +242,8 @@ impl Future for SliceWait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let called = Pin::new(&mut self.call).poll(context);
-        called.map(|_| self.is_wake_polled = true)
+        let wake = Pin::new(&mut self.call).poll(context);
+        wake.map(|_| self.is_wake_polled = true)
     }
 }
 
@@ -254,7 +255,7 @@ impl Drop for SliceWait {
         }
         let mut state = self.pass.state.borrow_mut();
         if let Some(account) = state.accounts.get_mut(&self.key) {
-            account.called = false;
+            account.is_woken = false;
             if !self.is_wake_polled {
                 account.wake_next();
             }
@@ -272,100 +273,101 @@ mod tests {
     use super::*;
 
     /// Runs a request of a sender that works for `time` without yielding, and logs its end in `done`.
-    async fn asks(passes: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
-        let work = async |times: CpuAccount| {
-            times.set_sender(&Sender::User(sender));
-            times.wait_for_slice().await;
+    async fn run_request(scheduler: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
+        let work = async |cpu_account: CpuAccount| {
+            cpu_account.set_sender(&Sender::User(sender));
+            cpu_account.wait_for_slice().await;
             let begun = Instant::now();
             while begun.elapsed() < time {
                 std::hint::spin_loop();
             }
             done.borrow_mut().push(sender);
         };
-        passes.run_charged(work).await;
+        scheduler.run_charged(work).await;
     }
 
-    async fn order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
-        let passes = FairScheduler::default();
+    async fn completion_order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
+        let scheduler = FairScheduler::default();
         let done = Rc::default();
         let all = senders
             .into_iter()
-            .map(|sender| tokio::task::spawn_local(asks(passes.clone(), sender, time, Rc::clone(&done))));
+            .map(|sender| tokio::task::spawn_local(run_request(scheduler.clone(), sender, time, Rc::clone(&done))));
         join_all(all.collect::<Vec<_>>()).await;
         tokio::task::yield_now().await;
-        assert!(!passes.0.state.borrow().is_pass_ending, "no request waits");
+        assert!(!scheduler.0.state.borrow().is_pass_ending, "no request may wait at the end");
         done.take()
     }
 
     #[actix_web::test]
     async fn scheduler_starts_one_request_per_sender_in_each_pass() {
-        let done = order([1; 20].into_iter().chain([2, 3]), 2 * TIME_SLICE_PER_SENDER).await;
+        let done = completion_order([1; 20].into_iter().chain([2, 3]), 2 * TIME_SLICE_PER_SENDER).await;
         assert_eq!((done.len(), &done[..3]), (22, &[1, 2, 3][..]), "{done:?}");
     }
 
     #[actix_web::test]
     async fn sender_waits_only_after_its_time_slice_is_spent() {
-        let passes = FairScheduler::default();
-        let join = |key| SchedulerPass::join(&passes.0, key);
+        let scheduler = FairScheduler::default();
+        let join = |key| SchedulerPass::join(&scheduler.0, key);
         for _ in 0..2 {
             assert!(join(1).is_none());
-            SchedulerPass::charge(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
+            SchedulerPass::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_none());
-            SchedulerPass::charge(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
+            SchedulerPass::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_some() && join(2).is_none());
-            passes.0.begin_pass();
+            scheduler.0.begin_pass();
         }
     }
 
     #[actix_web::test]
     async fn scheduler_pass_ends_without_waiters() {
-        let passes = FairScheduler::default();
+        let scheduler = FairScheduler::default();
         (0..=MAX_PASS_DURATION.as_millis() as u64)
-            .for_each(|key| SchedulerPass::charge(&passes.0, key, Duration::from_millis(1)));
+            .for_each(|key| SchedulerPass::charge(&scheduler.0, key, Duration::from_millis(1)));
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
-        assert!(passes.0.state.borrow().accounts.is_empty());
+        assert!(scheduler.0.state.borrow().accounts.is_empty());
     }
 
     #[actix_web::test]
     async fn scheduler_never_delays_an_unknown_sender() {
-        let passes = FairScheduler::default();
-        let time = passes.run_charged(async |times| {
+        let scheduler = FairScheduler::default();
+        let time = scheduler.run_charged(async |cpu_account| {
             std::thread::sleep(2 * TIME_SLICE_PER_SENDER);
-            times.wait_for_slice().await;
+            cpu_account.wait_for_slice().await;
             tokio::task::yield_now().await;
-            times.set_sender(&Sender::User(1));
-            SchedulerPass::join(&times.pass, times.sender.get().unwrap()).is_some()
+            cpu_account.set_sender(&Sender::User(1));
+            SchedulerPass::join(&cpu_account.pass, cpu_account.sender.get().unwrap()).is_some()
         });
-        assert!(!time.await, "what was spent before counts from the end of this step");
+        assert!(!time.await, "time spent before the sender is known is charged only after this poll");
     }
 
     #[actix_web::test]
     async fn dropped_waiter_passes_its_wakeup_to_the_next() {
-        let passes = FairScheduler::default();
-        let key = passes.0.senders.hash_one(Sender::User(1));
-        SchedulerPass::charge(&passes.0, key, TIME_SLICE_PER_SENDER);
-        let [first, gone, last] = [(); 3].map(|()| SchedulerPass::join(&passes.0, key).expect("the share is used up"));
+        let scheduler = FairScheduler::default();
+        let key = scheduler.0.sender_hasher.hash_one(Sender::User(1));
+        SchedulerPass::charge(&scheduler.0, key, TIME_SLICE_PER_SENDER);
+        let [first, gone, last] =
+            [(); 3].map(|()| SchedulerPass::join(&scheduler.0, key).expect("the time slice is spent"));
         drop(gone);
-        assert!(passes.0.begin_pass());
-        assert!(passes.0.state.borrow().accounts[&key].called);
+        assert!(scheduler.0.begin_pass());
+        assert!(scheduler.0.state.borrow().accounts[&key].is_woken);
         drop(first);
-        tokio::time::timeout(Duration::from_secs(10), last).await.expect("the last one is called");
-        assert!(!passes.0.begin_pass());
+        tokio::time::timeout(Duration::from_secs(10), last).await.expect("the last waiter is woken");
+        assert!(!scheduler.0.begin_pass());
     }
 
     #[actix_web::test]
     async fn body_above_the_unscheduled_size_is_paced() {
         for length in [0, 1, MAX_UNSCHEDULED_BODY_BYTES, MAX_UNSCHEDULED_BODY_BYTES + 1, 3_000_000] {
-            let passes = FairScheduler::default();
+            let scheduler = FairScheduler::default();
             let sent = vec![7; usize::try_from(length).unwrap()];
             let request = TestRequest::default().insert_header(("content-length", length.to_string()));
             let (request, mut inner) = request.set_payload(sent.clone()).to_http_parts();
             let body = Payload::from_request(&request, &mut inner).await.unwrap();
-            let work = async |times: CpuAccount| {
-                times.set_sender(&Sender::User(1));
-                SchedulerPass::charge(&times.pass, times.sender.get().unwrap(), TIME_SLICE_PER_SENDER);
-                let mut pieces = pin!(times.pace_body(&request, body).collect::<Vec<_>>());
+            let work = async |cpu_account: CpuAccount| {
+                cpu_account.set_sender(&Sender::User(1));
+                SchedulerPass::charge(&cpu_account.pass, cpu_account.sender.get().unwrap(), TIME_SLICE_PER_SENDER);
+                let mut pieces = pin!(cpu_account.pace_body(&request, body).collect::<Vec<_>>());
                 let waits = futures_util::poll!(pieces.as_mut());
                 assert_eq!(waits.is_pending(), length > MAX_UNSCHEDULED_BODY_BYTES, "{length}");
                 let pieces = match waits {
@@ -374,7 +376,7 @@ mod tests {
                 };
                 pieces.into_iter().map(|piece| piece.unwrap()).collect::<Vec<Bytes>>().concat()
             };
-            assert_eq!(passes.run_charged(work).await, sent);
+            assert_eq!(scheduler.run_charged(work).await, sent);
         }
     }
 }

@@ -64,30 +64,33 @@ static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
 pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
-    state.scheduler().run_charged(|times| respond(times, &state, request, raw_path, payload)).await
+    state.scheduler().run_charged(|cpu_account| respond(cpu_account, &state, request, raw_path, payload)).await
 }
 
 async fn respond(
-    times: CpuAccount,
+    cpu_account: CpuAccount,
     state: &WorkerState,
     request: &HttpRequest,
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
-    let payload = times.pace_body(request, payload);
-    times.begin(request).await;
+    static UNROUTED_METER: LazyLock<RouteMeter> =
+        LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
+    let payload = cpu_account.pace_body(request, payload);
+    cpu_account.begin(request).await;
     let id = RequestId::of(request.headers());
-    let mut rate = state.limits.uncounted_rate();
+    let mut rate = state.projects_rate_limits.uncounted_rate();
     let found = table::resolve_route(raw_path, request.method());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
-        times.set_trace(trace);
+        cpu_account.set_trace(trace);
     }
-    let mut line = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
+    let mut log_entry = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED_METER, |found| found.meter));
     let mut trail = ProjectsRequestAudit::new(state, request, raw_path, &id, trace);
     let outcome = match found {
-        Ok(found) => run_pipeline(state, request, found, payload, &mut rate, (&mut trail, &mut line, &times)).await,
+        Ok(found) => {
+            run_pipeline(state, request, found, payload, &mut rate, (&mut trail, &mut log_entry, &cpu_account)).await
+        }
         Err(refusal) => Err(refusal),
     };
     let mut recorded = trail.record_outcome(outcome).await;
@@ -101,7 +104,7 @@ async fn respond(
         }
         Ok(written) => render::build_response(written, &id, rate),
         Err(refusal) => {
-            render::log(&refusal, &id);
+            render::log_refusal(&refusal, &id);
             refusal_delay::wait(refusal.kind).await;
             let mut response = render::build_refusal(&refusal, &id, rate);
             if refusal.kind == Kind::UnsupportedMethod {
@@ -111,8 +114,8 @@ async fn respond(
             response
         }
     };
-    line.end(response.status().as_u16());
-    response_budget::schedule_response(response, reservation, &times)
+    log_entry.end(response.status().as_u16());
+    response_budget::schedule_response(response, reservation, &cpu_account)
 }
 
 async fn run_pipeline(
@@ -121,39 +124,39 @@ async fn run_pipeline(
     found: ResolvedProjectsRoute,
     payload: Payload,
     rate: &mut Option<RemainingRate>,
-    (trail, line, times): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
+    (trail, log_entry, cpu_account): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
 ) -> Result<RenderedResponse, ApiRejection> {
     let deadline = trail.deadline();
     if found.route.open {
         trail.skip();
     }
     let address = caller_address(request, &state.settings.trusted_proxies)?;
-    line.from = address;
+    log_entry.address = address;
     if found.route.open {
         return Ok(RenderedResponse::empty());
     }
     state.clock.require_agreed()?;
     let token = bearer_token(request.headers());
     trail.set_token(token.as_ref().ok());
-    let sender = state.senders.of(token.as_ref().ok(), address);
-    times.set_sender(&sender);
-    times.wait_for_slice().await;
+    let sender = state.sender_cache.of(token.as_ref().ok(), address);
+    cpu_account.set_sender(&sender);
+    cpu_account.wait_for_slice().await;
     let reads = *found.route.method == Method::GET;
     if reads
         && !trail.is_enabled()
         && let Ok(token) = token
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
-        let ReadOutcome { caller, left, answer } = read?;
-        line.set_subject(caller.as_ref());
-        *rate = left;
+        let ReadOutcome { caller, remaining_rate, answer } = read?;
+        log_entry.set_subject(caller.as_ref());
+        *rate = remaining_rate;
         let sender = Sender::of_subject(caller.as_ref(), address);
-        times.set_sender(&sender);
+        cpu_account.set_sender(&sender);
         let answer = answer?;
-        state.answers.check(|| sender.clone())?;
-        times.wait_for_slice().await;
+        state.response_budget.check(|| sender.clone())?;
+        cpu_account.wait_for_slice().await;
         let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
-        written.reservation = state.answers.take(written.byte_len(), reads, || sender)?;
+        written.reservation = state.response_budget.reserve(written.byte_len(), reads, || sender)?;
         return Ok(written);
     }
     let caller = match token {
@@ -161,11 +164,11 @@ async fn run_pipeline(
         Err(refusal) => Err(refusal),
     };
     trail.set_caller(caller.as_ref().ok());
-    line.set_subject(caller.as_ref().ok());
-    match state.limits.take(caller.as_ref().ok(), address) {
-        Ok(left) => *rate = left,
-        Err((refusal, left)) => {
-            *rate = Some(left);
+    log_entry.set_subject(caller.as_ref().ok());
+    match state.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
+        Ok(remaining_rate) => *rate = remaining_rate,
+        Err((refusal, remaining_rate)) => {
+            *rate = Some(remaining_rate);
             return Err(refusal);
         }
     }
@@ -173,10 +176,10 @@ async fn run_pipeline(
     state.projects.note_use(&caller);
     let headers = request.headers();
     let sender = Sender::of_subject(Some(&caller), address);
-    times.set_sender(&sender);
+    cpu_account.set_sender(&sender);
     bodies::mark_identified(request);
     let body = if reads { Bytes::new() } else { read_body(state, found.route, headers, payload, &caller).await? };
-    times.wait_for_slice().await;
+    cpu_account.wait_for_slice().await;
     trail.set_body(&body);
     let document = RequestDocument::parse(&body);
     drop(body);
@@ -185,7 +188,7 @@ async fn run_pipeline(
     let route = found.route;
     let request_data = ProjectsRequest { query, document, if_match, ..build_request(state, request, found) };
     let call = Arc::new(ProjectsCall { caller, request: Arc::new(request_data) });
-    state.answers.check(|| sender.clone())?;
+    state.response_budget.check(|| sender.clone())?;
     trail.record_intent().await?;
     let (answer, pending_removal) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
     if let Some(organization) = pending_removal {
@@ -194,11 +197,11 @@ async fn run_pipeline(
         let access = SessionAccess::Write(caller_id(&sender));
         let _ = tokio::time::timeout_at(until.into(), state.projects.remove_ended_rows(organization, access)).await;
     }
-    times.wait_for_slice().await;
+    cpu_account.wait_for_slice().await;
     // A write is committed by now, so its rendering must not be refused.
     let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
     let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
-    written.reservation = state.answers.take(written.byte_len(), reads, || sender)?;
+    written.reservation = state.response_budget.reserve(written.byte_len(), reads, || sender)?;
     Ok(written)
 }
 
@@ -225,7 +228,7 @@ fn build_request(state: &WorkerState, request: &HttpRequest, found: ResolvedProj
         query: Query::default(),
         document: RequestDocument::default(),
         if_match: None,
-        plans: request.headers().contains_key(&TERRAFORM_INTEGRATION),
+        runs_terraform: request.headers().contains_key(&TERRAFORM_INTEGRATION),
         origin: state.origin().to_owned(),
         path: found.path,
     }
@@ -234,7 +237,7 @@ fn build_request(state: &WorkerState, request: &HttpRequest, found: ResolvedProj
 struct ReadOutcome {
     /// The caller, if the rate limit admits the request and its query is valid.
     caller: Option<ProjectsCaller>,
-    left: Option<RemainingRate>,
+    remaining_rate: Option<RemainingRate>,
     answer: Result<HandlerResult, ApiRejection>,
 }
 
@@ -256,21 +259,25 @@ async fn handle_read(
         let request_data = request_data.clone();
         let token = token.clone();
         async move {
-            let caller = capture_refusal(identify_in_session(&mut tx, &shared.senders, &token).await)?;
-            let left = match shared.limits.take(caller.as_ref().ok(), address) {
-                Ok(left) => left,
-                Err((refusal, left)) => {
-                    return Ok(ReadOutcome { caller: None, left: Some(left), answer: Err(refusal) });
+            let caller = capture_refusal(identify_in_session(&mut tx, &shared.sender_cache, &token).await)?;
+            let remaining_rate = match shared.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
+                Ok(remaining_rate) => remaining_rate,
+                Err((refusal, remaining_rate)) => {
+                    return Ok(ReadOutcome {
+                        caller: None,
+                        remaining_rate: Some(remaining_rate),
+                        answer: Err(refusal),
+                    });
                 }
             };
             let call = caller.and_then(|caller| Ok(ProjectsCall { caller, request: request_data.map_err(malformed)? }));
             let call = match call {
                 Ok(call) => call,
-                Err(refusal) => return Ok(ReadOutcome { caller: None, left, answer: Err(refusal) }),
+                Err(refusal) => return Ok(ReadOutcome { caller: None, remaining_rate, answer: Err(refusal) }),
             };
             let answer = capture_refusal((route.handler)(&mut tx, &call).await)?
                 .map(|answer| answer.with_row_count(tx.rows_read()));
-            Ok(ReadOutcome { caller: Some(call.caller), left, answer })
+            Ok(ReadOutcome { caller: Some(call.caller), remaining_rate, answer })
         }
         .boxed_local()
     });
@@ -309,7 +316,7 @@ async fn identify(state: &WorkerState, sender: &Sender, token: Secret) -> Result
     let caller = state.projects.run("projects_identify", SessionAccess::Read(caller_id(sender)), move |mut tx| {
         let shared = Arc::clone(&shared);
         let token = token.clone();
-        async move { identify_in_session(&mut tx, &shared.senders, &token).await }.boxed_local()
+        async move { identify_in_session(&mut tx, &shared.sender_cache, &token).await }.boxed_local()
     });
     caller.await
 }
@@ -342,7 +349,7 @@ async fn read_body(
         discard(headers, payload, limit, state.settings.body_timeout).await?;
         return Err(ApiRejection::new(Kind::UnsupportedMedia, ENCODED_BODY_ERROR));
     }
-    let budget = BodyBudget { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
+    let budget = BodyBudget { bodies: &state.body_budget, sender: &|| Sender::of_subject(Some(caller), None) };
     let body = read_truncated(headers, payload, limit, budget, state.settings.body_timeout).await?;
     if body.len() > limit {
         return Err(too_large());
@@ -404,9 +411,9 @@ async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &Proje
         None => None,
     };
     match current {
-        None => unmet("If-Match: the resource has no entity tag"),
+        None => unmet("If-Match: the resource has no ETag; omit the header"),
         Some(tag) if demanded.contains(&tag) => Ok(()),
-        Some(_) => unmet("If-Match: the resource has changed since"),
+        Some(_) => unmet("If-Match: the resource has changed; read it again and send its current ETag"),
     }
 }
 
@@ -434,8 +441,11 @@ async fn run_guarded<T>(
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
             metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
-            Err(Error::internal("a request panicked").into())
+            Err(Error::internal("the request handler panicked").into())
         }
-        Err(_) => Err(ApiRejection::new(Kind::Unavailable, "the request took too long")),
+        Err(_) => Err(ApiRejection::new(
+            Kind::Unavailable,
+            "request: not completed within the time limit (setting max_request_duration)",
+        )),
     }
 }

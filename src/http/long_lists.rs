@@ -28,16 +28,16 @@ pub const MAX_LIST_AGE: Duration = Duration::from_secs(3600);
 pub struct LongLists(Arc<LongListState>);
 
 struct LongListState {
-    reading: FairSemaphore,
+    read_queue: FairSemaphore,
     /// Permits for first pages of detailed lists.
-    first: FairSemaphore,
+    first_page_queue: FairSemaphore,
     slots: Mutex<ListSlots>,
 }
 
 #[derive(Default)]
 struct ListSlots {
     last_id: u64,
-    taken: Vec<ListSlotInUse>,
+    in_use: Vec<ListSlotInUse>,
 }
 
 /// A slot that is in use until the list ends or `end` has passed.
@@ -51,8 +51,8 @@ struct ListSlotInUse {
 impl Default for LongLists {
     fn default() -> Self {
         Self(Arc::new(LongListState {
-            reading: FairSemaphore::new(1),
-            first: FairSemaphore::for_half_the_cores(),
+            read_queue: FairSemaphore::new(1),
+            first_page_queue: FairSemaphore::for_half_the_cores(),
             slots: Mutex::default(),
         }))
     }
@@ -69,22 +69,22 @@ impl LongLists {
 
     fn begin_at(&self, token: TokenHash, sender: Sender, now: Instant) -> Result<ListSlot> {
         let mut slots = self.lock();
-        slots.taken.retain(|slot| now < slot.end);
-        let own = slots.taken.iter().filter(|slot| slot.token == token).count();
+        slots.in_use.retain(|slot| now < slot.end);
+        let own = slots.in_use.iter().filter(|slot| slot.token == token).count();
         if own >= MAX_LONG_LISTS_PER_TOKEN {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_TOKEN, " of this token"));
         }
-        if slots.taken.iter().filter(|slot| slot.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
+        if slots.in_use.iter().filter(|slot| slot.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_SENDER, " of this caller"));
         }
-        if slots.taken.len() >= MAX_LONG_LISTS {
+        if slots.in_use.len() >= MAX_LONG_LISTS {
             return Err(limit_error(Kind::Busy, MAX_LONG_LISTS, ""));
         }
         slots.last_id += 1;
         let id = slots.last_id;
         let end = now + MAX_LIST_AGE;
         let caller_id = caller_id(&sender);
-        slots.taken.push(ListSlotInUse { id, token, sender, end });
+        slots.in_use.push(ListSlotInUse { id, token, sender, end });
         drop(slots);
         Ok(ListSlot { lists: self.clone(), id, end, caller_id })
     }
@@ -94,7 +94,10 @@ impl LongLists {
     /// # Errors
     /// `Busy` when too many lists of the caller wait.
     pub async fn wait_for_first_page(&self) -> Result<fair_queue::Permit> {
-        self.0.first.enter_bounded("list: too many queued lists of this caller; retry, or request a page (limit)").await
+        self.0
+            .first_page_queue
+            .enter_bounded("list: too many queued lists of this caller; retry, or request a page (limit)")
+            .await
     }
 
     fn lock(&self) -> MutexGuard<'_, ListSlots> {
@@ -126,14 +129,14 @@ impl ListSlot {
         if self.end <= Instant::now() {
             return Err(late());
         }
-        let permit = self.lists.0.reading.enter(self.caller_id);
+        let permit = self.lists.0.read_queue.enter(self.caller_id);
         tokio::time::timeout_at(self.end.into(), permit).await.map_err(|_| late())
     }
 }
 
 impl Drop for ListSlot {
     fn drop(&mut self) {
-        self.lists.lock().taken.retain(|slot| slot.id != self.id);
+        self.lists.lock().in_use.retain(|slot| slot.id != self.id);
     }
 }
 
@@ -143,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: TokenHash = [1; 32];
+    const FIRST_TOKEN: TokenHash = [1; 32];
 
     fn sender(n: usize) -> Sender {
         Sender::User(n as i64)
@@ -157,18 +160,18 @@ mod tests {
     fn long_lists_are_limited_per_token_and_in_total() {
         let lists = LongLists::default();
         let mut own: Vec<ListSlot> =
-            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin(ONE, sender(1)).unwrap()).collect();
-        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Quota);
+            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin(FIRST_TOKEN, sender(1)).unwrap()).collect();
+        assert_eq!(kind(lists.begin(FIRST_TOKEN, sender(1))), Kind::Quota);
         let others = (MAX_LONG_LISTS_PER_TOKEN..MAX_LONG_LISTS)
             .map(|n| lists.begin([n as u8 / MAX_LONG_LISTS_PER_TOKEN as u8 + 9; 32], sender(n)).unwrap());
         let others: Vec<ListSlot> = others.collect();
         assert_eq!(kind(lists.begin([2; 32], sender(2))), Kind::Busy);
         own.pop();
         let late = lists.begin([2; 32], sender(2)).unwrap();
-        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Busy);
+        assert_eq!(kind(lists.begin(FIRST_TOKEN, sender(1))), Kind::Busy);
         drop((others, late));
-        own.push(lists.begin(ONE, sender(1)).unwrap());
-        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Quota);
+        own.push(lists.begin(FIRST_TOKEN, sender(1)).unwrap());
+        assert_eq!(kind(lists.begin(FIRST_TOKEN, sender(1))), Kind::Quota);
     }
 
     #[test]
@@ -187,20 +190,20 @@ mod tests {
         let lists = LongLists::default();
         let begun = Instant::now().checked_sub(MAX_LIST_AGE).unwrap();
         let old: Vec<ListSlot> =
-            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin_at(ONE, sender(1), begun).unwrap()).collect();
+            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin_at(FIRST_TOKEN, sender(1), begun).unwrap()).collect();
         assert_eq!(old[0].wait_for_read_permit().await.err().unwrap().kind(), Kind::Busy);
-        let young = lists.begin(ONE, sender(1)).unwrap();
+        let young = lists.begin(FIRST_TOKEN, sender(1)).unwrap();
         // Dropping an expired slot does not free the slot of another list.
         drop(old);
-        assert_eq!(lists.lock().taken.len(), 1);
+        assert_eq!(lists.lock().in_use.len(), 1);
         assert!(young.wait_for_read_permit().await.is_ok());
     }
 
     #[actix_web::test]
     async fn only_one_long_list_reads_at_a_time() {
         let lists = LongLists::default();
-        let one = lists.begin(ONE, sender(1)).unwrap();
-        let other = lists.begin(ONE, sender(1)).unwrap();
+        let one = lists.begin(FIRST_TOKEN, sender(1)).unwrap();
+        let other = lists.begin(FIRST_TOKEN, sender(1)).unwrap();
         let permit = one.wait_for_read_permit().await.unwrap();
         assert!(other.wait_for_read_permit().now_or_never().is_none());
         drop(permit);

@@ -27,7 +27,10 @@ pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
 
 async fn public_service(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if body::content_length(request.headers()).is_some_and(|length| length > MAX_BODY_BYTES as u64) {
-        return error_response(HttpResponse::PayloadTooLarge(), &format!("body: larger than {MAX_BODY_BYTES} bytes"));
+        return error_response(
+            HttpResponse::PayloadTooLarge(),
+            &format!("request body: larger than {MAX_BODY_BYTES} bytes"),
+        );
     }
     match request.uri().path().strip_prefix("/v1/") {
         Some(path) => {

@@ -46,20 +46,24 @@ impl ProjectsRateLimits {
     ///
     /// # Errors
     /// `Quota` when the bucket is empty.
-    pub fn take(
+    pub fn count_request(
         &self,
         caller: Option<&ProjectsCaller>,
         address: Option<IpAddr>,
     ) -> Result<Option<RemainingRate>, (ApiRejection, RemainingRate)> {
-        self.take_at(Sender::of_subject(caller, address), Instant::now())
+        self.count_request_at(Sender::of_subject(caller, address), Instant::now())
     }
 
-    fn take_at(&self, sender: Sender, now: Instant) -> Result<Option<RemainingRate>, (ApiRejection, RemainingRate)> {
+    fn count_request_at(
+        &self,
+        sender: Sender,
+        now: Instant,
+    ) -> Result<Option<RemainingRate>, (ApiRejection, RemainingRate)> {
         if self.per_second == 0 {
             return Ok(None);
         }
         let limit = f64::from(self.per_second);
-        let (granted, left) = self.buckets.take(sender, 1.0, 1.0, now);
+        let (granted, left) = self.buckets.withdraw(sender, 1.0, 1.0, now);
         let reset = if left >= 1.0 { 0.0 } else { (1.0 - left) / limit };
         // The level is at most the limit, so it fits.
         let left = RemainingRate { limit: self.per_second, remaining: left as u32, reset };
@@ -81,7 +85,7 @@ mod tests {
     fn rate_limit_bucket_of_a_sender_empties_and_refills() {
         let limits = ProjectsRateLimits::new(4);
         let now = Instant::now();
-        let take = |sender, after_ms| limits.take_at(sender, now + Duration::from_millis(after_ms));
+        let take = |sender, after_ms| limits.count_request_at(sender, now + Duration::from_millis(after_ms));
         for remaining in [3, 2, 1, 0] {
             assert_eq!(take(Sender::User(1), 0).ok().flatten().map(|left| left.remaining), Some(remaining));
         }
@@ -89,6 +93,6 @@ mod tests {
         assert_eq!((refusal.kind, left.remaining), (Kind::Quota, 0));
         assert!((left.reset - 0.25).abs() < 1e-9);
         assert!(take(Sender::Team(1), 0).is_ok() && take(Sender::User(1), 300).is_ok());
-        assert!(ProjectsRateLimits::new(0).take_at(Sender::User(1), now).is_ok_and(|left| left.is_none()));
+        assert!(ProjectsRateLimits::new(0).count_request_at(Sender::User(1), now).is_ok_and(|left| left.is_none()));
     }
 }

@@ -65,13 +65,13 @@ pub(super) async fn wait(refusal: Kind) {
         _ => return,
     };
     let (_waiting, others) = PendingRefusal::of(QueueCaller::current().caller_id());
-    let pause = least + extra_delay(others);
+    let pause = least + delay_for_pending(others);
     if !pause.is_zero() {
         tokio::time::sleep(pause).await;
     }
 }
 
-fn extra_delay(others: u32) -> Duration {
+fn delay_for_pending(others: u32) -> Duration {
     DELAY_PER_PENDING_REFUSAL * others.min(MAX_COUNTED_REFUSALS)
 }
 
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn refusal_delay_grows_with_waiting_refusals_below_a_second() {
-        let longest = MIN_BUSY_DELAY + BUSY_DELAY_STEP * u32::from(u8::MAX) + extra_delay(u32::MAX);
-        assert!(extra_delay(0).is_zero() && extra_delay(900) >= Duration::from_millis(400));
+        let longest = MIN_BUSY_DELAY + BUSY_DELAY_STEP * u32::from(u8::MAX) + delay_for_pending(u32::MAX);
+        assert!(delay_for_pending(0).is_zero() && delay_for_pending(900) >= Duration::from_millis(400));
         assert!(longest < Duration::from_secs(1), "{longest:?}");
     }
 

@@ -50,7 +50,7 @@ impl ResponseBudget {
     ///
     /// # Errors
     /// `Busy` when the budget is used up, `Quota` when the sender is at its limit.
-    pub fn take(&self, bytes: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
+    pub fn reserve(&self, bytes: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
         match bytes > UNCOUNTED_RESPONSE_BYTES {
             true if reads => SenderReservation::last(&self.0, sender(), bytes).map_err(reservation_error),
             true => Ok(SenderReservation::take_unchecked(&self.0, sender(), bytes)),
@@ -59,8 +59,8 @@ impl ResponseBudget {
     }
 }
 
-fn reservation_error(lack: Exhausted) -> Error {
-    match lack {
+fn reservation_error(exhausted: Exhausted) -> Error {
+    match exhausted {
         Exhausted::Total => Error::new(Kind::Busy, "response: the memory for responses is used up; retry"),
         Exhausted::PerCaller => Error::new(
             Kind::Quota,
@@ -70,7 +70,11 @@ fn reservation_error(lack: Exhausted) -> Error {
 }
 
 /// Attaches the reservation to the body, and schedules a long body fairly.
-pub fn schedule_response(response: HttpResponse, reservation: SenderReservation, times: &CpuAccount) -> HttpResponse {
+pub fn schedule_response(
+    response: HttpResponse,
+    reservation: SenderReservation,
+    cpu_account: &CpuAccount,
+) -> HttpResponse {
     response.map_body(|_, body| {
         if body.size() == BodySize::None {
             return body;
@@ -82,9 +86,13 @@ pub fn schedule_response(response: HttpResponse, reservation: SenderReservation,
         };
         match body.size() {
             BodySize::Sized(length) if length <= UNSCHEDULED_RESPONSE_BYTES => body,
-            _ => {
-                BoxBody::new(ScheduledBody { body, ready: Bytes::new(), given: 0, times: times.clone(), waiting: None })
-            }
+            _ => BoxBody::new(ScheduledBody {
+                body,
+                ready: Bytes::new(),
+                slice_bytes: 0,
+                cpu_account: cpu_account.clone(),
+                waiting: None,
+            }),
         }
     })
 }
@@ -95,8 +103,8 @@ struct ScheduledBody {
     /// The rest of the last chunk that `body` returned.
     ready: Bytes,
     /// Bytes sent since the response was last scheduled.
-    given: usize,
-    times: CpuAccount,
+    slice_bytes: usize,
+    cpu_account: CpuAccount,
     /// Pending wait for the next time slice.
     waiting: Option<SliceWait>,
 }
@@ -104,9 +112,9 @@ struct ScheduledBody {
 impl ScheduledBody {
     /// Waits for the next time slice once the current one is used up.
     fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.given >= BYTES_PER_SLICE {
-            self.given = 0;
-            self.waiting = self.times.join_queue();
+        if self.slice_bytes >= BYTES_PER_SLICE {
+            self.slice_bytes = 0;
+            self.waiting = self.cpu_account.join_queue();
             if self.waiting.is_none() {
                 // The sender has time left, but other ready tasks run first.
                 cx.waker().wake_by_ref();
@@ -133,21 +141,21 @@ impl MessageBody for ScheduledBody {
         ready!(this.poll_slice(cx));
         let begun = Instant::now();
         if this.ready.is_empty() {
-            match ready!(this.times.scope_of_body(|| Pin::new(&mut this.body).poll_next(cx))) {
+            match ready!(this.cpu_account.scope_of_body(|| Pin::new(&mut this.body).poll_next(cx))) {
                 Some(Ok(bytes)) => this.ready = bytes,
                 other => return Poll::Ready(other),
             }
         }
         let piece = this.ready.split_to(this.ready.len().min(MAX_PIECE_BYTES));
-        this.given += piece.len();
-        this.times.charge(begun.elapsed() + sending_cost(piece.len()));
+        this.slice_bytes += piece.len();
+        this.cpu_account.charge(begun.elapsed() + sending_cost(piece.len()));
         Poll::Ready(Some(Ok(piece)))
     }
 }
 
 /// Returns the estimated time to send `many` bytes.
-fn sending_cost(many: usize) -> Duration {
-    COST_PER_BYTE * u32::try_from(many).unwrap_or(u32::MAX)
+fn sending_cost(bytes: usize) -> Duration {
+    COST_PER_BYTE * u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -158,11 +166,11 @@ mod tests {
     use super::super::fair_scheduler::FairScheduler;
     use super::*;
 
-    fn one() -> Sender {
+    fn first_sender() -> Sender {
         Sender::User(1)
     }
 
-    fn other() -> Sender {
+    fn second_sender() -> Sender {
         Sender::User(2)
     }
 
@@ -172,21 +180,25 @@ mod tests {
 
     #[test]
     fn response_budget_limits_reads_but_never_completed_changes() {
-        let answers = ResponseBudget::new(1_000_000);
-        let take = |bytes, reads, sender: fn() -> Sender| answers.take(bytes, reads, sender);
-        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0);
-        let first = take(150_000, true, one).unwrap();
-        assert_eq!(kind(take(60_000, true, one)), Some(Kind::Quota));
-        assert_eq!(kind(answers.check(one)), None);
-        let change = take(60_000, false, one).unwrap();
-        assert_eq!((kind(answers.check(one)), kind(answers.check(other))), (Some(Kind::Quota), None));
-        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0, "it takes nothing");
+        let budget = ResponseBudget::new(1_000_000);
+        let take = |bytes, reads, sender: fn() -> Sender| budget.reserve(bytes, reads, sender);
+        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, first_sender).unwrap().units(), 0);
+        let first = take(150_000, true, first_sender).unwrap();
+        assert_eq!(kind(take(60_000, true, first_sender)), Some(Kind::Quota));
+        assert_eq!(kind(budget.check(first_sender)), None);
+        let change = take(60_000, false, first_sender).unwrap();
+        assert_eq!((kind(budget.check(first_sender)), kind(budget.check(second_sender))), (Some(Kind::Quota), None));
+        assert_eq!(
+            take(UNCOUNTED_RESPONSE_BYTES, true, first_sender).unwrap().units(),
+            0,
+            "a small response needs no budget"
+        );
         // The last reservation may exceed what is left.
-        let last = take(2_000_000, true, other).unwrap();
+        let last = take(2_000_000, true, second_sender).unwrap();
         assert_eq!(kind(take(UNCOUNTED_RESPONSE_BYTES + 1, true, || Sender::User(3))), Some(Kind::Busy));
         drop((first, change, last));
-        assert_eq!((answers.0.left(), answers.0.senders()), (1_000_000, 0));
-        assert_eq!(kind(answers.check(one)), None);
+        assert_eq!((budget.0.left(), budget.0.senders()), (1_000_000, 0));
+        assert_eq!(kind(budget.check(first_sender)), None);
     }
 
     async fn next(body: &mut BoxBody) -> Option<Bytes> {
@@ -195,13 +207,13 @@ mod tests {
 
     #[actix_web::test]
     async fn response_budget_is_reserved_until_the_last_byte_is_sent() {
-        let answers = ResponseBudget::new(1_000_000);
+        let budget = ResponseBudget::new(1_000_000);
         let whole: Bytes = (0..300_000).map(|n| n as u8).collect::<Vec<_>>().into();
         let response = HttpResponse::Ok().body(whole.clone());
-        let reservation = answers.take(whole.len(), true, one).unwrap();
-        let work = async |times: CpuAccount| {
-            times.set_sender(&one());
-            let mut body = schedule_response(response, reservation, &times).into_body();
+        let reservation = budget.reserve(whole.len(), true, first_sender).unwrap();
+        let work = async |cpu_account: CpuAccount| {
+            cpu_account.set_sender(&first_sender());
+            let mut body = schedule_response(response, reservation, &cpu_account).into_body();
             assert_eq!(body.size(), BodySize::Sized(300_000));
             let mut pieces = Vec::new();
             while let Some(piece) = next(&mut body).await {
@@ -209,28 +221,28 @@ mod tests {
                 pieces.push(piece);
             }
             drop(body);
-            assert_eq!((pieces.concat(), answers.0.left()), (whole.to_vec(), 700_000));
+            assert_eq!((pieces.concat(), budget.0.left()), (whole.to_vec(), 700_000));
             pieces.truncate(1);
-            assert_eq!(answers.0.left(), 700_000, "all of it is there");
+            assert_eq!(budget.0.left(), 700_000, "the reservation lasts while a piece exists");
         };
         FairScheduler::default().run_charged(work).await;
-        assert_eq!(answers.0.left(), 1_000_000);
+        assert_eq!(budget.0.left(), 1_000_000);
     }
 
     #[actix_web::test]
     async fn long_response_yields_to_other_tasks() {
-        let passes = FairScheduler::default();
-        let made = Rc::new(Cell::new(0));
-        let counted = Rc::clone(&made);
+        let scheduler = FairScheduler::default();
+        let polled_pieces = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&polled_pieces);
         let pieces = (0..64).map(move |_| {
             counted.set(counted.get() + 1);
             Ok::<_, std::io::Error>(Bytes::from_static(&[0; MAX_PIECE_BYTES]))
         });
         let body = actix_web::body::SizedStream::new(64 * MAX_PIECE_BYTES as u64, futures_util::stream::iter(pieces));
-        let send = passes.run_charged(async |times: CpuAccount| {
-            times.set_sender(&one());
-            let mut body =
-                schedule_response(HttpResponse::Ok().body(body), SenderReservation::default(), &times).into_body();
+        let send = scheduler.run_charged(async |cpu_account: CpuAccount| {
+            cpu_account.set_sender(&first_sender());
+            let mut body = schedule_response(HttpResponse::Ok().body(body), SenderReservation::default(), &cpu_account)
+                .into_body();
             let mut sent = 0;
             while let Some(piece) = next(&mut body).await {
                 sent += piece.len();
@@ -240,14 +252,14 @@ mod tests {
         let mut max = 0;
         let background = async {
             let mut before = 0;
-            while made.get() < 64 {
-                max = max.max(made.get() - before);
-                before = made.get();
+            while polled_pieces.get() < 64 {
+                max = max.max(polled_pieces.get() - before);
+                before = polled_pieces.get();
                 tokio::task::yield_now().await;
             }
         };
         let (sent, ()) = futures_util::future::join(send, background).await;
         assert_eq!(sent, 64 * MAX_PIECE_BYTES);
-        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&max), "{max} pieces in one turn");
+        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&max), "{max} pieces without a yield");
     }
 }

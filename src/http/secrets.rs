@@ -93,42 +93,46 @@ pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, p
     handle_at(EntryPoint::Main, state, request, raw_path, payload).await
 }
 
-/// As [`handle`], for a request that arrived through `entrance`.
+/// As [`handle`], for a request that arrived through `entry_point`.
 pub async fn handle_at(
-    entrance: EntryPoint,
+    entry_point: EntryPoint,
     state: WorkerState,
     request: &HttpRequest,
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    state.scheduler().run_charged(|times| respond(times, entrance, &state, request, raw_path, payload)).await
+    state
+        .scheduler()
+        .run_charged(|cpu_account| respond(cpu_account, entry_point, &state, request, raw_path, payload))
+        .await
 }
 
 async fn respond(
-    times: CpuAccount,
-    entrance: EntryPoint,
+    cpu_account: CpuAccount,
+    entry_point: EntryPoint,
     state: &WorkerState,
     request: &HttpRequest,
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
-    let payload = times.pace_body(request, payload);
-    times.begin(request).await;
+    static UNROUTED_METER: LazyLock<RouteMeter> =
+        LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
+    let payload = cpu_account.pace_body(request, payload);
+    cpu_account.begin(request).await;
     let id = RequestId::of(request.headers());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
-        times.set_trace(trace);
+        cpu_account.set_trace(trace);
     }
     let mut context =
-        RequestContext::new(entrance, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED));
+        RequestContext::new(entry_point, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED_METER));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // Debug level: a span per request costs more than the rest of the pipeline. Refusals and failures log the id
     // themselves.
     let span = tracing::debug_span!("request", %id);
     // Boxed: the future is large, and each future around it would copy it.
     let work = Box::pin(async {
-        let outcome = run_pipeline(state, request, payload, (&mut context, &times)).await;
+        let outcome = run_pipeline(state, request, payload, (&mut context, &cpu_account)).await;
         context.audit_outcome(outcome, conditions).await
     });
     let outcome = work.instrument(span).await;
@@ -145,18 +149,19 @@ async fn respond(
                 true => encoding::compress_if_accepted(response, request.headers()).await,
                 false => response,
             };
-            response_budget::schedule_response(response, reservation, &times)
+            response_budget::schedule_response(response, reservation, &cpu_account)
         }
         Err(error) => {
             log_error(&error, &id);
             refusal_delay::wait(error.kind()).await;
             let mount = context.log_entry.mount.as_ref().map_or("", |mount| &mount.path);
-            let hint = error_hints::hint_for(&error, mount, context.limit, state.settings.max_body);
+            let hint = error_hints::hint_for(&error, mount, context.body_limit, state.settings.max_body);
             context.field_warnings.texts.extend(hint);
             let mut response = render::render_error(&error, &id, &context.field_warnings.texts);
             if error.kind() == Kind::UnsupportedMethod {
                 // Before the caller is identified, the response must not reveal the methods of a path.
-                let methods = context.methods.unwrap_or_else(|| route::allow_header(|_| true, state.settings.compat));
+                let methods =
+                    context.allowed_methods.unwrap_or_else(|| route::allow_header(|_| true, state.settings.compat));
                 render::set_text(&mut response, ALLOW, &methods);
             }
             encoding::add_accept_encoding(&mut response, request.headers());
@@ -164,9 +169,9 @@ async fn respond(
         }
     };
     if let Some(quota) = &context.quota {
-        quota.show(&mut response);
+        quota.write_headers(&mut response);
     }
-    std::mem::take(&mut context.page).write_headers(&mut response);
+    std::mem::take(&mut context.page_origin).write_headers(&mut response);
     context.log_entry.end(response.status().as_u16());
     response
 }
@@ -175,14 +180,14 @@ async fn run_pipeline(
     state: &WorkerState,
     request: &HttpRequest,
     payload: Payload,
-    (context, times): (&mut RequestContext<'_>, &CpuAccount),
+    (context, cpu_account): (&mut RequestContext<'_>, &CpuAccount),
 ) -> Result<HandlerResponse> {
     let settings = &state.settings;
     let headers = request.headers();
     if context.handle_cors(state, request)? {
         return Ok(HandlerResponse::empty());
     }
-    let (parsed, target) = match (resolve_route(state, request, context.raw_path), context.entrance) {
+    let (parsed, target) = match (resolve_route(state, request, context.raw_path), context.entry_point) {
         (resolved, EntryPoint::Main) => resolved?,
         (resolved, EntryPoint::Metrics) => {
             let (mut parsed, target) = resolved?;
@@ -192,13 +197,13 @@ async fn run_pipeline(
             (parsed, target)
         }
         (Ok((parsed, target)), EntryPoint::Public) if target.is_public() && !parsed.help => (parsed, target),
-        (_, EntryPoint::Public) => return Err(context.reject()),
+        (_, EntryPoint::Public) => return Err(context.reject_non_public()),
     };
     context.set_route(&target, &parsed);
-    context.limit = target.body_limit(settings);
+    context.body_limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
-    context.log_entry.from = address;
-    times.set_address(address);
+    context.log_entry.address = address;
+    cpu_account.set_address(address);
     context.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
     let quota = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &parsed));
@@ -209,17 +214,17 @@ async fn run_pipeline(
     };
     let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
     if let Some((caller, _)) = caller {
-        context.log_entry.who = RequestCaller::Token(Arc::clone(caller));
+        context.log_entry.caller = RequestCaller::Token(Arc::clone(caller));
         body::mark_identified(request);
     }
     if let Some(audit_fields) = &mut context.audit_fields {
         audit_fields.token =
             caller.map_or_else(|| target.token(headers, settings.compat), |(_, token)| Some(token.clone()));
     }
-    let is_authorized = known.as_ref().is_ok_and(|known| known.may);
+    let is_authorized = known.as_ref().is_ok_and(|known| known.is_permitted);
     let sender = || Sender::of_token(caller.map(|(caller, _)| &**caller), address);
-    times.set_sender(&sender());
-    let read = target.read(&parsed, headers, payload, state, (is_authorized, &sender, times)).await;
+    cpu_account.set_sender(&sender());
+    let read = target.read_body(&parsed, headers, payload, state, (is_authorized, &sender, cpu_account)).await;
     if read.is_err() {
         let quota = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &parsed));
         context.apply_quota(quota, &parsed)?;
@@ -231,7 +236,7 @@ async fn run_pipeline(
     let quota = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &parsed, &sent.fields));
     context.apply_quota(quota, &parsed)?;
     request::require_root_namespace(headers, settings.compat)?;
-    let wrap_ttl = match context.entrance {
+    let wrap_ttl = match context.entry_point {
         EntryPoint::Main | EntryPoint::Metrics => request::wrap_ttl(headers, settings.compat)?,
         // A wrapping token would be a credential, which the public listener must not issue.
         EntryPoint::Public => None,
@@ -239,26 +244,27 @@ async fn run_pipeline(
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     context.deadline = Instant::now() + settings.max_duration;
     let known = known?;
-    times.wait_for_slice().await;
+    cpu_account.wait_for_slice().await;
     let admit = || authorize(state, known, &target, &parsed, &sent, address, wrap_ttl);
     let admitted = run_guarded(context.deadline, admit).await?;
     if parsed.help {
         context.audit_intent().await?;
         return target.help(&parsed);
     }
-    let found = target.found(&parsed);
+    let found = target.require_route(&parsed);
     if found.is_err() {
-        context.methods = target.methods(&parsed, settings.compat);
+        context.allowed_methods = target.allowed_methods(&parsed, settings.compat);
     }
     let (mount, route, params) = found?;
     if let Some(caller) = &admitted.caller {
-        state.answers.check(|| Sender::of_token(Some(caller), address))?;
+        state.response_budget.check(|| Sender::of_token(Some(caller), address))?;
     }
     let idempotency_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
     context.audit_intent().await?;
     context.compressible = route.compressible;
     let ParsedBody { mut fields, body, media_type, reservation } = sent;
-    context.field_warnings = warnings::check_fields(route, &params, &mut fields, &parsed.path[target.below.clone()]);
+    context.field_warnings =
+        warnings::check_fields(route, &params, &mut fields, &parsed.path[target.below_mount.clone()]);
     let token = match route.passes_unvalidated_token {
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
@@ -275,7 +281,7 @@ async fn run_pipeline(
         state: state.clone(),
         mount,
         route,
-        below: target.below.clone(),
+        below_mount: target.below_mount.clone(),
         full_path: parsed.path,
         was_normalized: target.was_normalized,
         used_alias: target.used_alias,
@@ -304,8 +310,9 @@ async fn run_pipeline(
             answer = run_guarded(context.deadline, || listing::buffer_for_http10(answer)).await?;
         }
         let bytes = answer.body.byte_len();
-        answer.reservation =
-            state.answers.take(bytes, reads, || Sender::of_token(context.log_entry.who.token(), address))?;
+        answer.reservation = state
+            .response_budget
+            .reserve(bytes, reads, || Sender::of_token(context.log_entry.caller.token(), address))?;
         return Ok(answer);
     };
     // The replacement response contains a token.
@@ -336,7 +343,7 @@ fn parse_request(
 ) -> Result<ParsedRequest> {
     let reads = matches!(request.method().as_str(), "GET" | "HEAD");
     let tail = table.route(raw_path).filter(|_| reads).and_then(|(mount, rest)| {
-        let at = index_of(&mount.kind)?.tail(rest)?;
+        let at = index_of(&mount.kind)?.tail_start(rest)?;
         Some(raw_path.len() - rest.len() + at)
     });
     let Some(at) = tail else { return request::parse_head(request, raw_path, settings) };
@@ -353,13 +360,16 @@ async fn run_guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin:
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
             metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
-            Err(Error::internal("a request panicked"))
+            Err(Error::internal("the request handler panicked"))
         }
-        Err(_) => Err(Error::new(Kind::Unavailable, "the request took too long")),
+        Err(_) => Err(Error::new(
+            Kind::Unavailable,
+            "request: not completed within the time limit (setting max_request_duration)",
+        )),
     }
 }
 
-fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'static str> {
+fn granted_capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'static str> {
     with_canonical_path(state, path, |request_path| state.auth.capabilities(holder, request_path))
 }
 
@@ -383,7 +393,7 @@ fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(Req
 struct IdentifiedCaller {
     caller: Option<(Arc<Caller>, RequestToken)>,
     /// `true` if the caller may perform this operation on this path, at least with suitable fields.
-    may: bool,
+    is_permitted: bool,
     /// `true` if the caller comes from the cache because the store is unavailable.
     from_cache: bool,
 }
@@ -405,7 +415,7 @@ async fn identify_caller(
     address: Option<IpAddr>,
 ) -> Result<IdentifiedCaller> {
     if target.access() == RouteAccess::Open {
-        return Ok(IdentifiedCaller { caller: None, may: true, from_cache: false });
+        return Ok(IdentifiedCaller { caller: None, is_permitted: true, from_cache: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let remembered = || if target.is_metrics() { state.auth.remembered(token.expose(), address) } else { None };
@@ -419,14 +429,14 @@ async fn identify_caller(
             Err(error) => return Err(error),
         },
     };
-    let needs = if from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
+    let needs = if from_cache { parsed.operation } else { target.needed_operation(state, &caller, parsed).await? };
     let decision = state.auth.decide(&caller, needs, target.request_path(parsed), None);
-    let may = target.allows(decision, parsed);
-    // `may` is also true for a request for help, which needs no permission to read the metrics.
-    if decision.allowed && may && !from_cache && target.is_metrics() {
+    let is_permitted = target.allows(decision, parsed);
+    // `is_permitted` is also true for a request for help, which needs no permission to read the metrics.
+    if decision.allowed && is_permitted && !from_cache && target.is_metrics() {
         state.auth.remember_for_outage(&caller);
     }
-    Ok(IdentifiedCaller { may, caller: Some((caller, token)), from_cache })
+    Ok(IdentifiedCaller { is_permitted, caller: Some((caller, token)), from_cache })
 }
 
 async fn resolve_token(state: &WorkerState, token: &RequestToken, address: Option<IpAddr>) -> Result<Arc<Caller>> {
@@ -458,11 +468,12 @@ async fn authorize(
         state.mounts.notify_tokens_ended();
     }
     // The resource may have been created since, which changes the required capability.
-    let needs = if known.from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
+    let needs =
+        if known.from_cache { parsed.operation } else { target.needed_operation(state, &caller, parsed).await? };
     let decide =
         |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.request_path(parsed), sent);
     let decision = target.decide_with_fields(sent, wrap_ttl, decide);
-    if !known.may || !target.allows(decision, parsed) {
+    if !known.is_permitted || !target.allows(decision, parsed) {
         return Err(Error::forbidden());
     }
     Ok(AuthorizedCaller { caller: Some(caller), token: Some(token), sudo: decision.sudo })
@@ -528,7 +539,7 @@ mod tests {
 
     /// The only route with a field name that is not lower case: the contract of managed keys names the identifier
     /// `UUID`, and a write accepts the document that a read returns.
-    const SPELLED_IN_CAPITALS: [(&str, &str); 1] = [("managed-keys/:backend/:managed_key", "UUID")];
+    const UPPER_CASE_FIELDS: [(&str, &str); 1] = [("managed-keys/:backend/:managed_key", "UUID")];
 
     #[test]
     fn every_route_pattern_is_valid() {
@@ -536,7 +547,7 @@ mod tests {
         for (kind, route) in all_routes() {
             let pattern = route.pattern;
             let params = pattern.split('/').filter(|s| s.starts_with([':', '*'])).count();
-            assert!(params <= route::Params::MAX, "{kind} {pattern}");
+            assert!(params <= route::PathParams::MAX, "{kind} {pattern}");
             let backoff = pattern.matches('*').count();
             let tails = pattern.matches("**").count();
             assert!(backoff <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
@@ -546,15 +557,26 @@ mod tests {
             assert!(name.is_empty(), "{kind} {pattern}: the name of a policy is the rest of its path");
             let folded = |name: &&str| name.chars().any(|c| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
             let mut odd = route.fields.iter().filter(|name| folded(name));
-            let excepted = |name: &&str| SPELLED_IN_CAPITALS.contains(&(pattern, *name));
+            let excepted = |name: &&str| UPPER_CASE_FIELDS.contains(&(pattern, *name));
             assert_eq!(odd.find(|name| !excepted(name)), None, "{kind} {pattern}");
             let known = |name: &str| route.fields.contains(&name);
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
             let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);
-            assert!(route.access != RouteAccess::Open || bounded, "{kind} {pattern}: a body of anybody");
+            assert!(
+                route.access != RouteAccess::Open || bounded,
+                "{kind} {pattern}: an open route needs a body limit of at most 64 KiB"
+            );
             assert!(!route.public || route.access == RouteAccess::Open, "{kind} {pattern}: public routes must be open");
-            assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
-            assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
+            assert!(
+                seen.insert((kind, pattern, route.operation)),
+                "duplicate route: {kind} {pattern} {:?}",
+                route.operation
+            );
+            assert_ne!(
+                route.operation,
+                Operation::Create,
+                "{kind} {pattern}: write routes must use Update, not Create"
+            );
         }
     }
 }

@@ -68,21 +68,21 @@ const MAX_CACHED_TOKENS: usize = 50_000;
 /// scheduled by sender: until the store responds, a request counts for the sender that the token had before.
 #[derive(Default)]
 pub struct SenderCache {
-    tokens: RandomState,
-    known: Mutex<HashMap<u64, Sender>>,
+    token_hasher: RandomState,
+    by_token: Mutex<HashMap<u64, Sender>>,
 }
 
 impl SenderCache {
     /// Returns the sender of a request before its token is validated: the network if the token is not cached.
     pub fn of(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
-        let known = token.and_then(|token| self.known().get(&self.key(token)).cloned());
+        let known = token.and_then(|token| self.lock().get(&self.key(token)).cloned());
         known.unwrap_or_else(|| Sender::of_address(address))
     }
 
     /// Caches the sender of a token; removes the entry of an invalid token.
     pub fn remember(&self, token: &Secret, caller: Option<&caller::ProjectsCaller>) {
         let key = self.key(token);
-        let mut known = self.known();
+        let mut known = self.lock();
         match caller {
             None => drop(known.remove(&key)),
             Some(_) if known.contains_key(&key) => {}
@@ -97,11 +97,11 @@ impl SenderCache {
     }
 
     fn key(&self, token: &Secret) -> u64 {
-        self.tokens.hash_one(token.expose())
+        self.token_hasher.hash_one(token.expose())
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<u64, Sender>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Sender>> {
+        self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let unknown = Secret::new("unknown");
         let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
-        assert_eq!(senders.of(Some(&one), here), Sender::of_address(here), "as a stranger at first");
+        assert_eq!(senders.of(Some(&one), here), Sender::of_address(here), "an unknown token counts for its address");
         senders.remember(&one, Some(&caller));
         senders.remember(&other, Some(&caller::ProjectsCaller { token: 2, ..caller }));
         let of = |token| senders.of(Some(token), here);
@@ -136,6 +136,6 @@ mod tests {
         for n in 0..=MAX_CACHED_TOKENS {
             senders.remember(&Secret::new(format!("{n}")), Some(&caller));
         }
-        assert_eq!(senders.known().len(), 1);
+        assert_eq!(senders.lock().len(), 1);
     }
 }

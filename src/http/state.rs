@@ -44,9 +44,9 @@ pub struct ServerState {
     /// The projects API.
     pub projects: Projects,
     /// Rate limits of the projects API.
-    pub limits: ProjectsRateLimits,
+    pub projects_rate_limits: ProjectsRateLimits,
     /// Senders of known tokens of the projects API.
-    pub senders: SenderCache,
+    pub sender_cache: SenderCache,
     /// Scheme and authority of absolute links; set when the server listens.
     pub address: OnceLock<String>,
     /// Scheme and authority of the public listener; set when it listens, unless it is bound to all interfaces.
@@ -58,19 +58,19 @@ pub struct ServerState {
     /// Settings of both APIs.
     pub settings: HttpSettings,
     /// Memory budget for request bodies.
-    pub bodies: SenderBudget,
+    pub body_budget: SenderBudget,
     /// Memory budget for responses that are being sent.
-    pub answers: ResponseBudget,
+    pub response_budget: ResponseBudget,
     /// Per-sender limit on the size of wrapped responses.
     pub wrap_quota: WrapQuota,
     /// Limits on lists that are longer than one page.
-    pub lists: LongLists,
+    pub long_lists: LongLists,
     /// Name and id of the installation.
     pub identity: InstallationIdentity,
     /// The audit of requests.
     pub audit: Audit,
     /// Checks if the store is available, and caches the result briefly.
-    pub reach: StoreProbe,
+    pub store_probe: StoreProbe,
     /// Set when the server begins to drain.
     pub stopping: Stopping,
 }
@@ -126,13 +126,13 @@ struct Worker {
     shared: Arc<ServerState>,
     /// This worker's replica actors, which issue from the published state of a mount. Started at first use.
     replicas: RefCell<HashMap<MountId, ReplicaLink>>,
-    passes: FairScheduler,
+    scheduler: FairScheduler,
 }
 
 impl WorkerState {
     /// Creates the state of a worker. Called on that worker's thread.
     pub fn new(shared: Arc<ServerState>) -> Self {
-        Self(Rc::new(Worker { shared, replicas: RefCell::default(), passes: FairScheduler::default() }))
+        Self(Rc::new(Worker { shared, replicas: RefCell::default(), scheduler: FairScheduler::default() }))
     }
 
     /// Returns this worker's replica actor of a mount.
@@ -153,7 +153,7 @@ impl WorkerState {
 
     /// Returns this worker's scheduler.
     pub fn scheduler(&self) -> &FairScheduler {
-        &self.0.passes
+        &self.0.scheduler
     }
 
     /// Returns the state shared by all workers.

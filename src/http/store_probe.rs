@@ -27,7 +27,7 @@ pub struct StoreProbe {
     store: Arc<dyn AuthStore>,
     initialized: Arc<InitializationFlag>,
     /// Locked during a trial write, for which probes do not wait.
-    trying: Arc<tokio::sync::Mutex<()>>,
+    trial_write_lock: Arc<tokio::sync::Mutex<()>>,
     last: Mutex<Option<ProbeRun>>,
 }
 
@@ -42,7 +42,7 @@ impl StoreProbe {
     /// probes.
     pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_initialized: bool) -> Self {
         let initialized = Arc::new(InitializationFlag { auth, is_known: AtomicBool::new(is_initialized) });
-        Self { store, initialized, trying: Arc::default(), last: Mutex::default() }
+        Self { store, initialized, trial_write_lock: Arc::default(), last: Mutex::default() }
     }
 
     /// `true` if the store responds. Waits for the running probe, until it has run for two seconds.
@@ -60,7 +60,7 @@ impl StoreProbe {
     /// Starts a trial write without waiting for it. Needed at startup: a store that was opened on a full disk has not
     /// failed yet.
     pub fn try_writing(&self) {
-        start_trial_write(&self.store, &self.trying);
+        start_trial_write(&self.store, &self.trial_write_lock);
     }
 
     /// Notes that a root token was created.
@@ -89,11 +89,11 @@ impl StoreProbe {
         // A separate task, because the probe must outlive the request that started it.
         let store = Arc::clone(&self.store);
         let initialized = Arc::clone(&self.initialized);
-        let trying = Arc::clone(&self.trying);
+        let trial_write_lock = Arc::clone(&self.trial_write_lock);
         let task = tokio::spawn(async move {
             let verdict = probe_store(&*store, &initialized, before).await;
             if store.writes_fail() {
-                start_trial_write(&store, &trying);
+                start_trial_write(&store, &trial_write_lock);
             }
             verdict
         });
@@ -130,16 +130,16 @@ async fn probe_store(store: &dyn AuthStore, initialized: &InitializationFlag, be
     };
     let empty = store.commit(Vec::new());
     let read = store.token(TokenHash::default());
-    let (wrote, read, looked) = join3(empty, read, initialized.update()).await;
-    [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
+    let (wrote, read, initialization) = join3(empty, read, initialized.update()).await;
+    [wrote.err(), read.err(), initialization.err()].map(answers) == [true; 3]
 }
 
 /// Starts a trial write, unless one is running. Its failure is logged like each failure of the store.
-fn start_trial_write(store: &Arc<dyn AuthStore>, trying: &Arc<tokio::sync::Mutex<()>>) {
-    let Ok(turn) = Arc::clone(trying).try_lock_owned() else { return };
+fn start_trial_write(store: &Arc<dyn AuthStore>, trial_write_lock: &Arc<tokio::sync::Mutex<()>>) {
+    let Ok(lock) = Arc::clone(trial_write_lock).try_lock_owned() else { return };
     let store = Arc::clone(store);
     tokio::spawn(async move {
-        let _turn = turn;
+        let _lock = lock;
         if let Err(error) = store.try_writing().await
             && error.kind() != Kind::Busy
         {

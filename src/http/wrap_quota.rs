@@ -38,12 +38,12 @@ impl WrapQuota {
     }
 
     /// Takes the size of a wrapped response out of the sender's bucket.
-    pub fn take(&self, sender: Sender, bytes: usize) {
-        self.take_at(sender, bytes as u64, Instant::now());
+    pub fn charge(&self, sender: Sender, bytes: usize) {
+        self.charge_at(sender, bytes as u64, Instant::now());
     }
 
     fn check_at(&self, sender: &Sender, now: Instant) -> Result<()> {
-        if self.0.left(sender, now) > 0.0 {
+        if self.0.remaining(sender, now) > 0.0 {
             return Ok(());
         }
         let text = format!(
@@ -53,8 +53,8 @@ impl WrapQuota {
         Err(Error::new(Kind::Quota, text))
     }
 
-    fn take_at(&self, sender: Sender, bytes: u64, now: Instant) {
-        self.0.take(sender, (bytes + WRAP_OVERHEAD_BYTES) as f64, f64::NEG_INFINITY, now);
+    fn charge_at(&self, sender: Sender, bytes: u64, now: Instant) {
+        self.0.withdraw(sender, (bytes + WRAP_OVERHEAD_BYTES) as f64, f64::NEG_INFINITY, now);
     }
 }
 
@@ -64,18 +64,18 @@ mod tests {
 
     #[test]
     fn wrap_quota_of_a_sender_refills_within_an_hour() {
-        let budget = WrapQuota::default();
+        let quota = WrapQuota::default();
         let now = Instant::now();
         let one = Sender::User(1);
         let other = Sender::User(2);
-        let refused = |sender, after| budget.check_at(sender, now + after).err().map(|error| error.kind());
+        let refused = |sender, after| quota.check_at(sender, now + after).err().map(|error| error.kind());
         for _ in 0..256 {
             assert_eq!(refused(&one, Duration::ZERO), None);
-            budget.take_at(one.clone(), 1 << 20, now);
+            quota.charge_at(one.clone(), 1 << 20, now);
         }
         assert_eq!((refused(&one, Duration::ZERO), refused(&other, Duration::ZERO)), (Some(Kind::Quota), None));
         assert_eq!(refused(&one, WRAP_QUOTA_REFILL_TIME / 256), None, "one more is allowed");
-        budget.take_at(one.clone(), 256 << 20, now + WRAP_QUOTA_REFILL_TIME);
+        quota.charge_at(one.clone(), 256 << 20, now + WRAP_QUOTA_REFILL_TIME);
         assert_eq!(
             (refused(&one, WRAP_QUOTA_REFILL_TIME), refused(&one, WRAP_QUOTA_REFILL_TIME * 2)),
             (Some(Kind::Quota), None)

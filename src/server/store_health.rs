@@ -14,12 +14,12 @@ const OUTAGE_PROBE_FACTOR: u32 = 5;
 pub(super) async fn watch_store(shared: Arc<ServerState>, interval: Duration) {
     // The store responded when it was opened, but no write was tried yet.
     let mut responds = true;
-    shared.reach.try_writing();
+    shared.store_probe.try_writing();
     loop {
         metrics::gauge!(STORE_UP).set(if responds { 1.0 } else { 0.0 });
         let failing = STORE_OUTAGE.is_on() || !responds;
         tokio::time::sleep(if failing { interval / OUTAGE_PROBE_FACTOR } else { interval }).await;
-        responds = shared.reach.is_available().await;
+        responds = shared.store_probe.is_available().await;
         if responds {
             STORE_OUTAGE.record_response();
         } else {

@@ -206,7 +206,7 @@ async fn public_listener_limits_body_size(app: &App) {
         send(public.request("POST", "pki/ocsp").header("Content-Type", "application/ocsp-request").body(body))
     };
     let long = post(vec![0; MAX_BODY_BYTES + 1]).await;
-    assert_eq!((long.status, long.error()), (413, "body: larger than 16384 bytes"));
+    assert_eq!((long.status, long.error()), (413, "request body: larger than 16384 bytes"));
     // The same limit as on the main listener.
     assert_eq!(post(vec![0; 4096]).await.status, 400);
     let address: SocketAddr = public.url("").split('/').nth(2).unwrap().parse().unwrap();
@@ -239,7 +239,7 @@ async fn mount_addresses_default_to_the_public_listener(app: &App) {
     let template = json!({ "crl_distribution_points": "{{cluster_aia_path}}/issuer/{{issuer_id}}/crl/der",
         "ocsp_servers": "{{cluster_aia_path}}/ocsp", "enable_templating": true });
     let told = app.client.post("pki/config/urls", template).await;
-    assert!(told.text.contains(&format!("a write without it sets it to {origin}/v1/pki")), "{}", told.text);
+    assert!(told.text.contains(&format!("a write without aia_path sets it to {origin}/v1/pki")), "{}", told.text);
     let written = app.client.post("pki/config/cluster", json!({ "path": "https://ca.test/v1/pki" })).await;
     assert_eq!(written.body["data"]["aia_path"], format!("{origin}/v1/pki"));
     assert!(written.text.contains("aia_path: not given"), "{}", written.text);

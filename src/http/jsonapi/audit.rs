@@ -51,7 +51,7 @@ impl<'a> ProjectsRequestAudit<'a> {
     ) -> Self {
         let record = shared.audit.record();
         let fields = record.is_enabled().then(|| {
-            let operation = operation(request.method());
+            let operation = operation_name(request.method());
             let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();
             let token = None;
             let caller = None;
@@ -98,7 +98,7 @@ impl<'a> ProjectsRequestAudit<'a> {
     /// Records the request before its handler runs. After an error, the handler must not run.
     pub(super) async fn record_intent(&mut self) -> Result<(), ApiRejection> {
         let Self { record, fields, deadline } = self;
-        Ok(record.intent(|| fields.as_ref().map(|fields| fields.request()), *deadline).await?)
+        Ok(record.intent(|| fields.as_ref().map(|fields| fields.audit_request()), *deadline).await?)
     }
 
     /// Records the outcome and returns it, or the error if it cannot be recorded.
@@ -107,9 +107,9 @@ impl<'a> ProjectsRequestAudit<'a> {
         outcome: Result<RenderedResponse, ApiRejection>,
     ) -> Result<RenderedResponse, ApiRejection> {
         let Some(fields) = &self.fields else { return outcome };
-        let recorded = self.record.outcome(&fields.request(), &audit_outcome(&outcome), self.deadline).await;
+        let recorded = self.record.outcome(&fields.audit_request(), &audit_outcome(&outcome), self.deadline).await;
         if let (Err(_), Err(refusal)) = (&recorded, &outcome) {
-            render::log(refusal, fields.id);
+            render::log_refusal(refusal, fields.id);
         }
         recorded?;
         outcome
@@ -117,7 +117,7 @@ impl<'a> ProjectsRequestAudit<'a> {
 }
 
 impl ProjectsAuditFields<'_> {
-    fn request(&self) -> AuditRequest<'_> {
+    fn audit_request(&self) -> AuditRequest<'_> {
         let caller = self.caller.as_deref().map(audit::AuditCaller::named);
         let data = match &self.body[..] {
             [] => AuditData::None,
@@ -137,7 +137,7 @@ impl ProjectsAuditFields<'_> {
     }
 }
 
-fn operation(method: &Method) -> &str {
+fn operation_name(method: &Method) -> &str {
     match *method {
         Method::GET | Method::HEAD => "read",
         Method::POST => "create",

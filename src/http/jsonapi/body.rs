@@ -47,7 +47,7 @@ impl RequestDocument {
     /// too long.
     pub fn data(&self) -> WorkResult<&Value> {
         match &self.0 {
-            None => Err(ApiRejection::new(Kind::Malformed, "request body: is missing").into()),
+            None => Err(ApiRejection::new(Kind::Malformed, "request body: must be given").into()),
             Some(Err((kind, fault))) => Err(ApiRejection::of(*kind, vec![fault.clone()]).into()),
             Some(Ok(Value::Object(document))) => {
                 document.get("data").ok_or_else(|| ApiRejection::at("/data", "data is missing").into())
@@ -73,7 +73,7 @@ impl RequestDocument {
     /// # Errors
     /// As [`RequestDocument::list`]; `Invalid` for an invalid tag.
     pub fn tag_bindings(&self) -> WorkResult<Vec<Tag>> {
-        self.tags(tag::parse_bindings)
+        self.read_tags(tag::parse_bindings)
     }
 
     /// Returns the tags of a body whose `data` is an array of flat tags, which have no value.
@@ -81,7 +81,7 @@ impl RequestDocument {
     /// # Errors
     /// As [`RequestDocument::tag_bindings`].
     pub fn flat_tags(&self) -> WorkResult<Vec<Tag>> {
-        self.tags(tag::read_flat)
+        self.read_tags(tag::read_flat)
     }
 
     /// Returns the flat tags to be removed, as the body names them.
@@ -89,10 +89,10 @@ impl RequestDocument {
     /// # Errors
     /// As [`RequestDocument::tag_bindings`].
     pub fn named_tags(&self) -> WorkResult<TagSelection> {
-        self.tags(tag::read_selection)
+        self.read_tags(tag::read_selection)
     }
 
-    fn tags<T>(&self, read: impl FnOnce(&mut AttributeReader<'_>, &[Value], &str) -> T) -> WorkResult<T> {
+    fn read_tags<T>(&self, read: impl FnOnce(&mut AttributeReader<'_>, &[Value], &str) -> T) -> WorkResult<T> {
         let elements = self.list(tag::MAX_TAGS_PER_REQUEST, "tags")?;
         let mut faults = AttributeReader::new(&NO_MEMBERS);
         let tags = read(&mut faults, elements, "/data");
@@ -246,7 +246,7 @@ impl<'c> PrimaryResource<'c> {
 }
 
 /// Error text for an element without a valid id.
-pub const NO_ID: &str = "id must be a string of at most 256 characters";
+pub const INVALID_ID_DETAIL: &str = "id must be a string of at most 256 characters";
 
 /// Returns the id of a resource. An id with a NUL is invalid, because some stores cannot search for it.
 pub fn id_of(resource: &Value) -> Option<&str> {
@@ -270,8 +270,8 @@ pub fn read_untyped_ids(document: &RequestDocument) -> WorkResult<Vec<String>> {
     read_ids(document, TypeRule::Any, "resources")
 }
 
-fn read_ids(document: &RequestDocument, rule: TypeRule<'_>, called: &str) -> WorkResult<Vec<String>> {
-    let elements = document.list(MAX_RESOURCES_PER_LIST, called)?;
+fn read_ids(document: &RequestDocument, rule: TypeRule<'_>, resource_kind: &str) -> WorkResult<Vec<String>> {
+    let elements = document.list(MAX_RESOURCES_PER_LIST, resource_kind)?;
     let mut faults = Faults::default();
     let mut ids = Vec::with_capacity(elements.len());
     for (n, element) in elements.iter().enumerate() {
@@ -282,7 +282,7 @@ fn read_ids(document: &RequestDocument, rule: TypeRule<'_>, called: &str) -> Wor
         }
         match id_of(element) {
             Some(id) => ids.push(id.to_owned()),
-            None => faults.push(Fault::at(format!("/data/{n}/id"), NO_ID)),
+            None => faults.push(Fault::at(format!("/data/{n}/id"), INVALID_ID_DETAIL)),
         }
     }
     faults.finish(Kind::Invalid)?;

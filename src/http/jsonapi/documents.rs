@@ -11,7 +11,7 @@ use crate::projects::membership::Membership;
 pub(crate) const MEMBERSHIP_TYPE: &str = "organization-memberships";
 
 /// Formats a time: UTC, milliseconds, `Z`.
-pub(crate) fn time(at: OffsetDateTime) -> String {
+pub(crate) fn format_time(at: OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     let date = at.date();
     let clock = at.time();
@@ -48,7 +48,7 @@ pub(crate) fn membership(member: &Member, membership: &Membership) -> Rendered {
         "attributes": {
             "status": membership.status.name(),
             "email": membership.user.email,
-            "created-at": time(membership.created_at),
+            "created-at": format_time(membership.created_at),
         },
         "relationships": {
             "organization": related("organizations", &member.organization.name),
@@ -63,8 +63,8 @@ pub(crate) fn membership(member: &Member, membership: &Membership) -> Rendered {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn times_have_milliseconds() {
+    fn formatted_time_has_milliseconds() {
         let at = time::macros::datetime!(2026-01-02 03:04:05.678901 UTC);
-        assert_eq!(super::time(at), "2026-01-02T03:04:05.678Z");
+        assert_eq!(super::format_time(at), "2026-01-02T03:04:05.678Z");
     }
 }

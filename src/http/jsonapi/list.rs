@@ -14,17 +14,20 @@ pub(crate) struct ListRequest {
     /// The number and the size of the requested page.
     pub page: PageRequest,
     request: Arc<ProjectsRequest>,
-    known: &'static [&'static str],
+    supported_parameters: &'static [&'static str],
 }
 
 impl ListRequest {
-    /// Reads the requested page. Links repeat the parameters in `known`.
+    /// Reads the requested page. Links repeat the parameters in `supported_parameters`.
     ///
     /// # Errors
-    /// `Malformed` for an invalid page, or a filter that is not in `known`.
-    pub(crate) fn read(call: &ProjectsCall, known: &'static [&'static str]) -> Result<Self, ApiRejection> {
-        call.query.refuse_unknown_filters(known)?;
-        Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), known })
+    /// `Malformed` for an invalid page, or a filter that is not in `supported_parameters`.
+    pub(crate) fn read(
+        call: &ProjectsCall,
+        supported_parameters: &'static [&'static str],
+    ) -> Result<Self, ApiRejection> {
+        call.query.refuse_unknown_filters(supported_parameters)?;
+        Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), supported_parameters })
     }
 
     /// Renders a page of `matching` resources. `total` is the number without filters, for lists that report it.
@@ -54,21 +57,21 @@ impl ListRequest {
         let document = json!({
             "data": array(items),
             "links": {
-                "self": self.link(page.number),
-                "first": self.link(1),
-                "prev": previous.map(|number| self.link(number)),
-                "next": next.map(|number| self.link(number)),
-                "last": self.link(pages),
+                "self": self.page_link(page.number),
+                "first": self.page_link(1),
+                "prev": previous.map(|number| self.page_link(number)),
+                "next": next.map(|number| self.page_link(number)),
+                "last": self.page_link(pages),
             },
             "meta": meta,
         });
         RenderedResult::Document(document.into())
     }
 
-    fn link(&self, number: i64) -> String {
+    fn page_link(&self, number: i64) -> String {
         let ProjectsRequest { query, origin, path, .. } = &*self.request;
         let mut parameters: Vec<(String, String)> = query
-            .supported_parameters(self.known)
+            .supported_parameters(self.supported_parameters)
             .filter(|(name, _)| !name.starts_with("page["))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();

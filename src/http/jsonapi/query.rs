@@ -39,13 +39,14 @@ impl Query {
         let mut parameters = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
             if parameters.len() == MAX_QUERY_PARAMETERS {
-                return Err(Fault::whole(format!("at most {MAX_QUERY_PARAMETERS} parameters are allowed")));
+                return Err(Fault::whole(format!("query: at most {MAX_QUERY_PARAMETERS} parameters are allowed")));
             }
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let pair = percent_decode(name, true).zip(percent_decode(value, true));
-            parameters.push(
-                pair.ok_or_else(|| Fault::parameter(truncate_for_message(name), "is not valid percent-encoding"))?,
-            );
+            parameters.push(pair.ok_or_else(|| {
+                let name = truncate_for_message(name);
+                Fault::parameter(name.clone(), format!("{name}: must be percent-encoded UTF-8 text without NUL"))
+            })?);
         }
         Ok(Self(parameters))
     }
@@ -82,7 +83,7 @@ impl Query {
     /// # Errors
     /// `Malformed` for too many pairs, other members, repeated members, and pairs without key and value: ignoring a
     /// filter would widen the list.
-    pub fn tagged(&self) -> Result<Vec<TagFilter>, ApiRejection> {
+    pub fn tag_filters(&self) -> Result<Vec<TagFilter>, ApiRejection> {
         let mut pairs: Vec<(&str, [Option<&str>; 2])> = Vec::new();
         for (name, value) in &self.0 {
             let Some(rest) = name.strip_prefix(TAG_FILTER) else { continue };
@@ -101,7 +102,7 @@ impl Query {
             if pairs.len() > MAX_FILTER_TAGS {
                 return Err(ApiRejection::parameter(
                     TAG_FILTER,
-                    format!("at most {MAX_FILTER_TAGS} values are allowed"),
+                    format!("{TAG_FILTER}: at most {MAX_FILTER_TAGS} values are allowed"),
                 ));
             }
             if pairs[pair].1[at].replace(value).is_some() {
@@ -170,7 +171,7 @@ impl Query {
             Some(name) => Ok(Some((name, backwards))),
             None => Err(ApiRejection::parameter(
                 "sort",
-                format!("sort must be one of {}, optionally after -", known.join(", ")),
+                format!("sort must be one of {}, optionally with a leading -", known.join(", ")),
             )),
         }
     }
@@ -224,7 +225,7 @@ fn check_count<T>(name: &'static str, max: usize, items: Vec<T>) -> Result<Vec<T
     if items.len() <= max {
         return Ok(items);
     }
-    Err(ApiRejection::parameter(name, format!("at most {max} values are allowed")))
+    Err(ApiRejection::parameter(name, format!("{name}: at most {max} values are allowed")))
 }
 
 /// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. With
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_join_repeated_parameters_and_others_take_the_last() {
+    fn query_lists_join_repetitions_and_texts_use_the_last() {
         let query = query("filter%5Bnames%5d=a,%20b,,&filter[names]=c+d&q=x&q=+y+");
         assert_eq!(query.list("filter[names]", 3).ok().unwrap(), ["a", "b", "c d"]);
         assert!(query.list("filter[names]", 2).is_err());
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn pages() {
+    fn page_size_is_capped_and_invalid_pages_are_refused() {
         let page =
             |text| query(text).page().map(|page| (page.number, page.size)).map_err(|r| r.faults[0].source.clone());
         for (text, number, size) in [
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_come_in_pairs_whose_value_may_be_empty() {
+    fn tag_filters_are_pairs_whose_value_may_be_empty() {
         let tagged = query(
             "filter[tagged][0][key]=a&filter[tagged][0][value]=&filter[tagged][1][key]=+b%20&filter[tagged][1][value]=7+",
         );
@@ -300,9 +301,12 @@ mod tests {
             key: key.map(str::to_owned),
             value: value.map(str::to_owned),
         };
-        assert_eq!(tagged.tagged().ok().unwrap(), [pair(Some("a"), None), pair(Some(" b "), Some("7 "))]);
+        assert_eq!(tagged.tag_filters().ok().unwrap(), [pair(Some("a"), None), pair(Some(" b "), Some("7 "))]);
         let apart = query("filter[tagged][0][key]=a&filter[tagged][1][value]=7&filter[tagged][][value]=8");
-        assert_eq!(apart.tagged().ok().unwrap(), [pair(Some("a"), None), pair(None, Some("7")), pair(None, Some("8"))]);
+        assert_eq!(
+            apart.tag_filters().ok().unwrap(),
+            [pair(Some("a"), None), pair(None, Some("7")), pair(None, Some("8"))]
+        );
         for refused in [
             "filter[tagged][0][val]=a",
             "filter[tagged][0]=a",
@@ -313,7 +317,7 @@ mod tests {
             "filter[tagged][0][key]=&filter[tagged][0][value]=",
             "filter[tagged][0][key]=a&filter[tagged][0][key]=b",
         ] {
-            assert!(query(refused).tagged().is_err(), "{refused}");
+            assert!(query(refused).tag_filters().is_err(), "{refused}");
         }
     }
 
@@ -331,9 +335,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_never_panics(text in "\\PC{0,80}") {
+        fn query_of_any_text_does_not_panic(text in "\\PC{0,80}") {
             if let Ok(query) = Query::parse(&text) {
-                let _ = (query.page(), query.tagged(), query.sort(&["name"]));
+                let _ = (query.page(), query.tag_filters(), query.sort(&["name"]));
             }
         }
     }

@@ -118,7 +118,7 @@ pub(super) fn build_refusal(refusal: &ApiRejection, id: &RequestId, rate: Option
     response
 }
 
-pub(super) fn log(refusal: &ApiRejection, id: &RequestId) {
+pub(super) fn log_refusal(refusal: &ApiRejection, id: &RequestId) {
     match refusal.kind {
         Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
             if let Some(why) = refusal.log_text() {
@@ -133,7 +133,7 @@ pub(super) fn log(refusal: &ApiRejection, id: &RequestId) {
 fn error_object(kind: Kind, status: u16, fault: &Fault) -> Value {
     let mut object = Map::new();
     object.insert("status".to_owned(), status.to_string().into());
-    object.insert("title".to_owned(), fault.title.unwrap_or_else(|| title(kind, fault)).into());
+    object.insert("title".to_owned(), fault.title.unwrap_or_else(|| error_title(kind, fault)).into());
     object.insert("detail".to_owned(), (*fault.detail).into());
     match &fault.source {
         Some(FaultSource::Pointer(pointer)) => object.insert("source".to_owned(), json!({ "pointer": pointer })),
@@ -168,7 +168,7 @@ fn status_and_title(kind: Kind) -> (u16, &'static str) {
     }
 }
 
-fn title(kind: Kind, fault: &Fault) -> &'static str {
+fn error_title(kind: Kind, fault: &Fault) -> &'static str {
     let of_attribute = |source: &FaultSource| matches!(source, FaultSource::Pointer(pointer) if pointer.starts_with("/data/attributes/") || pointer.starts_with("/data/relationships/"));
     match kind {
         Kind::Invalid if fault.source.as_ref().is_some_and(of_attribute) => "invalid attribute",

@@ -101,7 +101,7 @@ impl RenderedResult {
 
 /// The result of a session, and the function that renders it.
 pub struct HandlerResult {
-    show: Box<dyn FnOnce() -> RenderedResult + Send>,
+    render: Box<dyn FnOnce() -> RenderedResult + Send>,
     /// Number of rows that the session read for it.
     rows: usize,
 }
@@ -109,7 +109,7 @@ pub struct HandlerResult {
 impl HandlerResult {
     /// Creates a result that `render` renders after the session.
     pub fn of<T: Send + 'static>(found: T, render: fn(T) -> RenderedResult) -> Self {
-        Self { show: Box::new(move || render(found)), rows: 0 }
+        Self { render: Box::new(move || render(found)), rows: 0 }
     }
 
     /// Sets the number of rows that were read.
@@ -125,12 +125,12 @@ impl HandlerResult {
 
     /// Renders the result on this thread.
     pub fn render(self) -> RenderedResult {
-        (self.show)()
+        (self.render)()
     }
 }
 
 /// Renders a result without a document.
-pub fn empty((): ()) -> RenderedResult {
+pub fn render_empty((): ()) -> RenderedResult {
     RenderedResult::Empty
 }
 
@@ -155,12 +155,12 @@ mod tests {
     use crate::projects::{Projects, SessionAccess, Tx};
     use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue as Column, SqlWork};
 
-    static HELD: AtomicBool = AtomicBool::new(false);
+    static SESSION_IS_OPEN: AtomicBool = AtomicBool::new(false);
 
-    struct Sessions;
-    struct Empty;
+    struct FlaggingStore;
+    struct EmptySession;
 
-    impl SqlSession for Empty {
+    impl SqlSession for EmptySession {
         fn query<'s>(&'s mut self, _: &'s str, _: &'s [Column]) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>> {
             async { Ok(Vec::new()) }.boxed_local()
         }
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    impl ProjectStore for Sessions {
+    impl ProjectStore for FlaggingStore {
         fn run(
             &self,
             _: &'static str,
@@ -180,22 +180,22 @@ mod tests {
             work: SqlWork,
         ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             async move {
-                HELD.store(true, Ordering::SeqCst);
-                let ended = work(&mut Empty).await;
-                HELD.store(false, Ordering::SeqCst);
+                SESSION_IS_OPEN.store(true, Ordering::SeqCst);
+                let ended = work(&mut EmptySession).await;
+                SESSION_IS_OPEN.store(false, Ordering::SeqCst);
                 ended
             }
             .boxed_local()
         }
     }
 
-    impl ApiTokenSeal for Sessions {
+    impl ApiTokenSeal for FlaggingStore {
         fn seal(&self, _: &BoundToken<'_>) -> crate::error::Result<Vec<u8>> {
-            unreachable!("no token is made")
+            unreachable!("the test creates no token")
         }
 
         fn is_sealed<'s>(&'s self, _: BoundToken<'s>, _: &'s [u8]) -> LocalBoxFuture<'s, crate::error::Result<bool>> {
-            unreachable!("no token is looked at")
+            unreachable!("the test verifies no token")
         }
 
         fn seal_unsealed_tokens(&self) -> LocalBoxFuture<'_, crate::error::Result<()>> {
@@ -203,29 +203,29 @@ mod tests {
         }
     }
 
-    async fn find(tx: &mut Tx<'_>, _: &ProjectsCall) -> WorkResult<bool> {
+    async fn find_flag(tx: &mut Tx<'_>, _: &ProjectsCall) -> WorkResult<bool> {
         tx.rows("SELECT 1", &[]).await?;
-        Ok(HELD.load(Ordering::SeqCst))
+        Ok(SESSION_IS_OPEN.load(Ordering::SeqCst))
     }
 
-    fn shown(was_held: bool) -> RenderedResult {
-        let is_held = HELD.load(Ordering::SeqCst);
-        RenderedResult::resource(json!({ "found while held": was_held, "shown while held": is_held }).into())
+    fn render_flags(was_open: bool) -> RenderedResult {
+        let is_open = SESSION_IS_OPEN.load(Ordering::SeqCst);
+        RenderedResult::resource(json!({ "found in session": was_open, "rendered in session": is_open }).into())
     }
 
     #[test]
     fn session_ends_before_its_result_is_rendered() {
-        const ROUTE: ProjectsRoute = route!(GET "rooms", "room_list", find => shown);
+        const ROUTE: ProjectsRoute = route!(GET "rooms", "room_list", find_flag => render_flags);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let reply = LocalSet::new().block_on(&runtime, async {
-            let projects = Projects::start(Arc::new(Sessions), Arc::new(Sessions), Clock::system());
+            let projects = Projects::start(Arc::new(FlaggingStore), Arc::new(FlaggingStore), Clock::system());
             let answer = projects.run(ROUTE.name, SessionAccess::Read(SERVER_CALLER), |mut tx| {
                 async move { (ROUTE.handler)(&mut tx, &call()).await }.boxed_local()
             });
             answer.await.unwrap().render()
         });
         let RenderedResult::Document(document) = reply else { panic!("{reply:?}") };
-        assert_eq!(document.value()["data"], json!({ "found while held": true, "shown while held": false }));
+        assert_eq!(document.value()["data"], json!({ "found in session": true, "rendered in session": false }));
     }
 
     fn call() -> ProjectsCall {
@@ -235,7 +235,7 @@ mod tests {
             query: Query::default(),
             document: RequestDocument::default(),
             if_match: None,
-            plans: false,
+            runs_terraform: false,
             origin: String::new(),
             path: String::new(),
         };

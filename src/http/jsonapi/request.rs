@@ -23,7 +23,7 @@ pub struct ProjectsRequest {
     pub if_match: Option<EntityTags>,
     /// `true` for a client that plans and applies (`X-Terraform-Integration`). Such a client decides where an operation
     /// runs.
-    pub plans: bool,
+    pub runs_terraform: bool,
     /// Scheme and authority of absolute links.
     pub origin: String,
     /// The absolute path, for the links of lists.
@@ -64,7 +64,7 @@ impl ProjectsCall {
             query: self.query.without("include"),
             document: RequestDocument::default(),
             if_match: None,
-            plans: self.plans,
+            runs_terraform: self.runs_terraform,
             origin: self.origin.clone(),
             path: self.path.clone(),
         };

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use actix_web::http::Method;
 
 use super::query;
-use super::reply::{HandlerResult, empty};
+use super::reply::{HandlerResult, render_empty};
 use super::resources::{
     account, agent_pools, locks, memberships, organizations, projects, tags, team_projects, team_workspaces, teams,
     tokens, workspaces,
@@ -21,7 +21,7 @@ const OPEN_ROUTES: &[ProjectsRoute] = &[ProjectsRoute {
     pattern: "ping",
     name: "ping",
     open: true,
-    handler: |_, _| Box::pin(std::future::ready(Ok(HandlerResult::of((), empty)))),
+    handler: |_, _| Box::pin(std::future::ready(Ok(HandlerResult::of((), render_empty)))),
 }];
 
 const ROUTE_TABLES: &[&[ProjectsRoute]] = &[
@@ -88,12 +88,12 @@ pub fn resolve_route(raw_path: &str, method: &Method) -> Result<ResolvedProjects
     let raw_path = raw_path.strip_suffix('/').unwrap_or(raw_path);
     let segments: Vec<String> = raw_path.split('/').map(decode_segment).collect::<Option<_>>().ok_or_else(unknown)?;
     let method = if *method == Method::HEAD { &Method::GET } else { method };
-    let mut known = false;
+    let mut is_known_path = false;
     // Literals take precedence over parameters, so the match with the fewest parameters is best.
     let mut best: Option<(&ProjectsRouteEntry, Vec<(&'static str, String)>)> = None;
     for entry in ROUTE_INDEX.get(&segments.len()).into_iter().flatten() {
         let Some(params) = match_segments(&entry.segments, &segments) else { continue };
-        known = true;
+        is_known_path = true;
         if entry.route.method == method && best.as_ref().is_none_or(|(_, fewest)| params.len() < fewest.len()) {
             best = Some((entry, params));
         }
@@ -105,7 +105,9 @@ pub fn resolve_route(raw_path: &str, method: &Method) -> Result<ResolvedProjects
             path: format!("/api/v2/{raw_path}"),
             meter: &entry.meter,
         }),
-        None if known => Err(ApiRejection::new(Kind::UnsupportedMethod, "the path does not support this method")),
+        None if is_known_path => {
+            Err(ApiRejection::new(Kind::UnsupportedMethod, "the path does not support this method"))
+        }
         None => Err(unknown()),
     }
 }
@@ -113,8 +115,8 @@ pub fn resolve_route(raw_path: &str, method: &Method) -> Result<ResolvedProjects
 /// Returns the allowed methods of a path for the `Allow` header (RFC 9110, 10.2.1).
 pub fn allowed_methods(raw_path: &str) -> String {
     const METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
-    let taken = METHODS.iter().filter(|method| resolve_route(raw_path, method).is_ok()).map(Method::as_str);
-    taken.collect::<Vec<_>>().join(", ")
+    let supported = METHODS.iter().filter(|method| resolve_route(raw_path, method).is_ok()).map(Method::as_str);
+    supported.collect::<Vec<_>>().join(", ")
 }
 
 fn match_segments(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'static str, String)>> {
@@ -140,8 +142,9 @@ pub fn read_route_of(route: &ProjectsRoute) -> Option<&'static ProjectsRoute> {
         all_routes().find(|other| other.pattern == pattern && methods.contains(other.method))
     };
     // A change of a relationship changes its resource, even if the relationship has a GET route.
-    let in_front = ["/relationships/", "/actions/"].into_iter().find_map(|word| route.pattern.split_once(word));
-    if let Some((resource, relationship)) = in_front {
+    let resource_and_rest =
+        ["/relationships/", "/actions/"].into_iter().find_map(|word| route.pattern.split_once(word));
+    if let Some((resource, relationship)) = resource_and_rest {
         // Bindings are not part of the document of their resource.
         let is_apart = relationship == "tag-bindings";
         return of(if is_apart { route.pattern } else { resource }, &[Method::GET]);
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_find_their_route() {
+    fn projects_path_resolves_to_its_route() {
         let found = resolve_route("organizations/ac%6De/projects/", &Method::GET).ok().unwrap();
         assert_eq!(
             (found.route.name, found.params.as_slice()),

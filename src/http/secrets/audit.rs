@@ -30,7 +30,7 @@ pub(super) struct AuditFields {
 }
 
 impl AuditFields {
-    pub(super) fn from(address: Option<IpAddr>) -> Self {
+    pub(super) fn of_address(address: Option<IpAddr>) -> Self {
         Self { address, ..Self::default() }
     }
 
@@ -51,9 +51,9 @@ impl AuditFields {
     }
 
     /// Builds the audit record. `method` and `raw_path` are used if the request was not parsed.
-    pub(super) fn request<'r>(
+    pub(super) fn audit_request<'r>(
         &'r self,
-        line: &'r AccessLogEntry,
+        log_entry: &'r AccessLogEntry,
         method: &'r str,
         raw_path: &'r str,
     ) -> AuditRequest<'r> {
@@ -62,20 +62,20 @@ impl AuditFields {
             None => (method, raw_path),
         };
         AuditRequest {
-            id: line.id.as_str(),
-            trace_id: line.trace.as_ref().map(TraceContext::trace_id),
+            id: log_entry.id.as_str(),
+            trace_id: log_entry.trace.as_ref().map(TraceContext::trace_id),
             operation,
             path,
-            mount: line.mount.as_deref(),
+            mount: log_entry.mount.as_deref(),
             remote_address: self.address,
             token: self.token.as_ref().map(RequestToken::expose),
-            caller: if let RequestCaller::Token(known) = &line.who { Some(caller(known)) } else { None },
-            data: self.sent.as_ref().map_or(AuditData::None, data),
+            caller: if let RequestCaller::Token(known) = &log_entry.caller { Some(audit_caller(known)) } else { None },
+            data: self.sent.as_ref().map_or(AuditData::None, audit_data),
         }
     }
 }
 
-fn data(sent: &ParsedBody) -> AuditData<'_> {
+fn audit_data(sent: &ParsedBody) -> AuditData<'_> {
     match (sent.fields.is_empty(), sent.body.is_empty()) {
         (true, true) => AuditData::None,
         (true, false) => AuditData::Raw { media_type: &sent.media_type, bytes: &sent.body },
@@ -83,7 +83,7 @@ fn data(sent: &ParsedBody) -> AuditData<'_> {
     }
 }
 
-fn caller(caller: &Caller) -> audit::AuditCaller<'_> {
+fn audit_caller(caller: &Caller) -> audit::AuditCaller<'_> {
     audit::AuditCaller {
         display_name: caller.display_name.as_str().into(),
         accessor: &caller.accessor,
@@ -98,12 +98,14 @@ fn caller(caller: &Caller) -> audit::AuditCaller<'_> {
 }
 
 /// Builds the audit outcome. `conditions` are the request's headers if the request may be conditional.
-pub(super) fn outcome<'r>(
+pub(super) fn audit_outcome<'r>(
     outcome: &'r Result<HandlerResponse, Error>,
     conditions: Option<&HeaderMap>,
 ) -> AuditOutcome<'r> {
     match outcome {
-        Ok(answer) => AuditOutcome { status: render::status_of(answer, conditions), answer: Ok(response(answer)) },
+        Ok(answer) => {
+            AuditOutcome { status: render::status_of(answer, conditions), answer: Ok(audit_response(answer)) }
+        }
         Err(error) => {
             let texts = Some(error.text()).filter(|text| !text.is_empty()).into_iter().collect();
             AuditOutcome {
@@ -118,14 +120,14 @@ pub(super) fn outcome<'r>(
 /// delivered.
 pub(super) fn serial_number(answer: &HandlerResponse) -> Option<String> {
     let of = |value: &Value| value["serial_number"].as_str().map(str::to_owned);
-    match response(answer).data {
+    match audit_response(answer).data {
         AuditData::Json(value) => of(value),
         AuditData::JsonText(text) => serde_json::from_slice(text).ok().as_ref().and_then(of),
         _ => None,
     }
 }
 
-fn response(answer: &HandlerResponse) -> AuditResponse<'_> {
+fn audit_response(answer: &HandlerResponse) -> AuditResponse<'_> {
     let (data, auth) = match &answer.body {
         ResponseBody::Empty => (AuditData::None, None),
         ResponseBody::Data(value) | ResponseBody::DataAndTop(value) | ResponseBody::Plain(value) => {

@@ -15,7 +15,8 @@ const MAX_ENTRY_BYTES: usize = 64 << 10;
 pub static ROUTES: &[Route] = routes! {
     (token.uncompressed()) List "", "*path" PAGE_FIELDS => list;
     token Read "*path" &[] => read;
-    (token.with_verbatim_body().with_body_limit(MAX_ENTRY_BYTES).making(exists)) Update "*path" &[] => write;
+    (token.with_verbatim_body().with_body_limit(MAX_ENTRY_BYTES).with_existence_check(exists)) Update
+        "*path" &[] => write;
     token Delete "*path" &[] => delete;
 };
 

@@ -1,10 +1,10 @@
-//! JSON member types that differ between this server's API contract and the compatible servers (*peers*) whose
+//! JSON member types that differ between this server's API contract and the compatible servers whose
 //! unmodified clients it supports.
 //!
-//! A request with `X-Vault-Token` or `X-Vault-Request` gets the peers' types, on open routes too. All other requests
-//! get the contract's types, as do requests with `X-Service-Token` and requests without `compat`. Only the members
-//! handled in this file differ, each because a known client fails on the contract's type. In requests, two values
-//! differ: see [`Dialect::excessive_ttl`] and [`Dialect::without_unset`].
+//! A request with `X-Vault-Token` or `X-Vault-Request` gets the compatible types, on open routes too. All other
+//! requests get the contract's types, as do requests with `X-Service-Token` and requests without `compat`. Only the
+//! members handled in this file differ, each because a known client fails on the contract's type. In requests, two
+//! values differ: see [`Dialect::excessive_ttl`] and [`Dialect::without_unset`].
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -23,7 +23,7 @@ static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 
 /// The dates in a response, in epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dates {
+pub struct CertificateDates {
     /// The notBefore date, if the response contains it.
     pub not_before: Option<i64>,
     /// The notAfter date of the certificate.
@@ -38,7 +38,7 @@ pub enum Dialect {
     /// The types of this server's API contract.
     Contract,
     /// The types of the servers that known clients were written for.
-    Peers,
+    Compat,
 }
 
 impl Dialect {
@@ -46,22 +46,22 @@ impl Dialect {
     pub fn of(headers: &HeaderMap, compat: bool) -> Self {
         let known = || headers.contains_key(&VAULT_TOKEN) || headers.contains_key(&VAULT_REQUEST);
         let own = || headers.get_all(&SERVICE_TOKEN).any(|token| !token.is_empty());
-        if compat && known() && !own() { Self::Peers } else { Self::Contract }
+        if compat && known() && !own() { Self::Compat } else { Self::Contract }
     }
 
     /// Formats a date in epoch seconds. Known clients expect an integer.
     pub fn date(self, at: i64) -> Value {
         match self {
             Self::Contract => at.to_string().into(),
-            Self::Peers => at.into(),
+            Self::Compat => at.into(),
         }
     }
 
     /// Adds dates to the JSON text of a non-empty object.
-    pub fn with_dates(self, mut json: PartlySecret, dates: Dates) -> PartlySecret {
+    pub fn with_dates(self, mut json: PartlySecret, dates: CertificateDates) -> PartlySecret {
         json.pop();
         let quote = if self == Self::Contract { "\"" } else { "" };
-        let Dates { not_before, expiration, renew_after } = dates;
+        let CertificateDates { not_before, expiration, renew_after } = dates;
         // Writing to memory cannot fail.
         let _ = write!(json, ",\"expiration\":{quote}{expiration}{quote},\"renew_after\":{quote}{renew_after}{quote}");
         if let Some(not_before) = not_before {
@@ -71,19 +71,19 @@ impl Dialect {
         json
     }
 
-    /// Returns the rule for a `ttl` above the limit of its role or mount. Peers cap it, because cert-manager always
-    /// requests 2160h.
+    /// Returns the rule for a `ttl` above the limit of its role or mount. The compatible dialect caps it,
+    /// because cert-manager always requests 2160h.
     pub fn excessive_ttl(self) -> ExcessiveTtl {
         match self {
             Self::Contract => ExcessiveTtl::Refused,
-            Self::Peers => ExcessiveTtl::Capped,
+            Self::Compat => ExcessiveTtl::Capped,
         }
     }
 
-    /// Returns the type of a mount. In the peers' dialect it is the name with which a client enabled the mount.
+    /// Returns the type of a mount. In the compatible dialect it is the name with which a client enabled the mount.
     pub fn mount_type(self, mount: &Mount) -> &str {
         match self {
-            Self::Peers if !mount.known_as.is_empty() => &mount.known_as,
+            Self::Compat if !mount.known_as.is_empty() => &mount.known_as,
             _ => mount.kind.name(),
         }
     }
@@ -117,7 +117,7 @@ impl Dialect {
 
     /// Removes `max_parallel` 0 from a managed key: the Terraform provider sends 0 for an unset value.
     pub fn without_unset(self, fields: &mut Fields) {
-        if self == Self::Peers && fields.int("max_parallel").is_ok_and(|count| count == Some(0)) {
+        if self == Self::Compat && fields.int("max_parallel").is_ok_and(|count| count == Some(0)) {
             fields.set("max_parallel", Value::Null);
         }
     }
@@ -126,7 +126,7 @@ impl Dialect {
     pub fn lifetime(self, seconds: u64) -> Value {
         match self {
             Self::Contract => format_duration(Duration::from_secs(seconds)).into(),
-            Self::Peers => seconds.into(),
+            Self::Compat => seconds.into(),
         }
     }
 }
@@ -164,14 +164,14 @@ mod tests {
             &[("x-vault-request", "true"), ("authorization", "Bearer t")],
             &[("x-vault-token", "t"), ("x-service-token", "")],
         ] {
-            assert_eq!(of(true, headers), Dialect::Peers, "{headers:?}");
+            assert_eq!(of(true, headers), Dialect::Compat, "{headers:?}");
             assert_eq!(of(false, headers), Dialect::Contract, "{headers:?}");
         }
     }
 
     #[test]
-    fn dates_join_an_object_as_texts_or_as_integers() {
-        let dates = |not_before| Dates { not_before, expiration: 1_654_105_687, renew_after: 9 };
+    fn certificate_dates_are_texts_or_integers_by_dialect() {
+        let dates = |not_before| CertificateDates { not_before, expiration: 1_654_105_687, renew_after: 9 };
         let read = |dialect: Dialect, not_before| -> Value {
             serde_json::from_slice(dialect.with_dates("{\"a\":1}".to_owned().into(), dates(not_before)).expose())
                 .unwrap()
@@ -180,12 +180,15 @@ mod tests {
         assert_eq!(read(Dialect::Contract, Some(-5)), texts);
         assert_eq!(read(Dialect::Contract, None), json!({ "a": 1, "expiration": "1654105687", "renew_after": "9" }));
         let integers = json!({ "a": 1, "expiration": 1_654_105_687, "not_before": 7, "renew_after": 9 });
-        assert_eq!(read(Dialect::Peers, Some(7)), integers);
-        assert_eq!((Dialect::Contract.date(7), Dialect::Peers.date(7)), (json!("7"), json!(7)));
+        assert_eq!(read(Dialect::Compat, Some(7)), integers);
+        assert_eq!((Dialect::Contract.date(7), Dialect::Compat.date(7)), (json!("7"), json!(7)));
     }
 
     #[test]
-    fn lifetimes_are_texts_or_seconds() {
-        assert_eq!((Dialect::Contract.lifetime(21_600), Dialect::Peers.lifetime(21_600)), (json!("6h"), json!(21_600)));
+    fn lifetime_is_text_or_seconds_by_dialect() {
+        assert_eq!(
+            (Dialect::Contract.lifetime(21_600), Dialect::Compat.lifetime(21_600)),
+            (json!("6h"), json!(21_600))
+        );
     }
 }

@@ -19,42 +19,42 @@ pub(super) fn hint_for(error: &Error, mount: &str, limit: usize, max_limit: usiz
              {\"type\": \"pki\"} mounts a certificate authority"
                 .to_owned(),
         ),
-        Kind::Invalid => invalid(text, mount),
+        Kind::Invalid => hint_for_invalid(text, mount),
         _ => None,
     }
 }
 
-fn invalid(text: &str, mount: &str) -> Option<String> {
+fn hint_for_invalid(text: &str, mount: &str) -> Option<String> {
     // Mounts of authentication methods have no such paths.
-    let here = |step: &str| (!mount.starts_with("auth/")).then(|| step.replace("MOUNT/", mount));
+    let with_mount_path = |step: &str| (!mount.starts_with("auth/")).then(|| step.replace("MOUNT/", mount));
     if text.starts_with("unknown role: ") {
-        return here(
+        return with_mount_path(
             "GET /v1/MOUNT/roles?list=true lists the roles of the mount, and POST /v1/MOUNT/roles/NAME creates a role",
         );
     }
     if text.contains("enforce_hostnames requires") {
-        return here(
+        return with_mount_path(
             "host names have letters, digits, '-' and '.', and no '_': use such a name, or set enforce_hostnames to false \
              on the role (PATCH /v1/MOUNT/roles/NAME)",
         );
     }
     if text.contains(" allowed by this role") {
-        return here(
+        return with_mount_path(
             "GET /v1/MOUNT/roles/NAME shows what the role allows: allowed_domains with allow_subdomains, \
              allow_bare_domains, allow_glob_domains, or allow_any_name; allow_ip_sans, allowed_uri_sans and the like \
              for names of other kinds",
         );
     }
     if text.contains(" is beyond the expiration of the CA certificate") {
-        return here(
+        return with_mount_path(
             "request a shorter ttl, or set one in the role or the mount; leaf_not_after_behavior = \"truncate\" of the \
-             issuer (POST /v1/MOUNT/issuer/default) truncates certificates at its own end; for a longer ttl, renew the \
-             authority with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
+             issuer (POST /v1/MOUNT/issuer/default) ends certificates with the CA certificate; for a longer ttl, renew \
+             the authority with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
         );
     }
     match text {
         "backend type must be specified as a string" => {
-            Some("the body names the type, such as {\"type\": \"pki\"}".to_owned())
+            Some("set the field type in the body, such as {\"type\": \"pki\"}".to_owned())
         }
         _ if text.starts_with("unknown mount type: ") => Some(
             "secret engines have the type pki (POST /v1/sys/mounts/PATH), authentication methods approle, jwt or cloudb \

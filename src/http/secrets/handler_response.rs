@@ -30,13 +30,13 @@ pub struct HandlerResponse {
     /// The lease that the response grants to the caller.
     pub lease: Option<ResponseLease>,
     /// Validators for conditional requests (RFC 9110, 13).
-    pub validators: Option<Validators>,
+    pub validators: Option<CacheValidators>,
     /// The memory that is reserved for the response until it is sent.
     pub reservation: SenderReservation,
 }
 
 /// Validators of a resource.
-pub struct Validators {
+pub struct CacheValidators {
     /// The strong entity tag, without quotes; `None` for bodies that differ with each request.
     pub tag: Option<String>,
     /// Time of the last change in epoch seconds; `None` if the resource has states that no date distinguishes.
@@ -45,7 +45,7 @@ pub struct Validators {
     pub max_age: u64,
 }
 
-impl Validators {
+impl CacheValidators {
     /// Validators of a body that is the same for all callers. The entity tag is its SHA-256.
     pub fn of(body: &[u8], modified: Option<i64>, max_age: u64) -> Self {
         let tag = digest(&SHA256, body).as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
@@ -165,7 +165,7 @@ impl HandlerResponse {
     /// Creates a 200 response with raw bytes and validators for conditional requests.
     pub fn cacheable(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
         let bytes = bytes.into();
-        let validators = Validators::of(&bytes, Some(modified), MAX_AGE_SECONDS);
+        let validators = CacheValidators::of(&bytes, Some(modified), MAX_AGE_SECONDS);
         Self::raw(media_type, bytes).with_validators(validators)
     }
 
@@ -183,7 +183,7 @@ impl HandlerResponse {
 
     /// Sets the validators for conditional requests.
     #[must_use]
-    pub fn with_validators(mut self, validators: Validators) -> Self {
+    pub fn with_validators(mut self, validators: CacheValidators) -> Self {
         self.validators = Some(validators);
         self
     }

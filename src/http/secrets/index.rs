@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::route::{Operation, Params, Route, operation_name};
+use super::route::{Operation, PathParams, Route, operation_name};
 use crate::auth::policy::{NameSegments, Spelling};
 use crate::telemetry::RouteMeter;
 use crate::x509::serial::strip_hex_prefix;
@@ -15,7 +15,7 @@ use crate::fields::is_name;
 /// The result of resolving a path and an operation.
 pub enum RouteMatch<'i> {
     /// The path and the operation have a route.
-    Route(&'i PathPattern, &'static Route, Params),
+    Route(&'i PathPattern, &'static Route, PathParams),
     /// The path exists, but not with this operation.
     OtherOperation(&'i PathPattern),
     /// No pattern matches.
@@ -24,7 +24,7 @@ pub enum RouteMatch<'i> {
 
 /// A pattern and its routes.
 pub struct PathPattern {
-    segments: Vec<Segment>,
+    segments: Vec<PatternSegment>,
     /// `true` if a segment is a `*rest` or `**tail`, so that longer paths match too.
     open_ended: bool,
     /// For each parameter, the rule for its alternative spellings, if it has any.
@@ -33,7 +33,7 @@ pub struct PathPattern {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Segment {
+enum PatternSegment {
     // In the order in which patterns are tried.
     Literal(&'static str),
     Serial(&'static str),
@@ -49,7 +49,7 @@ pub struct CanonicalPath {
     /// The path in canonical spelling.
     pub path: String,
     /// The path parameters.
-    pub params: Params,
+    pub params: PathParams,
     /// Positions of the path segments whose names have alternative spellings.
     pub spelt: Vec<NameSegments>,
     /// `true` if a name was not in canonical spelling.
@@ -60,8 +60,8 @@ pub struct CanonicalPath {
 
 /// The routes of a kind of mount.
 pub struct RouteIndex {
-    by_first: HashMap<&'static str, Vec<PathPattern>>,
-    other: Vec<PathPattern>,
+    by_first_literal: HashMap<&'static str, Vec<PathPattern>>,
+    without_first_literal: Vec<PathPattern>,
 }
 
 impl RouteIndex {
@@ -72,14 +72,14 @@ impl RouteIndex {
             let entry = patterns.entry(route.pattern).or_insert_with(|| PathPattern::new(route.pattern));
             entry.routes[operation_index(route.operation)] = Some((route, route_meter(kind, route)));
         }
-        let mut index = Self { by_first: HashMap::new(), other: Vec::new() };
+        let mut index = Self { by_first_literal: HashMap::new(), without_first_literal: Vec::new() };
         for entry in patterns.into_values() {
             match entry.segments.first() {
-                Some(Segment::Literal(first)) => index.by_first.entry(first).or_default().push(entry),
-                _ => index.other.push(entry),
+                Some(PatternSegment::Literal(first)) => index.by_first_literal.entry(first).or_default().push(entry),
+                _ => index.without_first_literal.push(entry),
             }
         }
-        for list in index.by_first.values_mut().chain([&mut index.other]) {
+        for list in index.by_first_literal.values_mut().chain([&mut index.without_first_literal]) {
             list.sort_by(|a, b| compare_specificity(&a.segments, &b.segments));
         }
         index
@@ -106,19 +106,19 @@ impl RouteIndex {
     }
 
     /// Returns the start of the `**tail` in a raw path, after the preceding `/`, if a pattern with a tail matches.
-    pub fn tail(&self, raw: &str) -> Option<usize> {
+    pub fn tail_start(&self, raw: &str) -> Option<usize> {
         let first = raw.split('/').next().unwrap_or_default();
-        self.by_first.get(first)?.iter().find_map(|entry| entry.tail(raw))
+        self.by_first_literal.get(first)?.iter().find_map(|entry| entry.tail_start(raw))
     }
 
     /// Resolves a path without the part that matched `**tail`.
     pub fn find_tailed(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let first = path.split('/').next().unwrap_or_default();
-        let mut entries = self.by_first.get(first).into_iter().flatten();
+        let mut entries = self.by_first_literal.get(first).into_iter().flatten();
         let slashed = [path, "/"].concat();
-        match entries.find(|entry| entry.tail(&slashed) == Some(slashed.len())) {
+        match entries.find(|entry| entry.tail_start(&slashed) == Some(slashed.len())) {
             Some(entry) => match entry.route(operation) {
-                Some(route) => RouteMatch::Route(entry, route, Params::default()),
+                Some(route) => RouteMatch::Route(entry, route, PathParams::default()),
                 None => RouteMatch::OtherOperation(entry),
             },
             None => RouteMatch::NoMatch,
@@ -131,25 +131,29 @@ impl RouteIndex {
         self.matching(bare).find_map(|(entry, params)| entry.canonical(path, &params))
     }
 
-    fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i PathPattern, Params)> + use<'i, 'p> {
+    fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i PathPattern, PathParams)> + use<'i, 'p> {
         let first = path.split('/').next().unwrap_or_default();
         let count = path.bytes().filter(|b| *b == b'/').count() + 1;
-        let literal = self.by_first.get(first).map(Vec::as_slice).unwrap_or_default();
-        literal.iter().chain(&self.other).filter_map(move |entry| Some((entry, entry.match_path(path, count)?)))
+        let literal = self.by_first_literal.get(first).map(Vec::as_slice).unwrap_or_default();
+        literal
+            .iter()
+            .chain(&self.without_first_literal)
+            .filter_map(move |entry| Some((entry, entry.match_path(path, count)?)))
     }
 }
 
 impl PathPattern {
     fn new(pattern: &'static str) -> Self {
-        let segments: Vec<_> = pattern.split('/').map(Segment::of).collect();
-        let open_ended = segments.iter().any(|s| matches!(s, Segment::Rest(_) | Segment::Tail(_)));
-        let spellings = segments.iter().filter(|s| !matches!(s, Segment::Literal(_))).map(|s| s.spelling()).collect();
+        let segments: Vec<_> = pattern.split('/').map(PatternSegment::of).collect();
+        let open_ended = segments.iter().any(|s| matches!(s, PatternSegment::Rest(_) | PatternSegment::Tail(_)));
+        let spellings =
+            segments.iter().filter(|s| !matches!(s, PatternSegment::Literal(_))).map(|s| s.spelling()).collect();
         Self { segments, open_ended, spellings, routes: [const { None }; OPERATION_COUNT] }
     }
 
     /// Returns the canonical spelling of a path that this pattern matched; `None` when no name has alternative
     /// spellings.
-    pub fn canonical(&self, path: &str, params: &Params) -> Option<CanonicalPath> {
+    pub fn canonical(&self, path: &str, params: &PathParams) -> Option<CanonicalPath> {
         let names = || self.spellings.iter().zip(params.iter(path)).zip(params.ranges());
         if !names()
             .any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.has_other_spellings(value)))
@@ -158,7 +162,7 @@ impl PathPattern {
         }
         let mut canonical = CanonicalPath {
             path: String::with_capacity(path.len()),
-            params: Params::default(),
+            params: PathParams::default(),
             spelt: Vec::new(),
             was_normalized: false,
             used_alias: false,
@@ -202,27 +206,27 @@ impl PathPattern {
         self.routes[operation_index(operation)].as_ref().map(|(_, meter)| meter)
     }
 
-    fn tail(&self, raw: &str) -> Option<usize> {
-        let (Segment::Tail(_), literals) = self.segments.split_last()? else { return None };
+    fn tail_start(&self, raw: &str) -> Option<usize> {
+        let (PatternSegment::Tail(_), literals) = self.segments.split_last()? else { return None };
         let mut at = 0;
         for literal in literals {
-            let Segment::Literal(literal) = literal else { return None };
+            let PatternSegment::Literal(literal) = literal else { return None };
             at += raw.get(at..)?.strip_prefix(literal)?.starts_with('/').then_some(literal.len() + 1)?;
         }
         Some(at)
     }
 
-    fn match_path(&self, path: &str, count: usize) -> Option<Params> {
+    fn match_path(&self, path: &str, count: usize) -> Option<PathParams> {
         if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
             return None;
         }
         // Number of segments that `*rest` matches beyond one.
         let mut extra = count - self.segments.len();
-        let mut params = Params::default();
+        let mut params = PathParams::default();
         let mut at = 0;
         for segment in &self.segments {
             let mut end = at + path.get(at..)?.split('/').next()?.len();
-            if let Segment::Rest(_) | Segment::Tail(_) = segment {
+            if let PatternSegment::Rest(_) | PatternSegment::Tail(_) = segment {
                 while extra > 0 {
                     end += 1 + path.get(end + 1..)?.split('/').next()?.len();
                     extra -= 1;
@@ -235,7 +239,7 @@ impl PathPattern {
     }
 }
 
-impl Segment {
+impl PatternSegment {
     fn of(text: &'static str) -> Self {
         match text.as_bytes().first() {
             Some(b':') if text == ":serial" => Self::Serial(&text[1..]),
@@ -258,7 +262,7 @@ impl Segment {
         }
     }
 
-    fn accepts(self, text: &str, range: std::ops::Range<usize>, params: &mut Params) -> bool {
+    fn accepts(self, text: &str, range: std::ops::Range<usize>, params: &mut PathParams) -> bool {
         let (name, taken) = match self {
             Self::Literal(literal) => return literal == text,
             Self::Serial(name) => (name, is_serial(text)),
@@ -276,7 +280,7 @@ fn is_serial(text: &str) -> bool {
 }
 
 /// Orders patterns: the first different segment decides, and longer patterns precede their prefixes.
-fn compare_specificity(a: &[Segment], b: &[Segment]) -> std::cmp::Ordering {
+fn compare_specificity(a: &[PatternSegment], b: &[PatternSegment]) -> std::cmp::Ordering {
     let difference = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
     difference.unwrap_or_else(|| b.len().cmp(&a.len()))
 }
@@ -315,13 +319,13 @@ mod tests {
         }),
     ];
 
-    static TAILED: &[Route] = &[
+    static TAILED_ROUTES: &[Route] = &[
         Route::open(Operation::Read, "ocsp/**text", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
         Route::open(Operation::Update, "ocsp", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
         Route::open(Operation::Read, "a/b/**text", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
     ];
 
-    fn found(path: &str, operation: Operation) -> String {
+    fn match_text(path: &str, operation: Operation) -> String {
         let index = RouteIndex::new("pki", &[ROUTES]);
         match index.find(path, operation) {
             RouteMatch::Route(_, route, params) => {
@@ -356,13 +360,13 @@ mod tests {
             ("", "404"),
             ("nothing/at/all", "404"),
         ] {
-            assert_eq!(found(path, Operation::Read), expected, "{path}");
+            assert_eq!(match_text(path, Operation::Read), expected, "{path}");
         }
     }
 
     #[test]
     fn tail_matches_everything_after_its_literals() {
-        let index = RouteIndex::new("pki", &[TAILED]);
+        let index = RouteIndex::new("pki", &[TAILED_ROUTES]);
         for (raw, at) in [
             ("ocsp/a//b%2f/../c/", Some(5)),
             ("ocsp/", Some(5)),
@@ -374,7 +378,7 @@ mod tests {
             ("%6fcsp/a", None),
             ("x/ocsp/a", None),
         ] {
-            assert_eq!(index.tail(raw), at, "{raw}");
+            assert_eq!(index.tail_start(raw), at, "{raw}");
         }
         let found = |path, operation| match index.find_tailed(path, operation) {
             RouteMatch::Route(_, route, _) => route.pattern,
@@ -388,16 +392,16 @@ mod tests {
     }
 
     #[test]
-    fn a_list_matches_with_and_without_its_slash() {
-        assert_eq!(found("roles", Operation::List), "roles");
-        assert_eq!(found("roles/", Operation::List), "roles");
-        assert_eq!(found("roles/web", Operation::List), "405");
-        assert_eq!(found("mounts/a/tune", Operation::Update), "mounts/*path/tune path=a");
+    fn list_route_matches_with_and_without_its_slash() {
+        assert_eq!(match_text("roles", Operation::List), "roles");
+        assert_eq!(match_text("roles/", Operation::List), "roles");
+        assert_eq!(match_text("roles/web", Operation::List), "405");
+        assert_eq!(match_text("mounts/a/tune", Operation::Update), "mounts/*path/tune path=a");
     }
 
     #[test]
     fn names_with_several_spellings_are_put_into_the_canonical_one() {
-        static SPELT: &[Route] = &[
+        static NORMALIZED_ROUTES: &[Route] = &[
             Route::token(Operation::Read, "acl/*name", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
             Route::token(Operation::Read, "cert/:serial/raw", &[], |_| {
                 Box::pin(async { Ok(HandlerResponse::empty()) })
@@ -406,7 +410,7 @@ mod tests {
                 Box::pin(async { Ok(HandlerResponse::empty()) })
             }),
         ];
-        let index = RouteIndex::new("pki", &[SPELT]);
+        let index = RouteIndex::new("pki", &[NORMALIZED_ROUTES]);
         for (path, canonical, values, spelt) in [
             ("acl/Team/App", "acl/team/app", "name=team/app", Spelling::PolicyName),
             ("acl/Team/App/", "acl/team/app/", "name=team/app", Spelling::PolicyName),
@@ -428,16 +432,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tails_never_panic(raw in "(ocsp|a|b|[%/ä.]{0,3}){0,8}") {
-            let index = RouteIndex::new("pki", &[TAILED]);
-            if let Some(at) = index.tail(&raw) {
+        fn tail_of_any_text_does_not_panic(raw in "(ocsp|a|b|[%/ä.]{0,3}){0,8}") {
+            let index = RouteIndex::new("pki", &[TAILED_ROUTES]);
+            if let Some(at) = index.tail_start(&raw) {
                 prop_assert!(raw[..at].ends_with('/'));
                 prop_assert!(matches!(index.find_tailed(&raw[..at - 1], Operation::Read), RouteMatch::Route(..)));
             }
         }
 
         #[test]
-        fn matching_never_panics_and_parameters_are_parts_of_the_path(path in "(roles|cert|mounts|issuer|[a-z:/.ä-]{0,3}|/){0,8}") {
+        fn route_matching_never_panics_and_parameters_lie_in_the_path(path in "(roles|cert|mounts|issuer|[a-z:/.ä-]{0,3}|/){0,8}") {
             let index = RouteIndex::new("pki", &[ROUTES]);
             if let RouteMatch::Route(_, _, params) = index.find(&path, Operation::Read) {
                 for (_, value) in params.iter(&path) {

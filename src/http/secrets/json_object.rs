@@ -40,7 +40,7 @@ impl JsonObjectBuilder {
     /// # Errors
     /// `Internal` when it is not text.
     pub(super) fn add_secret(&mut self, name: &str, value: &Secret) -> Result<()> {
-        let text = value.expose_text().ok_or_else(|| Error::internal("a private key that is not text"))?;
+        let text = value.expose_text().ok_or_else(|| Error::internal("private key: not UTF-8 text"))?;
         self.add_secret_text(name, text);
         Ok(())
     }
@@ -51,7 +51,7 @@ impl JsonObjectBuilder {
     }
 
     /// Adds a list of texts: `first`, followed by the elements of `list`, which is JSON.
-    pub(super) fn add_before(&mut self, name: &str, first: &str, list: &RawValue) {
+    pub(super) fn add_list_with_first(&mut self, name: &str, first: &str, list: &RawValue) {
         self.begin_member(name);
         self.text.push(b"[");
         json_text(&mut self.text, first);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_whole_and_its_secrets_are_overwritten() {
+    fn json_object_is_complete_and_its_secrets_are_wiped() {
         assert_eq!(JsonObjectBuilder::default().finish().expose(), b"{}");
         let mut data = JsonObjectBuilder::default();
         data.add("a", &1);

@@ -69,7 +69,7 @@ pub(super) struct ListPage<P> {
 }
 
 pub(super) struct ListRow<P> {
-    pub(super) at: P,
+    pub(super) position: P,
     /// The name and the details, both as JSON; `None` for a hidden row, which is read but not returned.
     pub(super) shown: Option<(String, Option<String>)>,
 }
@@ -77,7 +77,7 @@ pub(super) struct ListRow<P> {
 impl<P: Clone + Send + 'static> ListPage<P> {
     /// Builds a page from the rows found, where at most `max` were requested.
     pub(super) fn of(rows: Vec<ListRow<P>>, max: usize) -> Self {
-        let next = if rows.len() < max { None } else { rows.last().map(|row| row.at.clone()) };
+        let next = if rows.len() < max { None } else { rows.last().map(|row| row.position.clone()) };
         Self { rows, next }
     }
 
@@ -97,8 +97,8 @@ impl<P: Clone + Send + 'static> ListPage<P> {
 }
 
 impl<P> ListRow<P> {
-    pub(super) fn named(at: P, name: &str, info: Option<Value>) -> Self {
-        Self { at, shown: Some((Value::from(name).to_string(), info.map(|info| info.to_string()))) }
+    pub(super) fn named(position: P, name: &str, info: Option<Value>) -> Self {
+        Self { position, shown: Some((Value::from(name).to_string(), info.map(|info| info.to_string()))) }
     }
 }
 
@@ -149,8 +149,13 @@ async fn start_list<S: RowSource>(
     limit: Option<usize>,
     permission: impl FnOnce() -> Result<ReadPermission>,
 ) -> Result<HandlerResponse> {
-    let mut reader =
-        ListReader { at: after.clone(), next: Some(after.clone()), left: limit, has_hidden_rows: false, up_to: None };
+    let mut reader = ListReader {
+        position: after.clone(),
+        next: Some(after.clone()),
+        left: limit,
+        has_hidden_rows: false,
+        up_to: None,
+    };
     let mut first = Vec::new();
     while first.is_empty() && !reader.is_at_end() {
         first = reader.read(&source, true).await?;
@@ -200,7 +205,7 @@ fn write_rows(text: &mut String, rows: &[VisibleRow], member: ListMember, is_fir
 
 struct ListReader<P> {
     /// Position of the last row read.
-    at: P,
+    position: P,
     /// Position after which the next page starts; `None` at the end of the list.
     next: Option<P>,
     /// Number of names still to be returned; `None` for all.
@@ -227,7 +232,7 @@ impl<P: Clone + PartialOrd> ListReader<P> {
         self.next = next;
         if let Some(up_to) = &self.up_to {
             let read = rows.len();
-            rows.retain(|row| row.at <= *up_to);
+            rows.retain(|row| row.position <= *up_to);
             if rows.len() < read || self.next.as_ref().is_some_and(|next| next >= up_to) {
                 self.next = None;
             }
@@ -242,7 +247,7 @@ impl<P: Clone + PartialOrd> ListReader<P> {
             *left = left.saturating_sub(names);
         }
         if let Some(last) = rows.last() {
-            self.at = last.at.clone();
+            self.position = last.position.clone();
         }
         Ok(rows.into_iter().filter_map(|row| row.shown).collect())
     }
@@ -281,10 +286,15 @@ impl<S: RowSource> ListStream<S> {
                 ListMember::Keys if self.source.has_infos() => {
                     self.ready.push_str("],\"key_info\":{");
                     (self.member, self.is_first) = (ListMember::Infos, true);
-                    let at = self.after.clone();
+                    let position = self.after.clone();
                     let next = Some(self.after.clone());
-                    self.reader =
-                        ListReader { up_to: Some(self.reader.at), at, next, left: None, has_hidden_rows: false };
+                    self.reader = ListReader {
+                        up_to: Some(self.reader.position),
+                        position,
+                        next,
+                        left: None,
+                        has_hidden_rows: false,
+                    };
                 }
                 member => {
                     self.source.require_whole().await?;
@@ -309,12 +319,16 @@ mod tests {
     use crate::http::sender::Sender;
 
     /// Builds a list of a caller whose permission does not end.
-    async fn answer<S: RowSource>(source: S, after: S::Position, limit: Option<usize>) -> Result<HandlerResponse> {
-        start_list(source, after, limit, || pass(&LongLists::default(), usize::MAX)).await
+    async fn start_test_list<S: RowSource>(
+        source: S,
+        after: S::Position,
+        limit: Option<usize>,
+    ) -> Result<HandlerResponse> {
+        start_list(source, after, limit, || permission_for(&LongLists::default(), usize::MAX)).await
     }
 
     /// Returns the read permission of a caller who may read `pages` more pages.
-    fn pass(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
+    fn permission_for(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
         let left = AtomicUsize::new(pages);
         let may_read = move || {
             let may = left.fetch_sub(1, Ordering::Relaxed) > 0;
@@ -325,34 +339,34 @@ mod tests {
 
     /// Counts the pages read, and selects the failures of a source.
     #[derive(Default)]
-    struct Script {
+    struct SourceScript {
         pages: AtomicUsize,
         /// The page that fails, starting at 1.
-        fails: Option<usize>,
+        failing_page: Option<usize>,
         /// `true` if the mount is deleted at the end.
-        is_gone: bool,
+        source_is_gone: bool,
     }
 
     /// The numbers up to `last`. Multiples of seven are hidden.
-    struct Numbers {
+    struct NumberSource {
         last: u32,
         max: usize,
         has_infos: bool,
-        script: Arc<Script>,
+        script: Arc<SourceScript>,
     }
 
-    impl RowSource for Numbers {
+    impl RowSource for NumberSource {
         type Position = u32;
 
         fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
             assert!((1..=self.max).contains(&max));
-            if Some(self.script.pages.fetch_add(1, Ordering::Relaxed) + 1) == self.script.fails {
+            if Some(self.script.pages.fetch_add(1, Ordering::Relaxed) + 1) == self.script.failing_page {
                 return ready(Err(Error::new(Kind::Unavailable, "storage: switched off"))).boxed();
             }
             let shown = |n: u32| {
                 (!n.is_multiple_of(7)).then(|| (format!("\"{n:04}\""), infos.then(|| format!("{{\"n\":{n}}}"))))
             };
-            let rows = (after + 1..=self.last).take(max).map(|n| ListRow { at: n, shown: shown(n) }).collect();
+            let rows = (after + 1..=self.last).take(max).map(|n| ListRow { position: n, shown: shown(n) }).collect();
             ready(Ok(ListPage::of(rows, max))).boxed()
         }
 
@@ -365,20 +379,20 @@ mod tests {
         }
 
         fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
-            ready(if self.script.is_gone { Err(Error::not_found()) } else { Ok(()) }).boxed()
+            ready(if self.script.source_is_gone { Err(Error::not_found()) } else { Ok(()) }).boxed()
         }
     }
 
-    fn numbers(last: u32, max: usize, script: Script) -> (Numbers, Arc<Script>) {
+    fn numbers(last: u32, max: usize, script: SourceScript) -> (NumberSource, Arc<SourceScript>) {
         let script = Arc::new(script);
-        (Numbers { last, max, has_infos: true, script: Arc::clone(&script) }, script)
+        (NumberSource { last, max, has_infos: true, script: Arc::clone(&script) }, script)
     }
 
     async fn pieces(answer: HandlerResponse) -> (Vec<String>, Option<Error>) {
         let mut reading = match answer.body {
             ResponseBody::Rendered(text) => return (vec![String::from_utf8(text.expose().to_vec()).unwrap()], None),
             ResponseBody::Streamed(reading) => reading,
-            _ => panic!("no list"),
+            _ => panic!("the response is not a list"),
         };
         let mut pieces = Vec::new();
         while let Some(piece) = reading.next().await {
@@ -399,12 +413,14 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_list_is_the_same_text_in_pages_of_any_size_with_any_limit() {
+    async fn list_text_is_independent_of_page_size_and_limit() {
         for max in [1, 2, 3, 7, 10, 50, 1000] {
             for (after, limit) in [(0, None), (0, Some(1)), (0, Some(6)), (3, Some(20)), (20, None), (48, None)] {
                 for has_infos in [true, false] {
-                    let (source, _) = numbers(50, max, Script::default());
-                    let text = pieces(answer(Numbers { has_infos, ..source }, after, limit).await.unwrap()).await;
+                    let (source, _) = numbers(50, max, SourceScript::default());
+                    let text =
+                        pieces(start_test_list(NumberSource { has_infos, ..source }, after, limit).await.unwrap())
+                            .await;
                     let all = (after + 1..=50).filter(|n| n % 7 != 0).take(limit.unwrap_or(usize::MAX));
                     assert_eq!((text.0.concat(), text.1.is_none()), (expected(all, has_infos), true), "{max} {after}");
                 }
@@ -414,19 +430,21 @@ mod tests {
 
     #[actix_web::test]
     async fn list_of_one_page_is_rendered_whole_and_empty_is_not_found() {
-        let (source, script) = numbers(5, 10, Script::default());
-        assert!(matches!(answer(source, 0, None).await.unwrap().body, ResponseBody::Rendered(_)));
+        let (source, script) = numbers(5, 10, SourceScript::default());
+        assert!(matches!(start_test_list(source, 0, None).await.unwrap().body, ResponseBody::Rendered(_)));
         assert_eq!(script.pages.load(Ordering::Relaxed), 1);
         for (last, after) in [(0, 0), (5, 5), (21, 20)] {
-            let (source, _) = numbers(last, 10, Script::default());
-            assert_eq!(answer(source, after, None).await.err().unwrap().kind(), Kind::NotFound);
+            let (source, _) = numbers(last, 10, SourceScript::default());
+            assert_eq!(start_test_list(source, after, None).await.err().unwrap().kind(), Kind::NotFound);
         }
     }
 
     #[actix_web::test]
-    async fn no_page_is_read_before_the_one_before_it_is_taken() {
-        let (source, script) = numbers(100, 10, Script::default());
-        let ResponseBody::Streamed(mut reading) = answer(source, 0, None).await.unwrap().body else { panic!("whole") };
+    async fn list_reads_a_page_only_after_the_previous_one_is_sent() {
+        let (source, script) = numbers(100, 10, SourceScript::default());
+        let ResponseBody::Streamed(mut reading) = start_test_list(source, 0, None).await.unwrap().body else {
+            panic!("the list is not streamed")
+        };
         let read = || script.pages.load(Ordering::Relaxed);
         assert_eq!(read(), 1);
         for taken in 1..=10 {
@@ -437,24 +455,25 @@ mod tests {
 
     #[actix_web::test]
     async fn failed_page_ends_the_list_with_its_error_unterminated() {
-        let (source, _) = numbers(50, 10, Script { fails: Some(1), ..Script::default() });
-        assert!(answer(source, 0, None).await.is_err());
-        for fails in 2..=11 {
-            let (source, script) = numbers(50, 10, Script { fails: Some(fails), ..Script::default() });
-            let (text, error) = pieces(answer(source, 0, None).await.unwrap()).await;
-            assert_eq!((error.is_some(), script.pages.load(Ordering::Relaxed)), (true, fails));
+        let (source, _) = numbers(50, 10, SourceScript { failing_page: Some(1), ..SourceScript::default() });
+        assert!(start_test_list(source, 0, None).await.is_err());
+        for failing_page in 2..=11 {
+            let (source, script) =
+                numbers(50, 10, SourceScript { failing_page: Some(failing_page), ..SourceScript::default() });
+            let (text, error) = pieces(start_test_list(source, 0, None).await.unwrap()).await;
+            assert_eq!((error.is_some(), script.pages.load(Ordering::Relaxed)), (true, failing_page));
             assert!(serde_json::from_str::<Value>(&text.concat()).is_err());
         }
-        let (source, _) = numbers(50, 10, Script { is_gone: true, ..Script::default() });
-        let (text, error) = pieces(answer(source, 0, None).await.unwrap()).await;
+        let (source, _) = numbers(50, 10, SourceScript { source_is_gone: true, ..SourceScript::default() });
+        let (text, error) = pieces(start_test_list(source, 0, None).await.unwrap()).await;
         assert!(error.is_some() && serde_json::from_str::<Value>(&text.concat()).is_err());
     }
 
     #[actix_web::test]
     async fn list_ends_when_the_caller_loses_its_right() {
         let lists = LongLists::default();
-        let (source, script) = numbers(50, 10, Script::default());
-        let (text, error) = pieces(start_list(source, 0, None, || pass(&lists, 2)).await.unwrap()).await;
+        let (source, script) = numbers(50, 10, SourceScript::default());
+        let (text, error) = pieces(start_list(source, 0, None, || permission_for(&lists, 2)).await.unwrap()).await;
         assert_eq!((error.map(|error| error.kind()), script.pages.load(Ordering::Relaxed)), (Some(Kind::Forbidden), 3));
         assert!(serde_json::from_str::<Value>(&text.concat()).is_err());
     }
@@ -462,7 +481,9 @@ mod tests {
     #[actix_web::test]
     async fn long_list_needs_a_slot_and_a_short_one_does_not() {
         let lists = LongLists::default();
-        let list = async |last| start_list(numbers(last, 10, Script::default()).0, 0, None, || pass(&lists, 20)).await;
+        let list = async |last| {
+            start_list(numbers(last, 10, SourceScript::default()).0, 0, None, || permission_for(&lists, 20)).await
+        };
         let mut long = Vec::new();
         for _ in 0..MAX_LONG_LISTS_PER_TOKEN {
             long.push(list(50).await.unwrap());
@@ -479,18 +500,19 @@ mod tests {
 
     #[actix_web::test]
     async fn limited_list_of_mostly_hidden_rows_reads_few_pages() {
-        struct Ends(Arc<AtomicUsize>);
-        impl RowSource for Ends {
+        struct MostlyHiddenSource(Arc<AtomicUsize>);
+        impl RowSource for MostlyHiddenSource {
             type Position = u32;
             fn page(&self, after: &u32, max: usize, _: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 self.0.fetch_add(1, Ordering::Relaxed);
-                let row = |n: u32| ListRow { at: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
+                let row = |n: u32| ListRow { position: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
                 ready(Ok(ListPage::of((after + 1..=5_000).take(max).map(row).collect(), max))).boxed()
             }
         }
         for (limit, max) in [(1, 5), (3, 5), (1_500, 6)] {
             let reads = Arc::new(AtomicUsize::new(0));
-            let (text, error) = pieces(answer(Ends(Arc::clone(&reads)), 0, Some(limit)).await.unwrap()).await;
+            let (text, error) =
+                pieces(start_test_list(MostlyHiddenSource(Arc::clone(&reads)), 0, Some(limit)).await.unwrap()).await;
             let names: Vec<String> = (3_001..=3_000 + limit).map(|n| n.to_string()).collect();
             assert_eq!((text.concat(), error.is_none()), (format!("{{\"keys\":[{}]}}", names.join(",")), true));
             assert!(reads.load(Ordering::Relaxed) <= max, "{limit}: {reads:?} pages");
@@ -498,32 +520,37 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_list_in_one_piece_is_the_same_text_up_to_a_length() {
+    async fn buffered_list_is_the_same_text_up_to_its_limit() {
         let whole =
-            buffer_for_http10(answer(numbers(50, 10, Script::default()).0, 0, None).await.unwrap()).await.unwrap();
+            buffer_for_http10(start_test_list(numbers(50, 10, SourceScript::default()).0, 0, None).await.unwrap())
+                .await
+                .unwrap();
         assert!(matches!(whole.body, ResponseBody::Rendered(_)));
         assert_eq!(pieces(whole).await.0.concat(), expected((1..=50).filter(|n| n % 7 != 0), true));
-        let (broken, _) = numbers(50, 10, Script { fails: Some(3), ..Script::default() });
+        let (broken, _) = numbers(50, 10, SourceScript { failing_page: Some(3), ..SourceScript::default() });
         assert_eq!(
-            buffer_for_http10(answer(broken, 0, None).await.unwrap()).await.err().unwrap().kind(),
+            buffer_for_http10(start_test_list(broken, 0, None).await.unwrap()).await.err().unwrap().kind(),
             Kind::Unavailable
         );
-        let long =
-            buffer_for_http10(answer(numbers(400_000, 1_000, Script::default()).0, 0, None).await.unwrap()).await;
+        let long = buffer_for_http10(
+            start_test_list(numbers(400_000, 1_000, SourceScript::default()).0, 0, None).await.unwrap(),
+        )
+        .await;
         assert!(long.err().unwrap().text().starts_with("HTTP/1.0: "));
         assert!(buffer_for_http10(HandlerResponse::empty()).await.is_ok());
     }
 
     #[actix_web::test]
     async fn rows_changing_between_names_and_details_leave_valid_json() {
-        struct Growing(AtomicUsize);
-        impl RowSource for Growing {
+        struct GrowingSource(AtomicUsize);
+        impl RowSource for GrowingSource {
             type Position = u32;
             fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
                 let reads = self.0.fetch_add(1, Ordering::Relaxed) as u32;
                 let low = if infos && reads > 2 { 15 } else { 1 };
-                let row = |n: u32| ListRow { at: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
+                let row =
+                    |n: u32| ListRow { position: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
                 let rows = (after + 1..=(reads + 1) * 10).filter(|n| *n >= low).take(max).map(row).collect();
                 ready(Ok(ListPage::of(rows, max))).boxed()
             }
@@ -534,15 +561,15 @@ mod tests {
                 true
             }
         }
-        let (text, error) = pieces(answer(Growing(AtomicUsize::new(2)), 0, None).await.unwrap()).await;
+        let (text, error) = pieces(start_test_list(GrowingSource(AtomicUsize::new(2)), 0, None).await.unwrap()).await;
         assert!(error.is_none());
-        let told: Value = serde_json::from_str(&text.concat()).unwrap();
-        let names = told["keys"].as_array().unwrap();
+        let document: Value = serde_json::from_str(&text.concat()).unwrap();
+        let names = document["keys"].as_array().unwrap();
         let first = &names[0];
         let last = names.last().unwrap();
-        let infos = told["key_info"].as_object().unwrap();
+        let infos = document["key_info"].as_object().unwrap();
         // There are no details after the last name.
         assert!(infos.keys().all(|name| name.parse::<u32>().unwrap() <= last.as_str().unwrap().parse().unwrap()));
-        assert!(*first == json!("1") && !infos.contains_key("1") && infos.contains_key("15"), "{told}");
+        assert!(*first == json!("1") && !infos.contains_key("1") && infos.contains_key("15"), "{document}");
     }
 }

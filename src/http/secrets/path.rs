@@ -69,7 +69,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn paths_are_refused_not_normalised() {
+    fn ambiguous_path_is_refused_not_normalized() {
         for raw in [
             "sys/policies/acl/../../mounts",
             "sys/%2e%2e/mounts",
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_are_decoded_once() {
+    fn unambiguous_path_is_decoded_once() {
         for (raw, path) in [
             ("", ""),
             ("sys/health", "sys/health"),

@@ -70,14 +70,16 @@ impl QuotaGate {
     }
 
     fn count(&self, target: &ResolvedRoute, parsed: &ParsedRequest, role: &str, now: Time) -> Option<QuotaResult> {
-        let below = parsed.path.get(target.below.clone()).unwrap_or_default();
-        let mount = target.mount.as_deref().map(|mount| (mount, below));
+        let below_mount = parsed.path.get(target.below_mount.clone()).unwrap_or_default();
+        let mount = target.mount.as_deref().map(|mount| (mount, below_mount));
         let request = QuotaRequest { path: &parsed.path, mount, role, address: self.address };
         let decision = self.quotas.count_request(&request, now)?;
         let QuotaConfig {
-            enable_rate_limit_audit_logging: audited, enable_rate_limit_response_headers: headers, ..
+            enable_rate_limit_audit_logging: is_rejection_audited,
+            enable_rate_limit_response_headers: has_headers,
+            ..
         } = *self.quotas.config();
-        Some(QuotaResult { decision, audited, headers })
+        Some(QuotaResult { decision, is_rejection_audited, has_headers })
     }
 }
 
@@ -85,15 +87,15 @@ impl QuotaGate {
 pub(super) struct QuotaResult {
     decision: RateDecision,
     /// `true` if a rejection is audited.
-    audited: bool,
+    is_rejection_audited: bool,
     /// `true` if the response has rate limit headers.
-    headers: bool,
+    has_headers: bool,
 }
 
 impl QuotaResult {
     /// `true` if the request is rejected without audit.
     pub(super) fn is_rejected_unaudited(&self) -> bool {
-        !self.decision.granted && !self.audited
+        !self.decision.granted && !self.is_rejection_audited
     }
 
     /// Rejects the request if the quota is exceeded.
@@ -108,12 +110,12 @@ impl QuotaResult {
     }
 
     /// Adds the rate limit headers to the response.
-    pub(super) fn show(&self, response: &mut HttpResponse) {
+    pub(super) fn write_headers(&self, response: &mut HttpResponse) {
         let RateDecision { granted, limit, remaining, reset, retry_after, .. } = self.decision;
         if !granted {
             set_text(response, RETRY_AFTER, &retry_after.to_string());
         }
-        if self.headers {
+        if self.has_headers {
             for (name, value) in [(&LIMIT_HEADER, limit), (&REMAINING_HEADER, remaining), (&RESET_HEADER, reset)] {
                 set_text(response, name.clone(), &value.to_string());
             }

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_always_has_all_keys() {
+    fn envelope_always_has_all_members() {
         for body in [
             ResponseBody::Data(json!({"a": 1})),
             ResponseBody::Rendered("{\"a\":1}".to_owned().into()),
@@ -403,14 +403,14 @@ mod tests {
     }
 
     #[test]
-    fn lease_is_rendered() {
+    fn envelope_renders_the_lease() {
         let lease = Some(ResponseLease { id: "pki/issue/web/x".into(), seconds: 60, renewable: false });
         let (_, shown) = shown(HandlerResponse { lease, ..HandlerResponse::data(json!({})) }, &[]);
         assert_eq!((&shown["lease_id"], &shown["lease_duration"]), (&json!("pki/issue/web/x"), &json!(60)));
     }
 
     #[test]
-    fn errors_have_a_list_and_internal_ones_a_fixed_text() {
+    fn error_body_is_a_list_and_hides_internal_causes() {
         let body = |error: Error| {
             let response = super::render_error(&error, &RequestId::random(), &[]);
             assert_eq!(response.headers().get(CONTENT_TYPE).unwrap(), JSON_MEDIA_TYPE);

@@ -27,8 +27,8 @@ static AUTHORIZATION: HeaderName = HeaderName::from_static("authorization");
 static SERVICE_NAMESPACE: HeaderName = HeaderName::from_static("x-service-namespace");
 static VAULT_NAMESPACE: HeaderName = HeaderName::from_static("x-vault-namespace");
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-static SERVICE_WRAP: HeaderName = HeaderName::from_static("x-service-wrap-ttl");
-static VAULT_WRAP: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
+static SERVICE_WRAP_TTL: HeaderName = HeaderName::from_static("x-service-wrap-ttl");
+static VAULT_WRAP_TTL: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
 /// A parsed request line.
 pub struct ParsedRequest {
@@ -183,7 +183,7 @@ pub fn require_root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
 /// # Errors
 /// `Invalid` for an invalid duration; `Malformed` for two different ones.
 pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
-    let names = [Some(&SERVICE_WRAP), compat.then_some(&VAULT_WRAP)];
+    let names = [Some(&SERVICE_WRAP_TTL), compat.then_some(&VAULT_WRAP_TTL)];
     let mut found: Option<Duration> = None;
     for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)).filter(|value| !value.is_empty()) {
         let ttl =
@@ -191,7 +191,9 @@ pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
                 Error::invalid("wrap-ttl: must be a duration, such as 60 or \"1m\", and not negative")
             })?;
         match found {
-            Some(first) if first != ttl => return Err(Error::malformed("wrap-ttl: two different times were sent")),
+            Some(first) if first != ttl => {
+                return Err(Error::malformed("wrap-ttl: two different durations were sent; send one"));
+            }
             _ => found = Some(ttl),
         }
     }
@@ -237,7 +239,7 @@ pub fn token(headers: &HeaderMap, compat: bool) -> Result<Option<RequestToken>> 
         let token = RequestToken { header: value.clone(), from };
         match &found {
             Some(first) if first.expose() != token.expose() => {
-                return Err(Error::malformed("token: two different tokens were sent"));
+                return Err(Error::malformed("token: two different tokens were sent; send one"));
             }
             _ => found = Some(token),
         }
@@ -256,7 +258,7 @@ mod tests {
     use actix_web::test::TestRequest;
     use proptest::prelude::*;
 
-    fn ask(method: &str, uri: &str) -> Result<ParsedRequest> {
+    fn parse_uri(method: &str, uri: &str) -> Result<ParsedRequest> {
         let request = TestRequest::with_uri(uri).method(method.parse().unwrap()).to_http_request();
         parse_head(&request, request.uri().path().strip_prefix("/v1/").unwrap(), &HttpSettings::default())
     }
@@ -274,7 +276,7 @@ mod tests {
             ("PUT", "/v1/a", Operation::Update, "a"),
             ("DELETE", "/v1/a?list=zz", Operation::Delete, "a"),
         ] {
-            let parsed = ask(method, uri).unwrap();
+            let parsed = parse_uri(method, uri).unwrap();
             assert_eq!((parsed.operation, parsed.path.as_str()), (operation, path), "{method} {uri}");
         }
         for (method, uri, kind) in [
@@ -285,12 +287,12 @@ mod tests {
             ("POST", "/v1/pki/roles/", Kind::Invalid),
             ("PATCH", "/v1/a", Kind::Invalid),
         ] {
-            assert_eq!(ask(method, uri).err().unwrap().kind(), kind, "{method} {uri}");
+            assert_eq!(parse_uri(method, uri).err().unwrap().kind(), kind, "{method} {uri}");
         }
     }
 
     #[test]
-    fn without_compat_only_the_contracts_own_forms_count() {
+    fn request_without_compat_has_only_the_forms_of_the_contract() {
         let strict = HttpSettings { compat: false, ..HttpSettings::default() };
         let put = TestRequest::with_uri("/v1/a").method("PUT".parse().unwrap()).to_http_request();
         assert_eq!(parse_head(&put, "a", &strict).err().unwrap().kind(), Kind::UnsupportedMethod);
@@ -368,19 +370,19 @@ mod tests {
     }
 
     #[test]
-    fn request_id_is_one_printable_word() {
-        let called = |values: &[&str]| {
+    fn idempotency_key_is_one_printable_word() {
+        let read_key = |values: &[&str]| {
             let request = values.iter().fold(TestRequest::default(), |r, v| r.append_header(("idempotency-key", *v)));
             idempotency_key(request.to_http_request().headers()).map(|key| key.map(String::from))
         };
-        assert_eq!(called(&[]).unwrap(), None);
+        assert_eq!(read_key(&[]).unwrap(), None);
         let longest = "k".repeat(MAX_IDEMPOTENCY_KEY_CHARACTERS);
         for (value, key) in [("k", "k"), ("\"k\"", "k"), ("\"", "\""), (&longest, &longest), ("~!\"a", "~!\"a")] {
-            assert_eq!(called(&[value]).unwrap().as_deref(), Some(key), "{value}");
+            assert_eq!(read_key(&[value]).unwrap().as_deref(), Some(key), "{value}");
         }
         let long = "k".repeat(MAX_IDEMPOTENCY_KEY_CHARACTERS + 1);
         for values in [&[""][..], &["\"\""], &["a b"], &["a\tb"], &["\u{e4}"], &[&long], &["a", "a"]] {
-            let refused = called(values).unwrap_err();
+            let refused = read_key(values).unwrap_err();
             assert_eq!((refused.kind(), refused.text().starts_with("Idempotency-Key: ")), (Kind::Invalid, true));
         }
     }
@@ -402,8 +404,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn queries_never_panic(query in "[a-z%&=0-9]{0,60}") {
-            let _ = ask("GET", &format!("/v1/a?{query}"));
+        fn query_of_any_text_does_not_panic(query in "[a-z%&=0-9]{0,60}") {
+            let _ = parse_uri("GET", &format!("/v1/a?{query}"));
         }
     }
 }

@@ -20,20 +20,20 @@ use crate::http::address::caller_address;
 use crate::http::state::WorkerState;
 
 pub(super) struct RequestContext<'a> {
-    pub(super) entrance: EntryPoint,
+    pub(super) entry_point: EntryPoint,
     pub(super) method: &'a str,
     pub(super) raw_path: &'a str,
     pub(super) log_entry: AccessLogEntry,
     pub(super) field_warnings: FieldWarnings,
     /// Maximum size of the body in bytes.
-    pub(super) limit: usize,
+    pub(super) body_limit: usize,
     pub(super) compressible: bool,
     /// The web page that sent the request.
-    pub(super) page: PageOrigin,
+    pub(super) page_origin: PageOrigin,
     /// The state of the caller in the quota that counts the request.
     pub(super) quota: Option<QuotaResult>,
     /// The methods that the path supports, if the requested one is not among them.
-    pub(super) methods: Option<String>,
+    pub(super) allowed_methods: Option<String>,
     record: AuditRecord<'a>,
     /// Data of the audit record; `None` when no audit device is enabled.
     pub(super) audit_fields: Option<Box<AuditFields>>,
@@ -43,7 +43,7 @@ pub(super) struct RequestContext<'a> {
 
 impl<'a> RequestContext<'a> {
     pub(super) fn new(
-        entrance: EntryPoint,
+        entry_point: EntryPoint,
         state: &'a WorkerState,
         request: &'a HttpRequest,
         raw_path: &'a str,
@@ -52,19 +52,19 @@ impl<'a> RequestContext<'a> {
         let record = state.audit.record();
         let audit_fields = record.is_enabled().then(|| {
             let address = caller_address(request, &state.settings.trusted_proxies);
-            Box::new(AuditFields::from(address.ok().flatten()))
+            Box::new(AuditFields::of_address(address.ok().flatten()))
         });
         Self {
-            entrance,
+            entry_point,
             log_entry,
             method: request.method().as_str(),
             raw_path,
             field_warnings: FieldWarnings::default(),
-            limit: state.settings.max_body,
+            body_limit: state.settings.max_body,
             compressible: false,
-            page: PageOrigin::None,
+            page_origin: PageOrigin::None,
             quota: None,
-            methods: None,
+            allowed_methods: None,
             audit_fields,
             record,
             deadline: Instant::now() + state.settings.max_duration,
@@ -78,7 +78,7 @@ impl<'a> RequestContext<'a> {
 
     /// Returns the error for a path that the public listener does not serve. It is not audited, because all clients
     /// that reach the listener could fill the audit log.
-    pub(super) fn reject(&mut self) -> Error {
+    pub(super) fn reject_non_public(&mut self) -> Error {
         self.skip_audit();
         Error::new(Kind::NotFound, PUBLIC_NOT_FOUND)
     }
@@ -86,15 +86,15 @@ impl<'a> RequestContext<'a> {
     /// Handles CORS. Returns `true` for a preflight, which ends here and is not audited: it changes nothing and needs
     /// no token.
     pub(super) fn handle_cors(&mut self, state: &WorkerState, request: &HttpRequest) -> Result<bool> {
-        if self.entrance == EntryPoint::Public {
+        if self.entry_point == EntryPoint::Public {
             return Ok(false);
         }
-        let (page, permitted) = PageOrigin::of(request, &state.auth.cors());
-        self.page = page;
-        if self.page.is_preflight() {
+        let (page_origin, permitted) = PageOrigin::of(request, &state.auth.cors());
+        self.page_origin = page_origin;
+        if self.page_origin.is_preflight() {
             self.skip_audit();
         }
-        permitted.map(|()| self.page.is_preflight())
+        permitted.map(|()| self.page_origin.is_preflight())
     }
 
     /// Stores the resolved target.
@@ -125,7 +125,7 @@ impl<'a> RequestContext<'a> {
         let Self { log_entry, method, raw_path, audit_fields, record, deadline, .. } = self;
         record
             .intent(
-                || audit_fields.as_ref().map(|audit_fields| audit_fields.request(log_entry, method, raw_path)),
+                || audit_fields.as_ref().map(|audit_fields| audit_fields.audit_request(log_entry, method, raw_path)),
                 *deadline,
             )
             .await
@@ -138,8 +138,8 @@ impl<'a> RequestContext<'a> {
         conditions: Option<&HeaderMap>,
     ) -> Result<HandlerResponse> {
         let Some(audit_fields) = &self.audit_fields else { return outcome };
-        let request = audit_fields.request(&self.log_entry, self.method, self.raw_path);
-        let audited = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
+        let request = audit_fields.audit_request(&self.log_entry, self.method, self.raw_path);
+        let audited = self.record.outcome(&request, &audit::audit_outcome(&outcome, conditions), self.deadline).await;
         match (&audited, &outcome) {
             (Err(_), Err(error)) => log_error(error, &self.log_entry.id),
             (Err(_), Ok(answer)) if audit_fields.changes_something() => {

@@ -113,14 +113,14 @@ pub struct ExistenceQuery<'a> {
     /// The caller.
     pub caller: &'a Caller,
     /// The path below the mount.
-    pub(super) below: &'a str,
-    pub(super) params: Params,
+    pub(super) below_mount: &'a str,
+    pub(super) params: PathParams,
 }
 
 impl ExistenceQuery<'_> {
     /// Returns a path parameter; `""` when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
-        self.params.named(name, self.below)
+        self.params.named(name, self.below_mount)
     }
 }
 
@@ -250,7 +250,7 @@ impl Route {
 
     /// Requires the capability `create` for writes to resources that do not exist.
     #[must_use]
-    pub const fn making(self, exists: ExistenceCheck) -> Self {
+    pub const fn with_existence_check(self, exists: ExistenceCheck) -> Self {
         Self { exists: Some(exists), ..self }
     }
 
@@ -350,16 +350,16 @@ pub(super) use route;
 
 /// The path parameters, stored as ranges of the path, so that matching allocates nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Params {
+pub struct PathParams {
     items: [(&'static str, u16, u16); Self::MAX],
     len: u8,
 }
 
-impl Params {
+impl PathParams {
     /// Maximum number of parameters in a pattern.
     pub const MAX: usize = 4;
 
-    /// Adds a parameter. Parameters beyond [`Params::MAX`] are dropped; a test rejects such patterns.
+    /// Adds a parameter. Parameters beyond [`PathParams::MAX`] are dropped; a test rejects such patterns.
     pub(super) fn push(&mut self, name: &'static str, from: usize, to: usize) {
         let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else { return };
         if let Some(slot) = self.items.get_mut(usize::from(self.len)) {
@@ -411,9 +411,9 @@ pub struct Call {
     /// `true` if the path had another server's name of a managed key type, and it was replaced.
     pub used_alias: bool,
     /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
-    pub(super) below: std::ops::Range<usize>,
+    pub(super) below_mount: std::ops::Range<usize>,
     /// The path parameters.
-    pub params: Params,
+    pub params: PathParams,
     /// The fields of the body, or of the query for reads, lists and deletes.
     pub fields: Fields,
     /// The bytes of a [`BodyKind::Raw`] body; otherwise empty.
@@ -445,7 +445,7 @@ pub struct Call {
 impl Call {
     /// Returns the path below the mount, without a trailing `/`.
     pub fn path(&self) -> &str {
-        self.full_path.get(self.below.clone()).unwrap_or_default()
+        self.full_path.get(self.below_mount.clone()).unwrap_or_default()
     }
 
     /// Returns a path parameter; `""` when the pattern has none of that name.

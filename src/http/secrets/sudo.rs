@@ -37,16 +37,18 @@ const SYSTEM_PATHS: &[&str] = &[
 const TOKEN_PATHS: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
 
 /// `true` if an operation on a path below a mount requires `sudo`. The path of a list ends in `/`.
-pub fn requires_sudo(kind: &MountKind, below: &str, operation: Operation) -> bool {
+pub fn requires_sudo(kind: &MountKind, below_mount: &str, operation: Operation) -> bool {
     let among = |table: &[&str]| {
-        table.iter().any(|path| path.strip_suffix('*').map_or(*path == below, |begin| below.starts_with(begin)))
+        table
+            .iter()
+            .any(|path| path.strip_suffix('*').map_or(*path == below_mount, |begin| below_mount.starts_with(begin)))
     };
     match kind {
         MountKind::System => among(SYSTEM_PATHS),
         MountKind::Token => among(TOKEN_PATHS),
         MountKind::Pki => {
-            (below == "root" && operation == Operation::Delete)
-                || (below == "root/sign-self-issued" && operation == Operation::Update)
+            (below_mount == "root" && operation == Operation::Delete)
+                || (below_mount == "root/sign-self-issued" && operation == Operation::Update)
         }
         _ => false,
     }

@@ -15,7 +15,7 @@ mod rotate;
 mod versions;
 mod wrapping;
 
-use self::mounts::{ENGINES, METHODS};
+use self::mounts::{AUTH_METHODS, SECRET_ENGINES};
 use super::handler_response::{HandlerResponse, ResponseBody};
 use super::page::PAGE_FIELDS;
 use super::route::{Call, Route, concat_fields, routes};
@@ -72,41 +72,41 @@ pub static ROUTES: &[Route] = routes! {
     (open.unaudited()) Read "init" &[] => health::init;
     (open.unaudited()) Read "leader" &[] => health::leader;
     (token.compressible().unaudited()) Read "metrics" &["format"] => metrics;
-    (token.compressible()) Read "mounts" &[] => mounts::list::<ENGINES>;
-    token Read "mounts/*path" &[] => mounts::read::<ENGINES>;
+    (token.compressible()) Read "mounts" &[] => mounts::list::<SECRET_ENGINES>;
+    token Read "mounts/*path" &[] => mounts::read::<SECRET_ENGINES>;
     token Update "mounts/*path" MOUNT_FIELDS => mounts::enable;
     token Delete "mounts/*path" &[] => mounts::disable;
-    token Read "mounts/*path/tune" &[] => mounts::read_tuning::<ENGINES>;
-    token Update "mounts/*path/tune" TUNE_FIELDS => mounts::tune::<ENGINES>;
-    (token.compressible()) Read "auth" &[] => mounts::list::<METHODS>;
-    sudo Read "auth/*path" &[] => mounts::read::<METHODS>;
+    token Read "mounts/*path/tune" &[] => mounts::read_tuning::<SECRET_ENGINES>;
+    token Update "mounts/*path/tune" TUNE_FIELDS => mounts::tune::<SECRET_ENGINES>;
+    (token.compressible()) Read "auth" &[] => mounts::list::<AUTH_METHODS>;
+    sudo Read "auth/*path" &[] => mounts::read::<AUTH_METHODS>;
     sudo Update "auth/*path" MOUNT_FIELDS => mounts::enable_auth_method;
     sudo Delete "auth/*path" &[] => mounts::disable_auth_method;
-    sudo Read "auth/*path/tune" &[] => mounts::read_tuning::<METHODS>;
-    sudo Update "auth/*path/tune" TUNE_FIELDS => mounts::tune::<METHODS>;
-    (sudo.compressible()) Read "audit" &[] => audit::devices;
+    sudo Read "auth/*path/tune" &[] => mounts::read_tuning::<AUTH_METHODS>;
+    sudo Update "auth/*path/tune" TUNE_FIELDS => mounts::tune::<AUTH_METHODS>;
+    (sudo.compressible()) Read "audit" &[] => audit::list_devices;
     sudo Update "audit/*path" audit::FIELDS => audit::enable;
     sudo Delete "audit/*path" &[] => audit::disable;
     token Update "audit-hash/*path" &["input"] => audit::hash;
     sudo Update "remount" &["from", "to"] => mounts::remount;
     token Read "remount/status/:migration_id" &[] => mounts::remount_status;
-    token Read "internal/status" &[] => versions::condition;
-    (open.with_token_as_sent()) Read "internal/ui/mounts" &[] => mounts::visible;
+    token Read "internal/status" &[] => versions::store_condition;
+    (open.with_token_as_sent()) Read "internal/ui/mounts" &[] => mounts::list_visible;
     (token.for_callers()) Read "internal/ui/mounts/*path" &[] => mounts::preflight;
     token Read "internal/ui/resultant-acl" &[] => explain::resultant_acl;
     (token.with_body_limit(explain::MAX_BODY_BYTES)) Update
         "internal/explain" explain::FIELDS => explain::explain_other;
     (token.for_callers().with_body_limit(explain::MAX_BODY_BYTES)) Update
         "internal/explain-self" explain::SELF_FIELDS => explain::explain_self;
-    token List "policies/acl" PAGE_FIELDS => policies::names;
-    (token.compressible()) Read "policies/acl" PAGE_FIELDS => policies::names;
+    token List "policies/acl" PAGE_FIELDS => policies::list_names;
+    (token.compressible()) Read "policies/acl" PAGE_FIELDS => policies::list_names;
     (token.compressible()) Read "policies/acl/*name" &[] => policies::read;
     (token.with_synonyms(POLICY_SYNONYMS)) Update "policies/acl/*name" POLICY_FIELDS => policies::write;
     token Delete "policies/acl/*name" &[] => policies::delete;
-    token List "policy" PAGE_FIELDS => policies::old_names;
-    (token.compressible()) Read "policy" PAGE_FIELDS => policies::old_names;
-    (token.compressible()) Read "policy/*name" &[] => policies::old_read;
-    (token.with_synonyms(POLICY_SYNONYMS)) Update "policy/*name" POLICY_FIELDS => policies::old_write;
+    token List "policy" PAGE_FIELDS => policies::list_old_names;
+    (token.compressible()) Read "policy" PAGE_FIELDS => policies::list_old_names;
+    (token.compressible()) Read "policy/*name" &[] => policies::read_old;
+    (token.with_synonyms(POLICY_SYNONYMS)) Update "policy/*name" POLICY_FIELDS => policies::write_old;
     token Delete "policy/*name" &[] => policies::delete;
     (token.with_synonyms(PATH_SYNONYMS)) Update
         "capabilities-self" &["path", "paths", "token"] => policies::capabilities_self;
@@ -118,13 +118,13 @@ pub static ROUTES: &[Route] = routes! {
     sudo Read "compromised-keys/:hash" &[] => compromised_keys::read;
     sudo Update "compromised-keys/:hash" compromised_keys::ADD_HASH_FIELDS => compromised_keys::add_hash;
     sudo Delete "compromised-keys/:hash" &[] => compromised_keys::remove;
-    sudo Read "leases" &["type", "limit"] => leases::irrevocable;
+    sudo Read "leases" &["type", "limit"] => leases::list_irrevocable;
     token List "quotas/rate-limit" PAGE_FIELDS => quotas::list;
     token Read "quotas/rate-limit/:name" &[] => quotas::read;
     token Update "quotas/rate-limit/:name" quotas::FIELDS => quotas::write;
     token Delete "quotas/rate-limit/:name" &[] => quotas::delete;
-    token Read "quotas/config" &[] => quotas::config;
-    token Update "quotas/config" quotas::CONFIG_FIELDS => quotas::configure;
+    token Read "quotas/config" &[] => quotas::read_config;
+    token Update "quotas/config" quotas::CONFIG_FIELDS => quotas::write_config;
     sudo Read "config/cors" &[] => cors::read;
     sudo Update "config/cors" cors::FIELDS => cors::write;
     sudo Delete "config/cors" &[] => cors::delete;
@@ -139,10 +139,10 @@ pub static ROUTES: &[Route] = routes! {
     token List "version-history" &[] => versions::history;
     token Read "key-status" &[] => rotate::key_status;
     sudo Update "rotate", "rotate/keyring" &[] => rotate::rotate;
-    token Read "rotate/config" &[] => rotate::settings;
-    token Update "rotate/config" rotate::FIELDS => rotate::configure;
-    token Read "rotate/keyring/config" &[] => rotate::settings;
-    token Update "rotate/keyring/config" rotate::FIELDS => rotate::configure;
+    token Read "rotate/config" &[] => rotate::read_config;
+    token Update "rotate/config" rotate::FIELDS => rotate::write_config;
+    token Read "rotate/keyring/config" &[] => rotate::read_config;
+    token Update "rotate/keyring/config" rotate::FIELDS => rotate::write_config;
     (token.with_verbatim_body()) Update "wrapping/wrap" &[] => wrapping::wrap;
     (open.with_token_as_sent()) Update "wrapping/lookup" TOKEN_FIELDS => wrapping::lookup;
     (open.with_token_as_sent()) Read "wrapping/lookup" &[] => wrapping::lookup;
@@ -150,7 +150,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "wrapping/rewrap" TOKEN_FIELDS => wrapping::rewrap;
     token List "managed-keys/:backend" PAGE_FIELDS => managed_keys::list;
     token Read "managed-keys/:backend/:managed_key" &[] => managed_keys::read;
-    (token.making(managed_keys::exists)) Update
+    (token.with_existence_check(managed_keys::exists)) Update
         "managed-keys/:backend/:managed_key" managed_keys::FIELDS => managed_keys::write;
     token Delete "managed-keys/:backend/:managed_key" &[] => managed_keys::delete;
     token Update

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::handler_response::{HandlerResponse, ResponseBody};
 use super::index::{MAX_NAME_LEN, PathPattern, RouteMatch};
 use super::request::{self, ParsedRequest, RequestToken};
-use super::route::{self, BodyKind, ExistenceQuery, Operation, Params, Route, RouteAccess};
+use super::route::{self, BodyKind, ExistenceQuery, Operation, PathParams, Route, RouteAccess};
 use super::{index_of, routes_of, sudo};
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountKind, MountTable};
@@ -31,7 +31,7 @@ use crate::telemetry::RouteMeter;
 pub(super) struct ResolvedRoute {
     pub(super) mount: Option<Arc<Mount>>,
     /// The range of the path below the mount, without the trailing `/` of a list.
-    pub(super) below: Range<usize>,
+    pub(super) below_mount: Range<usize>,
     found: RouteMatch<'static>,
     /// Positions of names with alternative spellings. `was_normalized` is `true` if a name was not in canonical
     /// spelling.
@@ -40,7 +40,7 @@ pub(super) struct ResolvedRoute {
     /// `true` if the path had another server's name of a managed key type, and it was replaced.
     pub(super) used_alias: bool,
     /// `true` if there is no route and the path requires `sudo`.
-    sudo: bool,
+    needs_sudo: bool,
 }
 
 impl ResolvedRoute {
@@ -49,12 +49,12 @@ impl ResolvedRoute {
         let Some((mount, rest)) = table.route(&parsed.path) else {
             return Self {
                 mount: None,
-                below: 0..0,
+                below_mount: 0..0,
                 found: RouteMatch::NoMatch,
                 spelt: Vec::new(),
                 was_normalized: false,
                 used_alias: false,
-                sudo: false,
+                needs_sudo: false,
             };
         };
         let from = parsed.path.len() - rest.len();
@@ -63,7 +63,8 @@ impl ResolvedRoute {
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
             (None, _) => RouteMatch::NoMatch,
         };
-        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::requires_sudo(&mount.kind, rest, parsed.operation);
+        let needs_sudo =
+            !matches!(found, RouteMatch::Route(..)) && sudo::requires_sudo(&mount.kind, rest, parsed.operation);
         let mut spelt = Vec::new();
         let mut was_normalized = false;
         let mut used_alias = false;
@@ -75,7 +76,15 @@ impl ResolvedRoute {
             parsed.path.replace_range(from.., &canonical.path);
         }
         let end = parsed.path.strip_suffix('/').unwrap_or(&parsed.path).len();
-        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, was_normalized, used_alias, sudo }
+        Self {
+            mount: Some(mount.clone()),
+            below_mount: from..end.max(from),
+            found,
+            spelt,
+            was_normalized,
+            used_alias,
+            needs_sudo,
+        }
     }
 
     fn route(&self) -> Option<&'static Route> {
@@ -128,7 +137,7 @@ impl ResolvedRoute {
             RouteMatch::OtherOperation(entry) if entry.routes().all(|r| r.access == RouteAccess::Open) => {
                 RouteAccess::Open
             }
-            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch if self.sudo => RouteAccess::Sudo,
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch if self.needs_sudo => RouteAccess::Sudo,
             RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => RouteAccess::Token,
         }
     }
@@ -138,7 +147,7 @@ impl ResolvedRoute {
     ///
     /// # Errors
     /// Errors of the mount and its store.
-    pub(super) async fn needs(
+    pub(super) async fn needed_operation(
         &self,
         state: &WorkerState,
         caller: &Caller,
@@ -150,8 +159,8 @@ impl ResolvedRoute {
         let Some(exists) = route.exists.filter(|_| self.depends_on_existence(state, caller, parsed)) else {
             return Ok(parsed.operation);
         };
-        let below = parsed.path.get(self.below.clone()).unwrap_or_default();
-        let named = ExistenceQuery { state, mount, caller, below, params: *params };
+        let below_mount = parsed.path.get(self.below_mount.clone()).unwrap_or_default();
+        let named = ExistenceQuery { state, mount, caller, below_mount, params: *params };
         Ok(if exists(named).await? { parsed.operation } else { Operation::Create })
     }
 
@@ -175,10 +184,10 @@ impl ResolvedRoute {
     /// Returns the role in a path that issues or signs; `""` for none.
     pub(super) fn role<'a>(&self, parsed: &'a ParsedRequest) -> &'a str {
         const UNDER_A_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
-        let below = parsed.path.get(self.below.clone()).unwrap_or_default();
+        let below_mount = parsed.path.get(self.below_mount.clone()).unwrap_or_default();
         match &self.found {
             RouteMatch::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
-                params.named("name", below)
+                params.named("name", below_mount)
             }
             _ => "",
         }
@@ -234,16 +243,16 @@ impl ResolvedRoute {
     }
 
     /// Reads the body or the query, if the caller is authorized and the route uses it; otherwise discards the body.
-    pub(super) async fn read(
+    pub(super) async fn read_body(
         &self,
         parsed: &ParsedRequest,
         headers: &HeaderMap,
         payload: Payload,
         state: &WorkerState,
-        (is_authorized, sender, times): (bool, &dyn Fn() -> Sender, &CpuAccount),
+        (is_authorized, sender, cpu_account): (bool, &dyn Fn() -> Sender, &CpuAccount),
     ) -> Result<ParsedBody> {
         let settings = &state.settings;
-        let budget = BodyBudget { bodies: &state.bodies, sender };
+        let budget = BodyBudget { bodies: &state.body_budget, sender };
         let route = self.route();
         let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
         let limit = self.body_limit(settings);
@@ -277,11 +286,13 @@ impl ResolvedRoute {
         }
         let kept = body::read_limited(headers, payload, limit, budget, time).await;
         let (body, reservation) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
-            Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
+            Some(member) if error.kind() == Kind::TooLarge => {
+                Error::invalid(format!("{member}: too long (the request body may have at most {limit} bytes)"))
+            }
             _ => error,
         })?;
         let max_text_bytes = route.map_or(MAX_TEXT_BYTES, |route| route.max_text_bytes);
-        times.wait_for_slice().await;
+        cpu_account.wait_for_slice().await;
         Ok(ParsedBody {
             fields: request::parse_fields(&body, headers, max_text_bytes)?,
             reservation,
@@ -290,14 +301,14 @@ impl ResolvedRoute {
     }
 
     /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
-    pub(super) fn found(&self, parsed: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, Params)> {
+    pub(super) fn require_route(&self, parsed: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, PathParams)> {
         let Some(mount) = &self.mount else {
             return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", parsed.path)));
         };
         match &self.found {
             RouteMatch::Route(_, route, params) => {
-                let below = &parsed.path[self.below.clone()];
-                match params.iter(below).find(|(_, value)| value.len() > MAX_NAME_LEN && !value.contains('/')) {
+                let below_mount = &parsed.path[self.below_mount.clone()];
+                match params.iter(below_mount).find(|(_, value)| value.len() > MAX_NAME_LEN && !value.contains('/')) {
                     Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {} characters", MAX_NAME_LEN))),
                     None => Ok((mount.clone(), route, *params)),
                 }
@@ -308,10 +319,10 @@ impl ResolvedRoute {
     }
 
     /// Returns the methods that the path supports, if the requested one is not among them.
-    pub(super) fn methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
+    pub(super) fn allowed_methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
         let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let index = index_of(&mount.kind)?;
-        let rest = parsed.path.get(self.below.start..)?;
+        let rest = parsed.path.get(self.below_mount.start..)?;
         let path = if parsed.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
         let takes = |operation| match &parsed.tail {
             Some(_) => entry.route(operation).is_some(),
@@ -322,9 +333,9 @@ impl ResolvedRoute {
 
     pub(super) fn help(&self, parsed: &ParsedRequest) -> Result<HandlerResponse> {
         let text = match (&self.mount, &self.found) {
-            (Some(mount), _) if self.below.is_empty() => mount_help(mount),
+            (Some(mount), _) if self.below_mount.is_empty() => mount_help(mount),
             (_, RouteMatch::Route(entry, ..) | RouteMatch::OtherOperation(entry)) => pattern_help(entry),
-            (_, RouteMatch::NoMatch) => return self.found(parsed).map(|_| HandlerResponse::empty()),
+            (_, RouteMatch::NoMatch) => return self.require_route(parsed).map(|_| HandlerResponse::empty()),
         };
         Ok(ResponseBody::Plain(serde_json::json!({ "help": text, "see_also": null, "openapi": null })).into())
     }

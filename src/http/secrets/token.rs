@@ -47,9 +47,9 @@ pub static ROUTES: &[Route] = routes! {
     (token.with_synonyms(DEPRECATED_FIELDS)) Update
         "create", "create/:role_name" CREATE_FIELDS => create::<false>;
     (token.with_synonyms(DEPRECATED_FIELDS)) Update "create-orphan" CREATE_FIELDS => create::<true>;
-    token List "roles" PAGE_FIELDS => roles;
-    token Read "roles/:role_name" &[] => role;
-    (token.with_synonyms(TOKEN_ROLE_SYNONYMS).making(role_exists)) Update
+    token List "roles" PAGE_FIELDS => list_roles;
+    token Read "roles/:role_name" &[] => read_role;
+    (token.with_synonyms(TOKEN_ROLE_SYNONYMS).with_existence_check(role_exists)) Update
         "roles/:role_name" TOKEN_ROLE_FIELDS => write_role;
     token Delete "roles/:role_name" &[] => delete_role;
     token Read "lookup-self" &[] => lookup_self;
@@ -64,7 +64,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "revoke" &["token"] => revoke;
     token Update "revoke-accessor" &["accessor"] => revoke_accessor;
     sudo Update "revoke-orphan" &["token"] => revoke_orphan;
-    (sudo.uncompressed()) List "accessors" PAGE_FIELDS => accessors;
+    (sudo.uncompressed()) List "accessors" PAGE_FIELDS => list_accessors;
     token Update "tidy" &[] => tidy;
 };
 
@@ -80,12 +80,12 @@ async fn create<const ORPHAN: bool>(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }
 
-async fn roles(call: Call) -> Result<HandlerResponse> {
+async fn list_roles(call: Call) -> Result<HandlerResponse> {
     let names = call.state.auth.token_roles();
     HandlerResponse::keys(PageParams::of(&call.fields)?.take_page(names.iter().map(String::as_str)), None)
 }
 
-async fn role(call: Call) -> Result<HandlerResponse> {
+async fn read_role(call: Call) -> Result<HandlerResponse> {
     call.state.auth.token_role_read(call.param("role_name")).map(HandlerResponse::data).ok_or_else(Error::not_found)
 }
 
@@ -184,15 +184,15 @@ async fn revoke_detached<T: Into<HandlerResponse> + 'static>(
     .await
 }
 
-async fn accessors(call: Call) -> Result<HandlerResponse> {
+async fn list_accessors(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     if page.limit.is_some() {
-        let position = auth.accessor_position(&page.after);
+        let start = auth.accessor_position(&page.after);
         return listing::build_response(
             &call,
-            TokenAccessorSource { auth, above: String::new() },
-            position,
+            TokenAccessorSource { auth, after_accessor: String::new() },
+            start,
             page.limit,
         )
         .await;
@@ -200,16 +200,21 @@ async fn accessors(call: Call) -> Result<HandlerResponse> {
     match auth.accessors(&page.after, MAX_SORTED_ACCESSORS).await? {
         Some(accessors) => HandlerResponse::keys(accessors, None),
         None => {
-            listing::build_response(&call, TokenAccessorSource { auth, above: page.after }, TokenHash::default(), None)
-                .await
+            listing::build_response(
+                &call,
+                TokenAccessorSource { auth, after_accessor: page.after },
+                TokenHash::default(),
+                None,
+            )
+            .await
         }
     }
 }
 
-/// The accessors of valid tokens that sort after `above`, in the order of storage.
+/// The accessors of valid tokens that sort after `after_accessor`, in the order of storage.
 struct TokenAccessorSource {
     auth: Arc<Auth>,
-    above: String,
+    after_accessor: String,
 }
 
 impl RowSource for TokenAccessorSource {
@@ -217,11 +222,11 @@ impl RowSource for TokenAccessorSource {
 
     fn page(&self, after: &TokenHash, max: usize, _: bool) -> ListPageFuture<TokenHash> {
         let auth = Arc::clone(&self.auth);
-        let above = self.above.clone();
+        let after_accessor = self.after_accessor.clone();
         let after = *after;
-        let row = move |(at, accessor): (TokenHash, Option<String>)| {
-            let accessor = accessor.filter(|accessor| *accessor > above);
-            ListRow { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
+        let row = move |(position, accessor): (TokenHash, Option<String>)| {
+            let accessor = accessor.filter(|accessor| *accessor > after_accessor);
+            ListRow { position, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
         };
         let found = async move { auth.accessor_page(after, max as u32).await };
         listing::ListPage::read(found, max, row)
@@ -251,8 +256,8 @@ async fn tidy(call: Call) -> Result<HandlerResponse> {
         };
         state.mounts.notify_tokens_ended();
         match end {
-            Ok(()) => tracing::info!(removed, "tokens tidied"),
-            Err(error) => telemetry::warn_task_failed("the token tidy failed before its end", &error),
+            Ok(()) => tracing::info!(removed, "the token tidy removed expired tokens"),
+            Err(error) => telemetry::warn_task_failed("the token tidy failed before it completed", &error),
         }
     });
     let started = "Tidy operation successfully started. Any information from the operation will be printed to the \

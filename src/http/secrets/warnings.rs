@@ -1,6 +1,6 @@
 //! Warnings about the fields of a request, which are returned with its response.
 
-use super::route::{BodyKind, Operation, Params, Route};
+use super::route::{BodyKind, Operation, PathParams, Route};
 use crate::error::Warnings;
 use crate::fields::{Fields, closest_name};
 
@@ -15,16 +15,21 @@ pub(super) struct FieldWarnings {
 }
 
 /// Replaces fields with path parameters of the same name, and collects warnings about replaced and unknown fields.
-pub(super) fn check_fields(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> FieldWarnings {
+pub(super) fn check_fields(
+    route: &Route,
+    params: &PathParams,
+    fields: &mut Fields,
+    below_mount: &str,
+) -> FieldWarnings {
     if fields.is_empty() || route.body == BodyKind::Verbatim {
         return FieldWarnings::default();
     }
     let mut replaced = Vec::new();
-    for (name, value) in params.iter(below).filter(|(name, _)| fields.has(name)).collect::<Vec<_>>() {
+    for (name, value) in params.iter(below_mount).filter(|(name, _)| fields.has(name)).collect::<Vec<_>>() {
         fields.set(name, value);
         replaced.push(name);
     }
-    let unknown = fields.unknown(route.fields).filter(|name| params.iter(below).all(|(n, _)| n != *name));
+    let unknown = fields.unknown(route.fields).filter(|name| params.iter(below_mount).all(|(n, _)| n != *name));
     let mut texts = warn_unknown_fields(unknown, route.fields);
     let is_write = matches!(route.operation, Operation::Create | Operation::Update | Operation::Patch);
     let write_ignored_field = is_write && !texts.is_empty();

@@ -78,7 +78,7 @@ pub(super) async fn wrap_response(
     let wrapped_accessor = find_accessor(&answer.body, context.mount_type);
     let (media_type, body) = render::buffer_whole(answer, id, context, max_bytes).await?;
     let kept = WrappedResponse { media_type, body: Secret::new(body.into_bytes()) };
-    state.wrap_quota.take(sender, kept.body.expose().len());
+    state.wrap_quota.charge(sender, kept.body.expose().len());
     let wrapping = state.auth.wrap(&kept, WrapParameters { ttl, path, display_name, wrapped_accessor }).await?;
     Ok(ResponseBody::Wrapped(Box::new(wrapping)).into())
 }

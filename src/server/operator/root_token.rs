@@ -28,7 +28,7 @@ pub(super) async fn run(context: &OperatorContext, conversation: &mut OperatorCo
     let token = token.expose_text().unwrap_or_default();
     let answer = hand_out_token(conversation, token, async || auth.revoke(token).await.map(|_| ())).await?;
     if answer["taken"] == true {
-        context.shared.reach.note_initialized();
+        context.shared.store_probe.note_initialized();
     }
     Ok(answer)
 }

@@ -68,7 +68,7 @@ impl Pending {
 
 /// Waits until pending bodies use `bytes` of the budget of 300,000 bytes.
 pub async fn taken(app: &App, bytes: isize) {
-    until("the bodies are read", async || app.shared().bodies.left() <= 300_000 - bytes).await;
+    until("the bodies are read", async || app.shared().body_budget.left() <= 300_000 - bytes).await;
 }
 
 fn asks(length: usize) -> Vec<u8> {

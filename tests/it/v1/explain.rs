@@ -177,8 +177,8 @@ async fn explaining_other_tokens_needs_a_right_and_covers_ended_ones() {
     assert_eq!(told["token"]["state"], "expired");
     for (subject, text) in [
         (json!({ "accessor": accessor, "address": "here" }), "address: must be an IP address"),
-        (json!({}), "accessor, token: one of them must be given"),
-        (json!({ "accessor": accessor, "token": token }), "accessor, token: one of them must be given"),
+        (json!({}), "accessor, token: exactly one of them must be given"),
+        (json!({ "accessor": accessor, "token": token }), "accessor, token: exactly one of them must be given"),
         (json!({ "accessor": "none" }), "invalid accessor"),
         (json!({ "token": "none" }), "token: not known"),
     ] {

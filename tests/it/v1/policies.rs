@@ -156,7 +156,7 @@ async fn capabilities_are_listed_by_token_and_accessor(app: &App) {
     let long = vec!["x".repeat(1000); 263];
     app.client.post("sys/capabilities-self", json!({ "paths": long[1..] })).await.assert_status(200);
     for (path, body, text) in [
-        ("sys/capabilities-self", json!({ "paths": long }), "paths: longer than 262144 bytes together"),
+        ("sys/capabilities-self", json!({ "paths": long }), "paths: longer than 262144 bytes in total"),
         ("sys/capabilities-self", json!({}), "paths must be supplied"),
         ("sys/capabilities", json!({ "path": "x" }), "token: must be given"),
         ("sys/capabilities", json!({ "path": "x", "token": "s.none" }), "token: not known"),

@@ -228,7 +228,7 @@ async fn invalid_wrap_ttls_are_rejected(app: &App) {
         assert!(answer.error().starts_with("wrap-ttl: ") && !answer.text.contains(&app.client.token), "{value}");
     }
     let two = send(own().header(peer, "1m").header(contract, "2m")).await;
-    assert_eq!(two.error(), "wrap-ttl: two different times were sent");
+    assert_eq!(two.error(), "wrap-ttl: two different durations were sent; send one");
     let wrapped = send(own().header(peer, "1m0s")).await;
     assert!(wrapped.status == 200 && wrapped.body["wrap_info"]["token"].is_string(), "{}", wrapped.text);
     assert!(!wrapped.text.contains(&app.client.token));
@@ -329,7 +329,7 @@ async fn wrap_quota_limits_each_caller_separately(app: &App) {
     // Uses up the budget at once; two hours restore this amount.
     let shared = app.shared();
     let caller = shared.auth.recognise(&one.token, None).await.unwrap();
-    shared.wrap_quota.take(Sender::of_token(Some(&caller), None), 512 << 20);
+    shared.wrap_quota.charge(Sender::of_token(Some(&caller), None), 512 << 20);
     let child = one.with_new_token(json!({})).await;
     for client in [&one, &child] {
         let text = "wrap-ttl: limit of 256 MiB of wrapped responses per hour reached; retry later";

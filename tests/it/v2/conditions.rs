@@ -232,7 +232,7 @@ async fn conditional_change_never_overwrites_an_unconditional_one(world: &World)
 async fn creation_with_if_match_is_rejected(world: &World) {
     let scene = Scene::new(world, 1).await;
     let olga = id_of(&world.owner.get("account/details").await);
-    let nothing = "If-Match: the resource has no entity tag";
+    let nothing = "If-Match: the resource has no ETag; omit the header";
     for route in changes().into_iter().filter(|route| read_route_of(route).is_none()) {
         assert_eq!(*route.method, "POST", "{}", route.name);
         let body = match route.name {

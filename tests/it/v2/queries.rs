@@ -28,7 +28,7 @@ async fn tag_filter_with_a_thousand_terms_is_rejected(world: &World) {
             let answer = list(terms).await;
             assert_eq!(answer.status, 400, "{path} {terms}: {:.300}", answer.text);
         }
-        assert_refused(&list(21).await, 400, &[("filter[tagged]", "at most 20 ")]);
+        assert_refused(&list(21).await, 400, &[("filter[tagged]", "filter[tagged]: at most 20 ")]);
         let most = list(20).await;
         assert_eq!((most.status, &most.body["data"]), (200, &json!([])), "{:.300}", most.text);
     }
@@ -45,15 +45,15 @@ async fn every_list_of_a_query_has_a_limit(world: &World) {
         (WORKSPACES, "search[exclude-tags]", 20),
     ] {
         let list = async |n| world.owner.get(&format!("{path}?{parameter}={}", many(n))).await;
-        assert_refused(&list(most + 1).await, 400, &[(parameter, &format!("at most {most} "))]);
+        assert_refused(&list(most + 1).await, 400, &[(parameter, &format!("{parameter}: at most {most} "))]);
         assert_eq!(list(most).await.status, 200, "{path} {parameter}");
     }
     let included = vec!["effective_tag_bindings"; 101].join(",");
     for path in [PROJECTS.to_owned(), WORKSPACES.to_owned(), format!("projects/{}", project)] {
         let answer = world.owner.get(&format!("{path}?include={included}")).await;
-        assert_refused(&answer, 400, &[("include", "at most 100 ")]);
+        assert_refused(&answer, 400, &[("include", "include: at most 100 ")]);
         let answer = world.owner.get(&format!("{path}?{}", vec!["a=b"; 1001].join("&"))).await;
-        assert_refused(&answer, 400, &[("", "at most 1000 parameters")]);
+        assert_refused(&answer, 400, &[("", "query: at most 1000 parameters")]);
         assert_eq!(world.owner.get(&format!("{path}?{}", vec!["a=b"; 1000].join("&"))).await.status, 200);
     }
 }

@@ -268,7 +268,7 @@ async fn terraform_plan_and_apply_fail_early_with_the_reason() {
             let ran = site.terraform(&directory, &[], arguments).await;
             let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(ran.code, Some(1), "{mode} {arguments:?}: {}", ran.out);
-            assert!(text.contains("it runs nothing and keeps no state: plan and apply where"), "{mode}: {text}");
+            assert!(text.contains("it runs no operations and stores no state; plan and apply with"), "{mode}: {text}");
         }
         let left: Vec<_> = directory.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(!made.exists() && !left.iter().any(|name| name.to_string_lossy().contains("tfstate")), "{left:?}");

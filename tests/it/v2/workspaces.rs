@@ -299,7 +299,7 @@ async fn workspace_list_sorting_search_and_filters(world: &World) {
     assert_refused(
         &owner.get(&format!("{WORKSPACES}?search[tags]={many}")).await,
         400,
-        &[("search[tags]", "at most 20")],
+        &[("search[tags]", "search[tags]: at most 20")],
     );
 }
 

@@ -21,7 +21,7 @@ async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<User> {
 }
 
 fn render_account(user: User) -> RenderedResult {
-    RenderedResult::resource(account(&user))
+    RenderedResult::resource(account_document(&user))
 }
 
 async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<User> {
@@ -60,7 +60,7 @@ pub(crate) fn document(user: &User) -> Rendered {
 }
 
 /// Renders a user's own account.
-pub(crate) fn account(user: &User) -> Rendered {
+pub(crate) fn account_document(user: &User) -> Rendered {
     let permissions = json!({
         "can-create-organizations": true,
         "can-manage-user-tokens": true,

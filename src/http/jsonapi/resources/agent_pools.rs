@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::{related, time, to_many};
+use super::super::documents::{format_time, related, to_many};
 use super::super::list::ListRequest;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::workspaces;
@@ -24,7 +24,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "organizations/:organization_name/agent-pools", "agent_pool_list", list => render_list),
     route!(GET "agent-pools/:agent_pool_id", "agent_pool_show", show => render_one),
     route!(PATCH "agent-pools/:agent_pool_id", "agent_pool_update", update => render_one),
-    route!(DELETE "agent-pools/:agent_pool_id", "agent_pool_delete", delete => empty),
+    route!(DELETE "agent-pools/:agent_pool_id", "agent_pool_delete", delete => render_empty),
 ];
 
 /// Query parameters that pagination links repeat.
@@ -113,7 +113,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolPage>
 
 fn render_list(AgentPoolPage { list_request, member, listed, workspaces }: AgentPoolPage) -> RenderedResult {
     let items = listed.items.iter().map(|pool| document(&member, pool));
-    list_request.document(items, listed.matching, None).including(included(&member, workspaces))
+    list_request.document(items, listed.matching, None).including(render_included(&member, workspaces))
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView> {
@@ -124,7 +124,7 @@ async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView>
 }
 
 fn render_one(AgentPoolView { member, pool, workspaces }: AgentPoolView) -> RenderedResult {
-    RenderedResult::resource(document(&member, &pool)).including(included(&member, workspaces))
+    RenderedResult::resource(document(&member, &pool)).including(render_included(&member, workspaces))
 }
 
 async fn workspaces_of(
@@ -139,7 +139,7 @@ async fn workspaces_of(
     agent_pool::load_workspaces(tx, member, pools).await.map(Some)
 }
 
-fn included(member: &Member, shown: Option<Vec<Workspace>>) -> Option<Vec<Rendered>> {
+fn render_included(member: &Member, shown: Option<Vec<Workspace>>) -> Option<Vec<Rendered>> {
     Some(shown?.iter().map(|workspace| workspaces::document(member, workspace)).collect())
 }
 
@@ -159,7 +159,7 @@ fn document(member: &Member, pool: &AgentPool) -> Rendered {
         "type": RESOURCE_TYPE,
         "attributes": {
             "name": pool.name,
-            "created-at": time(pool.created_at),
+            "created-at": format_time(pool.created_at),
             "agent-count": 0,
             "organization-scoped": pool.organization_scoped,
         },

@@ -4,7 +4,7 @@ use super::super::body::{self, PrimaryResource, TypeRule};
 use super::super::documents::membership as document;
 use super::super::list::ListRequest;
 use super::super::query::MAX_FILTER_VALUES;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::{account, teams};
@@ -22,7 +22,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "organizations/:organization_name/organization-memberships", "membership_list", list => render_list),
     route!(GET "organization-memberships", "membership_own_list", list_own => render_own_list),
     route!(GET "organization-memberships/:membership_id", "membership_show", show => render_one),
-    route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => empty),
+    route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => render_empty),
 ];
 
 /// Query parameters that pagination links repeat.
@@ -60,8 +60,9 @@ fn render_created((member, membership): (Member, Membership)) -> RenderedResult 
 fn team_ids(resource: &PrimaryResource<'_>) -> WorkResult<Vec<String>> {
     let elements = resource.to_many("teams", body::MAX_RESOURCES_PER_LIST)?.unwrap_or_default();
     let pointer = |n| format!("/data/relationships/teams/data/{n}/id");
-    let id =
-        |(n, element)| body::id_of(element).map(str::to_owned).ok_or_else(|| ApiRejection::at(pointer(n), body::NO_ID));
+    let id = |(n, element)| {
+        body::id_of(element).map(str::to_owned).ok_or_else(|| ApiRejection::at(pointer(n), body::INVALID_ID_DETAIL))
+    };
     Ok(elements.iter().enumerate().map(id).collect::<Result<_, _>>()?)
 }
 
@@ -82,7 +83,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
     let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
-    let includes = includes(call)?;
+    let includes = requested_includes(call)?;
     let wanted = MembershipFilter {
         emails: query.list("filter[email]", MAX_FILTER_VALUES)?,
         status: query.text("filter[status]").map(str::to_owned),
@@ -97,7 +98,11 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage
 
 fn render_list(MembershipPage { list_request, member, listed, included_rows }: MembershipPage) -> RenderedResult {
     let items = listed.items.iter().map(|membership| document(&member, membership));
-    list_request.document(items, listed.matching, None).including(included(&member, &listed.items, included_rows))
+    list_request.document(items, listed.matching, None).including(render_included(
+        &member,
+        &listed.items,
+        included_rows,
+    ))
 }
 
 async fn list_own(
@@ -120,13 +125,13 @@ fn render_own_list(
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Membership, Option<MembershipIncludes>)> {
     let (member, membership) = membership::find_visible(tx, &call.caller, call.param("membership_id")).await?;
-    let includes = includes(call)?;
+    let includes = requested_includes(call)?;
     let included_rows = load_included(tx, std::slice::from_ref(&membership), &includes).await?;
     Ok((member, membership, included_rows))
 }
 
 fn render_one((member, membership, included_rows): (Member, Membership, Option<MembershipIncludes>)) -> RenderedResult {
-    let included = included(&member, std::slice::from_ref(&membership), included_rows);
+    let included = render_included(&member, std::slice::from_ref(&membership), included_rows);
     RenderedResult::resource(document(&member, &membership)).including(included)
 }
 
@@ -136,7 +141,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     membership::delete(tx, &call.caller, &member, &membership).await
 }
 
-fn includes(call: &ProjectsCall) -> WorkResult<Vec<&'static str>> {
+fn requested_includes(call: &ProjectsCall) -> WorkResult<Vec<&'static str>> {
     Ok(call.query.include(&["user", "teams"], &[])?)
 }
 
@@ -158,7 +163,7 @@ async fn load_included(
 }
 
 /// Renders the included resources, each once: first users, then teams.
-fn included(
+fn render_included(
     member: &Member,
     memberships: &[Membership],
     included_rows: Option<MembershipIncludes>,

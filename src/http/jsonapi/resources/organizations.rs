@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::{time, to_one};
+use super::super::documents::{format_time, to_one};
 use super::super::list::ListRequest;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::projects;
@@ -27,9 +27,9 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "organizations", "organization_list", list => render_list),
     route!(GET "organizations/:organization_name", "organization_show", show => render_one),
     route!(PATCH "organizations/:organization_name", "organization_update", update => render_one),
-    route!(DELETE "organizations/:organization_name", "organization_delete", delete => empty),
+    route!(DELETE "organizations/:organization_name", "organization_delete", delete => render_empty),
     route!(GET "organizations/:organization_name/entitlement-set", "organization_entitlements",
-        entitlements => render_entitlements),
+        show_entitlements => render_entitlements),
 ];
 
 /// Maximum number of organizations in a response without paging. Longer lists are paged.
@@ -45,7 +45,7 @@ struct OrganizationView {
 
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationView> {
     let TokenSubject::User { id: user, .. } = &call.caller.subject else {
-        return Err(ApiRejection::forbidden("only users create organizations").into());
+        return Err(ApiRejection::forbidden("only users can create organizations; use the token of a user").into());
     };
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = AttributeReader::new(resource.attributes());
@@ -137,7 +137,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     organization::delete(tx, member.organization.id).await
 }
 
-async fn entitlements(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization> {
+async fn show_entitlements(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization> {
     Ok(organization_in_path(tx, call).await?.organization)
 }
 
@@ -170,7 +170,7 @@ async fn visible_project(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str)
 
 const RESOURCE_TYPE: &str = "organizations";
 
-fn link(name: &str) -> String {
+fn organization_path(name: &str) -> String {
     format!("/api/v2/organizations/{name}")
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
         "name": organization.name,
         "email": organization.email,
         "external-id": organization.ext_id,
-        "created-at": time(organization.created_at),
+        "created-at": format_time(organization.created_at),
         "default-execution-mode": organization.mode.name,
         "user-tokens-enabled": organization.user_tokens_enabled,
         "allow-force-delete-workspaces": organization.allow_force_delete,
@@ -218,7 +218,7 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
             "default-project": to_one("projects", default_project),
             "default-agent-pool": to_one("agent-pools", organization.mode.pool.as_deref()),
         },
-        "links": { "self": link(&organization.name) },
+        "links": { "self": organization_path(&organization.name) },
     })
     .into()
 }
@@ -246,7 +246,7 @@ fn entitlement_set(organization: &Organization) -> Rendered {
             "sso": false,
             "vcs-integrations": false,
         },
-        "links": { "self": format!("{}/entitlement-set", link(&organization.name)) },
+        "links": { "self": format!("{}/entitlement-set", organization_path(&organization.name)) },
     })
     .into()
 }

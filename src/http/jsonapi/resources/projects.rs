@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use serde_json::json;
 
 use super::super::body::{self, PrimaryResource, TypeRule};
-use super::super::documents::{related, time, to_one};
+use super::super::documents::{format_time, related, to_one};
 use super::super::list::ListRequest;
 use super::super::query::{MAX_FILTER_VALUES, TAG_FILTER};
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::tags::{self, effective_binding};
@@ -27,8 +27,8 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "organizations/:organization_name/projects", "project_list", list => render_list),
     route!(GET "projects/:project_id", "project_show", show => render_one),
     route!(PATCH "projects/:project_id", "project_update", update => render_one),
-    route!(DELETE "projects/:project_id", "project_delete", delete => empty),
-    route!(POST "projects/:project_id/relationships/workspaces", "project_move", move_workspaces => empty),
+    route!(DELETE "projects/:project_id", "project_delete", delete => render_empty),
+    route!(POST "projects/:project_id/relationships/workspaces", "project_move", move_workspaces => render_empty),
 ];
 
 /// Query parameters that pagination links repeat.
@@ -111,7 +111,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectPage> {
         names: query.list("filter[names]", MAX_FILTER_VALUES)?,
         q: query.text("q").map(str::to_owned),
         granted,
-        tagged: query.tagged()?,
+        tagged: query.tag_filters()?,
         by_name: query.sort(&["name"])?.map(|(_, backwards)| backwards),
     };
     let (listed, total) = project::list(tx, &member, &wanted, list_request.page).await?;
@@ -182,7 +182,7 @@ pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
         "attributes": {
             "name": project.name,
             "description": project.description,
-            "created-at": time(project.created_at),
+            "created-at": format_time(project.created_at),
             "auto-destroy-activity-duration": project.auto_destroy,
             "workspace-count": project.workspaces,
             "team-count": project.teams,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::documents::{identifier, related, to_one};
 use super::super::list::ListRequest;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use crate::projects::member::{self, Member};
@@ -21,30 +21,30 @@ use crate::projects::{Tx, project};
 const EXCLUDED_WORKSPACE_FILTER: &str = "filter[exclude][taggable][id]";
 
 pub(crate) const ROUTES: &[ProjectsRoute] = &[
-    route!(GET "projects/:project_id/tag-bindings", "project_tags", own => render_own),
-    route!(PATCH "projects/:project_id/tag-bindings", "project_tags_merge", merge => render_own),
-    route!(GET "projects/:project_id/effective-tag-bindings", "project_tags_effective", own => render_effective),
-    route!(GET "workspaces/:workspace_id/tag-bindings", "workspace_tags", own => render_own),
-    route!(PATCH "workspaces/:workspace_id/tag-bindings", "workspace_tags_merge", merge => render_own),
+    route!(GET "projects/:project_id/tag-bindings", "project_tags", list_own_bindings => render_bindings),
+    route!(PATCH "projects/:project_id/tag-bindings", "project_tags_merge", merge_bindings => render_bindings),
+    route!(GET "projects/:project_id/effective-tag-bindings", "project_tags_effective", list_own_bindings => render_effective),
+    route!(GET "workspaces/:workspace_id/tag-bindings", "workspace_tags", list_own_bindings => render_bindings),
+    route!(PATCH "workspaces/:workspace_id/tag-bindings", "workspace_tags_merge", merge_bindings => render_bindings),
     route!(GET "workspaces/:workspace_id/effective-tag-bindings", "workspace_tags_effective",
-        effective_of_workspace => render_effective_and_inherited),
-    route!(GET "projects/:project_id/relationships/tag-bindings", "project_tags_related", own => render_own),
-    route!(POST "projects/:project_id/relationships/tag-bindings", "project_tags_related_add", add => empty),
+        list_effective_workspace_bindings => render_effective_and_inherited),
+    route!(GET "projects/:project_id/relationships/tag-bindings", "project_tags_related", list_own_bindings => render_bindings),
+    route!(POST "projects/:project_id/relationships/tag-bindings", "project_tags_related_add", add_bindings => render_empty),
     route!(PATCH "projects/:project_id/relationships/tag-bindings", "project_tags_related_replace",
-        replace => empty),
-    route!(GET "workspaces/:workspace_id/relationships/tag-bindings", "workspace_tags_related", own => render_own),
+        replace_bindings => render_empty),
+    route!(GET "workspaces/:workspace_id/relationships/tag-bindings", "workspace_tags_related", list_own_bindings => render_bindings),
     route!(POST "workspaces/:workspace_id/relationships/tag-bindings", "workspace_tags_related_add",
-        add => empty),
+        add_bindings => render_empty),
     route!(PATCH "workspaces/:workspace_id/relationships/tag-bindings", "workspace_tags_related_replace",
-        replace => empty),
-    route!(GET "organizations/:organization_name/tags", "organization_tags", of_organization => render_organization_tags),
-    route!(GET "workspaces/:workspace_id/relationships/tags", "workspace_tags_flat", flat_of_workspace => render_flat),
-    route!(POST "workspaces/:workspace_id/relationships/tags", "workspace_tags_add", add_flat => empty),
-    route!(DELETE "workspaces/:workspace_id/relationships/tags", "workspace_tags_remove", remove_flat => empty),
+        replace_bindings => render_empty),
+    route!(GET "organizations/:organization_name/tags", "organization_tags", list_organization_tags => render_organization_tags),
+    route!(GET "workspaces/:workspace_id/relationships/tags", "workspace_tags_flat", list_flat_workspace_tags => render_flat_tags),
+    route!(POST "workspaces/:workspace_id/relationships/tags", "workspace_tags_add", add_flat_tags => render_empty),
+    route!(DELETE "workspaces/:workspace_id/relationships/tags", "workspace_tags_remove", remove_flat_tags => render_empty),
 ];
 
 /// Returns the bindings of the project or workspace in the path.
-async fn own(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
+async fn list_own_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
     call.query.refuse_unknown_filters(&[])?;
     if call.param("project_id").is_empty() {
         let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
@@ -66,22 +66,22 @@ async fn find_changeable_holder(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkRes
     Ok((TaggedResource::Project, project.id))
 }
 
-async fn merge(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
+async fn merge_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
     let (holder, row) = find_changeable_holder(tx, call).await?;
     tag::merge(tx, holder, row, &call.document.tag_bindings()?).await?;
     tag::load_bindings_of(tx, holder, row).await
 }
 
-async fn add(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    merge(tx, call).await.map(drop)
+async fn add_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    merge_bindings(tx, call).await.map(drop)
 }
 
-async fn replace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+async fn replace_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     let (holder, row) = find_changeable_holder(tx, call).await?;
     tag::replace(tx, holder, row, &call.document.tag_bindings()?).await
 }
 
-fn render_own(bindings: Vec<TagBinding>) -> RenderedResult {
+fn render_bindings(bindings: Vec<TagBinding>) -> RenderedResult {
     RenderedResult::resources(bindings.iter().map(document))
 }
 
@@ -96,7 +96,7 @@ struct WorkspaceBindings {
     project: String,
 }
 
-async fn effective_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceBindings> {
+async fn list_effective_workspace_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceBindings> {
     call.query.refuse_unknown_filters(&[])?;
     let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     let of_project = tag::load_bindings_of(tx, TaggedResource::Project, workspace.project).await?;
@@ -111,19 +111,22 @@ fn render_effective_and_inherited(WorkspaceBindings { own, of_project, project }
     RenderedResult::resources(all.iter().map(shown))
 }
 
-async fn add_flat(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+async fn add_flat_tags(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     let (holder, workspace) = find_changeable_holder(tx, call).await?;
     let tags = call.document.flat_tags()?;
     tag::add_flat(tx, holder, workspace, &tags).await
 }
 
-async fn remove_flat(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+async fn remove_flat_tags(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     let (holder, workspace) = find_changeable_holder(tx, call).await?;
     let named = call.document.named_tags()?;
     tag::remove_flat(tx, holder, workspace, named).await
 }
 
-async fn flat_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<String>)> {
+async fn list_flat_workspace_tags(
+    tx: &mut Tx<'_>,
+    call: &ProjectsCall,
+) -> WorkResult<(ListRequest, ResultPage<String>)> {
     let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     let list_request = ListRequest::read(call, &[])?;
     let flat = workspace.tags.into_iter().filter(|binding| binding.value.is_empty());
@@ -132,12 +135,12 @@ async fn flat_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(
     Ok((list_request, listed))
 }
 
-fn render_flat((list_request, listed): (ListRequest, ResultPage<String>)) -> RenderedResult {
+fn render_flat_tags((list_request, listed): (ListRequest, ResultPage<String>)) -> RenderedResult {
     list_request.document(listed.items.iter().map(|name| flat_tag(name)), listed.matching, None)
 }
 
 /// Lists the flat tags of all workspaces of an organization that the caller may see.
-async fn of_organization(
+async fn list_organization_tags(
     tx: &mut Tx<'_>,
     call: &ProjectsCall,
 ) -> WorkResult<(ListRequest, Member, ResultPage<OrganizationTag>)> {

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::body::{PrimaryResource, TypeRule};
 use super::super::documents::related;
 use super::super::list::ListRequest;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use crate::projects::page::ResultPage;
@@ -19,7 +19,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "team-projects", "team_project_list", list => render_list),
     route!(GET "team-projects/:access_id", "team_project_show", show => render_one),
     route!(PATCH "team-projects/:access_id", "team_project_update", update => render_one),
-    route!(DELETE "team-projects/:access_id", "team_project_delete", delete => empty),
+    route!(DELETE "team-projects/:access_id", "team_project_delete", delete => render_empty),
 ];
 
 /// The required parameter of the list: the external id of a project.

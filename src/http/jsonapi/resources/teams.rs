@@ -8,7 +8,7 @@ use super::super::body::{self, PrimaryResource, TypeRule};
 use super::super::documents::{MEMBERSHIP_TYPE, membership as membership_document, related, to_many};
 use super::super::list::ListRequest;
 use super::super::query::MAX_FILTER_VALUES;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::account;
@@ -25,14 +25,14 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "organizations/:organization_name/teams", "team_list", list => render_list),
     route!(GET "teams/:team_id", "team_show", show => render_one),
     route!(PATCH "teams/:team_id", "team_update", update => render_one),
-    route!(DELETE "teams/:team_id", "team_delete", delete => empty),
-    route!(POST "teams/:team_id/relationships/users", "team_users_add", add_users => empty),
-    route!(DELETE "teams/:team_id/relationships/users", "team_users_remove", remove_users => empty),
+    route!(DELETE "teams/:team_id", "team_delete", delete => render_empty),
+    route!(POST "teams/:team_id/relationships/users", "team_users_add", add_users => render_empty),
+    route!(DELETE "teams/:team_id/relationships/users", "team_users_remove", remove_users => render_empty),
     route!(GET "teams/:team_id/relationships/organization-memberships", "team_memberships_list",
         list_memberships => render_memberships),
-    route!(POST "teams/:team_id/relationships/organization-memberships", "team_memberships_add", add_memberships => empty),
+    route!(POST "teams/:team_id/relationships/organization-memberships", "team_memberships_add", add_memberships => render_empty),
     route!(DELETE "teams/:team_id/relationships/organization-memberships", "team_memberships_remove",
-        remove_memberships => empty),
+        remove_memberships => render_empty),
 ];
 
 /// Query parameters that pagination links repeat.
@@ -70,7 +70,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
     let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
-    let includes = includes(call)?;
+    let includes = requested_includes(call)?;
     let names = query.list("filter[names]", MAX_FILTER_VALUES)?;
     let wanted = TeamFilter { names, q: query.text("q").map(str::to_owned) };
     let listed = team::list(tx, &member, &wanted, list_request.page).await?;
@@ -86,7 +86,7 @@ fn render_list(TeamPage { list_request, member, listed, people }: TeamPage) -> R
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamView> {
     let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
-    let includes = includes(call)?;
+    let includes = requested_includes(call)?;
     let people = load_people(tx, &member, std::slice::from_ref(&team), includes).await?;
     Ok(TeamView { member, team, people })
 }
@@ -113,10 +113,10 @@ async fn list_memberships(
     tx: &mut Tx<'_>,
     call: &ProjectsCall,
 ) -> WorkResult<(ListRequest, Member, ResultPage<Membership>)> {
-    const SERVICES: &str = "filter[is_service_account]";
+    const SERVICE_ACCOUNT_FILTER: &str = "filter[is_service_account]";
     let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
-    let list_request = ListRequest::read(call, &["filter[status]", SERVICES, "sort"])?;
-    let listed = match call.query.text(SERVICES) {
+    let list_request = ListRequest::read(call, &["filter[status]", SERVICE_ACCOUNT_FILTER, "sort"])?;
+    let listed = match call.query.text(SERVICE_ACCOUNT_FILTER) {
         // No user is a service account.
         Some("true") => ResultPage::none(),
         None | Some("false") => {
@@ -125,7 +125,13 @@ async fn list_memberships(
             let wanted = MembershipFilter { status, team: Some(team.id), by_status, ..MembershipFilter::default() };
             membership::list(tx, &member, &wanted, list_request.page).await?
         }
-        Some(_) => return Err(ApiRejection::parameter(SERVICES, format!("{SERVICES} must be true or false")).into()),
+        Some(_) => {
+            return Err(ApiRejection::parameter(
+                SERVICE_ACCOUNT_FILTER,
+                format!("{SERVICE_ACCOUNT_FILTER} must be true or false"),
+            )
+            .into());
+        }
     };
     Ok((list_request, member, listed))
 }
@@ -177,7 +183,7 @@ struct TeamIncludes {
     memberships: bool,
 }
 
-fn includes(call: &ProjectsCall) -> WorkResult<Option<TeamIncludes>> {
+fn requested_includes(call: &ProjectsCall) -> WorkResult<Option<TeamIncludes>> {
     let named = call.query.include(&["users", "organization_memberships"], &[])?;
     let has = |name| named.contains(&name);
     let includes = TeamIncludes { users: has("users"), memberships: has("organization_memberships") };
@@ -202,7 +208,8 @@ async fn load_people(
     let Some(includes) = includes else { return Ok(None) };
     if teams.iter().map(|team| team.users).sum::<i64>() > MAX_INCLUDED_MEMBERS {
         let detail = format!(
-            "the teams have more than {MAX_INCLUDED_MEMBERS} people: ask for fewer teams, or for organization-memberships"
+            "include: the teams of the response have more than {MAX_INCLUDED_MEMBERS} members in total; request \
+             smaller pages, or list organization-memberships"
         );
         return Err(ApiRejection::parameter("include", detail).into());
     }

@@ -5,9 +5,9 @@
 use serde_json::json;
 
 use super::super::body::{self, PrimaryResource, TypeRule};
-use super::super::documents::{identifier, time, to_one};
+use super::super::documents::{format_time, identifier, to_one};
 use super::super::list::ListRequest;
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use crate::clock;
@@ -27,16 +27,16 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(POST "users/:user_id/authentication-tokens", "user_token_create", create_of_user => render_created),
     route!(GET "users/:user_id/authentication-tokens", "user_token_list", list_of_user => render_list),
     route!(GET "authentication-tokens/:token_id", "token_show", show => render_one),
-    route!(DELETE "authentication-tokens/:token_id", "token_delete", delete => empty),
+    route!(DELETE "authentication-tokens/:token_id", "token_delete", delete => render_empty),
     route!(POST "organizations/:organization_name/authentication-token", "organization_token_create", create_of_organization => render_created),
     route!(GET "organizations/:organization_name/authentication-token", "organization_token_show", show_of_organization => render_one),
-    route!(DELETE "organizations/:organization_name/authentication-token", "organization_token_delete", delete_of_organization => empty),
+    route!(DELETE "organizations/:organization_name/authentication-token", "organization_token_delete", delete_of_organization => render_empty),
     route!(GET "organizations/:organization_name/team-tokens", "team_tokens_of_organization",
         list_of_all_teams => render_list),
-    route!(DELETE "organizations/:organization_name/team-tokens", "team_tokens_delete", delete_of_all_teams => empty),
+    route!(DELETE "organizations/:organization_name/team-tokens", "team_tokens_delete", delete_of_all_teams => render_empty),
     route!(POST "teams/:team_id/authentication-token", "team_token_replace", replace_of_team => render_created),
     route!(GET "teams/:team_id/authentication-token", "team_token_show", show_of_team => render_one),
-    route!(DELETE "teams/:team_id/authentication-token", "team_token_delete", delete_of_team => empty),
+    route!(DELETE "teams/:team_id/authentication-token", "team_token_delete", delete_of_team => render_empty),
     route!(POST "teams/:team_id/authentication-tokens", "team_token_create", create_of_team => render_created),
     route!(GET "teams/:team_id/authentication-tokens", "team_token_list", list_of_team => render_list),
 ];
@@ -97,7 +97,7 @@ async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<T
         None => OrganizationTokenKind::Standard,
         Some(word) if word == OrganizationTokenKind::AuditTrails.name() => OrganizationTokenKind::AuditTrails,
         Some(_) => {
-            let detail = "token must be audit-trails, or be left out".into();
+            let detail = "token must be audit-trails or omitted".into();
             let fault = Fault { title: None, detail, source: Some(FaultSource::Parameter("token".into())) };
             return Err(ApiRejection::of(Cause::Invalid, vec![fault]).into());
         }
@@ -143,14 +143,17 @@ async fn list_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListR
 }
 
 async fn list_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
-    const ENDS: &str = "filter[expiry_status]";
+    const EXPIRY_STATUS_FILTER: &str = "filter[expiry_status]";
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    let list_request = ListRequest::read(call, &["q", ENDS])?;
+    let list_request = ListRequest::read(call, &["q", EXPIRY_STATUS_FILTER])?;
     let mut wanted = TeamTokenFilter { q: call.query.text("q").map(str::to_owned), ends: Vec::new() };
-    for word in call.query.list(ENDS, 5)? {
+    for word in call.query.list(EXPIRY_STATUS_FILTER, 5)? {
         let unknown = || {
             let words = "active, expiring_in_7_days, expiring_in_30_days, expired, no_expiration";
-            ApiRejection::parameter(ENDS, format!("{ENDS} must be some of {words}"))
+            ApiRejection::parameter(
+                EXPIRY_STATUS_FILTER,
+                format!("{EXPIRY_STATUS_FILTER} must be a comma-separated list of {words}"),
+            )
         };
         wanted.ends.push(ApiTokenExpiry::of(&word).ok_or_else(unknown)?);
     }
@@ -208,8 +211,8 @@ fn document(token: &ApiToken, secret: Option<&Secret>) -> Rendered {
         "id": token.ext_id,
         "type": "authentication-tokens",
         "attributes": {
-            "created-at": time(token.created_at),
-            "last-used-at": token.last_used_at.map(time),
+            "created-at": format_time(token.created_at),
+            "last-used-at": token.last_used_at.map(format_time),
             "description": token.description,
             "token": secret.map(|secret| String::from_utf8_lossy(secret.expose())),
             // With the precision that the client sent.

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Value, json};
 
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::{identifier, related, time, to_one};
+use super::super::documents::{format_time, identifier, related, to_one};
 use super::super::list::ListRequest;
 use super::super::query::{MAX_FILTER_TAGS, MAX_FILTER_VALUES, Query, TAG_FILTER};
-use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, render_empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::{organizations, projects, tags};
@@ -28,15 +28,15 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(GET "organizations/:organization_name/workspaces", "workspace_list", list => render_list),
     route!(GET "organizations/:organization_name/workspaces/:workspace_name", "workspace_show_named", show => render_one),
     route!(PATCH "organizations/:organization_name/workspaces/:workspace_name", "workspace_update_named", update => render_one),
-    route!(DELETE "organizations/:organization_name/workspaces/:workspace_name", "workspace_delete_named", delete => empty),
+    route!(DELETE "organizations/:organization_name/workspaces/:workspace_name", "workspace_delete_named", delete => render_empty),
     route!(POST "organizations/:organization_name/workspaces/:workspace_name/actions/safe-delete",
-        "workspace_safe_delete_named", safe_delete => empty),
+        "workspace_safe_delete_named", safe_delete => render_empty),
     route!(GET "workspaces/:workspace_id", "workspace_show", show => render_one),
     route!(PATCH "workspaces/:workspace_id", "workspace_update", update => render_one),
-    route!(DELETE "workspaces/:workspace_id", "workspace_delete", delete => empty),
-    route!(POST "workspaces/:workspace_id/actions/safe-delete", "workspace_safe_delete", safe_delete => empty),
-    route!(GET "workspaces/:workspace_id/current-state-version", "workspace_state", current_state_version => empty),
-    route!(POST "workspaces/:workspace_id/configuration-versions", "workspace_run_refuse", refuse_run => empty),
+    route!(DELETE "workspaces/:workspace_id", "workspace_delete", delete => render_empty),
+    route!(POST "workspaces/:workspace_id/actions/safe-delete", "workspace_safe_delete", safe_delete => render_empty),
+    route!(GET "workspaces/:workspace_id/current-state-version", "workspace_state", current_state_version => render_empty),
+    route!(POST "workspaces/:workspace_id/configuration-versions", "workspace_run_refuse", refuse_run => render_empty),
 ];
 
 /// Query parameters that pagination links repeat.
@@ -74,7 +74,7 @@ struct WorkspaceView {
     workspace: Workspace,
     included_rows: Option<WorkspaceIncludes>,
     /// `true` for a client that plans and applies.
-    plans: bool,
+    runs_terraform: bool,
 }
 
 struct WorkspaceIncludes {
@@ -129,7 +129,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage>
         wildcard: read_wildcard(query)?,
         tags: query.list("search[tags]", MAX_FILTER_TAGS)?,
         without_tags: query.list("search[exclude-tags]", MAX_FILTER_TAGS)?,
-        tagged: query.tagged()?,
+        tagged: query.tag_filters()?,
         projects: query.list("filter[project][id]", MAX_FILTER_VALUES)?,
         backwards: sort == Some(("name", true)),
     };
@@ -164,14 +164,14 @@ async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceView>
         workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     let include = call.query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     let included_rows = load_included(tx, &member, std::slice::from_ref(&workspace), &include).await?;
-    Ok(WorkspaceView { member, workspace, included_rows, plans: call.plans })
+    Ok(WorkspaceView { member, workspace, included_rows, runs_terraform: call.runs_terraform })
 }
 
-fn render_one(WorkspaceView { member, workspace, included_rows, plans }: WorkspaceView) -> RenderedResult {
+fn render_one(WorkspaceView { member, workspace, included_rows, runs_terraform }: WorkspaceView) -> RenderedResult {
     let (mut items, included) = render_items(&member, std::slice::from_ref(&workspace), included_rows);
     let item = items.pop().unwrap_or_else(|| document(&member, &workspace));
     // So that the client sends its run to this server, where `refuse_run` rejects the first step.
-    let item = if plans { for_remote_run(item) } else { item };
+    let item = if runs_terraform { for_remote_run(item) } else { item };
     RenderedResult::resource(item).including(included)
 }
 
@@ -239,7 +239,9 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
     let workspace = workspace::lock_and_load(tx, &member, workspace.id, WorkspaceRights::READ).await?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), Some(&workspace.ext_id))?;
     let project = match resource.to_one("project")? {
-        Some(None) => return Err(ApiRejection::at("/data/relationships/project", "project must name a project").into()),
+        Some(None) => {
+            return Err(ApiRejection::at("/data/relationships/project", "project must not be null").into());
+        }
         // A project that the workspace is in already counts as absent.
         named => named.flatten().filter(|named| *named != workspace.project_ext_id),
     };
@@ -263,7 +265,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
         tag::replace(tx, TaggedResource::Workspace, workspace.id, &bindings).await?;
     }
     let changed = workspace::lock_and_load(tx, &member, workspace.id, WorkspaceRights::NONE).await?;
-    Ok(WorkspaceView { member, workspace: changed, included_rows: None, plans: false })
+    Ok(WorkspaceView { member, workspace: changed, included_rows: None, runs_terraform: false })
 }
 
 async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
@@ -289,9 +291,10 @@ async fn current_state_version(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResu
 async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     PrimaryResource::read(&call.document, TypeRule::Any, None)?;
-    let detail = "this server administers workspaces, it runs nothing and keeps no state: plan and apply where there \
-        is a backend for the state";
-    let fault = Fault { title: Some("plan and apply are not possible here"), detail: detail.into(), source: None };
+    let detail = "this server manages workspaces, but it runs no operations and stores no state; plan and \
+        apply with a backend that stores the state elsewhere";
+    let fault =
+        Fault { title: Some("plan and apply are not supported by this server"), detail: detail.into(), source: None };
     Err(ApiRejection::of(Kind::Invalid, vec![fault]).into())
 }
 
@@ -307,7 +310,7 @@ pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     json!({
         "id": workspace.ext_id,
         "type": RESOURCE_TYPE,
-        "attributes": attributes(member, workspace),
+        "attributes": render_attributes(member, workspace),
         "relationships": {
             "organization": related("organizations", organization),
             "project": related("projects", &workspace.project_ext_id),
@@ -345,16 +348,16 @@ fn visible_lock_holder(workspace: &Workspace) -> Option<Value> {
     Some(identifier(kind, id))
 }
 
-fn attributes(member: &Member, workspace: &Workspace) -> Value {
+fn render_attributes(member: &Member, workspace: &Workspace) -> Value {
     let mode = workspace.mode(member);
     let own = workspace.own_mode.is_some();
     let flat = workspace.tags.iter().filter(|binding| binding.value.is_empty()).map(|binding| &binding.key[..]);
     let mut attributes = json!({
         "name": workspace.name,
         "description": workspace.description,
-        "created-at": time(workspace.created_at),
-        "updated-at": time(workspace.updated_at),
-        "latest-change-at": time(workspace.updated_at),
+        "created-at": format_time(workspace.created_at),
+        "updated-at": format_time(workspace.updated_at),
+        "latest-change-at": format_time(workspace.updated_at),
         "hyok-enabled": false,
         "execution-mode": mode.name,
         "operations": mode.name != "local",
@@ -363,12 +366,12 @@ fn attributes(member: &Member, workspace: &Workspace) -> Value {
         "locked": workspace.locked_by.is_some(),
         "auto-destroy-activity-duration": workspace.auto_destroy,
         "inherits-project-auto-destroy": workspace.inherits_auto_destroy,
-        "auto-destroy-at": workspace.auto_destroy_at.map(time),
+        "auto-destroy-at": workspace.auto_destroy_at.map(format_time),
         "tag-names": flat.collect::<Vec<_>>(),
         "source": "tfe-api",
         "actions": { "is-destroyable": true },
         "resource-count": 0,
-        "permissions": permissions(workspace.rights),
+        "permissions": render_permissions(workspace.rights),
     });
     if let Value::Object(attributes) = &mut attributes {
         attributes.append(&mut workspace.settings.all());
@@ -376,7 +379,7 @@ fn attributes(member: &Member, workspace: &Workspace) -> Value {
     attributes
 }
 
-fn permissions(rights: WorkspaceRights) -> Value {
+fn render_permissions(rights: WorkspaceRights) -> Value {
     json!({
         "can-read-settings": rights.has(WorkspaceRights::READ),
         "can-update": rights.has(WorkspaceRights::ADMIN),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::fields::id;
+use super::fields::requested_id;
 use super::rendering;
 use crate::auth::Auth;
 use crate::auth::identity::AliasChange;
@@ -29,7 +29,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
         entity,
         custom_metadata: call.fields.map("custom_metadata")?,
     };
-    let id = id(&call)?;
+    let id = requested_id(&call)?;
     run_detached(async move {
         let written = match id {
             Some(id) => call.state.auth.alias_change(&id, change).await?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::fields::{exactly_one, id};
+use super::fields::{exactly_one, requested_id};
 use super::rendering;
 use crate::auth::Auth;
 use crate::auth::identity::EntityChange;
@@ -31,7 +31,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
         policies: call.fields.list("policies")?,
         disabled: call.fields.bool("disabled")?,
     };
-    let id = id(&call)?;
+    let id = requested_id(&call)?;
     run_detached(async move {
         let created = match id {
             Some(id) => call.state.auth.entity_change(&id, change).await.map(|()| None)?,

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::http::secrets::route::Call;
 
 /// Returns the id in the path or, without one, in the body.
-pub(super) fn id(call: &Call) -> Result<Option<String>> {
+pub(super) fn requested_id(call: &Call) -> Result<Option<String>> {
     match call.param("id") {
         "" => call.fields.nonempty_text("id"),
         id => Ok(Some(id.to_owned())),

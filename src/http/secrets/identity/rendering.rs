@@ -14,7 +14,7 @@ pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> 
     json!({
         "id": entity.id,
         "name": entity.name,
-        "metadata": pairs(&entity.metadata),
+        "metadata": pairs_or_null(&entity.metadata),
         "policies": entity.policies,
         "disabled": entity.disabled,
         "aliases": entity.aliases.iter().map(|one| alias(one, mounts)).collect::<Vec<_>>(),
@@ -38,7 +38,7 @@ pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
 }
 
 pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
-    let (path, kind) = mount(mounts, &alias.accessor);
+    let (path, kind) = mount_path_and_type(mounts, &alias.accessor);
     json!({
         "id": alias.id,
         "canonical_id": alias.entity,
@@ -46,8 +46,8 @@ pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
         "mount_accessor": alias.accessor,
         "mount_path": path,
         "mount_type": kind,
-        "metadata": pairs(&alias.metadata),
-        "custom_metadata": pairs(&alias.custom_metadata),
+        "metadata": pairs_or_null(&alias.metadata),
+        "custom_metadata": pairs_or_null(&alias.custom_metadata),
         "creation_time": format_rfc3339(alias.created_at),
         "last_update_time": format_rfc3339(alias.updated_at),
         "merged_from_canonical_ids": null,
@@ -57,7 +57,7 @@ pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
 }
 
 pub(super) fn alias_entry(alias: &AliasEntry, mounts: &MountTable) -> Value {
-    let (path, kind) = mount(mounts, &alias.accessor);
+    let (path, kind) = mount_path_and_type(mounts, &alias.accessor);
     json!({
         "id": alias.id,
         "canonical_id": alias.entity,
@@ -69,12 +69,12 @@ pub(super) fn alias_entry(alias: &AliasEntry, mounts: &MountTable) -> Value {
     })
 }
 
-fn pairs(pairs: &BTreeMap<String, String>) -> Value {
+fn pairs_or_null(pairs: &BTreeMap<String, String>) -> Value {
     if pairs.is_empty() { Value::Null } else { json!(pairs) }
 }
 
 /// Returns path and type of the mount with an accessor; empty if the mount was removed.
-fn mount<'m>(mounts: &'m MountTable, accessor: &str) -> (&'m str, &'m str) {
+fn mount_path_and_type<'m>(mounts: &'m MountTable, accessor: &str) -> (&'m str, &'m str) {
     let mount = mounts.iter().find(|mount| mount.accessor == accessor);
     mount.map_or(("", ""), |mount| (&mount.path, mount.kind.name()))
 }

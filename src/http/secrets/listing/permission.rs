@@ -32,7 +32,7 @@ impl ReadPermission {
     pub(super) fn of(call: &Call) -> Result<Self> {
         let shared = Arc::clone(call.state.shared());
         let caller = Arc::clone(call.caller()?);
-        let slot = shared.lists.begin(caller.token_hash(), Sender::of_token(Some(&caller), None))?;
+        let slot = shared.long_lists.begin(caller.token_hash(), Sender::of_token(Some(&caller), None))?;
         let path = call.full_path.clone();
         let address = call.address;
         let sudo = call.route.access == RouteAccess::Sudo;

@@ -1,7 +1,7 @@
 //! The HTTP interface of `approle`: its route table, with the handlers in submodules.
 
+mod field_routes;
 mod fields;
-mod parts;
 mod secret_ids;
 
 use self::fields::ROLE_SYNONYMS;
@@ -17,7 +17,7 @@ pub(crate) static ROUTES: &[Route] = routes! {
     open Update "login" &["role_id", "secret_id"] => login;
     token List "role" PAGE_FIELDS => roles::list::<AppRoleMethod>;
     token Read "role/:login_role" &[] => roles::read::<AppRoleMethod>;
-    (token.with_synonyms(ROLE_SYNONYMS).making(roles::exists::<AppRoleMethod>)) Update
+    (token.with_synonyms(ROLE_SYNONYMS).with_existence_check(roles::exists::<AppRoleMethod>)) Update
         "role/:login_role" fields::ROLE_FIELDS => roles::write::<AppRoleMethod>;
     token Delete "role/:login_role" &[] => roles::delete::<AppRoleMethod>;
     token Read
@@ -26,26 +26,27 @@ pub(crate) static ROUTES: &[Route] = routes! {
         "role/:login_role/secret-id-bound-cidrs", "role/:login_role/secret-id-num-uses",
         "role/:login_role/secret-id-ttl", "role/:login_role/token-bound-cidrs", "role/:login_role/token-num-uses",
         "role/:login_role/token-ttl", "role/:login_role/token-max-ttl"
-        &[] => parts::read;
+        &[] => field_routes::read;
     token Delete
         "role/:login_role/policies", "role/:login_role/period", "role/:login_role/bind-secret-id",
         "role/:login_role/bound-cidr-list", "role/:login_role/secret-id-bound-cidrs",
         "role/:login_role/secret-id-num-uses", "role/:login_role/secret-id-ttl", "role/:login_role/token-bound-cidrs",
         "role/:login_role/token-num-uses", "role/:login_role/token-ttl", "role/:login_role/token-max-ttl"
-        &[] => parts::clear;
-    token Update "role/:login_role/role-id" &["role_id"] => parts::write;
-    (token.with_synonyms(parts::POLICY_SYNONYMS)) Update
-        "role/:login_role/policies" parts::POLICY_FIELDS => parts::write;
-    (token.with_synonyms(parts::PERIOD_SYNONYMS)) Update "role/:login_role/period" parts::PERIOD_FIELDS => parts::write;
-    token Update "role/:login_role/bind-secret-id" &["bind_secret_id"] => parts::write;
-    token Update "role/:login_role/bound-cidr-list" &["bound_cidr_list"] => parts::write;
-    token Update "role/:login_role/secret-id-bound-cidrs" &["secret_id_bound_cidrs"] => parts::write;
-    token Update "role/:login_role/secret-id-num-uses" &["secret_id_num_uses"] => parts::write;
-    token Update "role/:login_role/secret-id-ttl" &["secret_id_ttl"] => parts::write;
-    token Update "role/:login_role/token-bound-cidrs" &["token_bound_cidrs"] => parts::write;
-    token Update "role/:login_role/token-num-uses" &["token_num_uses"] => parts::write;
-    token Update "role/:login_role/token-ttl" &["token_ttl"] => parts::write;
-    token Update "role/:login_role/token-max-ttl" &["token_max_ttl"] => parts::write;
+        &[] => field_routes::clear;
+    token Update "role/:login_role/role-id" &["role_id"] => field_routes::write;
+    (token.with_synonyms(field_routes::POLICY_SYNONYMS)) Update
+        "role/:login_role/policies" field_routes::POLICY_FIELDS => field_routes::write;
+    (token.with_synonyms(field_routes::PERIOD_SYNONYMS)) Update
+        "role/:login_role/period" field_routes::PERIOD_FIELDS => field_routes::write;
+    token Update "role/:login_role/bind-secret-id" &["bind_secret_id"] => field_routes::write;
+    token Update "role/:login_role/bound-cidr-list" &["bound_cidr_list"] => field_routes::write;
+    token Update "role/:login_role/secret-id-bound-cidrs" &["secret_id_bound_cidrs"] => field_routes::write;
+    token Update "role/:login_role/secret-id-num-uses" &["secret_id_num_uses"] => field_routes::write;
+    token Update "role/:login_role/secret-id-ttl" &["secret_id_ttl"] => field_routes::write;
+    token Update "role/:login_role/token-bound-cidrs" &["token_bound_cidrs"] => field_routes::write;
+    token Update "role/:login_role/token-num-uses" &["token_num_uses"] => field_routes::write;
+    token Update "role/:login_role/token-ttl" &["token_ttl"] => field_routes::write;
+    token Update "role/:login_role/token-max-ttl" &["token_max_ttl"] => field_routes::write;
     (token.uncompressed()) List "role/:login_role/secret-id" PAGE_FIELDS => secret_ids::list;
     token Update "role/:login_role/secret-id" secret_ids::GENERATE_FIELDS => secret_ids::generate;
     token Update "role/:login_role/custom-secret-id" secret_ids::REGISTER_FIELDS => secret_ids::register;

@@ -46,12 +46,12 @@ const ROLE_FIELDS: &[&str] = &concat_fields::<23>(&[&["name"], CloudbRoleBounds:
 pub(crate) static ROUTES: &[Route] = routes! {
     (open.with_long_member("jwt", MAX_LOGIN_BODY_BYTES)) Update "login" LOGIN_FIELDS => login;
     token Read "config" &[] => read_config;
-    (token.making(config_exists)) Update "config" CONFIG_FIELDS => write_config;
+    (token.with_existence_check(config_exists)) Update "config" CONFIG_FIELDS => write_config;
     token Delete "config" &[] => delete_config;
     token Update "rotate-root" &[] => rotate_root;
     token List "role" PAGE_FIELDS => roles::list::<CloudbMethod>;
     token Read "role/:login_role" &[] => roles::read::<CloudbMethod>;
-    (token.with_synonyms(&TokenTerms::SYNONYMS).making(roles::exists::<CloudbMethod>)) Update
+    (token.with_synonyms(&TokenTerms::SYNONYMS).with_existence_check(roles::exists::<CloudbMethod>)) Update
         "role/:login_role" ROLE_FIELDS => roles::write::<CloudbMethod>;
     token Delete "role/:login_role" &[] => roles::delete::<CloudbMethod>;
 };
@@ -133,7 +133,7 @@ fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result
         return Err(if both {
             Error::invalid("only one of 'client_secret' or 'identity_token_audience' can be set")
         } else {
-            unsupported("workload identity federation")
+            unsupported_error("workload identity federation")
         });
     }
     fields.duration("identity_token_ttl")?;
@@ -141,13 +141,13 @@ fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result
     let period = fields.duration("rotation_period")?.unwrap_or_default();
     let window = fields.duration("rotation_window")?.unwrap_or_default();
     if is_given("rotation_schedule")? || !period.is_zero() || !window.is_zero() {
-        return Err(unsupported("scheduled rotation"));
+        return Err(unsupported_error("scheduled rotation"));
     }
     Ok(())
 }
 
 /// Returns the error for features of other editions of the service.
-fn unsupported(what: &str) -> Error {
+fn unsupported_error(what: &str) -> Error {
     Error::invalid(format!("{what} is not supported"))
 }
 

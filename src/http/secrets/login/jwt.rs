@@ -20,7 +20,7 @@ pub(crate) static ROUTES: &[Route] = routes! {
     token Update "config" config::FIELDS => config::write;
     token List "role" PAGE_FIELDS => roles::list::<JwtMethod>;
     token Read "role/:login_role" &[] => roles::read::<JwtMethod>;
-    (token.with_synonyms(&TokenTerms::SYNONYMS).making(roles::exists::<JwtMethod>)) Update
+    (token.with_synonyms(&TokenTerms::SYNONYMS).with_existence_check(roles::exists::<JwtMethod>)) Update
         "role/:login_role" role::FIELDS => roles::write::<JwtMethod>;
     token Delete "role/:login_role" &[] => roles::delete::<JwtMethod>;
     (open.with_long_member("jwt", MAX_LOGIN_BODY_BYTES)) Update "login" &["role", "jwt"] => login;

@@ -12,7 +12,7 @@ use super::issuers::{chain_lines, pem_line};
 use super::rendering::colon_hex;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
-use crate::http::secrets::handler_response::{HandlerResponse, MAX_AGE_SECONDS, Validators};
+use crate::http::secrets::handler_response::{CacheValidators, HandlerResponse, MAX_AGE_SECONDS};
 use crate::http::secrets::route::Call;
 use crate::pki::mount::profile::certificate_pem as issuer_pem_text;
 use crate::pki::mount::signer::IssuerSigner;
@@ -59,8 +59,8 @@ async fn raw_issuer(
 }
 
 /// Builds a response in an envelope. It has no entity tag, because the envelope contains the request id.
-fn enveloped(data: Value, changed_at: i64) -> HandlerResponse {
-    HandlerResponse::data(data).with_validators(Validators {
+fn cacheable_json(data: Value, changed_at: i64) -> HandlerResponse {
+    HandlerResponse::data(data).with_validators(CacheValidators {
         tag: None,
         modified: Some(changed_at),
         max_age: MAX_AGE_SECONDS,
@@ -90,7 +90,7 @@ pub(super) async fn ca_json(call: Call) -> Result<HandlerResponse> {
         "revocation_time": 0,
         "revocation_time_rfc3339": "",
     });
-    Ok(enveloped(data, changed_at))
+    Ok(cacheable_json(data, changed_at))
 }
 
 pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
@@ -102,7 +102,7 @@ pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
         "revocation_time": 0,
         "revocation_time_rfc3339": "",
     });
-    Ok(enveloped(data, shown.changed_at))
+    Ok(cacheable_json(data, shown.changed_at))
 }
 
 pub(super) async fn issuer_json(call: Call) -> Result<HandlerResponse> {
@@ -115,7 +115,7 @@ pub(super) async fn issuer_json(call: Call) -> Result<HandlerResponse> {
         "issuer_id": record.id,
         "issuer_name": record.name,
     });
-    Ok(enveloped(data, changed_at))
+    Ok(cacheable_json(data, changed_at))
 }
 
 async fn find_certificate(call: &Call) -> Result<Option<StoredCertificate>> {

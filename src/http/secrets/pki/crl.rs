@@ -15,7 +15,9 @@ use serde_json::json;
 pub(super) use self::caller_supplied::{RESIGN_FIELDS, SIGN_FIELDS, resign, sign as sign_list};
 pub(super) use self::config::FIELDS as CONFIG_FIELDS;
 use crate::error::{Error, Kind, Result};
-use crate::http::secrets::handler_response::{BodyPieces, HandlerResponse, MAX_AGE_SECONDS, ResponseBody, Validators};
+use crate::http::secrets::handler_response::{
+    BodyPieces, CacheValidators, HandlerResponse, MAX_AGE_SECONDS, ResponseBody,
+};
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
 use crate::pki::crl::{CrlBuildRequest, PublishedCrl, has_signer};
@@ -46,7 +48,9 @@ pub(super) async fn rotate_delta(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let answer = HandlerResponse::data(json!({ "success": true }));
     if !authority.view().crl_config.value.enable_delta {
-        return Ok(answer.with_warnings(["delta CRLs are not enabled (config/crl): this was a no-op".to_owned()]));
+        return Ok(answer.with_warnings([
+            "delta CRLs: not enabled, so nothing was rotated; set enable_delta in config/crl".to_owned(),
+        ]));
     }
     let warnings = authority.build_crls(CrlBuildRequest { delta: true, ..CrlBuildRequest::DUE }).await?;
     Ok(answer.with_warnings(warnings))
@@ -60,7 +64,7 @@ pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
         false => (DER_MEDIA_TYPE, "", BodyPieces { len: list.len, pieces: Box::new(list.pieces()) }),
     };
     let tag = Some(format!("{}{suffix}", list.tag));
-    let validators = Validators { tag, ..validators(&list, now) };
+    let validators = CacheValidators { tag, ..crl_validators(&list, now) };
     Ok(HandlerResponse::from(ResponseBody::RawPieces(media_type, pieces)).with_validators(validators))
 }
 
@@ -69,14 +73,14 @@ pub(super) async fn as_certificate(call: Call) -> Result<HandlerResponse> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let end = "\",\"revocation_time\":0,\"revocation_time_rfc3339\":\"\"}";
     let body = ResponseBody::RenderedPieces("{\"certificate\":\"".to_owned(), pem_pieces(&list, "\\n"), end.to_owned());
-    Ok(HandlerResponse::from(body).with_validators(validators(&list, now)))
+    Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
 }
 
 /// Returns a CRL in the form of `issuer/:issuer_ref/crl`.
 pub(super) async fn as_crl(call: Call) -> Result<HandlerResponse> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let body = ResponseBody::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
-    Ok(HandlerResponse::from(body).with_validators(validators(&list, now)))
+    Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
 }
 
 /// Returns the CRL of a path and the current time in epoch seconds. `None` for an unknown issuer, for an issuer without
@@ -119,7 +123,7 @@ fn pem_file(list: &PublishedCrl) -> BodyPieces {
 }
 
 /// Validators without entity tag, because the envelope contains the request id.
-fn validators(list: &PublishedCrl, now: i64) -> Validators {
+fn crl_validators(list: &PublishedCrl, now: i64) -> CacheValidators {
     let left = u64::try_from(list.next_update - now).unwrap_or(0);
-    Validators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE_SECONDS) }
+    CacheValidators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE_SECONDS) }
 }

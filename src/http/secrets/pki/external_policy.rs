@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::issuing;
 use super::json_with_members;
-use super::rendering::{PASSWORD_FIELD, Rendering};
+use super::rendering::{CertificateRendering, PASSWORD_FIELD};
 use super::request_fields;
 use crate::clock::{Time, format_rfc3339};
 use crate::error::Result;
@@ -52,29 +52,29 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
         _ => Ok(None),
     };
     let read = |call: &Call| {
-        let rendering = Rendering::of_issue(&call.fields)?;
-        Ok((rendering, request(call, PolicyOperation::Issue(request_fields::key(&call.fields)?))))
+        let rendering = CertificateRendering::of_issue(&call.fields)?;
+        Ok((rendering, policy_request(call, PolicyOperation::Issue(request_fields::key(&call.fields)?))))
     };
-    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, password).await
+    issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        let rendering = Rendering::of(&call.fields)?;
-        Ok((rendering, request(call, PolicyOperation::Sign(request_fields::csr(&call.fields)?))))
+        let rendering = CertificateRendering::of(&call.fields)?;
+        Ok((rendering, policy_request(call, PolicyOperation::Sign(request_fields::csr(&call.fields)?))))
     };
-    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, Ok(None)).await
+    issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        let rendering = Rendering::of(&call.fields)?;
-        Ok((rendering, request(call, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?))))
+        let rendering = CertificateRendering::of(&call.fields)?;
+        Ok((rendering, policy_request(call, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?))))
     };
-    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
+    issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
 }
 
-fn request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
+fn policy_request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
     CertificateRequest::ExternalPolicy(Box::new(ExternalPolicyRequest {
         mode,
         policy: call.param("policy").to_owned(),

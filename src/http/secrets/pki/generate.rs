@@ -1,11 +1,11 @@
 //! Generates roots, CSRs of intermediates, and keys. The `:type` in the path selects the origin of the key.
 
-use super::rendering::{self, Rendering};
+use super::rendering::{self, CertificateRendering};
 use super::request_fields::{self, flag};
 use crate::auth::policy::lower;
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_NAME_LEN};
-use crate::http::secrets::dialect::Dates;
+use crate::http::secrets::dialect::CertificateDates;
 use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::json_object::JsonObjectBuilder;
 use crate::http::secrets::route::{Call, concat_fields};
@@ -66,7 +66,7 @@ pub(super) const INTERMEDIATE_FIELDS: &[&str] = &concat_fields::<27>(&[
 /// Fields of `keys/generate/:type`.
 pub(super) const KEY_FIELDS: &[&str] = &["key_name", "key_type", "key_bits", "managed_key_name", "managed_key_id"];
 
-fn origin(call: &Call) -> Result<KeyOrigin> {
+fn key_origin(call: &Call) -> Result<KeyOrigin> {
     let origin_type = call.param("type");
     refuse_other_origins(&call.fields, origin_type)?;
     match origin_type {
@@ -82,19 +82,19 @@ fn origin(call: &Call) -> Result<KeyOrigin> {
 pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
     let is_rotation = call.route.pattern.starts_with("root/rotate/");
     let naming = if is_rotation { DefaultIssuerName::NextIfFree } else { DefaultIssuerName::Unnamed };
-    let origin = origin(&call)?;
+    let origin = key_origin(&call)?;
     let authority = call.authority().await?;
     let request = root_request(&call.fields, origin, naming)?;
-    let rendering = Rendering::of(&call.fields)?;
-    let limits = super::issuing::limits(&call);
+    let rendering = CertificateRendering::of(&call.fields)?;
+    let limits = super::issuing::mount_lifetimes(&call);
     let generated = root::generate(&authority, request, limits, call.recorded_as()).await?;
     let GeneratedRoot { not_after: expiration, renew_after, .. } = generated;
-    let dates = Dates { not_before: None, expiration, renew_after };
+    let dates = CertificateDates { not_before: None, expiration, renew_after };
     let data = call.dialect.with_dates(root_data(&generated, &rendering)?, dates);
     Ok(HandlerResponse::rendered(data).with_warnings(generated.warnings))
 }
 
-fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret> {
+fn root_data(root: &GeneratedRoot, rendering: &CertificateRendering) -> Result<PartlySecret> {
     let mut data = JsonObjectBuilder::default();
     rendering::add_der(&mut data, "certificate", ("CERTIFICATE", &root.der), &root.key, rendering.format)?;
     data.add("issuing_ca", &rendering.format.encode("CERTIFICATE", &root.der));
@@ -106,7 +106,7 @@ fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret
 }
 
 pub(super) async fn intermediate(call: Call) -> Result<HandlerResponse> {
-    let origin = origin(&call)?;
+    let origin = key_origin(&call)?;
     new_intermediate(call, origin).await
 }
 
@@ -119,12 +119,12 @@ pub(super) async fn cross_sign(call: Call) -> Result<HandlerResponse> {
 async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let request = csr_request(&call.fields, origin)?;
-    let rendering = Rendering::of(&call.fields)?;
+    let rendering = CertificateRendering::of(&call.fields)?;
     let generated = intermediate::generate(&authority, request).await?;
     Ok(HandlerResponse::rendered(csr_data(&generated, &rendering)?).with_warnings(generated.warnings))
 }
 
-fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret> {
+fn csr_data(csr: &GeneratedCsr, rendering: &CertificateRendering) -> Result<PartlySecret> {
     let mut data = JsonObjectBuilder::default();
     rendering::add_der(&mut data, "csr", ("CERTIFICATE REQUEST", &csr.der), &csr.key, rendering.format)?;
     rendering::add_key(&mut data, &csr.key, rendering)?;
@@ -132,7 +132,7 @@ fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret> {
 }
 
 pub(super) async fn key(call: Call) -> Result<HandlerResponse> {
-    let origin = origin(&call)?;
+    let origin = key_origin(&call)?;
     if origin == KeyOrigin::Existing {
         return Err(Error::new(Kind::NotFound, "unsupported path"));
     }
@@ -140,7 +140,7 @@ pub(super) async fn key(call: Call) -> Result<HandlerResponse> {
     let (key, warnings) = key::generate(&authority, key_request(&call.fields, origin)?).await?;
     let mut data = JsonObjectBuilder::default();
     data.add("key_type", key.kind.name());
-    rendering::add_key(&mut data, &key, &Rendering::default())?;
+    rendering::add_key(&mut data, &key, &CertificateRendering::default())?;
     Ok(HandlerResponse::rendered(data.finish()).with_warnings(warnings))
 }
 
@@ -177,7 +177,7 @@ fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result<()> {
         let is_given = fields.value(field).is_some_and(|value| value.as_str() != Some(""));
         if is_given && origin_type != belongs_to {
             return Err(Error::invalid(format!(
-                "{field}: selects a key on paths of the type {belongs_to}, and this path has the type {origin_type}"
+                "{field}: is allowed only on paths of type {belongs_to}; this path has type {origin_type}"
             )));
         }
     }

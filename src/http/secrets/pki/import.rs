@@ -136,7 +136,7 @@ fn missing_crl() -> Error {
 }
 
 fn malformed_crl() -> Error {
-    Error::invalid("crl: must be one CRL, in PEM or DER (in JSON in base64)")
+    Error::invalid("crl: must be one CRL in PEM or DER (in JSON: PEM, or DER in base64)")
 }
 
 /// Decodes a CRL in PEM or base64 of DER.
@@ -148,7 +148,7 @@ fn decode_text(text: &str) -> Result<Vec<u8>> {
     let blocks = pem::parse_blocks(text).map_err(|error| Error::invalid(format!("crl: {}", error.text())))?;
     match <[_; 1]>::try_from(blocks) {
         Ok([(label, der)]) if label == pem::CRL_LABEL => Ok(der),
-        _ => Err(Error::invalid("crl: must be exactly one PEM block, X509 CRL")),
+        _ => Err(Error::invalid("crl: must be exactly one PEM block of type X509 CRL")),
     }
 }
 
@@ -157,7 +157,7 @@ async fn take_p12(fields: &mut Fields) -> Result<Option<Pkcs12Contents>> {
     let password = fields.take_secret(PASSWORD_FIELD)?;
     let Some(file) = fields.take_secret(P12_FIELD)? else {
         return match password {
-            Some(_) => Err(Error::invalid("password: is only for p12")),
+            Some(_) => Err(Error::invalid("password: is allowed only with p12")),
             None => Ok(None),
         };
     };

@@ -2,10 +2,10 @@
 
 pub(super) mod fields;
 
-use super::rendering::{self, PASSWORD_FIELD, Rendering};
+use super::rendering::{self, CertificateRendering, PASSWORD_FIELD};
 use super::request_fields;
 use crate::error::{Error, Result};
-use crate::http::secrets::dialect::{Dates, Dialect};
+use crate::http::secrets::dialect::{CertificateDates, Dialect};
 use crate::http::secrets::handler_response::{HandlerResponse, ResponseLease};
 use crate::http::secrets::route::Call;
 use crate::pki::check::validity::MountLifetimes;
@@ -24,76 +24,79 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
     // Removed from the fields, so that it does not become part of the idempotency record.
     let password = call.fields.take_secret(PASSWORD_FIELD);
     let read = |call: &Call| {
-        let rendering = Rendering::of_issue(&call.fields)?;
+        let rendering = CertificateRendering::of_issue(&call.fields)?;
         let key = |fields: &_| request_fields::key(fields).map(RequestedSubjectKey::Generated);
-        Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
+        Ok((rendering, CertificateRequest::Leaf(fields::leaf_request(call, key)?)))
     };
-    run(call, IssuingOperation::Issue, read, render_leaf, password).await
+    run_issuance(call, IssuingOperation::Issue, read, render_leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        let rendering = Rendering::of(&call.fields)?;
+        let rendering = CertificateRendering::of(&call.fields)?;
         let key = |fields: &_| request_fields::csr(fields).map(RequestedSubjectKey::Csr);
-        Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
+        Ok((rendering, CertificateRequest::Leaf(fields::leaf_request(call, key)?)))
     };
-    run(call, IssuingOperation::Sign, read, render_leaf, Ok(None)).await
+    run_issuance(call, IssuingOperation::Sign, read, render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_verbatim(call: Call) -> Result<HandlerResponse> {
-    let read =
-        |call: &Call| Ok((Rendering::of(&call.fields)?, CertificateRequest::SignVerbatim(fields::verbatim(call)?)));
-    run(call, IssuingOperation::SignVerbatim, read, render_leaf, Ok(None)).await
+    let read = |call: &Call| {
+        Ok((CertificateRendering::of(&call.fields)?, CertificateRequest::SignVerbatim(fields::verbatim_request(call)?)))
+    };
+    run_issuance(call, IssuingOperation::SignVerbatim, read, render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        let rendering = Rendering::of(&call.fields)?;
-        Ok((rendering, CertificateRequest::SignIntermediate(Box::new(fields::intermediate(call)?))))
+        let rendering = CertificateRendering::of(&call.fields)?;
+        Ok((rendering, CertificateRequest::SignIntermediate(Box::new(fields::intermediate_request(call)?))))
     };
-    run(call, IssuingOperation::SignIntermediate, read, render_authority, Ok(None)).await
+    run_issuance(call, IssuingOperation::SignIntermediate, read, render_authority, Ok(None)).await
 }
 
 pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
     // The response has only one form.
-    let read = |call: &Call| Ok((Rendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued(call)?)));
+    let read = |call: &Call| {
+        Ok((CertificateRendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued_request(call)?)))
+    };
     let render: IssuedRenderer =
         |issued, _, dialect| Ok(HandlerResponse::data(rendering::render_self_issued(issued, dialect)));
-    run(call, IssuingOperation::SignSelfIssued, read, render, Ok(None)).await
+    run_issuance(call, IssuingOperation::SignSelfIssued, read, render, Ok(None)).await
 }
 
 /// Reads a request and the requested form of its response.
-pub(super) type IssueRequestParser = fn(&Call) -> Result<(Rendering, CertificateRequest)>;
+pub(super) type IssueRequestParser = fn(&Call) -> Result<(CertificateRendering, CertificateRequest)>;
 
-type IssuedRenderer = fn(&IssuedCertificate, &Rendering, Dialect) -> Result<HandlerResponse>;
+type IssuedRenderer = fn(&IssuedCertificate, &CertificateRendering, Dialect) -> Result<HandlerResponse>;
 
 pub(super) fn render_leaf(
     issued: &IssuedCertificate,
-    rendering: &Rendering,
+    rendering: &CertificateRendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
-    let dates = Dates { not_before: Some(issued.not_before), ..dates(issued) };
+    let dates = CertificateDates { not_before: Some(issued.not_before), ..certificate_dates(issued) };
     Ok(HandlerResponse::rendered(dialect.with_dates(rendering::render_certificate(issued, rendering, false)?, dates)))
 }
 
 /// Renders a CA certificate, with notAfter as its only date.
 pub(super) fn render_authority(
     issued: &IssuedCertificate,
-    rendering: &Rendering,
+    rendering: &CertificateRendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
     Ok(HandlerResponse::rendered(
-        dialect.with_dates(rendering::render_certificate(issued, rendering, true)?, dates(issued)),
+        dialect.with_dates(rendering::render_certificate(issued, rendering, true)?, certificate_dates(issued)),
     ))
 }
 
-fn dates(issued: &IssuedCertificate) -> Dates {
-    Dates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
+fn certificate_dates(issued: &IssuedCertificate) -> CertificateDates {
+    CertificateDates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
 /// Handles a request: reads it, and issues the certificate. A repeated request gets the certificate from its
 /// idempotency record.
-pub(super) async fn run(
+pub(super) async fn run_issuance(
     call: Call,
     operation: IssuingOperation,
     read: IssueRequestParser,
@@ -117,7 +120,7 @@ pub(super) async fn run(
     // Before the certificate is signed: a refusal by the full CPU queue must not lose a certificate.
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
-    let issued = replica.run(IssueContext { repeatable, ..origin(call) }, request).await?;
+    let issued = replica.run(IssueContext { repeatable, ..issue_context(call) }, request).await?;
     build_response(issued, render, &rendering, dialect)
 }
 
@@ -140,11 +143,11 @@ fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<Ide
 /// Returns the certificate of an earlier identical request. The future is boxed because most requests skip it.
 async fn recorded_response(call: &Call, repeatable: Option<&IdempotentRequest>) -> Result<Option<IssuedCertificate>> {
     let Some(repeatable) = repeatable else { return Ok(None) };
-    let look = async {
+    let find_recorded = async {
         let authority = call.authority().await?;
         idempotency::find_recorded_response(repeatable, &authority.view(), authority.tools()).await
     };
-    Box::pin(look).await
+    Box::pin(find_recorded).await
 }
 
 /// Returns the error for a missing role in the path, or for a missing policy engine. It takes precedence over errors in
@@ -157,11 +160,11 @@ async fn missing_resource_error(call: &Call, operation: IssuingOperation) -> Opt
     }
 }
 
-fn origin(call: Call) -> IssueContext {
+fn issue_context(call: Call) -> IssueContext {
     IssueContext {
         issuer_ref: call.named_param("issuer_ref").map(str::to_owned),
         requester: requester(&call),
-        limits: limits(&call),
+        limits: mount_lifetimes(&call),
         repeatable: None,
         mount: call.mount.meter().clone(),
         path: call.full_path,
@@ -179,14 +182,14 @@ fn requester(call: &Call) -> IssueRequester {
     })
 }
 
-pub(super) fn limits(call: &Call) -> MountLifetimes {
+pub(super) fn mount_lifetimes(call: &Call) -> MountLifetimes {
     crate::mounts::lifetime_limits(&call.mount)
 }
 
 fn build_response(
     issued: IssuedCertificate,
     render: IssuedRenderer,
-    rendering: &Rendering,
+    rendering: &CertificateRendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
     let mut answer = render(&issued, rendering, dialect)?;

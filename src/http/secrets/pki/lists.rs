@@ -48,7 +48,7 @@ impl RowSource for SerialListSource {
         let found = (self.page_of)(&*self.store, self.mount, *after, max as u32);
         let info = self.info.clone().filter(|_| infos);
         listing::ListPage::read(found, max, move |serial| ListRow {
-            at: Some(serial),
+            position: Some(serial),
             shown: Some((serial_json(serial), info.clone())),
         })
     }
@@ -121,7 +121,7 @@ pub(super) async fn detailed(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let authority = call.authority().await?;
     let source = CertificateSource { store: Arc::clone(&authority.tools().store), mount: authority.mount() };
-    let _slot = call.state.lists.wait_for_first_page().await?;
+    let _slot = call.state.long_lists.wait_for_first_page().await?;
     listing::build_response(&call, source, page.after_serial(), page.limit).await
 }
 
@@ -133,12 +133,10 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
     }
     let limit = page.limit.unwrap_or(MAX_EXPIRING_CERTIFICATES);
     if limit > MAX_EXPIRING_CERTIFICATES {
-        return Err(Error::invalid(format!(
-            "limit: must be at most {MAX_EXPIRING_CERTIFICATES} in the order of not_after"
-        )));
+        return Err(Error::invalid(format!("limit: must be at most {MAX_EXPIRING_CERTIFICATES} with order=not_after")));
     }
     let authority = call.authority().await?;
-    let _slot = call.state.lists.wait_for_first_page().await?;
+    let _slot = call.state.long_lists.wait_for_first_page().await?;
     let store = &authority.tools().store;
     let mount = authority.mount();
     let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
@@ -149,7 +147,7 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
         for (one, known) in found.iter().zip(known) {
             let Some(certificate) = parse_or_log(one) else { continue };
             let serial = one.0.to_string();
-            let mut details = details(&certificate);
+            let mut details = certificate_details(&certificate);
             details["revoked"] = known.revocation.is_some().into();
             infos.insert(serial.clone(), details);
             keys.push(serial);
@@ -164,8 +162,8 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
 fn certificate_row(one: &SerialAndDer, infos: bool) -> ListRow<SerialPosition> {
     // Logs an unreadable certificate only once, because the list is read twice.
     let read = if infos { parse_or_log(one) } else { Certificate::parse(&one.1).ok() };
-    let shown = read.map(|read| (serial_json(one.0), infos.then(|| details(&read).to_string())));
-    ListRow { at: Some(one.0), shown }
+    let shown = read.map(|read| (serial_json(one.0), infos.then(|| certificate_details(&read).to_string())));
+    ListRow { position: Some(one.0), shown }
 }
 
 fn parse_or_log((serial, der): &SerialAndDer) -> Option<Certificate> {
@@ -175,7 +173,7 @@ fn parse_or_log((serial, der): &SerialAndDer) -> Option<Certificate> {
     Certificate::parse(der).inspect_err(left_off).ok()
 }
 
-fn details(certificate: &Certificate) -> Value {
+fn certificate_details(certificate: &Certificate) -> Value {
     let kind = certificate.key().kind();
     let time = |at: i64| Time::from_unix_timestamp(at).map(format_rfc3339).unwrap_or_default();
     let sans = certificate.extension(oid::SUBJECT_ALT_NAME).and_then(|extension| CsrSans::read(&extension.value).ok());
@@ -218,7 +216,7 @@ pub(super) async fn list_serials(
 ) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let authority = call.authority().await?;
-    let _slot = call.state.lists.wait_for_first_page().await?;
+    let _slot = call.state.long_lists.wait_for_first_page().await?;
     let store = Arc::clone(&authority.tools().store);
     let mount = authority.mount();
     listing::build_response(call, SerialListSource { store, mount, page_of, info }, page.after_serial(), page.limit)

@@ -12,7 +12,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::error::{Kind, Result};
 use crate::http::refusal_delay;
-use crate::http::secrets::handler_response::{HandlerResponse, Validators};
+use crate::http::secrets::handler_response::{CacheValidators, HandlerResponse};
 use crate::http::secrets::path;
 use crate::http::secrets::render::conditional::http_date;
 use crate::http::secrets::route::Call;
@@ -117,7 +117,7 @@ fn add_caching_headers(
     now: i64,
 ) -> HandlerResponse {
     let left = u64::try_from(next_update - now).unwrap_or(0);
-    let mut answer = answer.with_validators(Validators::of(der, None, left));
+    let mut answer = answer.with_validators(CacheValidators::of(der, None, left));
     answer.headers.extend([
         ("cache-control", format!("max-age={left}, public, no-transform, must-revalidate")),
         ("last-modified", http_date(this_update)),
@@ -132,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn base64_of_a_path_is_read_in_every_spelling() {
+    fn ocsp_path_base64_is_read_in_every_spelling() {
         let der = [0xfb, 0xff, 0xbe, 0xff, 0xff, 0x3e, 1];
         for text in ["+/++//8+AQ==", "+/++//8+AQ", "%2B%2f++//8%2BAQ%3D%3D", " /  //8 AQ==", "%20/++//8+AQ=="] {
             assert_eq!(decode_path(text.as_bytes()).as_deref(), Some(&der[..]), "{text}");
@@ -150,7 +150,7 @@ mod tests {
         }
 
         #[test]
-        fn requests_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn ocsp_request_in_a_path_reads_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(decode_path(UNPADDED_BASE64.encode(&der).as_bytes()), Some(der));
         }
     }

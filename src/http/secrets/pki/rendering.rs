@@ -30,7 +30,7 @@ pub(super) const PASSWORD_FIELD: &str = "password";
 const ENVELOPE_BYTES: usize = 512;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum CertificateFormat {
     #[default]
     Pem,
     /// Standard base64 of DER.
@@ -41,7 +41,7 @@ pub(super) enum Format {
     Pkcs12,
 }
 
-impl Format {
+impl CertificateFormat {
     /// Encodes DER as the text of a member.
     pub(super) fn encode(self, label: &str, der: &[u8]) -> String {
         match self {
@@ -60,8 +60,8 @@ pub(super) enum PrivateKeyFormat {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Rendering {
-    pub(super) format: Format,
+pub(super) struct CertificateRendering {
+    pub(super) format: CertificateFormat,
     pub(super) private_key_format: PrivateKeyFormat,
     /// `true` to omit self-signed certificates from `ca_chain`.
     remove_roots_from_chain: bool,
@@ -69,7 +69,7 @@ pub(super) struct Rendering {
     protection: Option<Arc<Pkcs12Keys>>,
 }
 
-impl Rendering {
+impl CertificateRendering {
     /// Reads `format`, `private_key_format` and `remove_roots_from_chain`. PKCS #12 is rejected.
     ///
     /// # Errors
@@ -80,20 +80,20 @@ impl Rendering {
         })
     }
 
-    /// As [`Rendering::of`], with PKCS #12.
+    /// As [`CertificateRendering::of`], with PKCS #12.
     ///
     /// # Errors
-    /// As [`Rendering::of`].
+    /// As [`CertificateRendering::of`].
     pub(super) fn of_issue(fields: &Fields) -> Result<Self> {
-        Self::read(fields, "must be pem, der, pem_bundle or p12", || Ok(Format::Pkcs12))
+        Self::read(fields, "must be pem, der, pem_bundle or p12", || Ok(CertificateFormat::Pkcs12))
     }
 
     /// `rule` is the error text for an unknown format; `pkcs12` is called for `p12`.
-    fn read(fields: &Fields, rule: &str, pkcs12: fn() -> Result<Format>) -> Result<Self> {
+    fn read(fields: &Fields, rule: &str, pkcs12: fn() -> Result<CertificateFormat>) -> Result<Self> {
         let format = match fields.text("format")?.as_deref() {
-            None | Some("pem") => Format::Pem,
-            Some("der") => Format::Der,
-            Some("pem_bundle") => Format::PemBundle,
+            None | Some("pem") => CertificateFormat::Pem,
+            Some("der") => CertificateFormat::Der,
+            Some("pem_bundle") => CertificateFormat::PemBundle,
             Some("p12") => pkcs12()?,
             Some(_) => return Err(Error::invalid(format!("format: {rule}"))),
         };
@@ -113,13 +113,13 @@ impl Rendering {
     /// the caller is full.
     pub(super) async fn derive_p12_keys(self, password: Option<Secret>) -> Result<Self> {
         match (self.format, password) {
-            (Format::Pkcs12, Some(password)) => {
+            (CertificateFormat::Pkcs12, Some(password)) => {
                 let password = WrittenPassword::new("password", password.expose())?;
                 let protection = cpu::run(move || Pkcs12Keys::derive(&password)).await??;
                 Ok(Self { protection: Some(Arc::new(protection)), ..self })
             }
-            (Format::Pkcs12, None) => Err(Error::invalid("password: must be given with format p12")),
-            (_, Some(_)) => Err(Error::invalid("password: is only for format p12")),
+            (CertificateFormat::Pkcs12, None) => Err(Error::invalid("password: must be given with format p12")),
+            (_, Some(_)) => Err(Error::invalid("password: is allowed only with format p12")),
             (_, None) => Ok(self),
         }
     }
@@ -145,8 +145,7 @@ impl IssuerTexts {
     fn of(issued: &IssuedCertificate) -> Result<&Self> {
         let signer = &issued.signer;
         let pieces = issued.signer.pieces()?;
-        let path =
-            signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
+        let path = signer.paths.at(issued.issued_at).ok_or_else(|| missing_chain_error(issued))?;
         Ok(path.rendered_chain.get(|| Self::new(&path.served, pieces)))
     }
 
@@ -174,7 +173,7 @@ impl ChainTexts {
 }
 
 fn raw_json(value: &impl Serialize) -> Box<RawValue> {
-    to_raw_value(value).expect("texts always serialise")
+    to_raw_value(value).expect("strings and lists of strings always serialize")
 }
 
 /// Formats a key identifier: hexadecimal with colons.
@@ -189,12 +188,12 @@ pub(super) fn colon_hex(octets: &[u8]) -> String {
 /// `Internal` when it cannot be rendered, such as a key that cannot be encoded.
 pub(super) fn render_certificate(
     issued: &IssuedCertificate,
-    rendering: &Rendering,
+    rendering: &CertificateRendering,
     in_chain: bool,
 ) -> Result<PartlySecret> {
-    let &Rendering { format, private_key_format, remove_roots_from_chain, ref protection } = rendering;
+    let &CertificateRendering { format, private_key_format, remove_roots_from_chain, ref protection } = rendering;
     let issuer = IssuerTexts::of(issued)?;
-    let texts = if format == Format::Der { &issuer.der } else { &issuer.pem };
+    let texts = if format == CertificateFormat::Der { &issuer.der } else { &issuer.pem };
     let ca_chain = if remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain };
     let key = issued.key.as_deref();
     let key_text = key.map(|key| key_text(key, format, private_key_format)).transpose()?;
@@ -205,15 +204,17 @@ pub(super) fn render_certificate(
     data.add("authority_key_id", &issuer.authority_key_id);
     let mut text = format.encode("CERTIFICATE", &issued.der);
     if in_chain {
-        data.add_before("ca_chain", &text, ca_chain);
+        data.add_list_with_first("ca_chain", &text, ca_chain);
     } else {
         data.add("ca_chain", ca_chain);
     }
-    if format == Format::PemBundle {
+    if format == CertificateFormat::PemBundle {
         text += &issuer.bundle_tail;
     }
     match key {
-        Some(key) if format == Format::PemBundle => data.add_secret("certificate", &pem_bundle(key, &text)?)?,
+        Some(key) if format == CertificateFormat::PemBundle => {
+            data.add_secret("certificate", &pem_bundle(key, &text)?)?
+        }
         _ => data.add("certificate", &text),
     }
     data.add("issuing_ca", &texts.issuing_ca);
@@ -232,6 +233,11 @@ pub(super) fn render_certificate(
     Ok(data.finish())
 }
 
+/// Error for an issuer that has no certificate chain at the time of issuance.
+fn missing_chain_error(issued: &IssuedCertificate) -> Error {
+    Error::internal(format!("issuer {}: no certificate chain is known", issued.signer.issuer.record.id))
+}
+
 /// Encodes key, certificate and chain as a PKCS #12 file. The key's name is the common name of the certificate.
 fn encode_pkcs12(
     issued: &IssuedCertificate,
@@ -239,11 +245,7 @@ fn encode_pkcs12(
     protection: &Pkcs12Keys,
     without_roots: bool,
 ) -> Result<Vec<u8>> {
-    let path = issued
-        .signer
-        .paths
-        .at(issued.issued_at)
-        .ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
+    let path = issued.signer.paths.at(issued.issued_at).ok_or_else(|| missing_chain_error(issued))?;
     let chain = path.served.iter().filter(|issuer| !(without_roots && issuer.self_signed));
     let chain = chain.map(|issuer| issuer.certificate.der());
     let certificates: Vec<_> = [issued.der.as_ref()].into_iter().chain(chain).collect();
@@ -269,11 +271,11 @@ pub(super) fn add_der(
     member: &str,
     (label, der): (&str, &[u8]),
     key: &CaKeyInfo,
-    format: Format,
+    format: CertificateFormat,
 ) -> Result<()> {
     let text = format.encode(label, der);
     match (format, &key.exported) {
-        (Format::PemBundle, Some(key)) => data.add_secret(member, &pem_bundle(key, &text)?)?,
+        (CertificateFormat::PemBundle, Some(key)) => data.add_secret(member, &pem_bundle(key, &text)?)?,
         _ => data.add(member, &text),
     }
     Ok(())
@@ -283,7 +285,7 @@ pub(super) fn add_der(
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: &Rendering) -> Result<()> {
+pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: &CertificateRendering) -> Result<()> {
     data.add("key_id", &key.id);
     data.add("key_name", &key.name);
     if let Some(private) = &key.exported {
@@ -297,7 +299,7 @@ pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: 
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyFormat) -> Result<Secret> {
+fn key_text(key: &PrivateKey, format: CertificateFormat, key_format: PrivateKeyFormat) -> Result<Secret> {
     let (label, der) = match key_format {
         PrivateKeyFormat::Traditional => key.traditional()?,
         PrivateKeyFormat::Pkcs8 => ("PRIVATE KEY", key.to_pkcs8()?),
@@ -311,7 +313,7 @@ fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyFormat) -> R
 /// # Errors
 /// `Internal` when the key cannot be encoded.
 fn pem_bundle(key: &PrivateKey, text: &str) -> Result<Secret> {
-    let key = key_text(key, Format::PemBundle, PrivateKeyFormat::Traditional)?;
+    let key = key_text(key, CertificateFormat::PemBundle, PrivateKeyFormat::Traditional)?;
     let mut both = Vec::with_capacity(key.expose().len() + 1 + text.len());
     both.extend_from_slice(key.expose());
     both.push(b'\n');
@@ -330,7 +332,7 @@ mod tests {
     use crate::x509::testing;
 
     /// A mount with one issuer, named `a`.
-    fn mount(der: &[u8]) -> MountView {
+    fn mount_with_issuer(der: &[u8]) -> MountView {
         let mut view = MountView::empty(MountId(1));
         let record = IssuerRecord {
             id: "a".to_owned(),
@@ -369,15 +371,19 @@ mod tests {
         }
     }
 
-    fn rendering(body: Value) -> Result<Rendering> {
-        Rendering::of(&Fields::parse(body.to_string().as_bytes()).unwrap())
+    fn rendering(body: Value) -> Result<CertificateRendering> {
+        CertificateRendering::of(&Fields::parse(body.to_string().as_bytes()).unwrap())
     }
 
     #[test]
     fn format_is_case_sensitive_and_empty_text_is_an_error() {
-        assert_eq!(rendering(json!({})).unwrap().format, Format::Pem);
-        assert_eq!(rendering(json!({"format": null})).unwrap().format, Format::Pem);
-        for (word, format) in [("pem", Format::Pem), ("der", Format::Der), ("pem_bundle", Format::PemBundle)] {
+        assert_eq!(rendering(json!({})).unwrap().format, CertificateFormat::Pem);
+        assert_eq!(rendering(json!({"format": null})).unwrap().format, CertificateFormat::Pem);
+        for (word, format) in [
+            ("pem", CertificateFormat::Pem),
+            ("der", CertificateFormat::Der),
+            ("pem_bundle", CertificateFormat::PemBundle),
+        ] {
             assert_eq!(rendering(json!({"format": word})).unwrap().format, format);
         }
         for word in ["", "PEM", "pkcs12", " pem"] {
@@ -397,23 +403,24 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_of_an_authority_begins_with_its_certificate() {
+    fn ca_chain_of_an_authority_begins_with_its_certificate() {
         let (_, root) = testing::root("ec", 256);
-        let made = certificate(&mount(root.der()), root.der(), None);
+        let issued = certificate(&mount_with_issuer(root.der()), root.der(), None);
         let pem = pem::encode("CERTIFICATE", root.der());
         for (without_roots, chain) in [(false, json!([pem, pem])), (true, json!([pem]))] {
-            let rendering = Rendering { remove_roots_from_chain: without_roots, ..Rendering::default() };
-            let answer = render_certificate(&made, &rendering, true).unwrap();
+            let rendering =
+                CertificateRendering { remove_roots_from_chain: without_roots, ..CertificateRendering::default() };
+            let answer = render_certificate(&issued, &rendering, true).unwrap();
             let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
             assert_eq!((&shown["ca_chain"], &shown["certificate"]), (&chain, &json!(pem)));
             let leaf: Value =
-                serde_json::from_slice(render_certificate(&made, &rendering, false).unwrap().expose()).unwrap();
+                serde_json::from_slice(render_certificate(&issued, &rendering, false).unwrap().expose()).unwrap();
             assert_eq!(leaf["ca_chain"], json!(chain.as_array().unwrap()[1..]));
         }
     }
 
     /// Returns characters from the middle of a key, where the text is specific to that key.
-    fn core(text: &str) -> String {
+    fn middle_of_base64(text: &str) -> String {
         let base64: String = text.lines().filter(|line| !line.starts_with('-')).collect();
         base64[base64.len() / 2 - 12..base64.len() / 2 + 12].to_owned()
     }
@@ -421,14 +428,14 @@ mod tests {
     #[test]
     fn private_key_of_a_response_is_wiped_in_every_format() {
         let (_, root) = testing::root("ec", 256);
-        let view = mount(root.der());
+        let view = mount_with_issuer(root.der());
         for (key_type, bits) in [("ec", 256), ("ec", 224), ("ed25519", 0), ("rsa", 2048)] {
             let key = Arc::new(PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap());
             for (format, key_format) in ["pem", "der", "pem_bundle"].into_iter().zip(["der", "pkcs8", "der"]) {
                 let mut fields = Fields::default();
                 fields.set("format", format);
                 fields.set("private_key_format", key_format);
-                let rendering = Rendering::of(&fields).unwrap();
+                let rendering = CertificateRendering::of(&fields).unwrap();
                 let answer =
                     render_certificate(&certificate(&view, root.der(), Some(&key)), &rendering, false).unwrap();
                 let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
@@ -438,12 +445,12 @@ mod tests {
                 let bundled = shown["certificate"].as_str().unwrap().contains("PRIVATE KEY");
                 assert_eq!(bundled, format == "pem_bundle");
                 // The core may span two lines of PEM, so line ends are removed before the search.
-                let core = core(text.expose_text().unwrap());
+                let core = middle_of_base64(text.expose_text().unwrap());
                 let found = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\\n", "").contains(&core);
                 assert!(found(answer.expose()));
                 let remains = answer.into_wiped_bytes();
                 assert!(!found(&remains), "{key_type} {format}");
-                assert!(String::from_utf8_lossy(&remains).contains("ca_chain"), "all of it was overwritten");
+                assert!(String::from_utf8_lossy(&remains).contains("ca_chain"), "only secrets are overwritten");
             }
         }
     }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_lists_flags_and_numbers_are_read_leniently() {
+    fn request_fields_are_read_leniently() {
         let fields = fields(&json!({
             "common_name": " a.foo ", "alt_names": ["b.foo", "c.foo "], "ip_sans": "1.2.3.4, ::1,",
             "other_sans": "1.2.3;UTF8:a,1.2.3;UTF8:b", "exclude_cn_from_sans": "true", "ttl": "1h30m",
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "\\PC{0,30}", pick in 0..40_usize) {
+        fn request_fields_of_any_text_do_not_panic(text in "\\PC{0,30}", pick in 0..40_usize) {
             let all = concat_fields::<34>(&[&NAME_FIELDS, &SUBJECT_FIELDS, &CONSTRAINT_FIELDS, &[
                 "ttl", "not_after", "not_before", "key_type", "key_bits", "key_usage", "ext_key_usage",
                 "ext_key_usage_oids", "signature_bits", "max_path_length", "user_ids",

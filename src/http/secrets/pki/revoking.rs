@@ -74,7 +74,8 @@ fn parse_certificate(text: &str) -> Result<Certificate> {
     let blocks = pem::parse_only_blocks(text).map_err(named)?;
     let blocks: Vec<_> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
     let certificate = blocks.iter().find(|(label, _)| label == "CERTIFICATE");
-    let (_, der) = certificate.ok_or_else(|| Error::invalid("certificate: must hold a PEM block CERTIFICATE"))?;
+    let (_, der) =
+        certificate.ok_or_else(|| Error::invalid("certificate: must contain a PEM block of type CERTIFICATE"))?;
     Certificate::parse_untrusted(der).map_err(named)
 }
 
@@ -92,7 +93,7 @@ fn parse_private_key(text: Option<Secret>) -> Result<PrivateKey> {
     PrivateKey::from_pem(text).or_else(|error| refuse(error.text().trim_start_matches("private key: ")))
 }
 
-const REASONS: [(&str, &str, Option<ReasonCode>); 7] = [
+const REVOCATION_REASONS: [(&str, &str, Option<ReasonCode>); 7] = [
     ("unspecified", "0", None),
     ("keyCompromise", "1", Some(ReasonCode::KeyCompromise)),
     ("cACompromise", "2", Some(ReasonCode::CaCompromise)),
@@ -105,7 +106,7 @@ const REASONS: [(&str, &str, Option<ReasonCode>); 7] = [
 /// Returns the name of a stored reason (RFC 5280 5.3.1).
 pub(super) fn reason_name(code: Option<u8>) -> String {
     let number = code.unwrap_or_default().to_string();
-    let named = REASONS.iter().find(|(_, other, _)| *other == number);
+    let named = REVOCATION_REASONS.iter().find(|(_, other, _)| *other == number);
     named.map_or(number.clone(), |(name, ..)| (*name).to_owned())
 }
 
@@ -114,7 +115,7 @@ pub(super) fn reason_name(code: Option<u8>) -> String {
 fn parse_reason(fields: &Fields) -> Result<Option<ReasonCode>> {
     let Some(text) = fields.text("reason")?.filter(|t| !t.is_empty()) else { return Ok(None) };
     let word = text.replace('_', "");
-    let named = REASONS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(&word) || *number == text);
+    let named = REVOCATION_REASONS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(&word) || *number == text);
     named.map(|(_, _, reason)| *reason).ok_or_else(|| Error::invalid(ReasonCode::RULE))
 }
 
@@ -148,7 +149,7 @@ mod tests {
             fields.set("reason", text);
             parse_reason(&fields)
         };
-        for (name, number, reason) in REASONS {
+        for (name, number, reason) in REVOCATION_REASONS {
             for text in [name, number, &name.to_uppercase()] {
                 assert_eq!(read(text).unwrap(), reason, "{text}");
             }

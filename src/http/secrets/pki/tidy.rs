@@ -12,15 +12,15 @@ use crate::pki::mount::settings::tidy::{AutoTidyConfig, TidyConfig, task_fields}
 use crate::pki::tidy;
 
 pub(super) async fn begin(call: Call) -> Result<HandlerResponse> {
-    let what = members::merged(&TidyConfig::default(), &call.fields)?;
+    let config = members::merged(&TidyConfig::default(), &call.fields)?;
     let authority = call.authority().await?;
-    if what.tasks.is_empty() {
+    if config.tasks.is_empty() {
         let warning = format!("nothing to tidy: set {}", task_fields());
         return Ok(HandlerResponse::empty().with_status(202).with_warnings([warning]));
     }
-    let idle = what.tasks.iter().filter(|task| !task.has_effect());
+    let idle = config.tasks.iter().filter(|task| !task.has_effect());
     let idle: Vec<String> = idle.map(|task| format!("{}: has no effect on this server", task.field())).collect();
-    if !authority.tidy(what).await? {
+    if !authority.tidy(config).await? {
         let warning = "tidy: already running in this mount; nothing was started".to_owned();
         return Ok(HandlerResponse::empty().with_status(200).with_warnings([warning]));
     }

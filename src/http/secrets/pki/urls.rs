@@ -29,7 +29,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     if let Some(path) = public_path(&call)
         && view.global_urls().needs_aia_path()
     {
-        warnings.add(format!("config/cluster: aia_path is not set; a write without it sets it to {path}"));
+        warnings.add(format!("config/cluster: aia_path is not set; a write without aia_path sets it to {path}"));
     }
     Ok(read(call).await?.with_warnings(warnings))
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_lists_stay() {
+    fn urls_absent_lists_stay() {
         let first = fields(r#"{"crl_distribution_points":"http://h/{{issuer_id}}/crl","enable_templating":true}"#);
         let first = merged(&Urls::default(), &first, TEMPLATING_FIELD).unwrap();
         let second = merged(&first, &fields(r#"{"ocsp_servers":"http://h/o","crl_distribution_points":null}"#), "t");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_merged_and_refused_by_their_name() {
+    fn cluster_urls_are_merged_and_refused_by_their_field() {
         let merged = |stored: &Cluster, json: &str| merged_cluster(stored, &fields(json), None);
         let one = merged(&Cluster::default(), r#"{"path":"https://ca.test/v1/pki"}"#).unwrap();
         let both = merged(&one, r#"{"aia_path":"http://aia.test"}"#).unwrap();

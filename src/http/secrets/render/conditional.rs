@@ -9,11 +9,11 @@ use actix_web::http::header::{
 };
 
 use crate::http::entity_tag::EntityTags;
-use crate::http::secrets::handler_response::Validators;
+use crate::http::secrets::handler_response::CacheValidators;
 
 /// `true` if the client has the current state. If the client sent an entity tag, that decides. Otherwise the date
 /// decides: it must not be before the [end of the second](end_of_second) of the last change. Invalid dates are ignored.
-pub(super) fn is_not_modified(validators: &Validators, headers: &HeaderMap) -> bool {
+pub(super) fn is_not_modified(validators: &CacheValidators, headers: &HeaderMap) -> bool {
     if let Some((tag, sent)) = validators.tag.as_ref().zip(EntityTags::of(headers, IF_NONE_MATCH)) {
         return sent.matching_tag(&quoted(tag)).is_some();
     }
@@ -42,7 +42,7 @@ pub(in crate::http::secrets) fn http_date(at: i64) -> String {
 /// that the client has cached.
 pub(super) fn write_validators(
     response: &mut HttpResponse,
-    validators: &Validators,
+    validators: &CacheValidators,
     now: i64,
     request_headers: Option<&HeaderMap>,
 ) {
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_decide_before_dates() {
-        let validators = Validators { tag: Some("ab".to_owned()), modified: Some(1_700_000_000), max_age: 60 };
+    fn entity_tag_takes_precedence_over_date() {
+        let validators = CacheValidators { tag: Some("ab".to_owned()), modified: Some(1_700_000_000), max_age: 60 };
         let is_unmodified = |pairs: &[(&'static str, &'static str)]| {
             let request = pairs.iter().fold(TestRequest::default(), |r, pair| r.append_header(*pair));
             is_not_modified(&validators, request.to_http_request().headers())
@@ -93,11 +93,11 @@ mod tests {
         for (date, same) in [(before, false), (at, false), (after, true), ("yesterday", false)] {
             assert_eq!(is_unmodified(&[("if-modified-since", date)]), same, "{date}");
         }
-        let undated = Validators { modified: None, ..Validators::of(b"", None, 60) };
+        let undated = CacheValidators { modified: None, ..CacheValidators::of(b"", None, 60) };
         let request = TestRequest::default().insert_header(("if-modified-since", after)).to_http_request();
         assert!(is_not_modified(&validators, request.headers()) && !is_not_modified(&undated, request.headers()));
         // Without an entity tag, only the date counts.
-        let untagged = Validators { tag: None, ..validators };
+        let untagged = CacheValidators { tag: None, ..validators };
         let request = TestRequest::default().insert_header(("if-none-match", "\"ab\"")).to_http_request();
         assert!(!is_not_modified(&untagged, request.headers()));
     }

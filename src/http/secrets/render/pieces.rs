@@ -80,7 +80,7 @@ impl MessageBody for StreamedBody {
             // A panic would end the connection, and over HTTP/2 all its requests.
             let polled = catch_unwind(AssertUnwindSafe(|| pieces.as_mut().poll_next(cx))).unwrap_or_else(|_| {
                 metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
-                Poll::Ready(Some(Err(Error::internal("a list panicked"))))
+                Poll::Ready(Some(Err(Error::internal("the source of a streamed list panicked"))))
             });
             return match polled {
                 // An empty piece would end the body.
@@ -101,7 +101,7 @@ pub(super) struct AbortedBody;
 
 impl fmt::Display for AbortedBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the rest of the response cannot be read")
+        f.write_str("the server aborted the response")
     }
 }
 

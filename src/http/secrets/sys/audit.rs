@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 pub(super) const FIELDS: &[&str] = &["type", "description", "options", "local"];
 
-pub(super) async fn devices(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_devices(call: Call) -> Result<HandlerResponse> {
     let device = |writer: &AuditWriter| {
         let settings = writer.settings();
         let path = format!("{}/", writer.settings().name);
@@ -41,7 +41,7 @@ fn reject(what: &str) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn hash(call: Call) -> Result<HandlerResponse> {
-    let input = call.fields.text("input")?.ok_or_else(|| Error::invalid("input: is missing"))?;
+    let input = call.fields.text("input")?.ok_or_else(|| Error::invalid("input: must be given"))?;
     let name = call.param("path").trim_end_matches('/');
     let writer = call.state.audit.writers().iter().find(|writer| writer.settings().name == name);
     let writer = writer.ok_or_else(|| Error::invalid("unknown audit backend"))?;

@@ -63,7 +63,7 @@ async fn add_to_list(call: Call, hash: KeyHash) -> Result<HandlerResponse> {
     run_detached(async move {
         if !call.state.engine.compromised().add(hash, "operator", note).await? {
             return Err(Error::invalid(format!(
-                "public_key: the list is full (at most {MAX_COMPROMISED_KEYS} keys); remove some first"
+                "compromised keys: the list is full (at most {MAX_COMPROMISED_KEYS} keys); remove keys first"
             )));
         }
         Ok(HandlerResponse::data(json!({ "hash": hash.text() })))

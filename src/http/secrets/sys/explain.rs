@@ -48,7 +48,7 @@ pub(super) async fn explain_other(call: Call) -> Result<HandlerResponse> {
         (None, Some(token)) => {
             auth.explained_token_by_token(&token).await?.ok_or_else(|| Error::invalid("token: not known"))?
         }
-        _ => return Err(Error::invalid("accessor, token: one of them must be given")),
+        _ => return Err(Error::invalid("accessor, token: exactly one of them must be given")),
     };
     let address = call.fields.text_within("address", MAX_ADDRESS_BYTES)?.filter(|text| !text.is_empty());
     let unreadable = || Error::invalid("address: must be an IP address");
@@ -123,7 +123,7 @@ async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>)
     let explanation = auth.explain(&subject.caller, target.request_path(&parsed), list).await?;
     let needed = required_capability(call, subject, &target, &parsed).await?;
     let parameters = check_parameters(call, &target, &explanation, needed.unwrap_or(parsed.operation))?;
-    let verdict = Verdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
+    let verdict = AccessVerdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
     let mut data = json!({
         "allowed": verdict.allowed,
         "reason": verdict.reason,
@@ -197,7 +197,7 @@ async fn required_capability(
     let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
     let may_read = || state.auth.decide(caller, Operation::Read, target.request_path(parsed), None).allowed;
     if is_own || !is_kept_by_token && may_read() {
-        return target.needs(state, &subject.caller, parsed).await.map(Some);
+        return target.needed_operation(state, &subject.caller, parsed).await.map(Some);
     }
     Ok((!target.depends_on_existence(state, &subject.caller, parsed)).then_some(parsed.operation))
 }
@@ -234,7 +234,7 @@ fn position_json(written: &WrittenRule) -> Value {
     position
 }
 
-struct Verdict {
+struct AccessVerdict {
     /// `None` if it depends on the existence of the resource.
     allowed: Option<bool>,
     reason: String,
@@ -246,7 +246,7 @@ struct Verdict {
     passes_policies: bool,
 }
 
-impl Verdict {
+impl AccessVerdict {
     fn new(
         subject: &ExplainedToken,
         address: Option<IpAddr>,
@@ -279,7 +279,7 @@ impl Verdict {
         };
         let unusable = match subject.state {
             TokenStatus::Live if address.is_none() || subject.caller.allows_address(address) => return by_policies,
-            TokenStatus::Live => "the token is bound to networks that the address is not in".to_owned(),
+            TokenStatus::Live => "the token's bound_cidrs do not contain the address".to_owned(),
             TokenStatus::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
             state => format!("the token cannot be used any more: it is {}", state.name()),
         };

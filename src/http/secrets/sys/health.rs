@@ -23,20 +23,20 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
     }
-    let mut active = 200;
-    let mut new = 501;
+    let mut active_status = 200;
+    let mut uninitialized_status = 501;
     for name in super::HEALTH_FIELDS.iter().filter(|name| name.ends_with("code")) {
         match (*name, status_code(&call, name)?) {
-            ("activecode", Some(code)) => active = code,
-            ("uninitcode", Some(code)) => new = code,
+            ("activecode", Some(code)) => active_status = code,
+            ("uninitcode", Some(code)) => uninitialized_status = code,
             _ => {}
         }
     }
-    let is_begun = call.state.reach.is_initialized().await;
-    let is_within = call.state.reach.is_available().await;
+    let is_initialized = call.state.store_probe.is_initialized().await;
+    let is_store_available = call.state.store_probe.is_available().await;
     let identity = &call.state.identity;
     let body = json!({
-        "initialized": is_begun,
+        "initialized": is_initialized,
         "sealed": false,
         "standby": false,
         "performance_standby": false,
@@ -46,17 +46,17 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
         "version": COMPAT_VERSION,
         "product": PRODUCT_NAME_AND_VERSION.0,
         "product_version": PRODUCT_NAME_AND_VERSION.1,
-        "writes_fail": call.state.reach.writes_fail(),
+        "writes_fail": call.state.store_probe.writes_fail(),
         "cluster_name": identity.cluster_name,
         "cluster_id": identity.cluster_id,
     });
     let answer = HandlerResponse::from(ResponseBody::Plain(body));
     let state = &call.state;
     let serves = !state.stopping.has_started() && state.clock.is_synchronized() && !state.audit.is_down();
-    if !serves || !is_within || !state.nodes.is_fresh().await {
+    if !serves || !is_store_available || !state.nodes.is_fresh().await {
         return Ok(HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
-    Ok(match if is_begun { active } else { new } {
+    Ok(match if is_initialized { active_status } else { uninitialized_status } {
         // Clients retry after these statuses.
         code @ (429 | 503) => {
             HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(code) }
@@ -88,11 +88,11 @@ fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
 
 pub(super) async fn seal_status(call: Call) -> Result<HandlerResponse> {
     let identity = &call.state.identity;
-    let is_begun = call.state.reach.is_initialized().await;
+    let is_initialized = call.state.store_probe.is_initialized().await;
     Ok(ResponseBody::Plain(json!({
         // Known clients call a seal with a key file static.
         "type": if identity.seal_type == "file" { "static" } else { identity.seal_type },
-        "initialized": is_begun,
+        "initialized": is_initialized,
         "sealed": false,
         "t": 1,
         "n": 1,
@@ -113,7 +113,7 @@ pub(super) async fn seal_status(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn init(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::Plain(json!({ "initialized": call.state.reach.is_initialized().await })).into())
+    Ok(ResponseBody::Plain(json!({ "initialized": call.state.store_probe.is_initialized().await })).into())
 }
 
 /// `GET sys/leader`: there is no leader, and internal addresses are not revealed.

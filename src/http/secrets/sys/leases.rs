@@ -32,7 +32,7 @@ fn lease_id(call: &Call) -> Result<String> {
 pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     let id = lease_id(&call)?;
     let now = call.state.clock.now();
-    if is_of_tokens(&id) {
+    if is_token_lease_path(&id) {
         let lease = call.state.auth.token_lease(&id).await?;
         return lease.map(|lease| render_token_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"));
     }
@@ -41,7 +41,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `true` for a path or lease id below `auth/`: leases there belong to tokens, all others to certificates.
-fn is_of_tokens(path: &str) -> bool {
+fn is_token_lease_path(path: &str) -> bool {
     path == "auth" || path.starts_with("auth/")
 }
 
@@ -79,7 +79,7 @@ fn render_token_lease(lease: &TokenLease, now: Time) -> HandlerResponse {
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let prefix = call.param("prefix");
-    if is_of_tokens(prefix) {
+    if is_token_lease_path(prefix) {
         let unreadable = Arc::new(AtomicU64::new(0));
         let auth = Arc::clone(&call.state.auth);
         let keys = TokenLeaseSource { auth, prefix: prefix.to_owned(), unreadable: Arc::clone(&unreadable) };
@@ -147,13 +147,13 @@ impl RowSource for CertificateLeaseSource {
 
     fn page(&self, from: &String, max: usize, _: bool) -> ListPageFuture<String> {
         /// The path segment of the leases of tokens, and the first text after all its paths: `0` follows `/` in ASCII.
-        const TOKENS: [&str; 2] = ["auth/", "auth0"];
+        const TOKEN_PREFIX_AND_POSITION: [&str; 2] = ["auth/", "auth0"];
         let found = self.keys.page(from, max as u32);
-        let is_behind = self.with_tokens && from.as_str() < TOKENS[1];
+        let is_behind = self.with_tokens && from.as_str() < TOKEN_PREFIX_AND_POSITION[1];
         async move {
             let (mut keys, next) = found.await?;
-            if is_behind && next.as_ref().is_none_or(|next| TOKENS[1] <= next.as_str()) {
-                keys.push((TOKENS[1].to_owned(), TOKENS[0].to_owned()));
+            if is_behind && next.as_ref().is_none_or(|next| TOKEN_PREFIX_AND_POSITION[1] <= next.as_str()) {
+                keys.push((TOKEN_PREFIX_AND_POSITION[1].to_owned(), TOKEN_PREFIX_AND_POSITION[0].to_owned()));
                 keys.sort_unstable();
             }
             let rows = keys.into_iter().map(|(at, key)| ListRow::named(at, &key, None)).collect();
@@ -167,7 +167,7 @@ impl RowSource for CertificateLeaseSource {
 pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     call.fields.duration("increment")?;
     let id = lease_id(&call)?;
-    if is_of_tokens(&id) && call.state.auth.token_lease(&id).await?.is_some() {
+    if is_token_lease_path(&id) && call.state.auth.token_lease(&id).await?.is_some() {
         return Err(Error::invalid("tokens cannot be renewed through this endpoint; use auth/token/renew"));
     }
     Err(Error::invalid(match call.state.engine.lease(&id, &scopes(&call, &id)).await? {
@@ -180,7 +180,7 @@ pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let id = lease_id(&call)?;
     let wait = wait_flag(&call)?;
-    if is_of_tokens(&id) {
+    if is_token_lease_path(&id) {
         return revoke_tokens(call, wait, async move |auth| auth.revoke_token_lease(&id).await.map(|_| None)).await;
     }
     call.state.engine.revoke_lease(&id, &scopes(&call, &id), wait).await?;
@@ -200,7 +200,7 @@ pub(super) async fn revoke_force(call: Call) -> Result<HandlerResponse> {
 
 async fn revoke_by_prefix(call: Call, wait: bool, unreadable: UnreadableTokens) -> Result<HandlerResponse> {
     let prefix = call.param("prefix").to_owned();
-    if is_of_tokens(&prefix) {
+    if is_token_lease_path(&prefix) {
         return revoke_tokens(call, wait, async move |auth| {
             let count = auth.revoke_tokens_by_path(&prefix, unreadable).await?;
             Ok((count > 0).then(|| unreadable_warning(count, unreadable)))
@@ -260,12 +260,12 @@ fn require_irrevocable(call: &Call) -> Result<()> {
     match call.fields.text("type")?.as_deref() {
         None | Some("") => Err(Error::not_found()),
         Some("irrevocable") => Ok(()),
-        Some(_) => Err(Error::invalid("type: only \"irrevocable\" is known")),
+        Some(_) => Err(Error::invalid("type: must be \"irrevocable\"")),
     }
 }
 
 /// `GET sys/leases?type=irrevocable`: always empty, as for [`count`].
-pub(super) async fn irrevocable(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_irrevocable(call: Call) -> Result<HandlerResponse> {
     let limit = call.fields.text("limit")?.unwrap_or_default();
     if !matches!(limit.as_str(), "" | "none") && !limit.parse().is_ok_and(|limit: u32| limit > 0) {
         return Err(Error::invalid("limit: must be \"none\" or a positive number"));

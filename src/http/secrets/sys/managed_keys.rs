@@ -39,7 +39,7 @@ pub(super) const FIELDS: &[&str] = &concat_fields::<39>(&[SHARED_FIELDS, TYPE_FI
 pub(super) const TEST_SIGN_FIELDS: &[&str] = &["use_pss", "hash_algorithm"];
 
 /// Limit on the list of usages.
-const USAGES_CAP: ListLimit = ListLimit::new(16, 64).rejecting_only_empty();
+const USAGE_LIST_LIMIT: ListLimit = ListLimit::new(16, 64).rejecting_only_empty();
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let names = call.state.managed_keys.names(backend_type(&call)?);
@@ -206,7 +206,7 @@ fn merge_terms(sent: &ManagedKeyWriteBody, stored: Option<&ManagedKeyRecord>) ->
             return Err(Error::invalid(format!("{name}: must be false: this server never {operation}")));
         }
     }
-    if let Some(words) = sent.fields().list_within("usages", USAGES_CAP)? {
+    if let Some(words) = sent.fields().list_within("usages", USAGE_LIST_LIMIT)? {
         terms.usages = ManagedKeyUsages::parse(words.iter().map(String::as_str))?;
     }
     Ok(terms)

@@ -24,9 +24,9 @@ fn has_routes(mount: &Mount) -> bool {
 
 /// Value of `OF_METHODS` for the routes below `sys/mounts`. Clients also use `sys/mounts/auth/…`, which needs no
 /// `sudo`, for methods that they enabled.
-pub(super) const ENGINES: bool = false;
+pub(super) const SECRET_ENGINES: bool = false;
 /// Value of `OF_METHODS` for the routes below `sys/auth`, which is about the mounts below `auth/`.
-pub(super) const METHODS: bool = true;
+pub(super) const AUTH_METHODS: bool = true;
 
 /// Returns the path of the mount in the request.
 fn mount_path<const OF_METHODS: bool>(call: &Call) -> String {
@@ -126,7 +126,7 @@ pub(super) async fn disable_auth_method(call: Call) -> Result<HandlerResponse> {
 
 /// `GET sys/internal/ui/mounts`: the mounts to which the caller has any access, and those that are listed for all
 /// clients. Unauthenticated callers see few members.
-pub(super) async fn visible(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_visible(call: Call) -> Result<HandlerResponse> {
     let state = &call.state;
     let mut lists = [Map::new(), Map::new()];
     let caller = match &call.token {

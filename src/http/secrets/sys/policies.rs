@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::capabilities as granted_on;
+use super::super::granted_capabilities;
 use super::super::handler_response::{HandlerResponse, ResponseBody};
 use super::super::page::PageParams;
 use super::super::route::Call;
@@ -12,17 +12,17 @@ use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, ListLimit};
 
 /// Limit on the number of paths. Their length is not limited here, because invalid paths have no capabilities.
-const PATHS_CAP: ListLimit = ListLimit { bytes: usize::MAX, ..ListLimit::LIST };
+const PATH_LIST_LIMIT: ListLimit = ListLimit { bytes: usize::MAX, ..ListLimit::LIST };
 
 /// Maximum total length of the paths of a request, in bytes.
 const MAX_TOTAL_PATH_BYTES: usize = 256 << 10;
 
-pub(super) async fn names(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_names(call: Call) -> Result<HandlerResponse> {
     HandlerResponse::keys(page_names(&call.fields, call.state.auth.policy_names())?, None)
 }
 
 /// LIST `sys/policy`: the names under two keys, for older clients.
-pub(super) async fn old_names(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_old_names(call: Call) -> Result<HandlerResponse> {
     let names = page_names(&call.fields, call.state.auth.policy_names())?;
     Ok(ResponseBody::DataAndTop(json!({ "keys": names, "policies": names })).into())
 }
@@ -38,7 +38,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `GET sys/policy/:name`: the text is also in `rules`, and all members are also at the top level.
-pub(super) async fn old_read(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn read_old(call: Call) -> Result<HandlerResponse> {
     let mut policy = call.state.auth.policy_read(call.param("name")).ok_or_else(Error::not_found)?;
     policy["rules"] = policy["policy"].clone();
     Ok(ResponseBody::DataAndTop(policy).into())
@@ -56,7 +56,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `POST sys/policy/:name`: accepts the text as `rules` too, with a warning.
-pub(super) async fn old_write(mut call: Call) -> Result<HandlerResponse> {
+pub(super) async fn write_old(mut call: Call) -> Result<HandlerResponse> {
     let mut warnings = Warnings::default();
     if let (false, Some(rules)) = (call.fields.has("policy"), call.fields.value("rules").cloned()) {
         call.fields.set("policy", rules);
@@ -92,19 +92,19 @@ pub(super) async fn capabilities_accessor(call: Call) -> Result<HandlerResponse>
 
 async fn list_capabilities(call: &Call, holder: &Caller) -> Result<HandlerResponse> {
     /// Paths that are evaluated before the worker runs other tasks.
-    const IN_ONE_TURN: usize = 32;
-    let mut paths = call.fields.list_within("paths", PATHS_CAP)?.unwrap_or_default();
-    paths.extend(call.fields.list_within("path", PATHS_CAP)?.unwrap_or_default());
+    const PATHS_PER_YIELD: usize = 32;
+    let mut paths = call.fields.list_within("paths", PATH_LIST_LIMIT)?.unwrap_or_default();
+    paths.extend(call.fields.list_within("path", PATH_LIST_LIMIT)?.unwrap_or_default());
     if paths.is_empty() {
         return Err(Error::invalid("paths must be supplied"));
     }
     if paths.iter().map(String::len).sum::<usize>() > MAX_TOTAL_PATH_BYTES {
         // The response contains each path twice.
-        return Err(Error::invalid(format!("paths: longer than {MAX_TOTAL_PATH_BYTES} bytes together")));
+        return Err(Error::invalid(format!("paths: longer than {MAX_TOTAL_PATH_BYTES} bytes in total")));
     }
-    let words = |path: &str| json!(granted_on(&call.state, holder, path.trim_start_matches('/')));
+    let words = |path: &str| json!(granted_capabilities(&call.state, holder, path.trim_start_matches('/')));
     let mut data = Map::new();
-    for some in paths.chunks(if holder.is_heavy() { 1 } else { IN_ONE_TURN }) {
+    for some in paths.chunks(if holder.is_heavy() { 1 } else { PATHS_PER_YIELD }) {
         data.extend(some.iter().map(|path| (path.clone(), words(path))));
         tokio::task::yield_now().await;
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_sorted_and_start_after_the_cursor() {
+    fn policy_names_are_sorted_and_start_after_the_cursor() {
         let keys = || ["b", "a", "c"].map(str::to_owned).to_vec();
         let paged = |pairs: &[(&str, &str)]| {
             let fields = Fields::from_pairs(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));

@@ -38,11 +38,11 @@ pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.rate_limit_delete(call.param("name")).await }).await
 }
 
-pub(super) async fn config(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(Value::Object(call.state.auth.quota_config().to_members())))
 }
 
-pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn write_config(call: Call) -> Result<HandlerResponse> {
     run_detached(async move {
         let change = |config: &mut QuotaConfig| {
             for list in QuotaConfig::LISTS {

@@ -30,7 +30,7 @@ pub(super) async fn rotate(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `GET sys/rotate/config`: `interval` is in seconds, 0 disables it.
-pub(super) async fn settings(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let rotation = call.state.keyring.rotation_settings().await?;
     Ok(HandlerResponse::data(json!({
         "enabled": rotation.enabled,
@@ -39,7 +39,7 @@ pub(super) async fn settings(call: Call) -> Result<HandlerResponse> {
     })))
 }
 
-pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn write_config(call: Call) -> Result<HandlerResponse> {
     let fields = &call.fields;
     let change = RotationChange {
         enabled: fields.bool("enabled")?,

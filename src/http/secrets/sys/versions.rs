@@ -11,7 +11,7 @@ use crate::error::Result;
 pub(super) async fn history(call: Call) -> Result<HandlerResponse> {
     let versions = call.state.auth.versions().await?;
     let mut previous = Value::Null;
-    let mut about = Map::new();
+    let mut entries = Map::new();
     for known in &versions {
         let entry = json!({
             "previous_version": previous,
@@ -19,15 +19,15 @@ pub(super) async fn history(call: Call) -> Result<HandlerResponse> {
             "build_date": "",
             "commit_date": "",
         });
-        about.insert(known.version.clone(), entry);
+        entries.insert(known.version.clone(), entry);
         previous = known.version.clone().into();
     }
-    HandlerResponse::keys(versions.into_iter().map(|known| known.version).collect(), Some(Value::Object(about)))
+    HandlerResponse::keys(versions.into_iter().map(|known| known.version).collect(), Some(Value::Object(entries)))
 }
 
 /// `GET sys/internal/status`: the last restore from a copy, and the number of root tokens that never expire.
 /// `copied_at` is null if the time of the copy is unknown.
-pub(super) async fn condition(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn store_condition(call: Call) -> Result<HandlerResponse> {
     let condition = call.state.auth.store_condition().await?;
     let restore = condition.restore.map(|restore| {
         json!({

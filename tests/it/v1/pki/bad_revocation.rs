@@ -23,7 +23,7 @@ async fn invalid_revocation_fields_are_rejected_by_name() {
         (json!({ "certificate": "" }), "certificate: too short"),
         (
             json!({ "certificate": leaf.pem.replace("CERTIFICATE", "X509 CRL") }),
-            "certificate: must hold a PEM block CERTIFICATE",
+            "certificate: must contain a PEM block of type CERTIFICATE",
         ),
     ] {
         pki.refused("revoke", body, rule).await;

@@ -57,7 +57,7 @@ async fn auto_rebuild_defers_revocations_until_rotation() {
 #[actix_web::test]
 async fn delta_crls_contain_revocations_since_the_complete_crl() {
     let pki = Pki::start().await;
-    pki.warns("crl/rotate-delta", json!({}), "no-op").await;
+    pki.warns("crl/rotate-delta", json!({}), "delta CRLs: not enabled").await;
     let empty = delta(&pki).await;
     let complete = pki.crl("default").await;
     assert!(!complete.text.contains("Freshest"));

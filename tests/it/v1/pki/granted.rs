@@ -126,7 +126,7 @@ async fn field_that_selects_a_key_of_another_origin_is_refused() {
                 continue;
             }
             let body = json!({ "common_name": "Below", field: "default" });
-            pki.refused(path, body, &format!("{field}: selects a key on paths of the type ")).await;
+            pki.refused(path, body, &format!("{field}: is allowed only on paths of type ")).await;
         }
     }
     // An empty text counts as absent.

@@ -64,7 +64,7 @@ async fn detailed_list_can_be_ordered_by_expiry() {
     assert_eq!(detailed(&pki, "?order=serial").await.0, pki.list("certs").await);
     for (query, rule) in [
         ("?order=issuer", "order: must be serial or not_after"),
-        ("?order=not_after&limit=101", "limit: must be at most 100 in the order of not_after"),
+        ("?order=not_after&limit=101", "limit: must be at most 100 with order=not_after"),
         ("?order=not_after&after=01", "after: not supported with order=not_after"),
     ] {
         let answer = pki.app.client.list(&format!("pki/certs/detailed{query}")).await;

@@ -108,7 +108,7 @@ async fn pkcs12_issue_rejects_bad_passwords_and_other_paths() {
     }
     let csr = csr("ec-256", "/CN=a.example", "");
     for (path, body, rule) in [
-        ("issue/r", json!({ "password": PASSWORD }), "password: is only for format p12"),
+        ("issue/r", json!({ "password": PASSWORD }), "password: is allowed only with format p12"),
         ("sign/r", json!({ "csr": csr, "format": "p12" }), "format: p12 is supported by issue only"),
         ("root/generate/exported", json!({ "format": "p12" }), "format: p12 is supported by issue only"),
     ] {
@@ -196,7 +196,7 @@ async fn pkcs12_import_rejects_unsupported_or_malformed_files() {
             json!({ "p12": encoded, "password": PASSWORD, "pem_bundle": ca.pem }),
             "p12: must not be given with pem_bundle",
         ),
-        (json!({ "pem_bundle": ca.pem, "password": PASSWORD }), "password: is only for p12"),
+        (json!({ "pem_bundle": ca.pem, "password": PASSWORD }), "password: is allowed only with p12"),
         (json!({ "p12": encoded, "password": "x".repeat(1025) }), "password: must be a text of at most 1024 bytes"),
     ] {
         pki.refused("issuers/import/bundle", body, rule).await;

@@ -82,7 +82,7 @@ async fn invalid_revocation_requests_are_rejected() {
         ("/tmp/certificate.pem".to_owned(), "too short"),
         ("x".repeat(100), "certificate: "),
         (format!("{}\ntrailing", leaf.pem), "certificate: "),
-        (csr("ec-256", "/CN=a", ""), "must hold a PEM block CERTIFICATE"),
+        (csr("ec-256", "/CN=a", ""), "must contain a PEM block of type CERTIFICATE"),
         (leaf.pem.replace("CERTIFICATE-----\nM", "CERTIFICATE-----\nA"), "certificate: "),
     ] {
         pki.refused("revoke", json!({ "certificate": text }), rule).await;

@@ -34,10 +34,10 @@ impl RoleFields for AppRoleMethod {
                 role.secret_id_bound_cidrs = networks;
             }
         }
-        if let Some(uses) = uses(&fields, "secret_id_num_uses")? {
+        if let Some(uses) = read_uses(&fields, "secret_id_num_uses")? {
             role.secret_id_num_uses = uses;
         }
-        if let Some(ttl) = ttl(&fields, "secret_id_ttl")? {
+        if let Some(ttl) = read_ttl(&fields, "secret_id_ttl")? {
             role.secret_id_ttl = ttl;
             warnings.extend(role.secret_id_ttl_warning(mount));
         }
@@ -75,7 +75,7 @@ fn adjust_token_type(fields: &Fields) -> Result<(Fields, Warnings)> {
 }
 
 /// Reads a number of uses; 0 means unlimited.
-pub(super) fn uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
+pub(super) fn read_uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
     let Some(uses) = fields.int(name)? else { return Ok(None) };
     if uses < 0 {
         return Err(Error::invalid(format!("{name} cannot be negative")));
@@ -85,7 +85,7 @@ pub(super) fn uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
 }
 
 /// Reads a lifetime in whole seconds; zero selects the maximum.
-pub(super) fn ttl(fields: &Fields, name: &str) -> Result<Option<Duration>> {
+pub(super) fn read_ttl(fields: &Fields, name: &str) -> Result<Option<Duration>> {
     match fields.duration(name)? {
         Some(short) if short.as_secs() == 0 && !short.is_zero() => {
             Err(Error::invalid(format!("{name}: must be zero, or at least one second")))

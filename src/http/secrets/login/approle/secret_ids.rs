@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
-use super::fields::{ttl, uses};
+use super::fields::{read_ttl, read_uses};
 use crate::auth::login::approle::AppRoleMethod;
 use crate::auth::login::approle::secret_id::{IssuedSecretId, SecretId, SecretIdRequest};
 use crate::auth::login::approle::secret_ids::SecretIdRef;
@@ -70,31 +70,31 @@ impl RowSource for SecretIdAccessorSource {
 }
 
 pub(super) async fn generate(call: Call) -> Result<HandlerResponse> {
-    issue(call, None).await
+    issue_secret_id(call, None).await
 }
 
 /// Creates a secret id with a given text.
 pub(super) async fn register(mut call: Call) -> Result<HandlerResponse> {
     let text = required_text(&mut call)?;
-    issue(call, Some(text)).await
+    issue_secret_id(call, Some(text)).await
 }
 
-async fn issue(call: Call, text: Option<Secret>) -> Result<HandlerResponse> {
+async fn issue_secret_id(call: Call, text: Option<Secret>) -> Result<HandlerResponse> {
     let fields = &call.fields;
     let wanted = SecretIdRequest {
         text,
-        metadata: metadata(fields)?,
+        metadata: read_metadata(fields)?,
         cidr_list: Network::parse_list(fields, "cidr_list")?.unwrap_or_default(),
         token_bound_cidrs: Network::parse_list(fields, "token_bound_cidrs")?.unwrap_or_default(),
-        num_uses: uses(fields, "num_uses")?,
-        ttl: ttl(fields, "ttl")?,
+        num_uses: read_uses(fields, "num_uses")?,
+        ttl: read_ttl(fields, "ttl")?,
     };
     let open = call.method::<AppRoleMethod>().await?;
     let issued = open.issue_secret_id(call.param(ROLE_PARAM), wanted, &call.mount, call.state.clock.now()).await?;
     Ok(HandlerResponse::rendered(render_issued(&issued)).with_warnings(issued.warnings))
 }
 
-fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String>> {
+fn read_metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String>> {
     // Single values may have any length: the total is limited.
     let metadata =
         fields.map_within("metadata", ListLimit { bytes: usize::MAX, ..ListLimit::LIST })?.unwrap_or_default();

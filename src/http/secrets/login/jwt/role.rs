@@ -29,7 +29,7 @@ impl RoleFields for JwtMethod {
         reject_unsupported(fields)?;
         let mut role = stored.cloned().unwrap_or_default();
         for slot in JwtRole::INTEGERS {
-            slot.set_if_given(&mut role, leeway(fields, slot.name)?);
+            slot.set_if_given(&mut role, read_leeway(fields, slot.name)?);
         }
         for slot in JwtRole::TIMESPANS {
             slot.set_if_given(&mut role, fields.duration(slot.name)?);
@@ -46,7 +46,7 @@ impl RoleFields for JwtMethod {
             Some("glob") => role.bound_claims.globs = true,
             Some(_) => return Err(Error::invalid("invalid 'bound_claims_type': must be string or glob")),
         }
-        if let Some(claims) = bound_claims(fields)? {
+        if let Some(claims) = read_bound_claims(fields)? {
             role.bound_claims = BoundClaims { claims, ..role.bound_claims };
         }
         role.terms = role.terms.merged(fields)?;
@@ -91,17 +91,21 @@ fn reject_unsupported(fields: &Fields) -> Result<()> {
 }
 
 /// Reads a leeway in seconds. Any negative number becomes -1, which means no leeway.
-fn leeway(fields: &Fields, name: &str) -> Result<Option<i64>> {
+fn read_leeway(fields: &Fields, name: &str) -> Result<Option<i64>> {
     let is_negative = fields.text(name)?.is_some_and(|text| text.trim_start().starts_with('-'));
     if is_negative {
         return Ok(fields.int(name)?.map(|_| -1));
     }
     let seconds = fields.duration(name)?.map(|leeway| leeway.as_secs());
-    seconds.map(|seconds| i64::try_from(seconds).map_err(|_| Error::invalid(format!("{name}: too long")))).transpose()
+    seconds
+        .map(|seconds| {
+            i64::try_from(seconds).map_err(|_| Error::invalid(format!("{name}: longer than {} seconds", i64::MAX)))
+        })
+        .transpose()
 }
 
 /// Reads the claims: an object with any values (possibly as JSON text), or pairs of texts.
-fn bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
+fn read_bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
     const NAME: &str = "bound_claims";
     match fields.value(NAME) {
         Some(Value::Object(claims)) => Ok(Some(claims.clone())),

@@ -45,7 +45,7 @@ async fn parse_and_sign(mut call: Call, parse_content: CrlContentParser) -> Resu
     let signer = CallerSuppliedCrlSigner::of(&*call.authority().await?, call.param("issuer_ref"))?;
     let work = move || -> Result<_> {
         let is_der = is_der(&fields)?;
-        let (list, warnings) = parse_content(&fields, terms(&fields)?, &signer)?;
+        let (list, warnings) = parse_content(&fields, read_terms(&fields)?, &signer)?;
         Ok((is_der, signer, list, warnings))
     };
     let (is_der, signer, list, warnings) = cpu::run(work).await??;
@@ -62,7 +62,7 @@ fn is_der(fields: &Fields) -> Result<bool> {
     }
 }
 
-fn terms(fields: &Fields) -> Result<CallerSuppliedCrlTerms> {
+fn read_terms(fields: &Fields) -> Result<CallerSuppliedCrlTerms> {
     let number = fields.int("crl_number")?.ok_or_else(|| Error::invalid("crl_number: must be given"))?;
     let number = u64::try_from(number).map_err(|_| Error::invalid("crl_number: must not be negative"))?;
     let base = match fields.int("delta_crl_base_number")?.unwrap_or(-1) {
@@ -85,21 +85,21 @@ fn parse_entries(
 ) -> Result<(CallerSuppliedCrl, Warnings)> {
     let mut entries = CallerSuppliedEntries::of(&terms);
     let mut long = Vec::new();
-    for (at, object) in objects(fields, "revoked_certs")?.iter().enumerate() {
+    for (at, object) in read_objects(fields, "revoked_certs")?.iter().enumerate() {
         let path = format!("revoked_certs[{at}]");
-        let serial = Serial::parse(member(object, &path, "serial_number")?)
+        let serial = Serial::parse(required_text(object, &path, "serial_number")?)
             .map_err(|e| Error::invalid(format!("{path}: {}", e.text())))?;
-        let extensions = extensions(object.get("extensions"), &path)?;
-        let revoked_at = time(object.get("revocation_time"), &path)?;
+        let extensions = read_extensions(object.get("extensions"), &path)?;
+        let revoked_at = read_time(object.get("revocation_time"), &path)?;
         entries.push(&CallerSuppliedEntry { serial, revoked_at, extensions })?;
         long.extend(serial.is_too_long().then_some(at));
     }
-    let extensions = extensions(fields.value("extensions"), "extensions")?;
+    let extensions = read_extensions(fields.value("extensions"), "extensions")?;
     let warning = long.first().map(|first| {
         let count = long.len();
         format!(
-            "revoked_certs: {count} serial numbers, the first in revoked_certs[{first}], have 21 octets in DER, more than \
-             certificates may have (RFC 5280 4.1.2.2): some clients may not read the list"
+            "revoked_certs: {count} serial numbers, the first in revoked_certs[{first}], have 21 octets in DER, and \
+             RFC 5280 4.1.2.2 permits at most 20; some clients may reject the CRL"
         )
     });
     Ok((entries.into_list(terms, extensions)?, warning.into_iter().collect()))
@@ -113,7 +113,7 @@ fn merge_crls(
 ) -> Result<(CallerSuppliedCrl, Warnings)> {
     let crls = fields.strings("crls")?.unwrap_or_default();
     if crls.len() > MAX_UNION_CRLS {
-        return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} lists are allowed")));
+        return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} CRLs are allowed")));
     }
     let mut union = CrlUnion::by(signer);
     for (at, text) in crls.iter().enumerate() {
@@ -137,7 +137,7 @@ fn parse_crl(text: &str) -> Result<Crl> {
 }
 
 /// Returns a field that is a list of JSON objects.
-fn objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
+fn read_objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
     match fields.value(name) {
         None => Ok(&[]),
         Some(Value::Array(all)) => Ok(all),
@@ -146,13 +146,13 @@ fn objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
 }
 
 /// Returns a required text member.
-fn member<'a>(object: &'a Value, path: &str, name: &str) -> Result<&'a str> {
+fn required_text<'a>(object: &'a Value, path: &str, name: &str) -> Result<&'a str> {
     let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be given, as a text")))
+    text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be a non-empty string")))
 }
 
 /// Parses RFC 3339, or epoch seconds as number or text. Fractions are truncated.
-fn time(value: Option<&Value>, path: &str) -> Result<i64> {
+fn read_time(value: Option<&Value>, path: &str) -> Result<i64> {
     let field = format!("{path}: revocation_time");
     let seconds = match value {
         None | Some(Value::Null) => return Err(Error::invalid(format!("{field} must be given"))),
@@ -170,7 +170,7 @@ fn time(value: Option<&Value>, path: &str) -> Result<i64> {
 }
 
 /// Parses the extensions of an entry or a CRL, in order.
-fn extensions(value: Option<&Value>, path: &str) -> Result<CallerSuppliedExtensions> {
+fn read_extensions(value: Option<&Value>, path: &str) -> Result<CallerSuppliedExtensions> {
     let all = match value {
         None | Some(Value::Null) => return Ok(CallerSuppliedExtensions::default()),
         Some(Value::Array(all)) => all,
@@ -183,8 +183,9 @@ fn extensions(value: Option<&Value>, path: &str) -> Result<CallerSuppliedExtensi
     for (at, object) in all.iter().enumerate() {
         let path = format!("{path}: extensions[{at}]");
         let refuse = |text: &str| Error::invalid(format!("{path}: {text}"));
-        let id = parse_oid(member(object, &path, "id")?).ok_or_else(|| refuse("id must be a dotted OID"))?;
-        let value = STANDARD.decode(member(object, &path, "value")?).map_err(|_| refuse("value must be base64"))?;
+        let id = parse_oid(required_text(object, &path, "id")?).ok_or_else(|| refuse("id must be a dotted OID"))?;
+        let value =
+            STANDARD.decode(required_text(object, &path, "value")?).map_err(|_| refuse("value must be base64"))?;
         let critical = match object.get("critical") {
             None | Some(Value::Null) => false,
             Some(Value::Bool(critical)) => *critical,

@@ -11,7 +11,7 @@ use crate::pki::values::Keyword as _;
 pub(crate) const FIELDS: &[&str] = CrlConfig::FIELDS;
 
 /// Value for an unlimited number of entries in a CRL.
-const UNLIMITED: i64 = -1;
+const UNLIMITED_ENTRIES: i64 = -1;
 
 /// Merges the settings in `fields`; absent and null members are unchanged.
 ///
@@ -29,7 +29,7 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
         config.ocsp_unknown_serial = UnknownSerial::parse(word)?;
     }
     match fields.int("max_crl_entries")? {
-        Some(UNLIMITED) => config.max_crl_entries = None,
+        Some(UNLIMITED_ENTRIES) => config.max_crl_entries = None,
         Some(max @ 1..) => config.max_crl_entries = u64::try_from(max).ok(),
         // Zero and other negative numbers are ignored.
         _ => {}
@@ -41,7 +41,10 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
 pub(crate) fn to_json(config: &CrlConfig) -> Value {
     let mut members = config.to_members();
     members.insert("ocsp_unknown_serial".to_owned(), json!(config.ocsp_unknown_serial.as_str()));
-    members.insert("max_crl_entries".to_owned(), config.max_crl_entries.map_or(json!(UNLIMITED), |max| json!(max)));
+    members.insert(
+        "max_crl_entries".to_owned(),
+        config.max_crl_entries.map_or(json!(UNLIMITED_ENTRIES), |max| json!(max)),
+    );
     Value::Object(members)
 }
 

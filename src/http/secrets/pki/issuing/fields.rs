@@ -98,7 +98,10 @@ fn validity(call: &Call) -> Result<RequestedValidity> {
 }
 
 /// Reads `issue` or `sign`; `key` reads the key to certify.
-pub(super) fn leaf(call: &Call, key: impl FnOnce(&Fields) -> Result<RequestedSubjectKey>) -> Result<LeafRequest> {
+pub(super) fn leaf_request(
+    call: &Call,
+    key: impl FnOnce(&Fields) -> Result<RequestedSubjectKey>,
+) -> Result<LeafRequest> {
     let fields = &call.fields;
     Ok(LeafRequest {
         role: call.param("name").to_owned(),
@@ -110,7 +113,7 @@ pub(super) fn leaf(call: &Call, key: impl FnOnce(&Fields) -> Result<RequestedSub
 }
 
 /// Reads `sign-verbatim`. The path may contain a role.
-pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
+pub(super) fn verbatim_request(call: &Call) -> Result<VerbatimRequest> {
     let fields = &call.fields;
     Ok(VerbatimRequest {
         role: call.named_param("name").map(str::to_owned),
@@ -125,7 +128,7 @@ pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
     })
 }
 
-pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
+pub(super) fn intermediate_request(call: &Call) -> Result<IntermediateRequest> {
     let fields = &call.fields;
     let validity = validity(call)?;
     let names = request_fields::names(fields)?;
@@ -144,7 +147,7 @@ pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
         enforce_leaf_not_after_behavior: flag(fields, "enforce_leaf_not_after_behavior")?,
         not_before_duration: fields.duration("not_before_duration")?.unwrap_or(Duration::ZERO),
         constraints: request_fields::constraints(fields)?,
-        key_id: skid(fields)?,
+        key_id: read_skid(fields)?,
         usages: request_fields::usages(fields)?,
         signature: request_fields::signature(fields)?,
     })
@@ -160,7 +163,7 @@ fn overridden_fields(fields: &Fields) -> impl Iterator<Item = &'static str> {
 }
 
 /// Parses `skid`: hexadecimal bytes, with or without separators.
-fn skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
+fn read_skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
     let text = fields.text("skid")?.unwrap_or_default();
     let digits: Vec<u8> = text.bytes().filter(|b| !b": -".contains(b)).collect();
     if digits.is_empty() {
@@ -172,9 +175,9 @@ fn skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
     }
 }
 
-pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
+pub(super) fn self_issued_request(call: &Call) -> Result<SelfIssuedRequest> {
     let fields = &call.fields;
-    let certificate = certificate(fields.str("certificate")?.unwrap_or_default())?;
+    let certificate = parse_certificate(fields.str("certificate")?.unwrap_or_default())?;
     Ok(SelfIssuedRequest {
         warnings: ca_profile::warnings(&certificate),
         certificate,
@@ -182,15 +185,15 @@ pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
     })
 }
 
-fn certificate(text: &str) -> Result<Certificate> {
+fn parse_certificate(text: &str) -> Result<Certificate> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
     if text.len() > pem::MAX_TEXT_BYTES {
         return refuse("longer than 64 KiB");
     }
     match pem::parse_first_block(text) {
         Ok(Some((label, der))) if label == "CERTIFICATE" => Certificate::parse_untrusted(&der),
-        Ok(Some(_)) => refuse("the PEM block must be a CERTIFICATE"),
-        Ok(None) => refuse("must be a PEM block CERTIFICATE"),
+        Ok(Some(_)) => refuse("the PEM block must be of type CERTIFICATE"),
+        Ok(None) => refuse("must be a PEM block of type CERTIFICATE"),
         Err(error) => refuse(error.text()),
     }
 }

@@ -46,19 +46,19 @@ pub(crate) fn role_json(role: &Role, dialect: Dialect) -> Value {
 /// # Errors
 /// `Invalid` with the field and the broken rule.
 pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
-    let mut reader = RoleReader { fields, role: base.cloned().unwrap_or_default(), blank: Role::default() };
-    reader.read(Role::FLAGS, |name| fields.bool(name))?;
+    let mut reader = RoleReader { fields, role: base.cloned().unwrap_or_default(), defaults: Role::default() };
+    reader.read_slots(Role::FLAGS, |name| fields.bool(name))?;
     for ListFieldSlot { slot, limit } in Role::lists() {
-        reader.take(slot.name, slot.get_mut, fields.list_within(slot.name, *limit)?);
+        reader.set_or_reset(slot.name, slot.get_mut, fields.list_within(slot.name, *limit)?);
     }
-    reader.read(Role::TEXTS, |name| read_word(fields, name))?;
+    reader.read_slots(Role::TEXTS, |name| read_word(fields, name))?;
     // Values that are not texts, or too long, are reported before the rules below.
     WORD_FIELDS.iter().try_for_each(|name| read_word(fields, name).map(drop))?;
-    reader.read(Role::SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
+    reader.read_slots(Role::SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
     let number = |name| fields.int(name)?.map(|n| parse_size(name, n)).transpose();
     let key_bits = number("key_bits")?;
     let signature_bits = number("signature_bits")?;
-    reader.take("policy_identifiers", |r| &mut r.policy_identifiers, policies::read(fields)?);
+    reader.set_or_reset("policy_identifiers", |r| &mut r.policy_identifiers, policies::read(fields)?);
     let mut role = reader.role;
     if fields.has("key_usage") {
         check_key_usage(&role.key_usage)?;
@@ -92,26 +92,26 @@ fn parse_size(field: &str, number: i64) -> Result<u32> {
 struct RoleReader<'a> {
     fields: &'a Fields,
     role: Role,
-    blank: Role,
+    defaults: Role,
 }
 
 impl RoleReader<'_> {
-    fn read<T: Clone>(
+    fn read_slots<T: Clone>(
         &mut self,
         slots: &[FieldSlot<Role, T>],
         value: impl Fn(&str) -> Result<Option<T>>,
     ) -> Result<()> {
         for slot in slots {
-            self.take(slot.name, slot.get_mut, value(slot.name)?);
+            self.set_or_reset(slot.name, slot.get_mut, value(slot.name)?);
         }
         Ok(())
     }
 
-    fn take<T: Clone>(&mut self, name: &str, slot: fn(&mut Role) -> &mut T, given: Option<T>) {
+    fn set_or_reset<T: Clone>(&mut self, name: &str, slot: fn(&mut Role) -> &mut T, given: Option<T>) {
         if let Some(value) = given {
             *slot(&mut self.role) = value;
         } else if self.fields.is_null(name) {
-            *slot(&mut self.role) = slot(&mut self.blank).clone();
+            *slot(&mut self.role) = slot(&mut self.defaults).clone();
         }
     }
 }
@@ -123,7 +123,7 @@ fn read_word(fields: &Fields, name: &str) -> Result<Option<String>> {
 
 /// Reads the bounds of dates and the source of serial numbers. Empty text sets the default, like `null`.
 fn read_bounds(fields: &Fields, role: &mut Role) -> Result<()> {
-    let blank = Role::default();
+    let defaults = Role::default();
     let given = |name: &str| -> Result<Option<String>> {
         Ok(read_word(fields, name)?.or_else(|| fields.is_null(name).then(String::new)))
     };
@@ -134,13 +134,13 @@ fn read_bounds(fields: &Fields, role: &mut Role) -> Result<()> {
         role.not_after = parse_time("not_after", text)?;
     }
     if let Some(word) = given("not_before_bound")? {
-        role.not_before_bound = parse_or_default(&word, blank.not_before_bound, NotBeforeBound::parse)?;
+        role.not_before_bound = parse_or_default(&word, defaults.not_before_bound, NotBeforeBound::parse)?;
     }
     if let Some(word) = given("not_after_bound")? {
-        role.not_after_bound = parse_or_default(&word, blank.not_after_bound, NotAfterBound::parse)?;
+        role.not_after_bound = parse_or_default(&word, defaults.not_after_bound, NotAfterBound::parse)?;
     }
     if let Some(word) = given("serial_number_source")? {
-        role.serial_number_source = parse_or_default(&word, blank.serial_number_source, SerialNumberSource::parse)?;
+        role.serial_number_source = parse_or_default(&word, defaults.serial_number_source, SerialNumberSource::parse)?;
     }
     Ok(())
 }

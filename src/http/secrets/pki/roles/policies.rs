@@ -60,7 +60,7 @@ fn from_item(text: &str) -> Result<Vec<PolicyInformation>> {
     let objects = match fields::parse_embedded_json(text, MAX_POLICY_VALUES) {
         Some(Value::Array(items)) => items,
         Some(object @ Value::Object(_)) => vec![object],
-        _ => return Err(field_error("not valid JSON, or too much of it")),
+        _ => return Err(field_error(&format!("JSON text must be valid, with at most {MAX_POLICY_VALUES} values"))),
     };
     objects.into_iter().map(from_json).collect()
 }
@@ -102,7 +102,7 @@ mod tests {
     const QUALIFIED: &str = r#"{"oid":"1.3.6.1.4.1.7.9","cps":"https://x/cps","notice":"héllo"}"#;
 
     #[test]
-    fn policies_are_read_from_oids_json_text_and_lists() {
+    fn policy_identifiers_are_read_from_oids_json_text_and_lists() {
         let plain = ["1.3.6.1.4.1.7.8"];
         let mixed = ["1.3.6.1.4.1.7.8", QUALIFIED];
         let mixed_text = format!("[\"1.3.6.1.4.1.7.8\",{QUALIFIED}]");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused() {
+    fn policy_identifiers_of_other_forms_are_refused() {
         for value in [
             json!("not-oid"),
             json!([{"oid": "1.2.3"}]),
@@ -158,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(text in "[\\[{]?\\PC{0,40}") {
+        fn policy_identifiers_of_any_text_do_not_panic(text in "[\\[{]?\\PC{0,40}") {
             let _ = write(json!(text));
         }
     }

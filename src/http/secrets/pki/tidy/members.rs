@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_members_stay_and_the_old_name_is_taken() {
+    fn tidy_absent_fields_stay_and_the_old_name_is_accepted() {
         let first =
             merged(&TidyConfig::default(), &fields(&json!({ "tidy_revocation_list": true, "safety_buffer": "1h" })))
                 .unwrap();
@@ -169,7 +169,7 @@ mod tests {
         let body = json!({ "tidy_revoked_certs": "false", "tidy_revocation_list": true,
             "revoked_safety_buffer": 7200, "pause_duration": 2, "page_size": -1, "safety_buffer": null });
         let second = merged(&first, &fields(&body)).unwrap();
-        assert!(second.tasks.is_empty(), "the name itself counts");
+        assert!(second.tasks.is_empty(), "tidy_revoked_certs overrides its old name");
         assert_eq!(
             (second.safety_buffer, second.revoked_buffer(), second.pause()),
             (3600, 7200, Duration::from_secs(2))
@@ -185,7 +185,7 @@ mod tests {
         for name in shown.keys() {
             assert!(AUTO_FIELDS.contains(&name.as_str()), "{name}");
         }
-        assert_eq!(shown.len() + 1, AUTO_FIELDS.len(), "all but the old name are shown");
+        assert_eq!(shown.len() + 1, AUTO_FIELDS.len(), "every field except the old name is shown");
     }
 
     #[test]
@@ -249,7 +249,11 @@ mod tests {
             TidyRunState::Cancelling,
             TidyRunState::Cancelled,
         ] {
-            assert_eq!(json!(state_name(state)), serde_json::to_value(state).unwrap(), "what is stored was shown so");
+            assert_eq!(
+                json!(state_name(state)),
+                serde_json::to_value(state).unwrap(),
+                "the shown state equals the stored one"
+            );
         }
     }
 }

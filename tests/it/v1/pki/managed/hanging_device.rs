@@ -34,7 +34,12 @@ async fn meanwhile(pki: &Pki) -> Duration {
 /// Returns the status of a request that waited for the device and timed out.
 async fn ended(answer: impl Future<Output = Answer>) -> u16 {
     let answer = answer.await;
-    assert_eq!(answer.error(), "the request took too long", "{}", answer.text);
+    assert_eq!(
+        answer.error(),
+        "request: not completed within the time limit (setting max_request_duration)",
+        "{}",
+        answer.text
+    );
     answer.status
 }
 

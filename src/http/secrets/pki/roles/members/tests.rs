@@ -154,13 +154,13 @@ fn texts_are_accepted_for_numbers_flags_and_durations() {
 }
 
 #[test]
-fn null_field_counts_as_absent() {
+fn role_null_field_counts_as_absent() {
     let body = json!({"allow_wildcard_certificates": null, "server_flag": null, "allow_localhost": null});
     assert_eq!(write(body).unwrap(), Role::default());
 }
 
 #[test]
-fn durations_read_back_in_their_forms() {
+fn role_durations_read_back_in_their_forms() {
     let role = write(json!({"ttl": "90m", "max_ttl": "24h", "not_before_duration": "1h"})).unwrap();
     let json = to_json(&role);
     assert_eq!((&json["ttl"], &json["max_ttl"]), (&json!("90m"), &json!("24h")));
@@ -183,35 +183,27 @@ fn unenforced_flag_is_refused_as_true_and_accepted_as_false() {
 }
 
 #[test]
-fn writes_that_issuance_could_not_honour_are_refused() {
+fn role_that_issuance_could_not_honour_is_refused() {
     for (case, body, field) in [
-        ("T21: ttl above max_ttl", json!({"ttl": "8h", "max_ttl": "4h"}), "ttl"),
-        (
-            "S19: other SAN without a semicolon",
-            json!({"allowed_other_sans": "foo"}),
-            "error parsing allowed_other_sans",
-        ),
-        (
-            "S19: other SAN of another type",
-            json!({"allowed_other_sans": "1.2;INT:5"}),
-            "error parsing allowed_other_sans",
-        ),
+        ("ttl above max_ttl", json!({"ttl": "8h", "max_ttl": "4h"}), "ttl"),
+        ("other SAN without a semicolon", json!({"allowed_other_sans": "foo"}), "error parsing allowed_other_sans"),
+        ("other SAN of another type", json!({"allowed_other_sans": "1.2;INT:5"}), "error parsing allowed_other_sans"),
         (
             "a star with other entries",
             json!({"allowed_other_sans": "*,1.2.3;UTF8:*"}),
             "error parsing allowed_other_sans",
         ),
-        ("S36: a policy that is no OID", json!({"policy_identifiers": "not-oid"}), "policy_identifiers"),
+        ("a policy that is no OID", json!({"policy_identifiers": "not-oid"}), "policy_identifiers"),
         ("an extended usage that is no OID", json!({"ext_key_usage_oids": "1.2.3,x"}), "ext_key_usage_oids"),
-        ("a usage that nobody knows", json!({"key_usage": "DigitalSignature,Bogus"}), "key_usage"),
-        ("an extended usage that nobody knows", json!({"ext_key_usage": ["ServerAuth", "1.2.3"]}), "ext_key_usage"),
+        ("an unknown usage", json!({"key_usage": "DigitalSignature,Bogus"}), "key_usage"),
+        ("an unknown extended usage", json!({"ext_key_usage": ["ServerAuth", "1.2.3"]}), "ext_key_usage"),
         ("a network without prefix", json!({"allowed_ip_sans_cidr": "10.0.0.1"}), "allowed_ip_sans_cidr"),
         ("an unknown bound", json!({"not_after_bound": "maybe"}), "not_after_bound"),
         ("an unknown bound", json!({"not_before_bound": "ttl-limited"}), "not_before_bound"),
         ("a time without zone", json!({"not_after": "9999-12-31T23:59:59"}), "not_after"),
         ("a date", json!({"not_before": "2030-01-01"}), "not_before"),
         ("an unknown kind of name", json!({"cn_validations": "emails"}), "cn_validations"),
-        ("a kind twice", json!({"cn_validations": "email,email"}), "cn_validations"),
+        ("a repeated kind", json!({"cn_validations": "email,email"}), "cn_validations"),
         ("disabled with others", json!({"cn_validations": "disabled,email"}), "cn_validations"),
         ("an unknown source", json!({"serial_number_source": "csr"}), "serial_number_source"),
         ("a control character in the subject", json!({"ou": ["a\u{0}b"]}), "ou"),
@@ -223,7 +215,7 @@ fn writes_that_issuance_could_not_honour_are_refused() {
 }
 
 #[test]
-fn values_are_stored_in_canonical_form() {
+fn role_values_are_stored_in_canonical_form() {
     let role = write(json!({
         "issuer_ref": "", "allowed_ip_sans_cidr": "10.1.2.3/8,::ffff:1.2.3.4/128", "cn_validations": [],
         "not_after_bound": "", "allowed_domains": "a.com, ,b.com,", "key_usage": "", "allowed_other_sans": "*",
@@ -248,7 +240,7 @@ fn default_usages_fit_the_key_and_named_ones_are_unchanged() {
     assert_eq!(of(&role), fitting);
     assert_eq!(to_json(&role).get("key_usage_is_named"), None);
     let same = write(to_json(&role)).unwrap();
-    assert_eq!(of(&same), all, "the default, asked for by name");
+    assert_eq!(of(&same), all, "the default, given explicitly");
     let patched = |role: &Role, body| patched(role, body).unwrap();
     assert_eq!(of(&patched(&same, json!({"ttl": "1h"}))), all);
     assert_eq!(of(&patched(&same, json!({"key_usage": null}))), fitting);
@@ -262,7 +254,7 @@ fn default_usages_fit_the_key_and_named_ones_are_unchanged() {
 }
 
 #[test]
-fn first_of_several_violated_rules_is_reported() {
+fn role_write_reports_the_first_violated_rule() {
     let flag = json!({"allow_globs_in_identity_templates": true});
     let rest = json!({"ttl": "2h", "max_ttl": "1h", "key_type": "foo", "signature_bits": 1, "ext_key_usage_oids": "x",
         "not_before": "x", "not_before_bound": "x", "country": ["a\u{0}"]});
@@ -288,12 +280,12 @@ fn first_of_several_violated_rules_is_reported() {
 fn role_lifetimes_are_text_or_seconds_by_dialect() {
     let role = Role { ttl: 21_600, max_ttl: 86_400, ..Role::default() };
     let mut contract = role_json(&role, Dialect::Contract);
-    let peers = role_json(&role, Dialect::Peers);
+    let compat = role_json(&role, Dialect::Compat);
     assert_eq!((&contract["ttl"], &contract["max_ttl"]), (&json!("6h"), &json!("24h")));
-    assert_eq!((&peers["ttl"], &peers["max_ttl"]), (&json!(21_600), &json!(86_400)));
+    assert_eq!((&compat["ttl"], &compat["max_ttl"]), (&json!(21_600), &json!(86_400)));
     contract["ttl"] = json!(21_600);
     contract["max_ttl"] = json!(86_400);
-    assert_eq!(contract, peers);
+    assert_eq!(contract, compat);
 }
 
 proptest! {

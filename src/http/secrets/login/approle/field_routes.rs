@@ -57,7 +57,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     if sent.is_empty() {
         return Err(Error::invalid(format!("missing {}", names.join(" or "))));
     }
-    change(call, sent).await
+    change_role(call, sent).await
 }
 
 /// Resets the field to its default. Succeeds if the role does not exist.
@@ -71,13 +71,13 @@ pub(super) async fn clear(call: Call) -> Result<HandlerResponse> {
         };
         cleared.set(name, empty);
     }
-    match change(call, cleared).await {
+    match change_role(call, cleared).await {
         Err(error) if error.kind() == Kind::NotFound => Ok(HandlerResponse::empty()),
         done => done,
     }
 }
 
-async fn change(call: Call, fields: Fields) -> Result<HandlerResponse> {
+async fn change_role(call: Call, fields: Fields) -> Result<HandlerResponse> {
     let open = call.method::<AppRoleMethod>().await?;
     run_detached(async move {
         let name = call.param(ROLE_PARAM);
