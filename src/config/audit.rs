@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::reader::SettingReader;
-use crate::audit::{AuditTarget, DeviceSettings, Peer};
+use crate::audit::{AuditTarget, CollectorAddress, DeviceSettings};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_NAME_LEN};
 
@@ -101,9 +101,9 @@ fn parse_socket_target(fields: &Fields) -> Result<AuditTarget> {
         address.ok_or_else(|| Error::invalid("address must be a host and a port, or the path of a socket"))?;
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     let peer = match text(fields, "socket_type")?.as_deref() {
-        None | Some("tcp") if has_port => Peer::Tcp(address),
+        None | Some("tcp") if has_port => CollectorAddress::Tcp(address),
         None | Some("tcp") => return Err(Error::invalid("address must be a host and a port")),
-        Some("unix") => Peer::Unix(PathBuf::from(address)),
+        Some("unix") => CollectorAddress::Unix(PathBuf::from(address)),
         // UDP is not supported, because lost lines would go unnoticed.
         Some(_) => return Err(Error::invalid("socket_type must be tcp or unix")),
     };
@@ -145,9 +145,15 @@ mod tests {
         let file = AuditTarget::File { path: "/a".into(), mode: 0o640, fsync: true };
         assert_eq!(devices[0], DeviceSettings::new("file", file));
         assert_eq!(devices[1], DeviceSettings { log_raw: true, ..DeviceSettings::new("stdout", AuditTarget::Stdout) });
-        let tcp = AuditTarget::Socket { peer: Peer::Tcp("log.test:514".into()), write_timeout: Duration::from_secs(1) };
+        let tcp = AuditTarget::Socket {
+            peer: CollectorAddress::Tcp("log.test:514".into()),
+            write_timeout: Duration::from_secs(1),
+        };
         assert_eq!(devices[2], DeviceSettings::new("siem", tcp));
-        let unix = AuditTarget::Socket { peer: Peer::Unix("/run/log".into()), write_timeout: Duration::from_secs(2) };
+        let unix = AuditTarget::Socket {
+            peer: CollectorAddress::Unix("/run/log".into()),
+            write_timeout: Duration::from_secs(2),
+        };
         assert_eq!(devices[3], DeviceSettings { hmac_accessor: false, ..DeviceSettings::new("socket", unix) });
         let env = |name: &str| (name == "SIGNET_AUDIT").then(|| "/var/log/a".to_owned());
         let config = parse("data_dir = \"d\"", env).ok().unwrap();

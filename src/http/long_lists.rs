@@ -94,7 +94,10 @@ impl LongLists {
     /// # Errors
     /// `Busy` when too many lists of the caller wait.
     pub async fn wait_for_first_page(&self) -> Result<fair_queue::Permit> {
-        self.0.first.enter_bounded("list: too many queued lists of this caller; retry, or request a page (limit)").await
+        self.0
+            .first
+            .acquire_bounded("list: too many queued lists of this caller; retry, or request a page (limit)")
+            .await
     }
 
     fn lock(&self) -> MutexGuard<'_, ListSlots> {
@@ -126,7 +129,7 @@ impl ListSlot {
         if self.end <= Instant::now() {
             return Err(late());
         }
-        let permit = self.lists.0.reading.enter(self.caller_id);
+        let permit = self.lists.0.reading.acquire(self.caller_id);
         tokio::time::timeout_at(self.end.into(), permit).await.map_err(|_| late())
     }
 }

@@ -83,7 +83,7 @@ impl OutboundRequest {
     }
 
     fn try_clone(&self) -> Result<RequestBuilder> {
-        self.0.try_clone().ok_or_else(|| Error::internal("a request that cannot be sent twice"))
+        self.0.try_clone().ok_or_else(|| Error::internal("outbound request: its body cannot be sent twice"))
     }
 
     /// Sends the request and returns the response, which may have any status; errors begin with `service`.
@@ -91,22 +91,22 @@ impl OutboundRequest {
     /// # Errors
     /// `Unavailable` when the last attempt got no response or a temporary error.
     pub(crate) async fn send(&self, tries: RetryPolicy, service: &str) -> Result<OutboundResponse> {
-        let busy = |reply: &OutboundResponse| {
+        let temporary_error = |reply: &OutboundResponse| {
             let text = format!("{service}: answered with status {}", reply.status());
             is_temporary(reply.status()).then(|| Error::new(Kind::Unavailable, text))
         };
-        self.send_while(tries, service, busy).await
+        self.send_while(tries, service, temporary_error).await
     }
 
-    /// As [`OutboundRequest::send`]; `busy` returns an error for responses that ask to retry later.
+    /// As [`OutboundRequest::send`]; `temporary_error` returns an error for responses that ask to retry later.
     ///
     /// # Errors
-    /// `Unavailable` when the last attempt got no response; the error of `busy`.
+    /// `Unavailable` when the last attempt got no response; that of `temporary_error`.
     pub(crate) async fn send_while(
         &self,
         tries: RetryPolicy,
         service: &str,
-        busy: impl Fn(&OutboundResponse) -> Option<Error>,
+        temporary_error: impl Fn(&OutboundResponse) -> Option<Error>,
     ) -> Result<OutboundResponse> {
         let mut wait = tries.first;
         for left in (0..=tries.more).rev() {
@@ -114,7 +114,7 @@ impl OutboundRequest {
                 Ok(response) => {
                     let requested_pause = retry_after(response.headers());
                     match read_response(response, service).await {
-                        Ok(reply) => match busy(&reply) {
+                        Ok(reply) => match temporary_error(&reply) {
                             Some(failure) => (failure, requested_pause),
                             None => return Ok(reply),
                         },
@@ -131,7 +131,7 @@ impl OutboundRequest {
             tokio::time::sleep(add_jitter(wait).max(requested_pause.unwrap_or_default()).min(tries.max_wait)).await;
             wait = wait.saturating_mul(2).min(tries.max_wait);
         }
-        Err(Error::internal("a request without an attempt"))
+        Err(Error::internal("outbound request: no attempt was made"))
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
                 let _ = stream.write_all(&answer).await;
             }
         });
-        let outbound = Outbound::configured("", "").unwrap();
+        let outbound = Outbound::for_configured_urls("", "").unwrap();
         let call = || outbound.call(Method::GET, &url).unwrap();
         let fits = call().send(RetryPolicy::ONE, "service").await.unwrap();
         assert!(fits.read::<String>("service").is_ok_and(|text| text.len() == MAX_RESPONSE_BYTES - 2));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use signet::audit::{Device, DeviceSettings};
+use signet::audit::{AuditDevice, DeviceSettings};
 use signet::auth::{CloudbSettings, LoginSettings};
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
@@ -65,7 +65,7 @@ pub struct Builder {
     faults: Option<Arc<Faults>>,
     skew_limit: Duration,
     tls: Option<TlsFiles>,
-    listeners: Vec<Arc<dyn Device>>,
+    listeners: Vec<Arc<dyn AuditDevice>>,
     audit: Vec<DeviceSettings>,
     libraries: Libraries,
     cloud: CloudSettings,
@@ -146,7 +146,7 @@ impl Builder {
         self
     }
 
-    pub fn audit(mut self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
+    pub fn audit(mut self, devices: impl IntoIterator<Item = Arc<dyn AuditDevice>>) -> Self {
         self.listeners = devices.into_iter().collect();
         self
     }

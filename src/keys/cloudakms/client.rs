@@ -105,8 +105,8 @@ impl AkmsClient {
             endpoint => endpoint.to_owned(),
         };
         let outbound = match reach {
-            Some(reach) => Outbound::given(reach, "", "")?,
-            None => Outbound::configured("", "")?,
+            Some(reach) => Outbound::for_caller_urls(reach, "", "")?,
+            None => Outbound::for_configured_urls("", "")?,
         };
         Ok(Self { outbound, url: format!("{}/", endpoint.trim_end_matches('/')), region, credentials })
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signet::audit::{AuditTarget, DeviceSettings, Peer};
+use signet::audit::{AuditTarget, CollectorAddress, DeviceSettings};
 
 use crate::support::{Answer, App, Client, send, tests_on, until};
 
@@ -62,7 +62,7 @@ async fn issue(client: &Client) -> Answer {
 /// A device that writes to a Unix socket.
 fn collector(name: &str, path: &Path) -> DeviceSettings {
     let write_timeout = Duration::from_millis(300);
-    DeviceSettings::new(name, AuditTarget::Socket { peer: Peer::Unix(path.into()), write_timeout })
+    DeviceSettings::new(name, AuditTarget::Socket { peer: CollectorAddress::Unix(path.into()), write_timeout })
 }
 
 /// Entries contain neither raw bytes (CVE-2025-62513) nor JSON inside texts (CVE-2025-62705).
@@ -261,7 +261,10 @@ async fn unrecordable_request_is_rejected_without_effect() {
     fs::remove_file(&path).unwrap();
 
     let refused = issue(&app.client).await;
-    assert_eq!((refused.status, refused.error()), (503, "audit: the request cannot be recorded"));
+    assert_eq!(
+        (refused.status, refused.error()),
+        (503, "audit: no audit device can record the request; see the server's log")
+    );
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(app.client.post("auth/token/create", json!({})).await.status, 503);
     let health = app.client.get("sys/health").await;
@@ -310,7 +313,10 @@ async fn hanging_device_delays_requests_briefly_and_recovers() {
             break (answer, begun.elapsed());
         }
     };
-    assert_eq!((full.0.status, full.0.error()), (503, "audit: the request cannot be recorded"));
+    assert_eq!(
+        (full.0.status, full.0.error()),
+        (503, "audit: no audit device can record the request; see the server's log")
+    );
     assert!(full.1 < Duration::from_secs(30), "{:?}", full.1);
     let begun = Instant::now();
     assert_eq!(app.client.get("sys/policies/acl").await.status, 503);
@@ -369,7 +375,7 @@ async fn unreachable_collector_delays_once_and_reconnects_by_itself() {
         held.push(stream);
         assert!(held.len() < 20);
     }
-    let peer = Peer::Tcp(address.to_string());
+    let peer = CollectorAddress::Tcp(address.to_string());
     let silent = DeviceSettings::new("silent", AuditTarget::Socket { peer, write_timeout: Duration::from_secs(1) });
     let app = App::builder().audit_devices([silent, DeviceSettings::file("main", &path)]).start().await;
     assert_eq!(app.client.get("sys/mounts").await.status, 200, "it waits, once");
@@ -469,7 +475,7 @@ async fn a_device_that_does_not_open_is_an_error_at_the_start() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     for (path, why) in [
         (Path::new("/nowhere/audit.log"), "its folder does not exist"),
-        (pipe.as_path(), "a pipe without a reader, or a socket"),
+        (pipe.as_path(), "is a pipe without a reader, or a socket"),
     ] {
         let audit = vec![DeviceSettings::file("main", path)];
         let options = signet::server::ServerOptions { audit, ..place.options() };

@@ -139,7 +139,7 @@ impl JwtConfig {
             KeySource::Keys(keys) => Verifier::configured("jwt_validation_pubkeys", keys, clock.clone()),
             KeySource::KeySet { url, ca_pem } => {
                 settings.reach.url("jwks_url", url)?;
-                let outbound = Outbound::given(settings.reach, "jwks_ca_pem", ca_pem)?;
+                let outbound = Outbound::for_caller_urls(settings.reach, "jwks_ca_pem", ca_pem)?;
                 published(KeySetSource::KeySet(url.clone()), outbound)
             }
             KeySource::Discovery { url, ca_pem } => {
@@ -150,7 +150,7 @@ impl JwtConfig {
                 if settings.reach.url(FIELD, url)?.query().is_some() {
                     return Err(Error::invalid("oidc_discovery_url: must have no query"));
                 }
-                let outbound = Outbound::given(settings.reach, "oidc_discovery_ca_pem", ca_pem)?;
+                let outbound = Outbound::for_caller_urls(settings.reach, "oidc_discovery_ca_pem", ca_pem)?;
                 published(discovery_source(url), outbound)
             }
         }
