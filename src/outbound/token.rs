@@ -130,12 +130,12 @@ impl AccessTokenCache {
     pub(crate) async fn send<F: Future<Output = Result<AccessToken>>>(
         &self,
         call: OutboundRequest,
-        tries: RetryPolicy,
+        retries: RetryPolicy,
         service: &str,
         fetch: impl Fn() -> F,
     ) -> Result<OutboundResponse> {
         let token = self.get(None, fetch()).await?;
-        let reply = call.with_bearer_token(&token.secret)?.send(tries, service).await?;
+        let reply = call.with_bearer_token(&token.secret)?.send(retries, service).await?;
         if reply.status() != 401 {
             self.set_rejection(None);
             return Ok(reply);
@@ -144,7 +144,7 @@ impl AccessTokenCache {
             return Ok(reply);
         }
         let token = self.get(Some(&token), fetch()).await?;
-        let reply = call.with_bearer_token(&token.secret)?.send(tries, service).await?;
+        let reply = call.with_bearer_token(&token.secret)?.send(retries, service).await?;
         self.set_rejection((reply.status() == 401).then(Instant::now));
         Ok(reply)
     }
@@ -274,7 +274,7 @@ mod tests {
                 token(&format!("t{}", fetched.get()), 3600)
             };
             let call = outbound.call(Method::GET, &url).unwrap();
-            tokens.send(call, RetryPolicy::ONE, "service", fetch).await.unwrap().status()
+            tokens.send(call, RetryPolicy::SINGLE_ATTEMPT, "service", fetch).await.unwrap().status()
         };
         for _ in 0..7 {
             assert_eq!(send().await, 401);

@@ -218,7 +218,7 @@ mod tests {
     async fn error_of(config: &CloudAkmsConfig, reach: Option<EgressPolicy>) -> Error {
         let client = AkmsClient::connect(config, reach).await.unwrap();
         let body = json!({ "KeyId": "alias/x" });
-        client.call::<Value>("DescribeKey", &body, RetryPolicy::ONE).await.unwrap_err().into()
+        client.call::<Value>("DescribeKey", &body, RetryPolicy::SINGLE_ATTEMPT).await.unwrap_err().into()
     }
 
     #[tokio::test]

@@ -81,7 +81,7 @@ impl CloudAkmsConfig {
     }
 
     fn check_endpoint(&self, reach: EgressPolicy) -> Result<()> {
-        let url = reach.url("endpoint", &self.endpoint)?;
+        let url = reach.validate_url("endpoint", &self.endpoint)?;
         if url.query().is_some() {
             return Err(Error::invalid("endpoint: must have no query"));
         }
