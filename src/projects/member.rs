@@ -3,8 +3,8 @@
 //! To callers who are not members, an organization looks as if it did not exist.
 
 use super::caller::{ProjectsCaller, TokenSubject};
-use super::organization::{NOT_ENDED, Organization};
-use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::organization::{ORGANIZATION_NOT_ENDED, Organization};
+use super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::rejection::{ApiRejection, WorkResult};
 use super::rights::{OrganizationRights, ProjectRights};
 use super::tx::Tx;
@@ -98,7 +98,9 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
                 return Err(ApiRejection::not_found().into());
             }
             if !organization.user_tokens_enabled {
-                return Err(ApiRejection::new(Kind::Unauthenticated, "user tokens are disabled here").into());
+                return Err(
+                    ApiRejection::new(Kind::Unauthenticated, "user tokens are disabled in this organization").into()
+                );
             }
             rows
         }
@@ -169,15 +171,15 @@ pub async fn list(
     const ORGANIZATIONS: ListSource = ListSource { id: "o.id", from: "organizations o" };
     const ORDER: ListOrder = ListOrder { column: "o.id", descending: true };
     let mut filter = match &caller.subject {
-        TokenSubject::User { id, .. } => Filter::new(
+        TokenSubject::User { id, .. } => ListCondition::new(
             "o.user_tokens_enabled AND o.id IN (SELECT org_id FROM organization_memberships WHERE user_id = {})",
             *id,
         ),
-        TokenSubject::Team { org_id, .. } => Filter::new("o.id = {}", *org_id),
+        TokenSubject::Team { org_id, .. } => ListCondition::new("o.id = {}", *org_id),
         TokenSubject::Organization { audit: true, .. } => return Ok(ResultPage::none()),
-        TokenSubject::Organization { id, .. } => Filter::new("o.id = {}", *id),
+        TokenSubject::Organization { id, .. } => ListCondition::new("o.id = {}", *id),
     };
-    filter.and_sql(NOT_ENDED);
+    filter.and_sql(ORGANIZATION_NOT_ENDED);
     const NAME: &str = r"o.name_lc LIKE {} ESCAPE '\'";
     const EMAIL: &str = r"lower(o.email) LIKE {} ESCAPE '\'";
     if let Some(q) = &wanted.q {

@@ -100,7 +100,7 @@ impl WorkspaceRights {
             (WorkspacePermission::OVERRIDE_POLICIES, Self::OVERRIDE_POLICIES),
         ]
         .into_iter()
-        .filter(|(reach, _)| keys.allows(*reach))
+        .filter(|(permission, _)| keys.allows(*permission))
         .fold(Self::READ, |rights, (_, right)| rights | right)
     }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_keys_count_one_by_one() {
+    fn custom_keys_grant_rights_individually() {
         type Rights = WorkspaceRights;
         let of = |keys: &str| Rights::of_level("custom", Some(&format!("{{\"workspace-access\":{keys}}}")));
         assert_eq!(of("{}"), Rights::READ);
