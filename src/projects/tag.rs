@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use super::attributes::AttributeReader;
 use super::id;
-use super::page::Filter;
+use super::page::ListCondition;
 use super::rejection::{ApiRejection, Fault, WorkResult};
 use super::tx::Tx;
 use crate::error::Kind;
@@ -133,8 +133,8 @@ pub fn read_flat(attributes: &mut AttributeReader<'_>, elements: &[Json], pointe
     tags.list
 }
 
-const FLAT_TAG_NAME_RULE: &str = "Name must have 1 to 255 letters, numbers, colons, hyphens and underscores, and begin and \
-    end with a letter or a number";
+const FLAT_TAG_NAME_RULE: &str = "Name must have 1 to 255 letters, numbers, colons, hyphens and underscores, and begin \
+    and end with a letter or a number";
 
 fn is_flat(name: &str) -> bool {
     let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
