@@ -11,14 +11,14 @@ use std::time::Duration;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::background::{AnswerCounts, BackgroundLoad, RepeatedRequest};
-use crate::client::{Peer, Wire};
-use crate::drive::{Bounds, Class, Place, drive};
+use crate::background::{BackgroundLoad, RepeatedRequest, ResponseCounts};
+use crate::client::{Api, ServerAddress};
+use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::figures::Figures;
 use crate::ocsp_requests::CertificateRequests;
 use crate::order::RunArgs;
 use crate::pace::Pace;
-use crate::plan::{CLIENTS, Plan, Stock};
+use crate::plan::{CLIENTS, MountContents, Plan};
 use crate::preload;
 use crate::report::Report;
 use crate::run_context::{begun, is_interrupted};
@@ -51,7 +51,7 @@ const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
 /// The repeated request of a victim, and the attacks during which it is measured.
 struct Victim {
-    class: Class,
+    class: RequestClass,
     /// Requests per second. A write is a separate commit, and a handshake takes several milliseconds.
     rate: f64,
     attacks: Vec<RepeatedRequest>,
@@ -65,14 +65,14 @@ struct AttackPart {
     /// The victim's p99 without an attack.
     quiet_p99_ms: Option<f64>,
     figures: Figures,
-    answers: AnswerCounts,
+    answers: ResponseCounts,
 }
 
 /// Attacker and victim at one server.
-struct Duel<'a> {
+struct AttackMeasurement<'a> {
     server: &'a Server,
-    attacker: Peer,
-    victim: Peer,
+    attacker: ServerAddress,
+    victim: ServerAddress,
     attacker_token: String,
     victim_token: String,
     /// Numbers of attacker connections.
@@ -90,7 +90,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let [attacker_token, victim_token] = prepare(&server, plan.quiet).await?;
     let attacker = server.peer.clone();
     let victim = server.peer.clone();
-    let duel = Duel { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
+    let duel =
+        AttackMeasurement { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
     let mut parts = Vec::new();
     let mut outcome = duel.measure(victims(&server).await?, &mut parts).await;
     let connections = duel.connections;
@@ -100,7 +101,15 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         let [attacker, victim] = [ATTACKER, VICTIM].map(|address| server.peer.anew_from(address));
         // The tokens were removed with the first server; handshakes need none.
         let [attacker_token, victim_token] = <[String; 2]>::default();
-        let duel = Duel { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
+        let duel = AttackMeasurement {
+            server: &server,
+            attacker,
+            victim,
+            attacker_token,
+            victim_token,
+            connections,
+            plan: &plan,
+        };
         outcome = duel.measure(vec![handshakes()], &mut parts).await;
     }
     let json: Vec<Value> = parts.iter().map(AttackPart::json).collect::<Result<_, _>>()?;
@@ -124,7 +133,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     if missed.is_empty() { Ok(()) } else { Err(format!("limits exceeded: {}", missed.join("; "))) }
 }
 
-impl Duel<'_> {
+impl AttackMeasurement<'_> {
     /// Measures each victim without an attack, and during each of its attacks.
     async fn measure(&self, victims: Vec<Victim>, parts: &mut Vec<AttackPart>) -> Result<(), String> {
         for Victim { class, rate, attacks } in victims {
@@ -134,7 +143,7 @@ impl Duel<'_> {
             let victim = class.name.clone();
             let figures = self.victim_run(&class, rate).await?;
             let quiet_p99_ms = figures.only()?.percentile_ms(99.0);
-            let answers = AnswerCounts::new();
+            let answers = ResponseCounts::new();
             parts.push(AttackPart { attack: "none", victim, connections: 0, quiet_p99_ms, figures, answers });
             for request in attacks {
                 for connections in self.connections.iter().copied() {
@@ -162,18 +171,18 @@ impl Duel<'_> {
         Ok(())
     }
 
-    async fn victim_run(&self, victim: &Class, rate: f64) -> Result<Figures, String> {
+    async fn victim_run(&self, victim: &RequestClass, rate: f64) -> Result<Figures, String> {
         let pace = Pace { rate: Some(rate), ramp: Duration::ZERO };
         let time = Duration::from_secs(self.plan.seconds);
-        let bounds = Bounds { requests: u64::MAX, time, pace, quiet: true };
-        let place = Place { peer: &self.victim, token: &self.victim_token, ..self.server.place() };
+        let bounds = RunLimits { requests: u64::MAX, time, pace, quiet: true };
+        let place = ServerAccess { peer: &self.victim, token: &self.victim_token, ..self.server.access() };
         drive(&place, vec![victim.clone()], &bounds, self.server.watched).await
     }
 }
 
 impl AttackPart {
     fn title(&self) -> String {
-        format!("{} × {} beside {}", self.connections, self.attack, self.victim)
+        format!("{} connections of {} during {}", self.connections, self.attack, self.victim)
     }
 
     fn p99_ms(&self) -> Option<f64> {
@@ -206,7 +215,7 @@ impl AttackPart {
 
 /// Creates the objects for attacker and victim, and returns their tokens.
 async fn prepare(server: &Server, quiet: bool) -> Result<[String; 2], String> {
-    let provisioner = server.place().provisioner;
+    let provisioner = server.access().provisioner;
     let prefix = provisioner.name();
     let all = "path \"*\" { capabilities = [\"create\", \"read\", \"update\", \"delete\", \"list\", \"sudo\"] }";
     provisioner.policy(prefix, all).await?;
@@ -228,9 +237,10 @@ async fn prepare(server: &Server, quiet: bool) -> Result<[String; 2], String> {
         ("policy", policy_path(prefix, "victim")),
         ("policy", policy_path(prefix, "attacked")),
     ] {
-        provisioner.remove_later(format!("the {kind} at {path}"), Wire::Secrets, path);
+        provisioner.remove_later(format!("the {kind} at {path}"), Api::Secrets, path);
     }
-    preload::fill(&server.place(), Stock { certificates: LISTED_CERTIFICATES, revoked: 0 }, None, quiet).await?;
+    preload::fill(&server.access(), MountContents { certificates: LISTED_CERTIFICATES, revoked: 0 }, None, quiet)
+        .await?;
     let token = json!({ "policies": [prefix], "ttl": "24h" });
     Ok([provisioner.token(&token).await?, provisioner.token(&token).await?])
 }
@@ -253,9 +263,9 @@ fn policy(name: &str) -> Value {
 }
 
 async fn victims(server: &Server) -> Result<Vec<Victim>, String> {
-    let prefix = server.place().provisioner.name();
+    let prefix = server.access().provisioner.name();
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
-    let place = Place { mount: &rsa_mount, ..server.place() };
+    let place = ServerAccess { mount: &rsa_mount, ..server.access() };
     let about = CertificateRequests::find(&place, 1).await?.class(&Method::GET, true, 1);
     let ocsp = String::from_utf8_lossy(&about.bodies[0]).into_owned();
     let list = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
@@ -300,16 +310,16 @@ fn any_name() -> Value {
 }
 
 fn get(name: &'static str, path: String) -> RepeatedRequest {
-    RepeatedRequest::get(name, Wire::Secrets, path)
+    RepeatedRequest::get(name, Api::Secrets, path)
 }
 
 fn post(name: &'static str, path: String, body: &Value) -> RepeatedRequest {
-    RepeatedRequest::post(name, Wire::Secrets, path, body.to_string())
+    RepeatedRequest::post(name, Api::Secrets, path, body.to_string())
 }
 
 /// Returns a victim that sends POST requests.
 fn writer(name: &str, rate: f64, path: String, body: &Value, attacks: Vec<RepeatedRequest>) -> Victim {
-    let class = Class::post(name, VICTIM_CONNECTIONS, path, vec![body.to_string().into()], |_| true);
+    let class = RequestClass::post(name, VICTIM_CONNECTIONS, path, vec![body.to_string().into()], |_| true);
     Victim { class, rate, attacks }
 }
 
@@ -317,7 +327,7 @@ fn writer(name: &str, rate: f64, path: String, body: &Value, attacks: Vec<Repeat
 fn handshakes() -> Victim {
     let attack = RepeatedRequest { has_token: false, ..get("handshakes", HEALTH.to_owned()) };
     Victim {
-        class: Class::get("connect, RSA-4096", VICTIM_CONNECTIONS, HEALTH),
+        class: RequestClass::get("connect, RSA-4096", VICTIM_CONNECTIONS, HEALTH),
         rate: SLOW_VICTIM_RATE,
         attacks: vec![attack],
     }

@@ -26,7 +26,7 @@ pub(crate) const OWN_HEADER: &str = "X-Service-Token";
 
 /// Address of a server, and how to connect to it.
 #[derive(Clone)]
-pub(crate) struct Peer {
+pub(crate) struct ServerAddress {
     /// `host:port`.
     host: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -36,7 +36,7 @@ pub(crate) struct Peer {
     anew_from: Option<IpAddr>,
 }
 
-impl Peer {
+impl ServerAddress {
     /// Creates the peer for `http://host:port` or `https://host:port`. The latter needs its CA certificate in `ca_file`
     /// (PEM).
     pub(crate) fn new(addr: &str, token_header: &str, ca_file: Option<&Path>) -> Result<Self, String> {
@@ -106,7 +106,7 @@ fn connector(file: &Path) -> Result<TlsConnector, String> {
 /// A connection to a server.
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
-    peer: Peer,
+    peer: ServerAddress,
     host: HeaderValue,
     /// Header and value of the token; `None` without a token.
     token: Option<(HeaderName, HeaderValue)>,
@@ -116,7 +116,7 @@ pub(crate) struct Client {
 
 /// The API that a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub(crate) enum Api {
     /// `/v1`.
     Secrets,
     /// `/api/v2`.
@@ -124,12 +124,12 @@ pub(crate) enum Wire {
 }
 
 /// The response to a request.
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl ApiResponse {
     /// Returns the JSON of a response that must be a success; null if it is not JSON.
     pub(crate) fn success(self, path: &str) -> Result<Value, String> {
         if !self.status.is_success() {
@@ -146,22 +146,22 @@ impl Answer {
 
 impl Client {
     /// Connects to the server. The form of `token` selects the API.
-    pub(crate) async fn connect(peer: &Peer, token: &str) -> Result<Self, String> {
-        let wire = if token.contains(".pjv1.") { Wire::Projects } else { Wire::Secrets };
+    pub(crate) async fn connect(peer: &ServerAddress, token: &str) -> Result<Self, String> {
+        let wire = if token.contains(".pjv1.") { Api::Projects } else { Api::Secrets };
         Self::connect_as(peer, token, wire).await
     }
 
     /// Connects with an explicit API, for a token that both APIs accept.
-    pub(crate) async fn connect_as(peer: &Peer, token: &str, wire: Wire) -> Result<Self, String> {
+    pub(crate) async fn connect_as(peer: &ServerAddress, token: &str, wire: Api) -> Result<Self, String> {
         let value = |text: String| {
             HeaderValue::from_str(&text).map_err(|_| "token: must be of printable characters".to_owned())
         };
         let (token, media_type) = match wire {
-            Wire::Projects => {
+            Api::Projects => {
                 (Some((AUTHORIZATION, value(format!("Bearer {token}"))?)), Some("application/vnd.api+json"))
             }
-            Wire::Secrets if token.is_empty() => (None, None),
-            Wire::Secrets => (Some((peer.token_header.clone(), value(token.to_owned())?)), None),
+            Api::Secrets if token.is_empty() => (None, None),
+            Api::Secrets => (Some((peer.token_header.clone(), value(token.to_owned())?)), None),
         };
         let host = HeaderValue::from_str(&peer.host).map_err(|e| e.to_string())?;
         let sender = unless_interrupted(connected(peer)).await?;
@@ -169,7 +169,7 @@ impl Client {
     }
 
     /// Returns the server at the other end.
-    pub(crate) fn peer(&self) -> &Peer {
+    pub(crate) fn peer(&self) -> &ServerAddress {
         &self.peer
     }
 
@@ -187,12 +187,12 @@ impl Client {
 
     /// Sends one request and reads the whole response. Reconnects first if the server has closed the connection. Fails
     /// if the command is interrupted.
-    pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+    pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<ApiResponse, String> {
         unless_interrupted(self.exchange(method, path, body)).await
     }
 
     /// Same as [`Client::send`], but ignores interruptions: a run stops all of its clients itself.
-    pub(crate) async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+    pub(crate) async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<ApiResponse, String> {
         if self.peer.anew_from.is_some() || self.sender.ready().await.is_err() {
             self.sender = connected(&self.peer).await?;
             self.sender.ready().await.map_err(|e| e.to_string())?;
@@ -215,7 +215,7 @@ impl Client {
         let response = self.sender.send_request(request).await.map_err(|e| e.to_string())?;
         let status = response.status();
         let body = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
-        Ok(Answer { status, body })
+        Ok(ApiResponse { status, body })
     }
 
     /// Sends a GET whose response must be 200, and returns its body.
@@ -235,7 +235,7 @@ impl Client {
     }
 }
 
-async fn connected(peer: &Peer) -> Result<SendRequest<Full<Bytes>>, String> {
+async fn connected(peer: &ServerAddress) -> Result<SendRequest<Full<Bytes>>, String> {
     let failed = |cause: String| format!("connecting to {}: {cause}", peer.host);
     let stream = match peer.anew_from {
         None => TcpStream::connect(&peer.host).await,
@@ -269,12 +269,12 @@ mod tests {
     use super::*;
 
     fn refused(addr: &str, header: &str, ca_file: Option<&Path>) -> String {
-        Peer::new(addr, header, ca_file).err().unwrap_or_default()
+        ServerAddress::new(addr, header, ca_file).err().unwrap_or_default()
     }
 
     #[test]
     fn address_needs_scheme_and_host_and_port_has_a_default() {
-        let host = |addr: &str| Peer::new(addr, VAULT_HEADER, None).unwrap().host;
+        let host = |addr: &str| ServerAddress::new(addr, VAULT_HEADER, None).unwrap().host;
         assert_eq!(host("http://127.0.0.1:8200/"), "127.0.0.1:8200");
         assert_eq!(host("http://bao.example"), "bao.example:80");
         assert_eq!(host("http://[::1]"), "[::1]:80");
@@ -291,7 +291,7 @@ mod tests {
         let file = folder.path().join("ca.pem");
         let made = rcgen::generate_simple_self_signed(vec!["ca.example".to_owned()]).unwrap();
         std::fs::write(&file, made.cert.pem()).unwrap();
-        assert!(Peer::new("https://bao.example", VAULT_HEADER, Some(&file)).unwrap().tls.is_some());
+        assert!(ServerAddress::new("https://bao.example", VAULT_HEADER, Some(&file)).unwrap().tls.is_some());
         assert_eq!(refused("https://a", VAULT_HEADER, None), "ca_file: an https address needs one");
         assert_eq!(refused("http://a", VAULT_HEADER, Some(&file)), "ca_file: only valid with an https address");
         std::fs::write(&file, "no PEM").unwrap();
@@ -326,13 +326,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.pem");
         std::fs::write(&file, made.cert.pem()).unwrap();
-        let peer = Peer::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
+        let peer = ServerAddress::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
         let mut client = Client::connect(&peer, "t").await.unwrap();
         let answer = client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.unwrap();
         assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, &b"ok"[..]));
         let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
         std::fs::write(&file, other.cert.pem()).unwrap();
-        let peer = Peer::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
+        let peer = ServerAddress::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
         assert!(Client::connect(&peer, "t").await.is_err());
     }
 }

@@ -64,7 +64,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use order::{Order, RunArgs};
-use run_context::{INTERRUPTED, Notes};
+use run_context::{CommandNotes, INTERRUPTED};
 use scenario::Scenario;
 
 /// Load generator for Signet and other servers with the Vault API.
@@ -84,7 +84,7 @@ enum Command {
     /// Runs a plan file (TOML, or JSON with the extension `.json`).
     Run(order::PlanArgs),
     /// Measures every figure that has a limit, and fails if a limit is exceeded.
-    Limits(limits::Options),
+    Limits(limits::LimitsArgs),
 }
 
 fn main() {
@@ -119,7 +119,7 @@ async fn supervised(command: impl Future<Output = Result<(), String>>) -> Result
 }
 
 /// Reports log files and remaining objects, and returns the result of the command.
-fn concluded(result: Result<(), String>, is_interrupted: bool, notes: &Notes) -> Result<(), String> {
+fn concluded(result: Result<(), String>, is_interrupted: bool, notes: &CommandNotes) -> Result<(), String> {
     notes.logs().iter().for_each(|path| run_context::complain(&format!("server log: {}", path.display())));
     notes.kept.iter().for_each(|what| run_context::complain(&format!("kept on the server: {what}")));
     notes.left.iter().for_each(|what| run_context::complain(&format!("not removed from the server: {what}")));

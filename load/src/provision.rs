@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client, Peer, Wire};
+use crate::client::{Api, ApiResponse, Client, ServerAddress};
 use crate::run_context;
 
 const NAME_PREFIX: &str = "signet-load";
@@ -19,9 +19,9 @@ const NAME_PREFIX: &str = "signet-load";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
-struct Created {
+struct CreatedObject {
     what: String,
-    wire: Wire,
+    wire: Api,
     method: Method,
     path: String,
     body: Bytes,
@@ -31,18 +31,18 @@ struct Created {
 
 /// Creates objects on one server, and removes them on drop.
 pub(crate) struct Provisioner {
-    peer: Peer,
+    peer: ServerAddress,
     token: String,
     name: String,
     numbered: Cell<u32>,
     /// `true`: mounts, roles and policies stay on the server; tokens are revoked nevertheless.
     keep: bool,
-    created: RefCell<Vec<Created>>,
+    created: RefCell<Vec<CreatedObject>>,
 }
 
 impl Provisioner {
     /// Creates a provisioner; `token` must be able to create mounts, roles, policies and tokens there.
-    pub(crate) fn new(peer: &Peer, token: &str, keep: bool) -> Result<Self, String> {
+    pub(crate) fn new(peer: &ServerAddress, token: &str, keep: bool) -> Result<Self, String> {
         let mut random = [0; 4];
         SystemRandom::new().fill(&mut random).map_err(|e| e.to_string())?;
         Ok(Self {
@@ -101,9 +101,9 @@ impl Provisioner {
         let created = self.must(path, body).await?;
         let token = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
         let accessor = created["auth"]["accessor"].as_str().unwrap_or("unknown");
-        self.created.borrow_mut().push(Created {
+        self.created.borrow_mut().push(CreatedObject {
             what: format!("the token with the accessor {accessor}"),
-            wire: Wire::Secrets,
+            wire: Api::Secrets,
             method: Method::POST,
             path: "/v1/auth/token/revoke".to_owned(),
             body: Bytes::from(json!({ "token": token }).to_string()),
@@ -113,10 +113,10 @@ impl Provisioner {
     }
 
     /// Registers an object for removal that the requests of the run create, and not this provisioner.
-    pub(crate) fn remove_later(&self, what: String, wire: Wire, path: String) {
+    pub(crate) fn remove_later(&self, what: String, wire: Api, path: String) {
         let method = Method::DELETE;
         let body = Bytes::new();
-        self.created.borrow_mut().push(Created { what, wire, method, path, body, may_be_kept: true });
+        self.created.borrow_mut().push(CreatedObject { what, wire, method, path, body, may_be_kept: true });
     }
 
     /// Sends a POST that must succeed. It completes even after a signal.
@@ -143,7 +143,7 @@ impl Provisioner {
     async fn create(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<Value, String> {
         let is_new = !self.owns(path);
         if is_new {
-            self.remove_later(format!("the {kind} {name}"), Wire::Secrets, path.to_owned());
+            self.remove_later(format!("the {kind} {name}"), Api::Secrets, path.to_owned());
         }
         let answer = self.send(Method::POST, path, body).await?;
         if is_new && !answer.status.is_success() {
@@ -152,9 +152,9 @@ impl Provisioner {
         answer.success(path)
     }
 
-    async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, String> {
+    async fn send(&self, method: Method, path: &str, body: &Value) -> Result<ApiResponse, String> {
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-        run_context::shielded(send(&self.peer, &self.token, Wire::Secrets, method, path, body)).await
+        run_context::shielded(send(&self.peer, &self.token, Api::Secrets, method, path, body)).await
     }
 }
 
@@ -184,10 +184,10 @@ impl Drop for Provisioner {
 }
 
 /// Removes objects in reverse order of creation. Returns those that are left, with causes.
-async fn remove(peer: &Peer, token: &str, created: Vec<Created>) -> Vec<String> {
+async fn remove(peer: &ServerAddress, token: &str, created: Vec<CreatedObject>) -> Vec<String> {
     let mut left = Vec::new();
     let mut unreachable = None;
-    for Created { what, wire, method, path, body, .. } in created.into_iter().rev() {
+    for CreatedObject { what, wire, method, path, body, .. } in created.into_iter().rev() {
         // Once the server has failed to respond, nothing more is requested from it.
         if let Some(cause) = &unreachable {
             left.push(format!("{what}: {cause}"));
@@ -206,7 +206,14 @@ async fn remove(peer: &Peer, token: &str, created: Vec<Created>) -> Vec<String> 
 }
 
 /// Sends a request on a separate connection, within the time limit.
-async fn send(peer: &Peer, token: &str, wire: Wire, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+async fn send(
+    peer: &ServerAddress,
+    token: &str,
+    wire: Api,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<ApiResponse, String> {
     let exchange = async { Client::connect_as(peer, token, wire).await?.send(method, path, body).await };
     let limit = REQUEST_TIMEOUT.as_secs();
     tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_| format!("no answer within {limit} s"))?

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 /// The request that a run repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
-    /// No requests: only fills the store as `--preload` and `--revoked` say.
+    /// No requests: only fills the store to the numbers of `--preload` and `--revoked`.
     Preload,
     /// `pki/issue`: the server generates key and certificate.
     Issue,

@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::double::{Double, MADE, Shape};
-use crate::drive::{Bounds, Class, Place, drive};
+use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::figures::Figures;
 use crate::order::{self, Order};
 use crate::pace::Pace;
-use crate::plan::Stock;
-use crate::proc::Watched;
+use crate::plan::MountContents;
+use crate::proc::WatchedProcesses;
 use crate::provision::Provisioner;
 use crate::report::Outputs;
-use crate::run_context::{self, INTERRUPTED, Notes};
+use crate::run_context::{self, CommandNotes, INTERRUPTED};
 use crate::scenario::Scenario;
 use crate::server::Launch;
 use crate::target::Target;
@@ -39,7 +39,7 @@ fn order(scenario: &str, more: &str, target: &str) -> Order {
 
 async fn run(order: &Order, target: &Target) -> Result<Figures, String> {
     let open = target.open(order.plan.scenario).await?;
-    workload::run(&target.plan(&order.plan), &open.place(), open.watched).await
+    workload::run(&target.plan(&order.plan), &open.access(), open.watched).await
 }
 
 fn done(figures: &Figures) -> u64 {
@@ -93,16 +93,16 @@ async fn prepared_run_uses_the_given_header_mount_and_role() {
 async fn store_is_filled_by_lists_without_pages() {
     let double = Double::start(Shape::default());
     let open = target(&double).open(Scenario::Issue).await.unwrap();
-    let mount = open.place().mount.to_owned();
-    let wanted = Stock { certificates: 60, revoked: 20 };
-    preload::auto_rebuild(&open.place(), false).await.unwrap();
-    assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
+    let mount = open.access().mount.to_owned();
+    let wanted = MountContents { certificates: 60, revoked: 20 };
+    preload::auto_rebuild(&open.access(), false).await.unwrap();
+    assert_eq!(preload::fill(&open.access(), wanted, None, true).await.unwrap(), wanted);
     assert_eq!((double.stock(&mount), double.auto_rebuild(&mount)), ((60, 20), false));
     // A filled store is reused, and only missing certificates are issued.
-    assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
-    assert_eq!(preload::to_revoke(&open.place(), 30, None, true).await.unwrap().0.len(), 30);
+    assert_eq!(preload::fill(&open.access(), wanted, None, true).await.unwrap(), wanted);
+    assert_eq!(preload::to_revoke(&open.access(), 30, None, true).await.unwrap().0.len(), 30);
     assert_eq!(double.stock(&mount).0, 60);
-    let (bodies, issued) = preload::to_revoke(&open.place(), 50, None, true).await.unwrap();
+    let (bodies, issued) = preload::to_revoke(&open.access(), 50, None, true).await.unwrap();
     assert_eq!((bodies.len(), issued), (50, 10));
     assert_eq!(double.stock(&mount).0, 70);
 }
@@ -206,7 +206,7 @@ async fn command_line_starts_the_server_and_its_failure_is_reported() {
     };
     let order = order("health", "", &format!("addr = \"{}\"", target.addr));
     let open = target.open(Scenario::Health).await.unwrap();
-    let figures = workload::run(&target.plan(&order.plan), &open.place(), open.watched).await.unwrap();
+    let figures = workload::run(&target.plan(&order.plan), &open.access(), open.watched).await.unwrap();
     assert_eq!(done(&figures), 40);
     assert!(figures.server_mib.is_some_and(|mib| mib > 1.0) && figures.cpu.server.is_some());
     let again = target.open(Scenario::Health).await.err().unwrap();
@@ -225,17 +225,17 @@ async fn command_line_starts_the_server_and_its_failure_is_reported() {
     assert!(cause.contains("has ended") && cause.contains("no such thing"), "{cause}");
 }
 
-async fn health(double: &Double, clients: usize, bounds: &Bounds) -> Figures {
+async fn health(double: &Double, clients: usize, bounds: &RunLimits) -> Figures {
     let peer = target(double).peer().unwrap();
     let provisioner = Provisioner::new(&peer, "", false).unwrap();
-    let place = Place { peer: &peer, token: "", mount: "pki", provisioner: &provisioner };
-    let class = Class { clients, path: "/v1/sys/health".to_owned(), ..Class::default() };
-    drive(&place, vec![class], bounds, Watched::default()).await.unwrap()
+    let place = ServerAccess { peer: &peer, token: "", mount: "pki", provisioner: &provisioner };
+    let class = RequestClass { clients, path: "/v1/sys/health".to_owned(), ..RequestClass::default() };
+    drive(&place, vec![class], bounds, WatchedProcesses::default()).await.unwrap()
 }
 
-fn bounds(rate: Option<f64>, requests: u64, millis: u64) -> Bounds {
+fn bounds(rate: Option<f64>, requests: u64, millis: u64) -> RunLimits {
     let pace = Pace { rate, ramp: Duration::ZERO };
-    Bounds { requests, time: Duration::from_millis(millis), pace, quiet: true }
+    RunLimits { requests, time: Duration::from_millis(millis), pace, quiet: true }
 }
 
 /// Delays one response by 400 ms: at 100 requests per second, about forty requests are due during that time.
@@ -331,7 +331,7 @@ async fn reports_contain_no_token() {
 async fn ramp_starts_no_connection_after_the_run() {
     let double = Double::start(Shape::default());
     let pace = Pace { rate: None, ramp: Duration::from_secs(60) };
-    let figures = health(&double, 4, &Bounds { pace, ..bounds(None, u64::MAX, 300) }).await;
+    let figures = health(&double, 4, &RunLimits { pace, ..bounds(None, u64::MAX, 300) }).await;
     assert!(figures.elapsed < Duration::from_secs(5), "{:?}", figures.elapsed);
     assert!(figures.classes[0].count() > 0 && figures.classes[0].errors.is_empty());
 }
@@ -340,7 +340,7 @@ async fn ramp_starts_no_connection_after_the_run() {
 async fn ramp_starts_connections_one_after_the_other() {
     let double = Double::start(Shape { delay: |_| Duration::from_millis(20), ..Shape::default() });
     let pace = Pace { rate: None, ramp: Duration::from_millis(800) };
-    let ramp = Bounds { pace, ..bounds(None, u64::MAX, 800) };
+    let ramp = RunLimits { pace, ..bounds(None, u64::MAX, 800) };
     // A busy machine may delay one of the two runs: one of three attempts must show the ramp.
     let mut shares = Vec::new();
     for _ in 0..3 {
@@ -369,7 +369,7 @@ async fn supervised<T>(
     double: &Arc<Double>,
     stop_at: Option<&'static str>,
     command: impl Future<Output = T>,
-) -> (T, Notes) {
+) -> (T, CommandNotes) {
     let (stop, stopped) = watch::channel(false);
     let watcher = stop_at.map(|part| {
         let (double, before) = (Arc::clone(double), double.asked_within(part));
@@ -508,7 +508,7 @@ async fn kept_objects_stay_and_their_token_is_revoked() {
 
 #[test]
 fn command_that_was_interrupted_fails_even_when_it_finished() {
-    let notes = Notes::default();
+    let notes = CommandNotes::default();
     assert_eq!(crate::concluded(Ok(()), false, &notes), Ok(()));
     assert_eq!(crate::concluded(Ok(()), true, &notes), Err("interrupted".to_owned()));
     let cause = crate::concluded(Err("2 limits missed".to_owned()), true, &notes);

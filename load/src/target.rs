@@ -10,10 +10,10 @@ use hyper::Method;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::{Client, OWN_HEADER, Peer, VAULT_HEADER};
+use crate::client::{Client, OWN_HEADER, ServerAddress, VAULT_HEADER};
 use crate::log_file::LogFile;
 use crate::mount;
-use crate::plan::{Plan, Stock};
+use crate::plan::{MountContents, Plan};
 use crate::proc;
 use crate::process::Process;
 use crate::run_context::{self, ServerFacts};
@@ -36,16 +36,16 @@ pub(crate) struct Target {
     /// Address of a running server.
     #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
     pub(crate) addr: String,
-    /// Token that may write policies and roles there.
+    /// Token for the server, which may write policies and roles.
     #[arg(long, env = "SIGNET_TOKEN", default_value = "", hide_env_values = true)]
     pub(crate) token: String,
-    /// Header that carries the token (X-Vault-Token; X-Service-Token for a server that is started here).
+    /// Header that carries the token (default: X-Vault-Token; X-Service-Token for a server that `--server` starts).
     #[arg(long, value_name = "NAME")]
     pub(crate) token_header: Option<String>,
     /// CA certificate for an https address, PEM.
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// The mount. By default the run creates and removes its own; with `--server` it uses that of the data folder. An
+    /// The mount. By default the run creates and removes a mount; with `--server` it uses that of the data folder. An
     /// existing mount at `--addr` is rejected unless `--prepared` is set.
     #[arg(long, value_name = "NAME", value_parser = parse_mount)]
     pub(crate) mount: Option<String>,
@@ -70,8 +70,8 @@ pub(crate) struct Target {
 
 impl Target {
     /// Returns the connection settings for its address.
-    pub(crate) fn peer(&self) -> Result<Peer, String> {
-        Peer::new(&self.addr, self.token_header.as_deref().unwrap_or(VAULT_HEADER), self.ca_file.as_deref())
+    pub(crate) fn peer(&self) -> Result<ServerAddress, String> {
+        ServerAddress::new(&self.addr, self.token_header.as_deref().unwrap_or(VAULT_HEADER), self.ca_file.as_deref())
     }
 
     /// Returns the plan with the role and settings of this server.
@@ -80,7 +80,7 @@ impl Target {
     }
 
     /// Rejects settings that the scenario does not support.
-    pub(crate) fn check(&self, scenario: Scenario, wanted: Stock) -> Result<(), String> {
+    pub(crate) fn check(&self, scenario: Scenario, wanted: MountContents) -> Result<(), String> {
         let name = scenario.name();
         let is_kept = self.prepared || self.keep || self.launch.server.is_some();
         if self.prepared && !scenario.takes_prepared() {
@@ -101,7 +101,7 @@ impl Target {
             (Some(_), _) => {
                 let server = Server::launch(&self.launch).await?;
                 let header = self.token_header.as_deref().unwrap_or(OWN_HEADER);
-                let peer = Peer::new(&format!("http://{}", server.peer.host()), header, None)?;
+                let peer = ServerAddress::new(&format!("http://{}", server.peer.host()), header, None)?;
                 server.with_peer(peer, self.keep)?
             }
             (None, Some(command)) => self.run(command).await?,
@@ -129,9 +129,9 @@ impl Target {
     /// after the run.
     async fn mount(&self, server: &mut Server) -> Result<(), String> {
         if self.mount.is_none() && !server.is_launched() {
-            server.mount = server.place().provisioner.fresh_name();
+            server.mount = server.access().provisioner.fresh_name();
         }
-        let place = server.place();
+        let place = server.access();
         let exists = mount::exists(&place).await?;
         if server.is_launched() {
             return if exists { mount::ensure_root(&place).await } else { mount::create(&place).await };
@@ -195,14 +195,14 @@ fn log_name(name: &str) -> String {
 }
 
 /// `true` if a server responds, with any status.
-async fn answers(peer: &Peer) -> bool {
+async fn answers(peer: &ServerAddress) -> bool {
     let Ok(mut client) = Client::connect(peer, "").await else { return false };
     client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.is_ok()
 }
 
 /// Returns program, version and commit of a server, from its health and its metrics. Other servers with the Vault API
 /// only report the version that they are compatible with.
-async fn version(peer: &Peer, token: &str) -> Option<String> {
+async fn version(peer: &ServerAddress, token: &str) -> Option<String> {
     let mut client = Client::connect(peer, token).await.ok()?;
     let health = client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.ok()?;
     let health: Value = serde_json::from_slice(&health.body).ok()?;
@@ -223,7 +223,7 @@ fn commit(metrics: &str) -> Option<String> {
 }
 
 /// Returns the id of the server's process, if the server listens on the loopback of this machine.
-fn found(peer: &Peer) -> Option<u32> {
+fn found(peer: &ServerAddress) -> Option<u32> {
     let (host, port) = peer.host().rsplit_once(':')?;
     let here = host == "localhost" || host == "[::1]" || host.starts_with("127.");
     proc::listener(port.parse().ok().filter(|_| here)?)
