@@ -12,7 +12,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::background::{BackgroundLoad, RepeatedRequest, ResponseCounts};
-use crate::client::{Api, ServerAddress};
+use crate::client::{Api, ServerEndpoint};
 use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::figures::Figures;
 use crate::ocsp_requests::CertificateRequests;
@@ -71,8 +71,8 @@ struct AttackPart {
 /// Attacker and victim at one server.
 struct AttackMeasurement<'a> {
     server: &'a Server,
-    attacker: ServerAddress,
-    victim: ServerAddress,
+    attacker: ServerEndpoint,
+    victim: ServerEndpoint,
     attacker_token: String,
     victim_token: String,
     /// Numbers of attacker connections.
@@ -88,8 +88,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let server = Server::launch(launch).await?;
     let store = server.store()?;
     let [attacker_token, victim_token] = prepare(&server, plan.quiet).await?;
-    let attacker = server.peer.clone();
-    let victim = server.peer.clone();
+    let attacker = server.endpoint.clone();
+    let victim = server.endpoint.clone();
     let duel =
         AttackMeasurement { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
     let mut parts = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     if launch.postgres.is_none() && outcome.is_ok() && !is_interrupted() {
         drop(server);
         let server = Server::over_tls(launch).await?;
-        let [attacker, victim] = [ATTACKER, VICTIM].map(|address| server.peer.anew_from(address));
+        let [attacker, victim] = [ATTACKER, VICTIM].map(|address| server.endpoint.with_source_address(address));
         // The tokens were removed with the first server; handshakes need none.
         let [attacker_token, victim_token] = <[String; 2]>::default();
         let duel = AttackMeasurement {
@@ -153,8 +153,8 @@ impl AttackMeasurement<'_> {
                     let name = request.name;
                     let token = self.attacker_token.clone();
                     let requests = vec![request.clone()];
-                    let peer = self.attacker.clone();
-                    let attacker = BackgroundLoad { peer, token, connections, requests, pause: None };
+                    let endpoint = self.attacker.clone();
+                    let attacker = BackgroundLoad { endpoint, token, connections, requests, pause: None };
                     let (figures, mut answers) = attacker.during(self.victim_run(&class, rate)).await?;
                     let victim = class.name.clone();
                     let answers = answers.remove(name).unwrap_or_default();
@@ -175,8 +175,8 @@ impl AttackMeasurement<'_> {
         let pace = Pace { rate: Some(rate), ramp: Duration::ZERO };
         let time = Duration::from_secs(self.plan.seconds);
         let bounds = RunLimits { requests: u64::MAX, time, pace, quiet: true };
-        let place = ServerAccess { peer: &self.victim, token: &self.victim_token, ..self.server.access() };
-        drive(&place, vec![victim.clone()], &bounds, self.server.watched).await
+        let access = ServerAccess { endpoint: &self.victim, token: &self.victim_token, ..self.server.access() };
+        drive(&access, vec![victim.clone()], &bounds, self.server.watched).await
     }
 }
 
@@ -265,8 +265,8 @@ fn policy(name: &str) -> Value {
 async fn victims(server: &Server) -> Result<Vec<Victim>, String> {
     let prefix = server.access().provisioner.name();
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
-    let place = ServerAccess { mount: &rsa_mount, ..server.access() };
-    let about = CertificateRequests::find(&place, 1).await?.class(&Method::GET, true, 1);
+    let access = ServerAccess { mount: &rsa_mount, ..server.access() };
+    let about = CertificateRequests::find(&access, 1).await?.class(&Method::GET, true, 1);
     let ocsp = String::from_utf8_lossy(&about.bodies[0]).into_owned();
     let list = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
     let leaf = json!({ "common_name": "attack.example.test" });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Method;
 
-use crate::client::{Api, Client, ServerAddress};
+use crate::client::{Api, Client, ServerEndpoint};
 
 /// Time between the start of the connections and the measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -20,7 +20,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Clone)]
 pub(crate) struct RepeatedRequest {
     pub(crate) name: &'static str,
-    pub(crate) wire: Api,
+    pub(crate) api: Api,
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Bytes,
@@ -32,13 +32,13 @@ pub(crate) struct RepeatedRequest {
 
 impl RepeatedRequest {
     /// Returns a GET.
-    pub(crate) fn get(name: &'static str, wire: Api, path: impl Into<String>) -> Self {
-        Self { name, wire, method: Method::GET, path: path.into(), body: Bytes::new(), gzip: false, has_token: true }
+    pub(crate) fn get(name: &'static str, api: Api, path: impl Into<String>) -> Self {
+        Self { name, api, method: Method::GET, path: path.into(), body: Bytes::new(), gzip: false, has_token: true }
     }
 
     /// Returns a POST.
-    pub(crate) fn post(name: &'static str, wire: Api, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { method: Method::POST, body: body.into(), ..Self::get(name, wire, path) }
+    pub(crate) fn post(name: &'static str, api: Api, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self { method: Method::POST, body: body.into(), ..Self::get(name, api, path) }
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn is_fair(answer: &str) -> bool {
 
 /// The load of all connections.
 pub(crate) struct BackgroundLoad {
-    pub(crate) peer: ServerAddress,
+    pub(crate) endpoint: ServerEndpoint,
     pub(crate) token: String,
     pub(crate) connections: usize,
     /// Requests, sent in rotation.
@@ -76,8 +76,8 @@ impl BackgroundLoad {
         tokio::time::sleep(WARM_UP).await;
         let measured = measurement.await;
         over.store(true, Ordering::Relaxed);
-        let answers = thread.join().map_err(|_| "the thread of the background load panicked".to_owned())?;
-        Ok((measured?, answers))
+        let responses = thread.join().map_err(|_| "the thread of the background load panicked".to_owned())?;
+        Ok((measured?, responses))
     }
 
     fn start(self: Arc<Self>, over: &Arc<AtomicBool>) -> Result<JoinHandle<ResponsesByRequest>, String> {
@@ -100,7 +100,7 @@ impl BackgroundLoad {
 
     /// Repeats the requests on one connection. Each connection starts the rotation at another request.
     async fn repeat(self: Arc<Self>, number: usize, over: Arc<AtomicBool>) -> ResponsesByRequest {
-        let mut answers = ResponsesByRequest::new();
+        let mut responses = ResponsesByRequest::new();
         let mut connection = None;
         let first = number * self.requests.len() / self.connections;
         for request in self.requests.iter().cycle().skip(first) {
@@ -116,9 +116,9 @@ impl BackgroundLoad {
                 connection = None;
                 tokio::time::sleep(RECONNECT_PAUSE).await;
             }
-            *answers.entry(request.name).or_default().entry(answer).or_default() += 1;
+            *responses.entry(request.name).or_default().entry(answer).or_default() += 1;
         }
-        answers
+        responses
     }
 
     /// Sends a request, on a new connection if there is none, and returns the status.
@@ -127,7 +127,7 @@ impl BackgroundLoad {
             Some(client) => client,
             None => {
                 let token = if request.has_token { &self.token } else { "" };
-                Client::connect_as(&self.peer, token, request.wire).await?.accepting_gzip(request.gzip)
+                Client::connect_as(&self.endpoint, token, request.api).await?.accepting_gzip(request.gzip)
             }
         };
         let answer = client.send(request.method.clone(), &request.path, request.body.clone()).await?;

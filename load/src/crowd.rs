@@ -60,10 +60,10 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         }
         let name = request.name;
         begun(plan.quiet, name);
-        let token = if request.wire == Api::Projects { server.token.clone() } else { crowd_token.clone() };
-        let peer = server.peer.clone();
+        let token = if request.api == Api::Projects { server.token.clone() } else { crowd_token.clone() };
+        let endpoint = server.endpoint.clone();
         let requests = vec![request];
-        let crowd = BackgroundLoad { peer, token, connections: connections.into(), requests, pause: None };
+        let crowd = BackgroundLoad { endpoint, token, connections: connections.into(), requests, pause: None };
         let (others, mut answers) = crowd.during(look_up(&server, &others, time)).await?;
         parts.push(CrowdPart { name, others, answers: answers.remove(name).unwrap_or_default() });
     }
@@ -123,13 +123,13 @@ async fn look_up(server: &Server, token: &str, time: Duration) -> Result<Figures
         plausible: |answer| answer["data"]["accessor"].is_string(),
         ..RequestClass::get("others", OTHER_CONNECTIONS, "/v1/auth/token/lookup-self")
     };
-    let place = ServerAccess { token, ..server.access() };
-    drive(&place, vec![class], &bounds, WatchedProcesses::default()).await
+    let access = ServerAccess { token, ..server.access() };
+    drive(&access, vec![class], &bounds, WatchedProcesses::default()).await
 }
 
 /// Creates the workspaces for the lists, and returns one request of every kind.
 async fn requests(server: &Server) -> Result<Vec<RepeatedRequest>, String> {
-    let mut client = Client::connect_as(&server.peer, &server.token, Api::Projects).await?;
+    let mut client = Client::connect_as(&server.endpoint, &server.token, Api::Projects).await?;
     for n in 0..WORKSPACES {
         let body = workspace(&format!("crowd-{n}"), &tags());
         // 422: the workspace is left over from a killed run.

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use tokio::task::LocalSet;
 
-use crate::client::{Client, ServerAddress};
+use crate::client::{Client, ServerEndpoint};
 use crate::figures::{ClassFigures, Figures};
 use crate::pace::{Pace, Pacer, Schedule};
 use crate::proc::{self, WatchedProcesses};
@@ -106,7 +106,7 @@ pub(crate) struct RunLimits {
 /// Where requests go: server, token and mount, and the provisioner that creates and removes the objects they need.
 #[derive(Clone, Copy)]
 pub(crate) struct ServerAccess<'a> {
-    pub(crate) peer: &'a ServerAddress,
+    pub(crate) endpoint: &'a ServerEndpoint,
     pub(crate) token: &'a str,
     pub(crate) mount: &'a str,
     pub(crate) provisioner: &'a Provisioner,
@@ -115,7 +115,7 @@ pub(crate) struct ServerAccess<'a> {
 impl ServerAccess<'_> {
     /// Connects with the token.
     pub(crate) async fn connect(&self) -> Result<Client, String> {
-        Client::connect(self.peer, self.token).await
+        Client::connect(self.endpoint, self.token).await
     }
 
     /// Returns a path of the mount.
@@ -142,7 +142,7 @@ struct RunningClass {
 
 /// Runs the classes concurrently until a limit is reached. There must be at least one class.
 pub(crate) async fn drive(
-    place: &ServerAccess<'_>,
+    access: &ServerAccess<'_>,
     classes: Vec<RequestClass>,
     bounds: &RunLimits,
     watched: WatchedProcesses,
@@ -151,7 +151,7 @@ pub(crate) async fn drive(
     for class in classes {
         let mut clients = Vec::with_capacity(class.clients);
         for _ in 0..class.clients {
-            clients.push(Client::connect(place.peer, place.token).await?.with_media_type(class.media_type));
+            clients.push(Client::connect(access.endpoint, access.token).await?.with_media_type(class.media_type));
         }
         connected.push((class, clients));
     }
@@ -293,10 +293,10 @@ async fn progress(bar: ProgressBar, class_run: Rc<RunningClass>) {
     }
 }
 
-async fn one_client(mut client: Client, place: usize, class_run: Rc<RunningClass>) {
+async fn one_client(mut client: Client, access: usize, class_run: Rc<RunningClass>) {
     let class = &class_run.class;
     if !class_run.ramp.is_zero() {
-        let begin = class_run.started + class_run.ramp.mul_f64(place as f64 / class.clients as f64);
+        let begin = class_run.started + class_run.ramp.mul_f64(access as f64 / class.clients as f64);
         tokio::time::sleep_until(begin.min(class_run.deadline).into()).await;
     }
     let last = tokio::time::Instant::from_std(class_run.deadline + RESPONSE_GRACE);
@@ -317,7 +317,7 @@ async fn one_client(mut client: Client, place: usize, class_run: Rc<RunningClass
                 class_run.failed(cause);
                 // The client reconnects with its next request, but it stops if the server no longer accepts
                 // connections.
-                if Client::connect(client.peer(), "").await.is_err() {
+                if Client::connect(client.endpoint(), "").await.is_err() {
                     return;
                 }
             }

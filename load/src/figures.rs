@@ -228,8 +228,8 @@ mod tests {
         figures.unsent = 10;
         assert_eq!(figures.outcome(), Ok(()));
         figures.unsent = 11;
-        let says = "rate not reached: 11 of 10001 due requests were not sent; use more clients or a lower rate";
-        assert_eq!(figures.outcome(), Err(says.to_owned()));
+        let message = "rate not reached: 11 of 10001 due requests were not sent; use more clients or a lower rate";
+        assert_eq!(figures.outcome(), Err(message.to_owned()));
         figures.classes[0].errors = [("503".to_owned(), 1)].into();
         assert_eq!(figures.outcome(), Err("some requests failed".to_owned()));
     }

@@ -154,7 +154,7 @@ async fn steps(
     time: Duration,
 ) -> Result<(Vec<RateStep>, RateSearch), String> {
     let (token, classes) = workload::workload(plan, admin).await?;
-    let place = ServerAccess { token: &token, ..*admin };
+    let access = ServerAccess { token: &token, ..*admin };
     let lowest = MIN_REQUESTS_PER_STEP / plan.seconds as f64;
     let started = Instant::now();
     let mut steps = Vec::new();
@@ -164,7 +164,7 @@ async fn steps(
         // Connections start at the same time: a ramp would be part of what each step measures.
         let pace = Pace { rate, ramp: Duration::ZERO };
         let bounds = Plan { pace, ..plan.clone() }.bounds();
-        let figures = drive(&place, classes.clone(), &bounds, watched).await?;
+        let figures = drive(&access, classes.clone(), &bounds, watched).await?;
         let p99 = figures.classes.first().and_then(|class| class.percentile_ms(99.0));
         let is_kept = figures.outcome().is_ok() && p99.is_some_and(|p99| p99 <= limit.as_secs_f64() * 1000.0);
         let step = RateStep { rate, figures, is_kept };

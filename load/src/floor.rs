@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::anchors::thread_micros;
-use crate::client::{ServerAddress, VAULT_HEADER};
+use crate::client::{ServerEndpoint, VAULT_HEADER};
 use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::pace::Pace;
 use crate::proc::WatchedProcesses;
@@ -38,12 +38,12 @@ impl std::fmt::Display for EmptyGet {
 /// Measures an empty GET with `clients` connections for `time`.
 pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet, String> {
     let server = BareServer::start().map_err(|e| format!("a listener on the loopback: {e}"))?;
-    let peer = ServerAddress::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
-    let provisioner = Provisioner::new(&peer, "", false)?;
-    let place = ServerAccess { peer: &peer, token: "", mount: "", provisioner: &provisioner };
+    let endpoint = ServerEndpoint::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
+    let provisioner = Provisioner::new(&endpoint, "", false)?;
+    let access = ServerAccess { endpoint: &endpoint, token: "", mount: "", provisioner: &provisioner };
     let class = RequestClass::get("empty GET", clients, "/");
     let bounds = RunLimits { requests: u64::MAX, time, pace: Pace::default(), quiet: true };
-    let figures = drive(&place, vec![class], &bounds, WatchedProcesses::default()).await?;
+    let figures = drive(&access, vec![class], &bounds, WatchedProcesses::default()).await?;
     let class = figures.only()?;
     let cpu_us = server.stop()? / class.count().max(1) as f64;
     Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.latencies.percentile_ms(99.0) })

@@ -22,8 +22,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let (class, verify_us) = prepare(&server.access(), plan.clients.into()).await?;
     server.settle()?;
     // A login needs no token, and the server ignores one.
-    let place = ServerAccess { token: "", ..server.access() };
-    let figures = drive(&place, vec![class], &plan.bounds(), server.watched).await?;
+    let access = ServerAccess { token: "", ..server.access() };
+    let figures = drive(&access, vec![class], &plan.bounds(), server.watched).await?;
     let class = figures.succeeded("login")?;
     if class.count() == 0 && !figures.interrupted {
         return Err("login: no request was answered".to_owned());

@@ -124,16 +124,16 @@ async fn softhsm(args: &RunArgs) -> Result<(Server, Vec<ManagedKey>), String> {
 
 async fn in_device(
     args: &RunArgs,
-    place: &ServerAccess<'_>,
+    access: &ServerAccess<'_>,
     watched: WatchedProcesses,
     kind: DeviceKeyType,
 ) -> Result<ManagedKey, String> {
-    let key = register(place, kind, args.max_parallel).await?;
+    let key = register(access, kind, args.max_parallel).await?;
     let (key_type, bits) = kind.parameters();
-    let (mut software, _) = MeasuredIssuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
-    let (managed, _) = MeasuredIssuer::of_managed(place, &key).measure(args, place, watched).await?;
+    let (mut software, _) = MeasuredIssuer::of_software(access, key_type, bits).measure(args, access, watched).await?;
+    let (managed, _) = MeasuredIssuer::of_managed(access, &key).measure(args, access, watched).await?;
     // Measured again afterwards, because the speed of the machine may have changed.
-    let (again, _) = MeasuredIssuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
+    let (again, _) = MeasuredIssuer::of_software(access, key_type, bits).measure(args, access, watched).await?;
     software.cpu = software.cpu.zip(again.cpu).map(|(one, other)| (one + other) / 2.0);
     // As many concurrent calls as the server makes, so that the machine's cores are equally busy.
     let at_once = usize::from(args.max_parallel);
@@ -142,7 +142,7 @@ async fn in_device(
 }
 
 /// Registers the managed key and returns its name. The token generates the key at its first use.
-async fn register(place: &ServerAccess<'_>, kind: DeviceKeyType, max_parallel: u16) -> Result<String, String> {
+async fn register(access: &ServerAccess<'_>, kind: DeviceKeyType, max_parallel: u16) -> Result<String, String> {
     let mut body = json!({
         "library": LIBRARY,
         "token_label": module::TOKEN,
@@ -161,23 +161,23 @@ async fn register(place: &ServerAccess<'_>, kind: DeviceKeyType, max_parallel: u
             body["key_bits"] = 2048.into();
         }
     }
-    let name = place.provisioner.fresh_name();
+    let name = access.provisioner.fresh_name();
     let path = format!("/v1/sys/managed-keys/pkcs11/{name}");
-    place.provisioner.create_absent("managed key", &name, &path, &body).await?;
+    access.provisioner.create_absent("managed key", &name, &path, &body).await?;
     Ok(name)
 }
 
 /// Measures a managed key of the user, and a software key of its type: RSA-2048 or P-256.
 async fn own_key(args: &RunArgs, server: &Server, name: &str) -> Result<ManagedKey, String> {
-    let place = server.access();
+    let access = server.access();
     let watched = server.watched;
-    let (managed, key_type) = MeasuredIssuer::of_managed(&place, name).measure(args, &place, watched).await?;
+    let (managed, key_type) = MeasuredIssuer::of_managed(&access, name).measure(args, &access, watched).await?;
     let (key_type, bits) = match key_type.as_str() {
         "rsa" => DeviceKeyType::Rsa2048.parameters(),
         "ec" => DeviceKeyType::P256.parameters(),
         other => return Err(format!("sign-managed: keys of type {other} are not supported (rsa or ec)")),
     };
-    let (software, _) = MeasuredIssuer::of_software(&place, key_type, bits).measure(args, &place, watched).await?;
+    let (software, _) = MeasuredIssuer::of_software(&access, key_type, bits).measure(args, &access, watched).await?;
     Ok(ManagedKey { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
 }
 
@@ -191,27 +191,27 @@ struct MeasuredIssuer {
 }
 
 impl MeasuredIssuer {
-    fn of_software(place: &ServerAccess<'_>, key_type: &str, bits: u32) -> Self {
+    fn of_software(access: &ServerAccess<'_>, key_type: &str, bits: u32) -> Self {
         let key = json!({ "key_type": key_type, "key_bits": bits });
-        Self { mount: place.provisioner.fresh_name(), allowed: Vec::new(), source: "internal", key }
+        Self { mount: access.provisioner.fresh_name(), allowed: Vec::new(), source: "internal", key }
     }
 
-    fn of_managed(place: &ServerAccess<'_>, name: &str) -> Self {
+    fn of_managed(access: &ServerAccess<'_>, name: &str) -> Self {
         let key = json!({ "managed_key_name": name });
-        Self { mount: place.provisioner.fresh_name(), allowed: vec![name.to_owned()], source: "kms", key }
+        Self { mount: access.provisioner.fresh_name(), allowed: vec![name.to_owned()], source: "kms", key }
     }
 
     /// Returns the results of requests to this issuer, and the type of its key.
     async fn measure(
         &self,
         args: &RunArgs,
-        place: &ServerAccess<'_>,
+        access: &ServerAccess<'_>,
         watched: WatchedProcesses,
     ) -> Result<(SignFigures, String), String> {
-        let place = ServerAccess { mount: &self.mount, ..*place };
-        let key_type = self.make(&place).await?;
+        let access = ServerAccess { mount: &self.mount, ..*access };
+        let key_type = self.make(&access).await?;
         let plan = Plan { scenario: Scenario::Sign, ..args.plan() };
-        let figures = workload::run(&plan, &place, watched).await?;
+        let figures = workload::run(&plan, &access, watched).await?;
         if figures.interrupted {
             print_interrupted(&figures);
             return Err(INTERRUPTED.to_owned());
@@ -219,9 +219,9 @@ impl MeasuredIssuer {
         Ok((sign_figures(&figures)?, key_type))
     }
 
-    async fn make(&self, place: &ServerAccess<'_>) -> Result<String, String> {
+    async fn make(&self, access: &ServerAccess<'_>) -> Result<String, String> {
         let mount = &self.mount;
-        let provisioner = place.provisioner;
+        let provisioner = access.provisioner;
         provisioner.mount(mount, &json!({ "type": "pki" })).await?;
         let tuned = json!({ "max_lease_ttl": ROOT_TTL, "allowed_managed_keys": self.allowed });
         provisioner.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
@@ -231,7 +231,7 @@ impl MeasuredIssuer {
         let made = provisioner.must(&format!("/v1/{mount}/root/generate/{}", self.source), &root).await?;
         let key = made["data"]["key_id"].as_str().ok_or("root/generate: the response has no key_id")?;
         let path = format!("/v1/{mount}/key/{key}");
-        let shown = place.connect().await?.get_json(&path).await?;
+        let shown = access.connect().await?.get_json(&path).await?;
         shown["data"]["key_type"].as_str().map(str::to_owned).ok_or_else(|| format!("{path}: no key_type"))
     }
 }

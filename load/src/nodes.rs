@@ -101,11 +101,11 @@ async fn turn(plan: &Plan, first: &PreparedNode, second: Option<&PreparedNode>) 
     let postgres = WatchedProcesses { server: None, ..first.server.watched };
     let before = postgres.read();
     let run = async |node: &PreparedNode| {
-        let place = ServerAccess { token: &node.token, ..node.server.access() };
-        let role = Some(plan.role(&place).to_owned());
+        let access = ServerAccess { token: &node.token, ..node.server.access() };
+        let role = Some(plan.role(&access).to_owned());
         let plan = Plan { role, prepared: true, quiet: true, ..plan.clone() };
         let watched = WatchedProcesses { postgres: None, ..node.server.watched };
-        let figures = workload::run(&plan, &place, watched).await?;
+        let figures = workload::run(&plan, &access, watched).await?;
         if figures.interrupted { Ok(figures) } else { figures.outcome().map(|()| figures) }
     };
     let figures = match second {

@@ -31,7 +31,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let admin = ready.server.access();
     let requests = CertificateRequests::find(&admin, MAX_CERTIFICATES).await?;
     let mut client = admin.connect().await?;
-    let place = ServerAccess { token: "", ..admin };
+    let access = ServerAccess { token: "", ..admin };
     let mut parts = Vec::new();
     for (method, nonce) in [(Method::GET, false), (Method::POST, false), (Method::GET, true), (Method::POST, true)] {
         if is_interrupted() {
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         }
         let class = requests.class(&method, nonce, plan.clients.into());
         let before = cache_counters(&mut client).await;
-        let figures = drive(&place, vec![class], &plan.bounds(), ready.server.watched).await?;
+        let figures = drive(&access, vec![class], &plan.bounds(), ready.server.watched).await?;
         let after = cache_counters(&mut client).await;
         let cached_fraction = before.zip(after).and_then(|(before, after)| hit_fraction(before, after));
         parts.push(OcspPart { figures, cached_fraction });

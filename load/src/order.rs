@@ -264,7 +264,7 @@ fn read_target(table: &str, fields: Value) -> Result<Target, String> {
     let token = token_file.map_or(Ok(String::new()), |file| read_token(&file)).map_err(wrong)?;
     let target = Target { name: name.unwrap_or_else(|| default_name(table)), command, token, ..target };
     if !is_launched {
-        target.peer().map_err(wrong)?;
+        target.endpoint().map_err(wrong)?;
     }
     Ok(target)
 }

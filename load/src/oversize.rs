@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let server = Server::launch(&args.target.launch).await?;
     let plan = Plan { scenario: Scenario::Issue, ..args.plan() };
     let senders = BackgroundLoad {
-        peer: server.peer.clone(),
+        endpoint: server.endpoint.clone(),
         token: server.token.clone(),
         connections: SENDER_CONNECTIONS,
         requests: requests(&server).await?,
@@ -91,7 +91,7 @@ async fn issue(plan: &Plan, server: &Server) -> Result<Figures, String> {
 }
 
 async fn requests(server: &Server) -> Result<Vec<RepeatedRequest>, String> {
-    let mut client = Client::connect_as(&server.peer, &server.token, Api::Projects).await?;
+    let mut client = Client::connect_as(&server.endpoint, &server.token, Api::Projects).await?;
     let projects = client.get_json("/api/v2/organizations/dev/projects").await?;
     let project = projects["data"][0]["id"].as_str().ok_or("the organization dev has no project")?;
     let secrets = |name, path: &str, field: &str, value: String| {

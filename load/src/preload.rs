@@ -38,9 +38,9 @@ pub(crate) async fn fill(
 ) -> Result<MountContents, String> {
     wanted.check()?;
     let mut client = admin.connect().await?;
-    let there = leaves(&mut client, admin.mount).await?;
-    if there < wanted.certificates {
-        issue(admin, wanted.certificates - there, role, quiet).await?;
+    let existing = leaves(&mut client, admin.mount).await?;
+    if existing < wanted.certificates {
+        issue(admin, wanted.certificates - existing, role, quiet).await?;
     }
     let revoked = count(&mut client, admin.mount, "certs/revoked").await?;
     if revoked < wanted.revoked {

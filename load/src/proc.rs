@@ -65,7 +65,7 @@ pub(crate) fn listener(port: u16) -> Option<u32> {
 /// Returns the sockets of a kernel table that listen on a port, in the format of `/proc/PID/fd`.
 fn listening(table: &str, port: u16) -> Vec<String> {
     const LISTEN: &str = "0A";
-    let here = |address: &str| {
+    let is_local = |address: &str| {
         let address = address.trim_start_matches('0');
         // 127.0.0.0/8 and ::1 in little-endian words; all zeros is the wildcard address.
         address.is_empty() || address.ends_with("7F") || address == "1000000"
@@ -73,7 +73,7 @@ fn listening(table: &str, port: u16) -> Vec<String> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (address, of) = fields.get(1)?.rsplit_once(':')?;
-        let matches = fields.get(3) == Some(&LISTEN) && u16::from_str_radix(of, 16) == Ok(port) && here(address);
+        let matches = fields.get(3) == Some(&LISTEN) && u16::from_str_radix(of, 16) == Ok(port) && is_local(address);
         matches.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]")))?
     };
     table.lines().filter_map(socket).collect()
@@ -272,12 +272,12 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut says = BufReader::new(parent.stdout.take().unwrap()).lines();
+        let mut output = BufReader::new(parent.stdout.take().unwrap()).lines();
         let mut hears = parent.stdin.take().unwrap();
-        assert_eq!(says.next().unwrap().unwrap(), "worked");
+        assert_eq!(output.next().unwrap().unwrap(), "worked");
         let working = cpu_seconds(parent.id()).unwrap();
         hears.write_all(b"\n").unwrap();
-        assert_eq!(says.next().unwrap().unwrap(), "ended");
+        assert_eq!(output.next().unwrap().unwrap(), "ended");
         let ended = cpu_seconds(parent.id()).unwrap();
         hears.write_all(b"\n").unwrap();
         parent.wait().unwrap();

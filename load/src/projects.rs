@@ -48,7 +48,7 @@ struct ProjectTokens {
 impl ProjectTokens {
     /// Creates the tokens through the API.
     async fn create(server: &Server) -> Result<Self, String> {
-        let mut client = Client::connect_as(&server.peer, &server.token, Api::Projects).await?;
+        let mut client = Client::connect_as(&server.endpoint, &server.token, Api::Projects).await?;
         let account = client.get_json("/api/v2/account/details").await?;
         let user = account["data"]["id"].as_str().ok_or("projects: the root token has no account")?;
         let provisioner = server.access().provisioner;
@@ -75,9 +75,9 @@ struct ProjectsPart {
 
 /// Creates a token. Returns its id and the token itself.
 async fn create_token(client: &mut Client, path: &str) -> Result<(String, String), String> {
-    let made = client.must(path, &json!({ "data": { "type": "authentication-tokens" } })).await?;
-    let id = made["data"]["id"].as_str();
-    let token = made["data"]["attributes"]["token"].as_str();
+    let created = client.must(path, &json!({ "data": { "type": "authentication-tokens" } })).await?;
+    let id = created["data"]["id"].as_str();
+    let token = created["data"]["attributes"]["token"].as_str();
     let both = id.zip(token).map(|(id, token)| (id.to_owned(), token.to_owned()));
     both.ok_or_else(|| format!("{path}: the response has no token"))
 }
@@ -109,27 +109,27 @@ impl ProjectsLoad {
         server: &Server,
         only_bounded: bool,
     ) -> Result<(u64, Vec<MeasuredPart>), String> {
-        let there = fill(server, self.many, self.quiet)?;
+        let stored = fill(server, self.many, self.quiet)?;
         server.settle()?;
         let tokens = ProjectTokens::create(server).await?;
         let mut measured = Vec::new();
-        for part in parts(there).into_iter().filter(|part| part.bounded || !only_bounded) {
+        for part in parts(stored).into_iter().filter(|part| part.bounded || !only_bounded) {
             if is_interrupted() {
                 break;
             }
             begun(self.quiet, &part.class.name);
             let token = if part.by_reader { &tokens.reader } else { &tokens.owner };
-            let place = ServerAccess { token, ..server.access() };
+            let access = ServerAccess { token, ..server.access() };
             let requests =
                 self.requests.unwrap_or(if part.bounded { REQUESTS_PER_PART } else { REQUESTS_PER_PART / 100 });
             let time = Duration::from_secs(self.seconds.min(20));
             let bounds = RunLimits { requests, time, pace: Pace::default(), quiet: self.quiet };
             let class = RequestClass { clients: self.clients.into(), ..part.class.clone() };
-            let figures = drive(&place, vec![class], &bounds, server.watched).await?;
+            let figures = drive(&access, vec![class], &bounds, server.watched).await?;
             let holds = holds(&part, &figures);
             measured.push(MeasuredPart { name: part.class.name, figures, bounded: part.bounded, holds });
         }
-        Ok((there, measured))
+        Ok((stored, measured))
     }
 }
 
@@ -146,9 +146,9 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         seconds: plan.seconds,
         quiet: plan.quiet,
     };
-    let (there, parts) = load.measure(&server, false).await?;
+    let (stored, parts) = load.measure(&server, false).await?;
     let parts_json: Vec<Value> = parts.iter().map(MeasuredPart::json).collect();
-    let json = json!({ "scenario": "projects", "store": server.store()?, "projects": there, "parts": parts_json });
+    let json = json!({ "scenario": "projects", "store": server.store()?, "projects": stored, "parts": parts_json });
     let columns = [
         ("part", "/part"),
         ("requests", "/classes/0/requests"),
@@ -160,7 +160,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         ("errors", "/classes/0/errors"),
     ];
     Report::new(server.title("projects")?, json)
-        .fact("projects", format!("{there}, and as many workspaces in one organization"))
+        .fact("projects", format!("{stored}, and as many workspaces in one organization"))
         .fact("limit", format!("p99 of {MAX_P99_MS} ms, except for deep pages and the search for one letter"))
         .table("parts", "/parts", &columns)
         .publish(&args.outputs)?;
@@ -188,8 +188,8 @@ impl MeasuredPart {
 
 /// Creates the organization if it is missing. Returns the number of its projects, at least `many`.
 fn fill(server: &Server, many: u64, quiet: bool) -> Result<u64, String> {
-    let there = format!("SELECT 1 FROM organizations WHERE name_lc = '{ORGANIZATION}'");
-    if server.psql(&there)?.is_empty() {
+    let select = format!("SELECT 1 FROM organizations WHERE name_lc = '{ORGANIZATION}'");
+    if server.psql(&select)?.is_empty() {
         begun(quiet, &format!("creating {many} projects"));
         server.psql(&statements(many))?;
     }
@@ -200,14 +200,14 @@ fn fill(server: &Server, many: u64, quiet: bool) -> Result<u64, String> {
 /// Parses the number of projects; fails if there are fewer than `many`. None can be added, because names, workspaces
 /// and grants depend on the number at creation.
 fn parse_count(counted: &str, many: u64) -> Result<u64, String> {
-    let there: u64 =
+    let stored: u64 =
         counted.parse().map_err(|_| format!("projects: the database returned no number of projects: {counted:?}"))?;
-    if there < many {
+    if stored < many {
         return Err(format!(
-            "projects: the database in the data folder has {there} projects, {many} requested; use another data folder"
+            "projects: the database in the data folder has {stored} projects, {many} requested; use another data folder"
         ));
     }
-    Ok(there)
+    Ok(stored)
 }
 
 /// Returns the SQL statements that create the rows, as one transaction. `PARAMETERS` of the file are replaced.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::client::{Api, ApiResponse, Client, ServerAddress};
+use crate::client::{Api, ApiResponse, Client, ServerEndpoint};
 use crate::run_context;
 
 const NAME_PREFIX: &str = "signet-load";
@@ -21,7 +21,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 struct CreatedObject {
     what: String,
-    wire: Api,
+    api: Api,
     method: Method,
     path: String,
     body: Bytes,
@@ -31,7 +31,7 @@ struct CreatedObject {
 
 /// Creates objects on one server, and removes them on drop.
 pub(crate) struct Provisioner {
-    peer: ServerAddress,
+    endpoint: ServerEndpoint,
     token: String,
     name: String,
     numbered: Cell<u32>,
@@ -42,11 +42,11 @@ pub(crate) struct Provisioner {
 
 impl Provisioner {
     /// Creates a provisioner; `token` must be able to create mounts, roles, policies and tokens there.
-    pub(crate) fn new(peer: &ServerAddress, token: &str, keep: bool) -> Result<Self, String> {
+    pub(crate) fn new(endpoint: &ServerEndpoint, token: &str, keep: bool) -> Result<Self, String> {
         let mut random = [0; 4];
         SystemRandom::new().fill(&mut random).map_err(|e| e.to_string())?;
         Ok(Self {
-            peer: peer.clone(),
+            endpoint: endpoint.clone(),
             token: token.to_owned(),
             name: format!("{NAME_PREFIX}-{:08x}", u32::from_be_bytes(random)),
             numbered: Cell::new(0),
@@ -103,7 +103,7 @@ impl Provisioner {
         let accessor = created["auth"]["accessor"].as_str().unwrap_or("unknown");
         self.created.borrow_mut().push(CreatedObject {
             what: format!("the token with the accessor {accessor}"),
-            wire: Api::Secrets,
+            api: Api::Secrets,
             method: Method::POST,
             path: "/v1/auth/token/revoke".to_owned(),
             body: Bytes::from(json!({ "token": token }).to_string()),
@@ -113,10 +113,10 @@ impl Provisioner {
     }
 
     /// Registers an object for removal that the requests of the run create, and not this provisioner.
-    pub(crate) fn remove_later(&self, what: String, wire: Api, path: String) {
+    pub(crate) fn remove_later(&self, what: String, api: Api, path: String) {
         let method = Method::DELETE;
         let body = Bytes::new();
-        self.created.borrow_mut().push(CreatedObject { what, wire, method, path, body, may_be_kept: true });
+        self.created.borrow_mut().push(CreatedObject { what, api, method, path, body, may_be_kept: true });
     }
 
     /// Sends a POST that must succeed. It completes even after a signal.
@@ -154,7 +154,7 @@ impl Provisioner {
 
     async fn send(&self, method: Method, path: &str, body: &Value) -> Result<ApiResponse, String> {
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-        run_context::shielded(send(&self.peer, &self.token, Api::Secrets, method, path, body)).await
+        run_context::shielded(send(&self.endpoint, &self.token, Api::Secrets, method, path, body)).await
     }
 }
 
@@ -166,13 +166,13 @@ impl Drop for Provisioner {
         if created.is_empty() {
             return;
         }
-        let peer = self.peer.clone();
+        let endpoint = self.endpoint.clone();
         let token = self.token.clone();
         let listed = created.clone();
         // A separate thread with its own runtime, because this thread's runtime cannot block.
         let removal = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map(|runtime| runtime.block_on(remove(&peer, &token, created)))
+            runtime.map(|runtime| runtime.block_on(remove(&endpoint, &token, created)))
         });
         let left = match removal.join() {
             Ok(Ok(left)) => left,
@@ -184,16 +184,16 @@ impl Drop for Provisioner {
 }
 
 /// Removes objects in reverse order of creation. Returns those that are left, with causes.
-async fn remove(peer: &ServerAddress, token: &str, created: Vec<CreatedObject>) -> Vec<String> {
+async fn remove(endpoint: &ServerEndpoint, token: &str, created: Vec<CreatedObject>) -> Vec<String> {
     let mut left = Vec::new();
     let mut unreachable = None;
-    for CreatedObject { what, wire, method, path, body, .. } in created.into_iter().rev() {
+    for CreatedObject { what, api, method, path, body, .. } in created.into_iter().rev() {
         // Once the server has failed to respond, nothing more is requested from it.
         if let Some(cause) = &unreachable {
             left.push(format!("{what}: {cause}"));
             continue;
         }
-        match send(peer, token, wire, method, &path, body).await {
+        match send(endpoint, token, api, method, &path, body).await {
             Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => {}
             Ok(answer) => left.push(format!("{what}: {}", answer.status)),
             Err(cause) => {
@@ -207,14 +207,14 @@ async fn remove(peer: &ServerAddress, token: &str, created: Vec<CreatedObject>) 
 
 /// Sends a request on a separate connection, within the time limit.
 async fn send(
-    peer: &ServerAddress,
+    endpoint: &ServerEndpoint,
     token: &str,
-    wire: Api,
+    api: Api,
     method: Method,
     path: &str,
     body: Bytes,
 ) -> Result<ApiResponse, String> {
-    let exchange = async { Client::connect_as(peer, token, wire).await?.send(method, path, body).await };
+    let exchange = async { Client::connect_as(endpoint, token, api).await?.send(method, path, body).await };
     let limit = REQUEST_TIMEOUT.as_secs();
     tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_| format!("no answer within {limit} s"))?
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use rustix::process::Signal;
 
-use crate::client::{OWN_HEADER, ServerAddress};
+use crate::client::{OWN_HEADER, ServerEndpoint};
 use crate::cluster::PostgresCluster;
 use crate::drive::ServerAccess;
 use crate::log_file::LogFile;
@@ -91,7 +91,7 @@ pub(crate) struct Server {
     cluster: Option<PostgresCluster>,
     /// `None` for a server that was not started from a binary.
     launched: Option<LaunchedServer>,
-    pub(crate) peer: ServerAddress,
+    pub(crate) endpoint: ServerEndpoint,
     pub(crate) token: String,
     pub(crate) mount: String,
     /// The user's description of the store.
@@ -100,16 +100,21 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns a server that responds at `peer`; `process` was started for it. If `keep` is set, the objects of the run
-    /// stay.
-    pub(crate) fn at(peer: ServerAddress, token: &str, keep: bool, process: Option<Process>) -> Result<Self, String> {
+    /// Returns a server that responds at `endpoint`; `process` was started for it. If `keep` is set, the objects
+    /// of the run stay.
+    pub(crate) fn at(
+        endpoint: ServerEndpoint,
+        token: &str,
+        keep: bool,
+        process: Option<Process>,
+    ) -> Result<Self, String> {
         Ok(Self {
-            provisioner: Provisioner::new(&peer, token, keep)?,
+            provisioner: Provisioner::new(&endpoint, token, keep)?,
             watched: WatchedProcesses { server: process.as_ref().map(Process::pid), postgres: None },
             _process: process,
             cluster: None,
             launched: None,
-            peer,
+            endpoint,
             token: token.to_owned(),
             mount: MOUNT.to_owned(),
             store: None,
@@ -222,15 +227,15 @@ impl Server {
         let listens = run_context::unless_interrupted(async { Ok(listens.await.ok().flatten()) }).await?;
         let (address, listening) =
             listens.ok_or_else(|| format!("the server ended before it listened; {}", log.shown()))?;
-        let peer = ServerAddress::new(&address, OWN_HEADER, ca_file)?;
+        let endpoint = ServerEndpoint::new(&address, OWN_HEADER, ca_file)?;
         run_context::note_server(ServerFacts { name: "signet".to_owned(), address, version });
         let launched = Some(LaunchedServer { data_dir: launch.data_dir.clone(), began, listening });
-        Ok(Self { launched, ..Self::at(peer, TOKEN, false, Some(process))? })
+        Ok(Self { launched, ..Self::at(endpoint, TOKEN, false, Some(process))? })
     }
 
-    /// Uses `peer`, with other connection settings, for the requests of the run.
-    pub(crate) fn with_peer(self, peer: ServerAddress, keep: bool) -> Result<Self, String> {
-        Ok(Self { provisioner: Provisioner::new(&peer, &self.token, keep)?, peer, ..self })
+    /// Uses `endpoint`, with other connection settings, for the requests of the run.
+    pub(crate) fn with_endpoint(self, endpoint: ServerEndpoint, keep: bool) -> Result<Self, String> {
+        Ok(Self { provisioner: Provisioner::new(&endpoint, &self.token, keep)?, endpoint, ..self })
     }
 
     /// `true` if this program started the server from a binary.
@@ -253,7 +258,12 @@ impl Server {
 
     /// Returns the server, the token that creates objects, and the mount.
     pub(crate) fn access(&self) -> ServerAccess<'_> {
-        ServerAccess { peer: &self.peer, token: &self.token, mount: &self.mount, provisioner: &self.provisioner }
+        ServerAccess {
+            endpoint: &self.endpoint,
+            token: &self.token,
+            mount: &self.mount,
+            provisioner: &self.provisioner,
+        }
     }
 
     /// Runs an SQL statement in the server's database. Returns the rows without headings.
@@ -326,7 +336,7 @@ mod tests {
             let (_, stopped) = tokio::sync::watch::channel(false);
             let (started, notes) = run_context::scope(stopped, async {
                 let started = Server::launch(&launch).await;
-                (started.map(|started| started.peer.host().to_owned()), run_context::servers())
+                (started.map(|started| started.endpoint.host().to_owned()), run_context::servers())
             })
             .await;
             assert_eq!(started.0.unwrap(), "127.0.0.1:1");

@@ -226,11 +226,11 @@ async fn command_line_starts_the_server_and_its_failure_is_reported() {
 }
 
 async fn health(double: &Double, clients: usize, bounds: &RunLimits) -> Figures {
-    let peer = target(double).peer().unwrap();
-    let provisioner = Provisioner::new(&peer, "", false).unwrap();
-    let place = ServerAccess { peer: &peer, token: "", mount: "pki", provisioner: &provisioner };
+    let endpoint = target(double).endpoint().unwrap();
+    let provisioner = Provisioner::new(&endpoint, "", false).unwrap();
+    let access = ServerAccess { endpoint: &endpoint, token: "", mount: "pki", provisioner: &provisioner };
     let class = RequestClass { clients, path: "/v1/sys/health".to_owned(), ..RequestClass::default() };
-    drive(&place, vec![class], bounds, WatchedProcesses::default()).await.unwrap()
+    drive(&access, vec![class], bounds, WatchedProcesses::default()).await.unwrap()
 }
 
 fn bounds(rate: Option<f64>, requests: u64, millis: u64) -> RunLimits {

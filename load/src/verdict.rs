@@ -121,8 +121,8 @@ async fn long(args: &RunArgs, plan: &Plan, requests: u64) -> Result<LongCrlFigur
     let server = Server::launch(launch).await?;
     // An earlier run may have revoked more certificates than requested. The two runs below need unrevoked ones in
     // addition.
-    let there = preload::count(&mut server.access().connect().await?, MOUNT, "certs/revoked").await?;
-    let revoked = if args.wanted.revoked == 0 { MANY_REVOKED } else { args.wanted.revoked }.max(there);
+    let already_revoked = preload::count(&mut server.access().connect().await?, MOUNT, "certs/revoked").await?;
+    let revoked = if args.wanted.revoked == 0 { MANY_REVOKED } else { args.wanted.revoked }.max(already_revoked);
     let certificates = args.wanted.certificates.max(revoked + 2 * requests + 1);
     let stock = preload::fill(&server.access(), MountContents { certificates, revoked }, None, plan.quiet).await?;
     server.settle()?;

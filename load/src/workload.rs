@@ -20,8 +20,8 @@ const RSA_SUFFIX: &str = "-rsa";
 /// Prepares the server and runs the plan.
 pub(crate) async fn run(plan: &Plan, admin: &ServerAccess<'_>, watched: WatchedProcesses) -> Result<Figures, String> {
     let (token, classes) = workload(plan, admin).await?;
-    let place = ServerAccess { token: &token, ..*admin };
-    drive(&place, classes, &plan.bounds(), watched).await
+    let access = ServerAccess { token: &token, ..*admin };
+    drive(&access, classes, &plan.bounds(), watched).await
 }
 
 /// Creates the objects of the plan on the server. Returns the token and the classes of its clients.
@@ -96,10 +96,10 @@ pub(crate) async fn prepare(plan: &Plan, admin: &ServerAccess<'_>) -> Result<Str
 }
 
 /// Returns clients that request the complete CRL.
-pub(crate) fn complete_crl(place: &ServerAccess<'_>, clients: usize) -> RequestClass {
+pub(crate) fn complete_crl(access: &ServerAccess<'_>, clients: usize) -> RequestClass {
     RequestClass {
         plausible: |answer| answer[0] == 0x30,
-        ..RequestClass::get("complete CRL", clients, place.path("crl"))
+        ..RequestClass::get("complete CRL", clients, access.path("crl"))
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) struct RecordedRun {
     pub(super) name: String,
     pub(super) figures: Figures,
     /// Description of the store's contents during the run, for the notes of its rows.
-    beside: String,
+    store_text: String,
 }
 
 struct SequentialRevocations {
@@ -113,44 +113,44 @@ impl LimitsBench<'_> {
         ServerAccess { mount: &self.small, ..self.server.access() }
     }
 
-    fn stored(&self) -> String {
+    fn store_text(&self) -> String {
         format!("with {} stored", number(self.stock.certificates as f64))
     }
 
     /// Runs a plan and returns the index of its results in `runs`.
     async fn run(&mut self, name: &str, plan: &Plan) -> Result<usize, String> {
-        let beside = self.stored();
+        let store_text = self.store_text();
         let figures = workload::run(plan, &self.server.access(), self.server.watched).await?;
         self.stock.certificates += issued(plan, &figures);
-        Ok(self.keep(name, figures, beside))
+        Ok(self.record_run(name, figures, store_text))
     }
 
     async fn class(&mut self, name: &str, token: &str, class: RequestClass, seconds: u64) -> Result<usize, String> {
         let plan = Plan { seconds, ..self.plan(Scenario::Health) };
-        let place = ServerAccess { token, ..self.server.access() };
-        let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched).await?;
-        let beside = self.stored();
-        Ok(self.keep(name, figures, beside))
+        let access = ServerAccess { token, ..self.server.access() };
+        let figures = drive(&access, vec![class], &plan.bounds(), self.server.watched).await?;
+        let store_text = self.store_text();
+        Ok(self.record_run(name, figures, store_text))
     }
 
-    fn keep(&mut self, name: &str, figures: Figures, beside: String) -> usize {
-        self.runs.push(RecordedRun { name: name.to_owned(), figures, beside });
+    fn record_run(&mut self, name: &str, figures: Figures, store_text: String) -> usize {
+        self.runs.push(RecordedRun { name: name.to_owned(), figures, store_text });
         self.runs.len() - 1
     }
 
     fn cpu(&mut self, name: &str, run: usize, limit: impl Into<Option<f64>>) {
-        let RecordedRun { figures, beside, .. } = &self.runs[run];
+        let RecordedRun { figures, store_text, .. } = &self.runs[run];
         let rate = figures.classes.first().map_or(0.0, |class| figures.rate(class));
         let row =
             LimitRow::new(format!("{name}, CPU"), figures.per_request(figures.cpu.sum()), limit, "µs per request");
-        self.rows.push(row.with(format!("{} per second, {beside}", number(rate))).of(figures));
+        self.rows.push(row.with(format!("{} per second, {store_text}", number(rate))).of(figures));
     }
 
     fn p99(&mut self, name: &str, run: usize, limit: f64) {
-        let RecordedRun { figures, beside, .. } = &self.runs[run];
+        let RecordedRun { figures, store_text, .. } = &self.runs[run];
         let Some(class) = figures.classes.first() else { return };
         let note = format!(
-            "p50 {}, p99.9 {}, {beside}",
+            "p50 {}, p99.9 {}, {store_text}",
             number(class.latencies.percentile_ms(50.0)),
             number(class.latencies.percentile_ms(99.9))
         );
@@ -160,7 +160,7 @@ impl LimitsBench<'_> {
 
     pub(super) async fn measure(&mut self, part: LimitPart) -> Result<(), String> {
         match part {
-            LimitPart::Start => self.started(),
+            LimitPart::Start => self.add_startup_rows(),
             LimitPart::Issue => return self.signing("issue P-256", Scenario::Issue, MAX_ISSUE_CPU_US).await,
             LimitPart::Sign => return self.signing("sign P-256 CSR", Scenario::Sign, MAX_SIGN_CPU_US).await,
             LimitPart::Mixed => {
@@ -184,7 +184,7 @@ impl LimitsBench<'_> {
         Ok(())
     }
 
-    fn started(&mut self) {
+    fn add_startup_rows(&mut self) {
         let StartupTimes { listening, crl } = self.start;
         let cold = crl.saturating_sub(listening);
         let with = format!("with {} stored", number(self.filled.certificates as f64));
@@ -212,15 +212,15 @@ impl LimitsBench<'_> {
         let requests = CertificateRequests::find(&self.server.access(), OCSP_CERTIFICATES).await?;
         let class = |nonce| requests.class(&Method::GET, nonce, self.args.clients.into());
         let signed = class(true);
-        let again = class(false);
+        let cached = class(false);
         let warm = class(false);
         let run = self.class("OCSP, signed", "", signed, self.args.seconds).await?;
         self.cpu("OCSP, signed", run, MAX_OCSP_CPU_US.0);
         // Requests every certificate once, so that its response is cached.
         let plan = Plan { requests: Some(OCSP_CERTIFICATES as u64), ..self.plan(Scenario::Health) };
-        let place = ServerAccess { token: "", ..self.server.access() };
-        drive(&place, vec![warm], &plan.bounds(), self.server.watched).await?;
-        let run = self.class("OCSP, cached", "", again, self.args.seconds).await?;
+        let access = ServerAccess { token: "", ..self.server.access() };
+        drive(&access, vec![warm], &plan.bounds(), self.server.watched).await?;
+        let run = self.class("OCSP, cached", "", cached, self.args.seconds).await?;
         self.cpu("OCSP, cached", run, MAX_OCSP_CPU_US.1);
         Ok(())
     }
@@ -231,11 +231,11 @@ impl LimitsBench<'_> {
         let seconds = (self.args.seconds / (2 * RUNS_PER_KIND)).max(MIN_RUN_SECONDS);
         let plan = Plan { seconds: 2 * RUNS_PER_KIND * seconds, ..self.plan(Scenario::Issue) };
         let token = workload::prepare(&plan, &self.server.access()).await?;
-        let mut turns = Vec::new();
+        let mut rounds = Vec::new();
         for _ in 0..RUNS_PER_KIND {
-            turns.push((self.refusals(&token, seconds).await?, self.refusals("", seconds).await?));
+            rounds.push((self.refusals(&token, seconds).await?, self.refusals("", seconds).await?));
         }
-        self.rows.push(decision_row(&turns));
+        self.rows.push(decision_row(&rounds));
         Ok(())
     }
 
@@ -243,9 +243,9 @@ impl LimitsBench<'_> {
         let path = self.server.access().path("roles/load");
         let expected_rejection = Some(StatusCode::FORBIDDEN);
         let class = RequestClass { expected_rejection, ..RequestClass::get("refused", self.args.clients.into(), path) };
-        let place = ServerAccess { token, ..self.server.access() };
+        let access = ServerAccess { token, ..self.server.access() };
         let plan = Plan { seconds, ..self.plan(Scenario::Health) };
-        let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched).await?;
+        let figures = drive(&access, vec![class], &plan.bounds(), self.server.watched).await?;
         if figures.failed() {
             return Err(format!("requests that must get 403 got another answer: {:?}", figures.errors()));
         }
@@ -254,13 +254,13 @@ impl LimitsBench<'_> {
 
     /// Revokes at full rate while the timer builds the CRL.
     async fn revoke(&mut self) -> Result<(), String> {
-        let place = self.server.access();
-        let mut client = place.connect().await?;
+        let access = self.server.access();
+        let mut client = access.connect().await?;
         let requests = MAX_REVOCATIONS.min(self.args.stored);
-        let (serials, issued) = preload::to_revoke(&place, requests, None, self.args.quiet).await?;
+        let (serials, issued) = preload::to_revoke(&access, requests, None, self.args.quiet).await?;
         self.stock.certificates += issued;
         let before = preload::rebuilds(&mut client, MOUNT).await?;
-        preload::auto_rebuild(&place, true).await?;
+        preload::auto_rebuild(&access, true).await?;
         let name = "revoke, CRL built by the timer";
         let run = self.run(name, &Plan { requests: Some(requests), serials, ..self.plan(Scenario::Revoke) }).await;
         preload::auto_rebuild(&self.server.access(), before).await?;
@@ -272,14 +272,14 @@ impl LimitsBench<'_> {
 
     /// Revokes one certificate after the other; each response waits for a CRL build.
     async fn crl(&mut self) -> Result<(), String> {
-        let place = self.server.access();
-        let mut client = place.connect().await?;
+        let access = self.server.access();
+        let mut client = access.connect().await?;
         let (bodies, issued) =
-            preload::to_revoke(&place, MAX_SEQUENTIAL_REQUESTS as u64 + 1, None, self.args.quiet).await?;
+            preload::to_revoke(&access, MAX_SEQUENTIAL_REQUESTS as u64 + 1, None, self.args.quiet).await?;
         self.stock.certificates += issued;
         let before = preload::rebuilds(&mut client, MOUNT).await?;
-        preload::auto_rebuild(&place, false).await?;
-        let outcome = self.one_by_one(&mut client, bodies).await;
+        preload::auto_rebuild(&access, false).await?;
+        let outcome = self.revoke_sequentially(&mut client, bodies).await;
         preload::auto_rebuild(&self.server.access(), before).await?;
         let SequentialRevocations { latencies_ms, spent } = outcome?;
         let times = latencies_ms.len();
@@ -300,21 +300,25 @@ impl LimitsBench<'_> {
         Ok(())
     }
 
-    async fn one_by_one(&self, client: &mut Client, bodies: Vec<Bytes>) -> Result<SequentialRevocations, String> {
+    async fn revoke_sequentially(
+        &self,
+        client: &mut Client,
+        bodies: Vec<Bytes>,
+    ) -> Result<SequentialRevocations, String> {
         let path = self.server.access().path("revoke");
         let watched = self.server.watched;
         let mut bodies = bodies.into_iter();
         // The first revocation may also cause a CRL build that was due anyway.
         revoke_one(client, &path, bodies.next().unwrap_or_default()).await?;
         let before = watched.read();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let mut done = SequentialRevocations { latencies_ms: Vec::new(), spent: None };
         for body in bodies {
             let sent = Instant::now();
             revoke_one(client, &path, body).await?;
             done.latencies_ms.push(sent.elapsed().as_secs_f64() * 1000.0);
             done.spent = watched.read().since(before).server;
-            if done.is_enough(begun.elapsed()) {
+            if done.is_enough(started_at.elapsed()) {
                 break;
             }
         }
@@ -329,7 +333,7 @@ impl LimitsBench<'_> {
         let note = format!(
             "after {} requests, {}, {} revoked",
             number(figures.count() as f64),
-            self.stored(),
+            self.store_text(),
             number(self.stock.revoked as f64)
         );
         let memory = figures.server_mib.map(|mib| mib * 1.048_576);
@@ -359,11 +363,11 @@ impl LimitsBench<'_> {
             seconds: self.args.seconds,
             quiet: self.args.quiet,
         };
-        let (there, parts) = load.measure(own.as_ref().unwrap_or(&self.server), true).await?;
+        let (projects, parts) = load.measure(own.as_ref().unwrap_or(&self.server), true).await?;
         for part in parts {
             let name = format!("projects: {}", part.name);
             let figures = part.figures;
-            let run = self.keep(&name, figures, format!("with {} projects", number(there as f64)));
+            let run = self.record_run(&name, figures, format!("with {} projects", number(projects as f64)));
             self.p99(&name, run, MAX_PROJECTS_P99_MS);
             self.cpu(&name, run, MAX_PROJECTS_CPU_US);
         }
@@ -406,11 +410,11 @@ async fn revoke_one(client: &mut Client, path: &str, body: Bytes) -> Result<(), 
 /// Returns the row for token look-up and authorization, from the costs with and without a token in each round. The
 /// figure is the median of the differences within a round, because a disturbance of the machine affects both costs of a
 /// round.
-fn decision_row(turns: &[(f64, f64)]) -> LimitRow {
-    let of = |read: &dyn Fn(&(f64, f64)) -> f64| median(turns.iter().map(read)).unwrap_or(f64::NAN);
-    let with = of(&|turn| turn.0);
-    let without = of(&|turn| turn.1);
-    let difference = of(&|turn| turn.0 - turn.1);
+fn decision_row(rounds: &[(f64, f64)]) -> LimitRow {
+    let of = |read: &dyn Fn(&(f64, f64)) -> f64| median(rounds.iter().map(read)).unwrap_or(f64::NAN);
+    let with = of(&|round| round.0);
+    let without = of(&|round| round.1);
+    let difference = of(&|round| round.0 - round.1);
     let note = format!("refused with a token {} µs, without one {} µs", number(with), number(without));
     let (measured, note) = if difference > 0.0 {
         (Some(difference), note)
@@ -434,8 +438,8 @@ mod tests {
         assert_eq!((row.measured, row.verdict()), (Some(2.0), "held"));
         let row = decision_row(&[(30.0, 20.0), (40.0, 30.0), (50.0, 49.0)]);
         assert_eq!((row.measured, row.verdict()), (Some(10.0), "missed"));
-        for turns in [&[(30.0, 31.0), (30.0, 30.0), (30.0, 28.0)][..], &[]] {
-            let row = decision_row(turns);
+        for rounds in [&[(30.0, 31.0), (30.0, 30.0), (30.0, 28.0)][..], &[]] {
+            let row = decision_row(rounds);
             assert_eq!((row.measured, row.verdict()), (None, "not measured"));
         }
     }
