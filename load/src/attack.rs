@@ -21,7 +21,7 @@ use crate::pace::Pace;
 use crate::plan::{CLIENTS, MountContents, Plan};
 use crate::preload;
 use crate::report::Report;
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::{MOUNT, Server};
 
 /// Default numbers of attacker connections.
@@ -160,7 +160,7 @@ impl AttackMeasurement<'_> {
                     let answers = answers.remove(name).unwrap_or_default();
                     let part = AttackPart { attack: name, victim, connections, quiet_p99_ms, figures, answers };
                     let verdict = if part.holds() { "held" } else { "missed" };
-                    begun(self.plan.quiet, &format!("{}: {verdict}", part.title()));
+                    print_progress(self.plan.quiet, &format!("{}: {verdict}", part.title()));
                     parts.push(part);
                     // Waits until the server has processed queued requests of this attack, which would affect the next
                     // part.
@@ -223,13 +223,13 @@ async fn prepare(server: &Server, quiet: bool) -> Result<[String; 2], String> {
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
     provisioner.mount(&rsa_mount, &json!({ "type": "pki" })).await?;
     let root = json!({ "common_name": "RSA root", "key_type": "rsa", "key_bits": 4096, "ttl": "240h" });
-    provisioner.must(&format!("/v1/{rsa_mount}/root/generate/internal"), &root).await?;
+    provisioner.post(&format!("/v1/{rsa_mount}/root/generate/internal"), &root).await?;
     provisioner.role(MOUNT, &format!("{prefix}-p12"), &role("ec", 256, true)).await?;
     provisioner.role(MOUNT, &format!("{prefix}-rsa-keys"), &role("rsa", 2048, true)).await?;
     provisioner.role(&rsa_mount, "leaf", &role("ec", 256, true)).await?;
     provisioner.role(&rsa_mount, "stored", &role("ec", 256, false)).await?;
     let leaf = json!({ "common_name": "leaf.example.test" });
-    provisioner.must(&format!("/v1/{rsa_mount}/issue/stored"), &leaf).await?;
+    provisioner.post(&format!("/v1/{rsa_mount}/issue/stored"), &leaf).await?;
     // The requests of the run will create these objects, so their removal is registered here.
     for (kind, path) in [
         ("role", role_path(prefix, "victim-2")),

@@ -230,7 +230,7 @@ impl Client {
     }
 
     /// Sends a POST that must succeed. Returns the JSON of the response, or null if the response is not JSON.
-    pub(crate) async fn must(&mut self, path: &str, body: &Value) -> Result<Value, String> {
+    pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, String> {
         self.send(Method::POST, path, Bytes::from(body.to_string())).await?.success(path)
     }
 }

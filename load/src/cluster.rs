@@ -42,14 +42,14 @@ impl PostgresCluster {
     /// Starts the cluster in `folder`, and creates cluster and database first if they are missing. `programs` is the
     /// folder of `initdb` and `postgres`, or `auto` for the newest of Debian's.
     pub(crate) fn start(programs: &Path, folder: &Path) -> Result<Self, String> {
-        let programs = if programs == Path::new("auto") { newest()? } else { programs.to_owned() };
+        let programs = if programs == Path::new("auto") { newest_installation()? } else { programs.to_owned() };
         let user = SystemUser::of_postgres()?;
         prepare(folder, user.as_ref()).map_err(|e| format!("{}: {e}", folder.display()))?;
         let data = folder.join("data");
         if !data.join("PG_VERSION").exists() {
             let mut initdb = SystemUser::command(user.as_ref(), &programs.join("initdb"), folder);
             initdb.args(["-U", DATABASE, "-A", "trust", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
-            succeed(initdb)?;
+            run_to_success(initdb)?;
         }
         let log_path = folder.join("log");
         let log = File::create(&log_path).map_err(|e| e.to_string())?;
@@ -114,11 +114,11 @@ impl PostgresCluster {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", DATABASE, "-d", database, "-c", sql, "-h"]);
         psql.arg(&self.folder);
-        succeed(psql).map(|answer| answer.trim_end().to_owned())
+        run_to_success(psql).map(|answer| answer.trim_end().to_owned())
     }
 }
 
-fn succeed(mut command: Command) -> Result<String, String> {
+fn run_to_success(mut command: Command) -> Result<String, String> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;
     if !output.status.success() {
@@ -133,7 +133,7 @@ fn prepare(folder: &Path, user: Option<&SystemUser>) -> std::io::Result<()> {
     user.map_or(Ok(()), |user| chown(folder, Some(user.id), Some(user.group)))
 }
 
-fn newest() -> Result<PathBuf, String> {
+fn newest_installation() -> Result<PathBuf, String> {
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
     let newest = installed.filter(|path| path.join("bin/initdb").exists()).max_by_key(|path| version(path));

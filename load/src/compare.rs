@@ -12,7 +12,7 @@ use crate::histogram::median;
 use crate::order::{self, Order, RunArgs};
 use crate::plan::MountContents;
 use crate::report::{Outputs, Report};
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::{Launch, Server};
 use crate::single_run;
 use crate::table::Column;
@@ -117,7 +117,7 @@ impl<'a> ComparedServer<'a> {
         let figures = workload::run(&self.target.plan(&order.plan), &self.server.access(), self.server.watched).await;
         let figures = figures.map_err(|cause| format!("{name}, round {round}: {cause}"))?;
         let turn = ComparedRun { round, server: name.clone(), figures };
-        begun(order.plan.quiet, &turn.text());
+        print_progress(order.plan.quiet, &turn.text());
         Ok(turn)
     }
 

@@ -18,7 +18,7 @@ use crate::order::RunArgs;
 use crate::pace::Pace;
 use crate::proc::WatchedProcesses;
 use crate::report::Report;
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::Server;
 
 /// Default number of crowd connections.
@@ -52,19 +52,19 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let crowd_token = token(&server).await?;
     let others = token(&server).await?;
     let requests = requests(&server).await?;
-    let alone = look_up(&server, &others, time).await?;
+    let alone = measure_other_requests(&server, &others, time).await?;
     let mut parts = vec![CrowdPart { name: "none", others: alone, answers: ResponseCounts::new() }];
     for request in requests {
         if is_interrupted() {
             break;
         }
         let name = request.name;
-        begun(plan.quiet, name);
+        print_progress(plan.quiet, name);
         let token = if request.api == Api::Projects { server.token.clone() } else { crowd_token.clone() };
         let endpoint = server.endpoint.clone();
         let requests = vec![request];
         let crowd = BackgroundLoad { endpoint, token, connections: connections.into(), requests, pause: None };
-        let (others, mut answers) = crowd.during(look_up(&server, &others, time)).await?;
+        let (others, mut answers) = crowd.during(measure_other_requests(&server, &others, time)).await?;
         parts.push(CrowdPart { name, others, answers: answers.remove(name).unwrap_or_default() });
     }
     let shown: Vec<Value> = parts.iter().map(CrowdPart::json).collect::<Result<_, _>>()?;
@@ -116,7 +116,7 @@ async fn token(server: &Server) -> Result<String, String> {
     server.access().provisioner.token(&body).await
 }
 
-async fn look_up(server: &Server, token: &str, time: Duration) -> Result<Figures, String> {
+async fn measure_other_requests(server: &Server, token: &str, time: Duration) -> Result<Figures, String> {
     let pace = Pace { rate: Some(OTHERS_PER_SECOND), ramp: Duration::ZERO };
     let bounds = RunLimits { requests: u64::MAX, time, pace, quiet: true };
     let class = RequestClass {

@@ -171,7 +171,7 @@ pub(crate) async fn drive(
         running_classes.push(class_run);
     }
     let [first, ..] = &running_classes[..] else { return Err("no class of requests given".to_owned()) };
-    let bar = bar(bounds);
+    let bar = progress_bar(bounds);
     local.spawn_local(progress(bar.clone(), Rc::clone(first)));
     local
         .run_until(async {
@@ -270,7 +270,7 @@ impl RunningClass {
 const PROGRESS_STEPS: f64 = 1000.0;
 
 /// Returns a hidden bar if `quiet` is set or standard error is not a terminal.
-fn bar(bounds: &RunLimits) -> ProgressBar {
+fn progress_bar(bounds: &RunLimits) -> ProgressBar {
     if bounds.quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

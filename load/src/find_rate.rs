@@ -15,7 +15,7 @@ use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::proc::WatchedProcesses;
 use crate::report::Report;
-use crate::run_context::{INTERRUPTED, begun, is_interrupted};
+use crate::run_context::{INTERRUPTED, is_interrupted, print_progress};
 use crate::single_run;
 use crate::table::Column;
 use crate::workload;
@@ -168,7 +168,7 @@ async fn steps(
         let p99 = figures.classes.first().and_then(|class| class.percentile_ms(99.0));
         let is_kept = figures.outcome().is_ok() && p99.is_some_and(|p99| p99 <= limit.as_secs_f64() * 1000.0);
         let step = RateStep { rate, figures, is_kept };
-        begun(plan.quiet, &format!("{}: p99 {:.2} ms", step.title(), p99.unwrap_or(f64::NAN)));
+        print_progress(plan.quiet, &format!("{}: p99 {:.2} ms", step.title(), p99.unwrap_or(f64::NAN)));
         let bounds = search.get_or_insert_with(|| RateSearch::new(step.throughput(), lowest));
         if let Some(rate) = rate.filter(|_| !step.figures.interrupted) {
             bounds.record(rate, is_kept);

@@ -34,10 +34,10 @@ pub(crate) async fn prepare(admin: &ServerAccess<'_>, clients: usize) -> Result<
     let method = provisioner.fresh_name();
     provisioner.auth_method(&method, &json!({ "type": "jwt" })).await?;
     let config = json!({ "jwt_validation_pubkeys": [signed.pem] });
-    provisioner.must(&format!("/v1/auth/{method}/config"), &config).await?;
+    provisioner.post(&format!("/v1/auth/{method}/config"), &config).await?;
     let role = json!({ "role_type": "jwt", "user_claim": "sub", "bound_audiences": AUDIENCE, "token_ttl": "1h",
         "bound_claims": { "/kubernetes.io/namespace": "web" }, "token_policies": provisioner.name() });
-    provisioner.must(&format!("/v1/auth/{method}/role/load"), &role).await?;
+    provisioner.post(&format!("/v1/auth/{method}/role/load"), &role).await?;
     let body = json!({ "role": "load", "jwt": signed.token }).to_string();
     let path = format!("/v1/auth/{method}/login");
     let has_token = |answer: &Value| answer["auth"]["client_token"].is_string();

@@ -18,7 +18,7 @@ use crate::format::number;
 use crate::plan::MountContents;
 use crate::preload;
 use crate::report::Report;
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::{Launch, Server};
 use crate::table::{Column, Table};
 
@@ -42,7 +42,7 @@ const ROW_COLUMNS: [Column; 6] = [
 /// Measures and prints everything. Fails if a limit is exceeded.
 pub(crate) async fn command(args: &LimitsArgs) -> Result<(), String> {
     let stock = fill(args).await?;
-    begun(args.quiet, "measuring the best values of the machine");
+    print_progress(args.quiet, "measuring the best values of the machine");
     let anchors = anchors::measure(&args.launch.data_dir, false)?;
     let empty = floor::empty_get(args.clients.into(), Duration::from_secs(args.seconds.min(5))).await?;
     let mut bench = LimitsBench::start(args, stock).await?;
@@ -51,12 +51,12 @@ pub(crate) async fn command(args: &LimitsArgs) -> Result<(), String> {
             break;
         }
         let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        begun(args.quiet, &format!("part {name}"));
+        print_progress(args.quiet, &format!("part {name}"));
         let already = bench.rows.len();
         if let Err(cause) = Box::pin(bench.measure(*part)).await {
             bench.rows.push(LimitRow::not_measured(name, cause));
         }
-        bench.rows[already..].iter().for_each(|row| begun(args.quiet, &row.text()));
+        bench.rows[already..].iter().for_each(|row| print_progress(args.quiet, &row.text()));
     }
     let floors = floors(&anchors, empty, bench.live().await.ok());
     finish(&bench, &anchors, &floors)
@@ -69,7 +69,7 @@ async fn fill(args: &LimitsArgs) -> Result<MountContents, String> {
     let wanted = MountContents { certificates: args.stored.max(revoked + 1), revoked };
     let stored = number(wanted.certificates as f64);
     let of_them = number(revoked as f64);
-    begun(args.quiet, &format!("a store of {stored} certificates, {of_them} of them revoked"));
+    print_progress(args.quiet, &format!("a store of {stored} certificates, {of_them} of them revoked"));
     let stock = preload::fill(&server.access(), wanted, None, args.quiet).await?;
     server.settle()?;
     Ok(stock)

@@ -45,13 +45,13 @@ struct ManagedKey {
 
 impl ManagedKey {
     /// Returns the limit for the CPU per request with the managed key.
-    fn at_most(&self) -> Option<f64> {
+    fn max_cpu_us(&self) -> Option<f64> {
         let (signature, bare) = self.calls?;
         self.software.cpu.map(|cpu| cpu - signature + bare + DEVICE_PATH_MICROSECONDS)
     }
 
-    fn misses(&self) -> bool {
-        self.managed.cpu.zip(self.at_most()).is_some_and(|(cpu, most)| cpu > most)
+    fn exceeds_limit(&self) -> bool {
+        self.managed.cpu.zip(self.max_cpu_us()).is_some_and(|(cpu, most)| cpu > most)
     }
 
     fn json(&self) -> Value {
@@ -61,15 +61,15 @@ impl ManagedKey {
             "managed": self.managed.json(),
             "signature_us": self.calls.map(|(signature, _)| signature),
             "bare_call_us": self.calls.map(|(_, bare)| bare),
-            "at_most_us": self.at_most(),
+            "at_most_us": self.max_cpu_us(),
         })
     }
 }
 
 /// Sets the environment variable of SoftHSM, which the server and this process read. Must be called first.
-pub(crate) fn in_its_environment(args: &RunArgs) -> Result<(), String> {
+pub(crate) fn set_softhsm_environment(args: &RunArgs) -> Result<(), String> {
     let own = args.scenario() == Scenario::SignManaged && args.managed_key.is_none();
-    if own { module::in_its_environment(&args.target.launch.data_dir) } else { Ok(()) }
+    if own { module::set_softhsm_environment(&args.target.launch.data_dir) } else { Ok(()) }
 }
 
 /// Runs the parts and prints the figures. Fails if the limit is exceeded.
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let store = if server.is_launched() { server.store()? } else { None };
     let json = json!({ "scenario": "sign-managed", "store": store, "keys": keys });
     Report::new(server.title("sign-managed")?, json).table("keys", "/keys", &columns).publish(&args.outputs)?;
-    let missed: Vec<&str> = all.iter().filter(|of| of.misses()).map(|of| of.name.as_str()).collect();
+    let missed: Vec<&str> = all.iter().filter(|of| of.exceeds_limit()).map(|of| of.name.as_str()).collect();
     if missed.is_empty() {
         Ok(())
     } else {
@@ -224,11 +224,11 @@ impl MeasuredIssuer {
         let provisioner = access.provisioner;
         provisioner.mount(mount, &json!({ "type": "pki" })).await?;
         let tuned = json!({ "max_lease_ttl": ROOT_TTL, "allowed_managed_keys": self.allowed });
-        provisioner.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
+        provisioner.post(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
         let mut root = self.key.clone();
         root["common_name"] = "Load root".into();
         root["ttl"] = ROOT_TTL.into();
-        let made = provisioner.must(&format!("/v1/{mount}/root/generate/{}", self.source), &root).await?;
+        let made = provisioner.post(&format!("/v1/{mount}/root/generate/{}", self.source), &root).await?;
         let key = made["data"]["key_id"].as_str().ok_or("root/generate: the response has no key_id")?;
         let path = format!("/v1/{mount}/key/{key}");
         let shown = access.connect().await?.get_json(&path).await?;
@@ -266,16 +266,16 @@ mod tests {
     #[test]
     fn managed_key_limit_replaces_the_signature_by_the_call() {
         let calls = Some((30.0, 120.0));
-        assert_eq!(measured(Some(400.0), None, calls).at_most(), Some(575.0));
-        assert!(!measured(Some(400.0), Some(575.0), calls).misses());
-        assert!(measured(Some(400.0), Some(575.1), calls).misses());
+        assert_eq!(measured(Some(400.0), None, calls).max_cpu_us(), Some(575.0));
+        assert!(!measured(Some(400.0), Some(575.0), calls).exceeds_limit());
+        assert!(measured(Some(400.0), Some(575.1), calls).exceeds_limit());
     }
 
     #[test]
     fn managed_key_without_process_or_module_has_no_limit() {
-        assert_eq!(measured(None, Some(9_000.0), Some((30.0, 120.0))).at_most(), None);
-        assert_eq!(measured(Some(400.0), Some(9_000.0), None).at_most(), None);
-        assert!(!measured(Some(400.0), Some(9_000.0), None).misses());
+        assert_eq!(measured(None, Some(9_000.0), Some((30.0, 120.0))).max_cpu_us(), None);
+        assert_eq!(measured(Some(400.0), Some(9_000.0), None).max_cpu_us(), None);
+        assert!(!measured(Some(400.0), Some(9_000.0), None).exceeds_limit());
         assert_eq!(measured(Some(400.0), None, None).json()["at_most_us"], Value::Null);
     }
 }

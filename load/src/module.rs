@@ -56,7 +56,7 @@ impl DeviceKeyType {
 /// Creates the token in `data_dir` if it is missing, and executes this program again with SoftHSM's environment
 /// variable set. The server inherits the variable, and the library in this process reads it as well. Returns `Ok` if it
 /// is already set.
-pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
+pub(crate) fn set_softhsm_environment(data_dir: &Path) -> Result<(), String> {
     let at = |e: std::io::Error| format!("the SoftHSM token in {}: {e}", data_dir.display());
     let folder = data_dir.join("softhsm");
     let tokens = folder.join("tokens");

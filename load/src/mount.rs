@@ -35,5 +35,5 @@ pub(crate) async fn ensure_root(admin: &ServerAccess<'_>) -> Result<(), String> 
         return Ok(());
     }
     let root = json!({ "common_name": "Load root", "ttl": ROOT_TTL, "key_type": "ec", "key_bits": 256 });
-    admin.provisioner.must(&admin.path("root/generate/internal"), &root).await.map(drop)
+    admin.provisioner.post(&admin.path("root/generate/internal"), &root).await.map(drop)
 }

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let plan = Plan { scenario: Scenario::Issue, seconds, requests: Some(u64::MAX), ..plan };
     // Dropped in reverse order: the first node owns the database and must be dropped last.
     let first = node(Server::launch(launch).await?, &plan).await?;
-    let second = node(first.server.another(launch).await?, &plan).await?;
+    let second = node(first.server.launch_second_node(launch).await?, &plan).await?;
     let halves = Plan { clients: plan.clients.div_ceil(2), ..plan.clone() };
     let mut one = Vec::new();
     let mut two = Vec::new();

@@ -10,7 +10,7 @@ use x509_parser::parse_x509_certificate;
 
 use crate::der::{INTEGER, OCTET_STRING, SEQUENCE, encode};
 use crate::drive::{RequestClass, ServerAccess};
-use crate::preload::visit;
+use crate::preload::for_each_serial;
 
 /// Maximum number of certificates. It limits memory, because their requests are created before the run.
 pub(crate) const MAX_CERTIFICATES: usize = 100_000;
@@ -39,7 +39,7 @@ impl CertificateRequests {
         let issuer =
             issuer_hashes(&issuer).ok_or("ocsp: the mount has no default issuer, or its certificate is unreadable")?;
         let mut serials: Vec<Vec<u8>> = Vec::new();
-        visit(&mut client, admin.mount, "certs", |serial| {
+        for_each_serial(&mut client, admin.mount, "certs", |serial| {
             serials.extend(serial_octets(serial));
             serials.len() < max.min(MAX_CERTIFICATES)
         })

@@ -191,12 +191,12 @@ pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl
         clients,
         format!("/v1/{mount}/issue/{role}"),
         vec![Bytes::from(body.to_string())],
-        certified,
+        has_certificate,
     )
 }
 
 /// `true` if the response has a certificate and a serial number.
-pub(crate) fn certified(answer: &Value) -> bool {
+pub(crate) fn has_certificate(answer: &Value) -> bool {
     let certificate = answer["data"]["certificate"].as_str();
     certificate.is_some_and(|pem| pem.starts_with("-----BEGIN CERTIFICATE-----"))
         && answer["data"]["serial_number"].is_string()

@@ -64,14 +64,14 @@ async fn issue(admin: &ServerAccess<'_>, missing: u64, role: Option<&str>, quiet
     if role.is_none() {
         admin.provisioner.role(admin.mount, &own, &plan::role("ec", 256, false)).await?;
     }
-    run_context::begun(quiet, &format!("issuing {missing} certificates"));
+    run_context::print_progress(quiet, &format!("issuing {missing} certificates"));
     let class = issuing("preload".to_owned(), PRELOAD_CONNECTIONS, admin.mount, role.unwrap_or(&own), CERTIFICATE_TTL);
     all(admin, class, missing, quiet).await
 }
 
 /// Returns request bodies for `wanted` certificates that are not revoked yet, and how many of them were missing and
 /// have been issued.
-pub(crate) async fn to_revoke(
+pub(crate) async fn revocation_bodies(
     admin: &ServerAccess<'_>,
     wanted: u64,
     role: Option<&str>,
@@ -97,7 +97,7 @@ async fn revoke(
     quiet: bool,
 ) -> Result<(), String> {
     let bodies = revocable(client, admin.mount, missing).await?;
-    run_context::begun(quiet, &format!("revoking {missing} certificates"));
+    run_context::print_progress(quiet, &format!("revoking {missing} certificates"));
     let class = revoking("revoke".to_owned(), PRELOAD_CONNECTIONS, admin.mount, bodies);
     if !may_configure {
         return all(admin, class, missing, quiet).await;
@@ -118,7 +118,7 @@ pub(crate) async fn rebuilds(client: &mut Client, mount: &str) -> Result<bool, S
 
 /// Selects CRL builds by the timer (`on`) or with each revocation.
 pub(crate) async fn auto_rebuild(admin: &ServerAccess<'_>, on: bool) -> Result<(), String> {
-    admin.provisioner.must(&admin.path(CRL_CONFIG), &json!({ "auto_rebuild": on })).await.map(drop)
+    admin.provisioner.post(&admin.path(CRL_CONFIG), &json!({ "auto_rebuild": on })).await.map(drop)
 }
 
 /// Returns clients that revoke. Each body may be sent only once; every response is checked.
@@ -152,12 +152,12 @@ async fn found(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Byte
     }
     // Neither issuers nor revoked certificates can be revoked.
     let mut skipped = issuers(client, mount).await?;
-    visit(client, mount, "certs/revoked", |serial| {
+    for_each_serial(client, mount, "certs/revoked", |serial| {
         skipped.insert(serial.to_owned());
         true
     })
     .await?;
-    visit(client, mount, "certs", |serial| {
+    for_each_serial(client, mount, "certs", |serial| {
         if !skipped.contains(serial) {
             bodies.push(Bytes::from(json!({ "serial_number": serial }).to_string()));
         }
@@ -195,7 +195,7 @@ pub(crate) async fn count(client: &mut Client, mount: &str, path: &str) -> Resul
         count += 1;
         true
     };
-    visit(client, mount, path, visitor).await?;
+    for_each_serial(client, mount, path, visitor).await?;
     Ok(count)
 }
 
@@ -207,13 +207,13 @@ async fn leaves(client: &mut Client, mount: &str) -> Result<u64, String> {
         count += u64::from(!issuers.contains(serial));
         true
     };
-    visit(client, mount, "certs", visitor).await?;
+    for_each_serial(client, mount, "certs", visitor).await?;
     Ok(count)
 }
 
 /// Passes the serial numbers of a list to `more` until it returns `false`. A server without paging returns the whole
 /// list at once, and again when the next page is requested.
-pub(crate) async fn visit(
+pub(crate) async fn for_each_serial(
     client: &mut Client,
     mount: &str,
     path: &str,

@@ -31,16 +31,16 @@ pub(crate) fn title(pid: u32) -> String {
 }
 
 /// `true` if a process of the group is alive; zombies do not count.
-pub(crate) fn group_lives(group: u32) -> bool {
+pub(crate) fn has_running_member(group: u32) -> bool {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let texts = entries
         .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
         .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    texts.into_iter().any(|text| lives_in(&text, group))
+    texts.into_iter().any(|text| is_running_in_group(&text, group))
 }
 
 /// `true` if a line of `/proc/PID/stat` belongs to a live process of the group.
-fn lives_in(stat: &str, group: u32) -> bool {
+fn is_running_in_group(stat: &str, group: u32) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ended = matches!(fields.first(), None | Some(&("Z" | "X" | "x")));
@@ -215,9 +215,9 @@ mod tests {
     #[test]
     fn ended_process_does_not_count_as_group_member() {
         let line = |state: &str, group: &str| format!("12 (a (b) c) {state} 7 {group} 1 0 -1");
-        assert!(lives_in(&line("S", "10"), 10) && lives_in(&line("R", "10"), 10));
-        assert!(!lives_in(&line("Z", "10"), 10) && !lives_in(&line("S", "11"), 10));
-        assert!(!lives_in("", 10));
+        assert!(is_running_in_group(&line("S", "10"), 10) && is_running_in_group(&line("R", "10"), 10));
+        assert!(!is_running_in_group(&line("Z", "10"), 10) && !is_running_in_group(&line("S", "11"), 10));
+        assert!(!is_running_in_group("", 10));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::figures::{ClassFigures, Figures};
 use crate::order::RunArgs;
 use crate::pace::Pace;
 use crate::report::Report;
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::Server;
 
 /// Default number of projects, and of workspaces.
@@ -75,7 +75,7 @@ struct ProjectsPart {
 
 /// Creates a token. Returns its id and the token itself.
 async fn create_token(client: &mut Client, path: &str) -> Result<(String, String), String> {
-    let created = client.must(path, &json!({ "data": { "type": "authentication-tokens" } })).await?;
+    let created = client.post(path, &json!({ "data": { "type": "authentication-tokens" } })).await?;
     let id = created["data"]["id"].as_str();
     let token = created["data"]["attributes"]["token"].as_str();
     let both = id.zip(token).map(|(id, token)| (id.to_owned(), token.to_owned()));
@@ -117,7 +117,7 @@ impl ProjectsLoad {
             if is_interrupted() {
                 break;
             }
-            begun(self.quiet, &part.class.name);
+            print_progress(self.quiet, &part.class.name);
             let token = if part.by_reader { &tokens.reader } else { &tokens.owner };
             let access = ServerAccess { token, ..server.access() };
             let requests =
@@ -190,7 +190,7 @@ impl MeasuredPart {
 fn fill(server: &Server, many: u64, quiet: bool) -> Result<u64, String> {
     let select = format!("SELECT 1 FROM organizations WHERE name_lc = '{ORGANIZATION}'");
     if server.psql(&select)?.is_empty() {
-        begun(quiet, &format!("creating {many} projects"));
+        print_progress(quiet, &format!("creating {many} projects"));
         server.psql(&statements(many))?;
     }
     let count = "SELECT count(*) FROM projects p JOIN organizations o ON o.id = p.org_id";

@@ -89,7 +89,7 @@ impl Provisioner {
 
     /// Creates an object with a readable path. Fails if the path exists and the run did not create it.
     pub(crate) async fn create_absent(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<(), String> {
-        if !self.owns(path) && self.exists(path).await? {
+        if !self.has_created(path) && self.exists(path).await? {
             return Err(format!("{kind}: the {kind} {name} exists already; use --prepared to use it"));
         }
         self.create(kind, name, path, body).await.map(drop)
@@ -98,7 +98,7 @@ impl Provisioner {
     /// Creates a token.
     pub(crate) async fn token(&self, body: &Value) -> Result<String, String> {
         let path = "/v1/auth/token/create";
-        let created = self.must(path, body).await?;
+        let created = self.post(path, body).await?;
         let token = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
         let accessor = created["auth"]["accessor"].as_str().unwrap_or("unknown");
         self.created.borrow_mut().push(CreatedObject {
@@ -120,7 +120,7 @@ impl Provisioner {
     }
 
     /// Sends a POST that must succeed. It completes even after a signal.
-    pub(crate) async fn must(&self, path: &str, body: &Value) -> Result<Value, String> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, String> {
         self.send(Method::POST, path, body).await?.success(path)
     }
 
@@ -134,14 +134,14 @@ impl Provisioner {
         }
     }
 
-    fn owns(&self, path: &str) -> bool {
+    fn has_created(&self, path: &str) -> bool {
         self.created.borrow().iter().any(|created| created.path == path)
     }
 
     /// Creates an object. Its removal is registered first, because the response may never arrive; a rejected request
     /// created nothing.
     async fn create(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<Value, String> {
-        let is_new = !self.owns(path);
+        let is_new = !self.has_created(path);
         if is_new {
             self.remove_later(format!("the {kind} {name}"), Api::Secrets, path.to_owned());
         }

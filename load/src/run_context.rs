@@ -124,15 +124,15 @@ pub(crate) fn servers() -> Vec<ServerFacts> {
 }
 
 /// Prints the current step to standard error, unless `quiet` is set.
-pub(crate) fn begun(quiet: bool, text: &str) {
+pub(crate) fn print_progress(quiet: bool, text: &str) {
     if !quiet {
-        complain(text);
+        print_to_stderr(text);
     }
 }
 
 /// Prints a line to standard error.
 #[allow(clippy::print_stderr, reason = "standard output is for the figures")]
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_to_stderr(text: &str) {
     eprintln!("signet-load: {text}");
 }
 

@@ -69,7 +69,7 @@ impl Scenario {
     }
 
     /// `true` if the scenario can use an existing mount without creating anything.
-    pub(crate) fn takes_prepared(self) -> bool {
+    pub(crate) fn accepts_prepared(self) -> bool {
         matches!(self, Self::Ocsp | Self::OcspGet | Self::OcspNonce | Self::CrlGet | Self::Health) || self.needs_role()
     }
 

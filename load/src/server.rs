@@ -140,7 +140,7 @@ impl Server {
     }
 
     /// Starts another node on the cluster of this one.
-    pub(crate) async fn another(&self, launch: &Launch) -> Result<Self, String> {
+    pub(crate) async fn launch_second_node(&self, launch: &Launch) -> Result<Self, String> {
         let url = self.cluster.as_ref().ok_or("a second node needs a PostgreSQL cluster")?.url();
         let name = format!("{NODE_FOLDER}-2");
         let folder = launch.data_dir.join(&name);

@@ -100,9 +100,9 @@ async fn store_is_filled_by_lists_without_pages() {
     assert_eq!((double.stock(&mount), double.auto_rebuild(&mount)), ((60, 20), false));
     // A filled store is reused, and only missing certificates are issued.
     assert_eq!(preload::fill(&open.access(), wanted, None, true).await.unwrap(), wanted);
-    assert_eq!(preload::to_revoke(&open.access(), 30, None, true).await.unwrap().0.len(), 30);
+    assert_eq!(preload::revocation_bodies(&open.access(), 30, None, true).await.unwrap().0.len(), 30);
     assert_eq!(double.stock(&mount).0, 60);
-    let (bodies, issued) = preload::to_revoke(&open.access(), 50, None, true).await.unwrap();
+    let (bodies, issued) = preload::revocation_bodies(&open.access(), 50, None, true).await.unwrap();
     assert_eq!((bodies.len(), issued), (50, 10));
     assert_eq!(double.stock(&mount).0, 70);
 }
@@ -174,7 +174,7 @@ async fn two_servers_can_be_loaded_concurrently() {
 }
 
 /// Waits until no process listens on a port; another process may use it for a moment.
-fn is_left(port: u16) -> bool {
+fn is_port_free(port: u16) -> bool {
     (0..200).any(|_| {
         let left = TcpStream::connect(("127.0.0.1", port)).is_err();
         std::thread::sleep(Duration::from_millis(if left { 0 } else { 50 }));
@@ -212,14 +212,14 @@ async fn command_line_starts_the_server_and_its_failure_is_reported() {
     let again = target.open(Scenario::Health).await.err().unwrap();
     assert_eq!(again, format!("server: 127.0.0.1:{port} is in use: another server answers there"));
     drop(open);
-    assert!(is_left(port), "it was told to end");
+    assert!(is_port_free(port), "it was told to end");
     // With a compound command, the server is a child of the shell and must end with it.
     let command = format!("cd {} && A=1 python3 server.py {port}; true", folder.path().display());
     let below = Target { command: Some(command), ..target.clone() };
     let open = below.open(Scenario::Health).await.unwrap();
     assert!(open.process().is_some_and(|process| process.starts_with("python3")), "{:?}", open.process());
     drop(open);
-    assert!(is_left(port), "it was told to end");
+    assert!(is_port_free(port), "it was told to end");
     let wrong = Target { command: Some("echo no such thing; exit 3".to_owned()), ..target };
     let cause = wrong.open(Scenario::Health).await.err().unwrap();
     assert!(cause.contains("has ended") && cause.contains("no such thing"), "{cause}");
@@ -239,13 +239,13 @@ fn bounds(rate: Option<f64>, requests: u64, millis: u64) -> RunLimits {
 }
 
 /// Delays one response by 400 ms: at 100 requests per second, about forty requests are due during that time.
-fn hesitates(number: u64) -> Duration {
+fn delay_one_response(number: u64) -> Duration {
     Duration::from_millis(if number == 20 { 400 } else { 0 })
 }
 
 #[tokio::test]
 async fn fixed_rate_counts_waiting_time_during_a_server_pause() {
-    let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
+    let double = Double::start(Shape { delay: delay_one_response, ..Shape::default() });
     let figures = health(&double, 1, &bounds(Some(100.0), 150, 10_000)).await;
     let class = &figures.classes[0];
     assert_eq!((class.count(), figures.unsent), (150, 0));
@@ -254,7 +254,7 @@ async fn fixed_rate_counts_waiting_time_during_a_server_pause() {
     assert!(class.latencies.percentile_ms(50.0) < 50.0, "{}", class.latencies.percentile_ms(50.0));
     assert!(figures.elapsed > Duration::from_millis(1480), "{:?}", figures.elapsed);
     // In a closed loop only one response is slow.
-    let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
+    let double = Double::start(Shape { delay: delay_one_response, ..Shape::default() });
     let figures = health(&double, 1, &bounds(None, 150, 10_000)).await;
     assert!(
         figures.classes[0].latencies.percentile_ms(90.0) < 100.0
@@ -365,7 +365,7 @@ fn unsupported_comparison_scenarios_are_rejected() {
 }
 
 /// Runs a command and returns its output and notes. It is interrupted after 20 requests that contain `stop_at`.
-async fn supervised<T>(
+async fn run_supervised<T>(
     double: &Arc<Double>,
     stop_at: Option<&'static str>,
     command: impl Future<Output = T>,
@@ -431,7 +431,7 @@ async fn objects_of_a_run_are_removed_after_success_and_failure() {
             let mut order = order(scenario, "", &format!("addr = \"{}\"", double.addr));
             order.target.token = "root".to_owned();
             let outcome = async { run(&order, &order.target).await?.outcome() };
-            let (result, notes) = supervised(&double, None, outcome).await;
+            let (result, notes) = run_supervised(&double, None, outcome).await;
             assert_eq!(result.is_err(), expired && scenario == "revoke", "{scenario}: {result:?}");
             assert_eq!((double.configured(), notes.left.len()), (before.clone(), 0), "{scenario}");
         }
@@ -462,7 +462,7 @@ async fn interrupted_run_reports_its_figures_and_removes_its_objects() {
         order.plan.quiet = true;
         order.target.token = "root".to_owned();
         order.other.iter_mut().for_each(|other| "root".clone_into(&mut other.token));
-        let (result, notes) = supervised(&double, Some("/issue/"), crate::run_order(&order, &outputs)).await;
+        let (result, notes) = run_supervised(&double, Some("/issue/"), crate::run_order(&order, &outputs)).await;
         assert!(result.is_err_and(|cause| cause.contains(INTERRUPTED)), "{more}");
         assert_eq!((double.configured(), notes.left.len()), (before.clone(), 0), "{more}");
         let json = read_json(outputs.json.as_ref().unwrap());
@@ -478,11 +478,11 @@ async fn objects_that_cannot_be_removed_are_named() {
     let double = Arc::new(Double::start(Shape { keeps_mounts: true, ..Shape::default() }));
     let mut order = order("issue", "", &format!("addr = \"{}\"", double.addr));
     order.target.token = "root".to_owned();
-    let (result, notes) = supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
+    let (result, notes) = run_supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
     assert_eq!(result, Ok(()));
     let [left] = &notes.left[..] else { panic!("{:?}", notes.left) };
     assert!(left.starts_with("the mount signet-load-") && left.ends_with(": 403 Forbidden"), "{left}");
-    let concluded = crate::concluded(Ok(()), false, &notes);
+    let concluded = crate::conclude(Ok(()), false, &notes);
     assert_eq!(concluded, Err("some objects were not removed from the server".to_owned()));
 }
 
@@ -492,7 +492,7 @@ async fn kept_objects_stay_and_their_token_is_revoked() {
     let mut order =
         order("issue", "", &format!("addr = \"{}\"\nkeep = true\nmount = \"ca\"\nrole = \"web\"", double.addr));
     order.target.token = "root".to_owned();
-    let (result, notes) = supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
+    let (result, notes) = run_supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
     assert_eq!(result, Ok(()));
     assert_eq!(notes.kept.len(), 3, "mount, role and policy: {:?}", notes.kept);
     let configured = double.configured();
@@ -509,9 +509,9 @@ async fn kept_objects_stay_and_their_token_is_revoked() {
 #[test]
 fn command_that_was_interrupted_fails_even_when_it_finished() {
     let notes = CommandNotes::default();
-    assert_eq!(crate::concluded(Ok(()), false, &notes), Ok(()));
-    assert_eq!(crate::concluded(Ok(()), true, &notes), Err("interrupted".to_owned()));
-    let cause = crate::concluded(Err("2 limits missed".to_owned()), true, &notes);
+    assert_eq!(crate::conclude(Ok(()), false, &notes), Ok(()));
+    assert_eq!(crate::conclude(Ok(()), true, &notes), Err("interrupted".to_owned()));
+    let cause = crate::conclude(Err("2 limits missed".to_owned()), true, &notes);
     assert_eq!(cause, Err("interrupted: 2 limits missed".to_owned()));
 }
 
@@ -523,7 +523,7 @@ async fn reports_name_the_server_its_address_and_its_version() {
     let html = folder.path().join("out.html");
     let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
     let order = order("health", "", &format!("addr = \"{}\"", double.addr));
-    supervised(&double, None, crate::run_order(&order, &outputs)).await.0.unwrap();
+    run_supervised(&double, None, crate::run_order(&order, &outputs)).await.0.unwrap();
     let servers = json!([{ "name": "signet", "address": double.addr, "version": "9.8.7" }]);
     assert_eq!(read_json(&json)["environment"]["servers"], servers);
     let page = std::fs::read_to_string(html).unwrap();
@@ -544,7 +544,7 @@ async fn rate_search_is_bounded_and_reports_each_step() {
             file.display()
         );
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-        let (result, notes) = supervised(&double, None, find_rate::run(&cli.args)).await;
+        let (result, notes) = run_supervised(&double, None, find_rate::run(&cli.args)).await;
         let search = &read_json(&file)["find_rate"];
         let steps = search["steps"].as_array().unwrap();
         assert!((2..=12).contains(&steps.len()), "{steps:?}");

@@ -83,7 +83,7 @@ impl Target {
     pub(crate) fn check(&self, scenario: Scenario, wanted: MountContents) -> Result<(), String> {
         let name = scenario.name();
         let is_kept = self.prepared || self.keep || self.launch.server.is_some();
-        if self.prepared && !scenario.takes_prepared() {
+        if self.prepared && !scenario.accepts_prepared() {
             return Err(format!("--prepared: cannot be used with {name}, which creates what it needs"));
         }
         if self.prepared && self.role.is_none() && (scenario.needs_role() || !wanted.is_empty()) {

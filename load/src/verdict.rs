@@ -106,7 +106,7 @@ async fn short(args: &RunArgs, plan: &Plan, requests: u64) -> Result<RevocationC
     let stock = MountContents { certificates: FEW_REVOKED + requests + 1, revoked: FEW_REVOKED };
     preload::fill(&server.access(), stock, None, plan.quiet).await?;
     server.settle()?;
-    let cost = by_timer(plan, &server, requests).await;
+    let cost = measure_timer_builds(plan, &server, requests).await;
     drop(server);
     // The folder stays after a failure, because it contains the log.
     if cost.is_ok() || is_interrupted() {
@@ -129,8 +129,8 @@ async fn long(args: &RunArgs, plan: &Plan, requests: u64) -> Result<LongCrlFigur
     drop(server);
     let server = Server::launch(launch).await?;
     let start = server.start().await?.ok_or("internal error: the server has no startup times")?;
-    let cost = by_timer(plan, &server, requests).await?;
-    let (builds, missing) = at_once(plan, &server, requests).await?;
+    let cost = measure_timer_builds(plan, &server, requests).await?;
+    let (builds, missing) = check_immediate_builds(plan, &server, requests).await?;
     let resident_mb =
         server.watched.server.and_then(proc::resident_mib).ok_or("the server's memory is not known")? * 1.048_576;
     let store = server.store()?.unwrap_or_default();
@@ -138,7 +138,7 @@ async fn long(args: &RunArgs, plan: &Plan, requests: u64) -> Result<LongCrlFigur
 }
 
 /// Revokes while the timer builds the CRLs.
-async fn by_timer(plan: &Plan, server: &Server, requests: u64) -> Result<RevocationCost, String> {
+async fn measure_timer_builds(plan: &Plan, server: &Server, requests: u64) -> Result<RevocationCost, String> {
     let mut client = server.access().connect().await?;
     preload::auto_rebuild(&server.access(), true).await?;
     let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
@@ -150,7 +150,7 @@ async fn by_timer(plan: &Plan, server: &Server, requests: u64) -> Result<Revocat
 
 /// Revokes with a CRL build before each response. Returns the number of builds, and of revoked certificates missing on
 /// the CRL.
-async fn at_once(plan: &Plan, server: &Server, requests: u64) -> Result<(u64, usize), String> {
+async fn check_immediate_builds(plan: &Plan, server: &Server, requests: u64) -> Result<(u64, usize), String> {
     let mut client = server.access().connect().await?;
     preload::auto_rebuild(&server.access(), false).await?;
     let bodies = preload::revocable(&mut client, MOUNT, requests).await?;

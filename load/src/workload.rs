@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::drive::{RequestClass, ServerAccess, drive};
 use crate::figures::Figures;
 use crate::ocsp_requests::CertificateRequests;
-use crate::plan::{Plan, algorithm, certified, issuing, role};
+use crate::plan::{Plan, algorithm, has_certificate, issuing, role};
 use crate::proc::WatchedProcesses;
 use crate::scenario::Scenario;
 use crate::{jwt_login, preload};
@@ -50,7 +50,7 @@ pub(crate) async fn workload(plan: &Plan, admin: &ServerAccess<'_>) -> Result<(S
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
                 .collect::<Result<_, _>>()?;
             let path = admin.path(&format!("sign/{role}"));
-            let class = RequestClass::post(plan.name(), clients, path, bodies, certified);
+            let class = RequestClass::post(plan.name(), clients, path, bodies, has_certificate);
             (prepare(plan, admin).await?, vec![class])
         }
         Scenario::Revoke | Scenario::Crl => {
@@ -64,7 +64,7 @@ pub(crate) async fn workload(plan: &Plan, admin: &ServerAccess<'_>) -> Result<(S
 
 /// Returns the request bodies of a `revoke` run, and selects how the mount builds its CRLs.
 async fn serials(plan: &Plan, admin: &ServerAccess<'_>) -> Result<Vec<Bytes>, String> {
-    let (serials, _) = preload::to_revoke(admin, plan.max_requests(), plan.preload_role(), plan.quiet).await?;
+    let (serials, _) = preload::revocation_bodies(admin, plan.max_requests(), plan.preload_role(), plan.quiet).await?;
     if !plan.prepared {
         preload::auto_rebuild(admin, plan.auto_rebuild).await?;
     }

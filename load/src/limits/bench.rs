@@ -257,7 +257,7 @@ impl LimitsBench<'_> {
         let access = self.server.access();
         let mut client = access.connect().await?;
         let requests = MAX_REVOCATIONS.min(self.args.stored);
-        let (serials, issued) = preload::to_revoke(&access, requests, None, self.args.quiet).await?;
+        let (serials, issued) = preload::revocation_bodies(&access, requests, None, self.args.quiet).await?;
         self.stock.certificates += issued;
         let before = preload::rebuilds(&mut client, MOUNT).await?;
         preload::auto_rebuild(&access, true).await?;
@@ -275,7 +275,7 @@ impl LimitsBench<'_> {
         let access = self.server.access();
         let mut client = access.connect().await?;
         let (bodies, issued) =
-            preload::to_revoke(&access, MAX_SEQUENTIAL_REQUESTS as u64 + 1, None, self.args.quiet).await?;
+            preload::revocation_bodies(&access, MAX_SEQUENTIAL_REQUESTS as u64 + 1, None, self.args.quiet).await?;
         self.stock.certificates += issued;
         let before = preload::rebuilds(&mut client, MOUNT).await?;
         preload::auto_rebuild(&access, false).await?;
@@ -464,7 +464,7 @@ mod tests {
                 Target { addr: double.addr.clone(), token: "root".to_owned(), prepared: true, ..Target::default() };
             let server = target.open(Scenario::Issue).await.unwrap();
             let mut client = server.access().connect().await.unwrap();
-            let (bodies, _) = preload::to_revoke(&server.access(), 1, None, true).await.unwrap();
+            let (bodies, _) = preload::revocation_bodies(&server.access(), 1, None, true).await.unwrap();
             let outcome = revoke_one(&mut client, "/v1/pki/revoke", bodies[0].clone()).await;
             assert_eq!(outcome.is_ok(), says.is_none(), "{outcome:?}");
             assert!(says.is_none_or(|says| outcome.unwrap_err().contains(says)));
