@@ -280,7 +280,7 @@ mod tests {
         let mut client = open.access().connect().await.unwrap();
         assert_eq!(count(&mut client, "pki", "certs").await, Ok(certificates as u64));
         assert_eq!(count(&mut client, "pki", "certs/revoked").await, Ok(revoked as u64));
-        assert_eq!(double.asked("LIST /v1/pki/certs?"), 3);
+        assert_eq!(double.count_requests("LIST /v1/pki/certs?"), 3);
         let bodies = found(&mut client, "pki", u64::MAX).await.unwrap();
         assert_eq!(bodies.len(), certificates - revoked);
         // A list that ends with a full page is recognized as complete, and one without pages is not counted twice.

@@ -64,7 +64,7 @@ async fn supported_scenarios_run_against_a_vault_api() {
         "/sign/signet-load-",
         "-1/revoke",
     ];
-    assert_eq!(asked.map(|part| double.asked_within(part)), [4, 4, 80, 40, 40]);
+    assert_eq!(asked.map(|part| double.count_requests_containing(part)), [4, 4, 80, 40, 40]);
 }
 
 #[tokio::test]
@@ -78,8 +78,8 @@ async fn prepared_run_uses_the_given_header_mount_and_role() {
     let order = order("issue", "", &whole);
     let given = Target { token: "t".to_owned(), ..order.target.clone() };
     assert_eq!(done(&run(&order, &given).await.unwrap()), 40);
-    assert_eq!(double.asked("POST /v1/ca/int/issue/web"), 40);
-    assert_eq!(double.asked("POST"), 40, "nothing else is made");
+    assert_eq!(double.count_requests("POST /v1/ca/int/issue/web"), 40);
+    assert_eq!(double.count_requests("POST"), 40, "nothing else is made");
     // A token in another header is not recognized, and an unknown role is an error.
     let other = Target { token_header: None, ..given.clone() };
     assert_eq!(run(&order, &other).await.unwrap().classes[0].errors["403"], 40);
@@ -125,7 +125,7 @@ async fn two_servers_alternate_and_ratios_and_runs_are_written() {
     order.target.token = "root".to_owned();
     order.other.as_mut().unwrap().token = "root".to_owned();
     crate::run_order(&order, &outputs).await.unwrap();
-    assert_eq!((fast.asked("GET /v1/sys/health"), slow.asked("GET /v1/sys/health")), (81, 81));
+    assert_eq!((fast.count_requests("GET /v1/sys/health"), slow.count_requests("GET /v1/sys/health")), (81, 81));
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     let turns: Vec<&str> = json["runs"].as_array().unwrap().iter().filter_map(|run| run["server"].as_str()).collect();
     assert_eq!(turns, ["signet", "other", "signet", "other"]);
@@ -167,10 +167,10 @@ async fn two_servers_can_be_loaded_concurrently() {
     let folder = tempfile::tempdir().unwrap();
     let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
     crate::run_order(&order, &outputs).await.unwrap();
-    assert!(TOGETHER.load(Ordering::SeqCst), "the first one was done before the other was asked");
+    assert!(TOGETHER.load(Ordering::SeqCst), "the first one was done before the other received a request");
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     assert_eq!((&json["at_once"], &json["runs"][0]["server"]), (&json!(true), &json!("signet")));
-    assert_eq!((first.asked("GET /v1/sys/health"), other.asked("GET /v1/sys/health")), (41, 41));
+    assert_eq!((first.count_requests("GET /v1/sys/health"), other.count_requests("GET /v1/sys/health")), (41, 41));
 }
 
 /// Waits until no process listens on a port; another process may use it for a moment.
@@ -319,7 +319,7 @@ async fn reports_contain_no_token() {
             assert!(text.contains("issue") && !text.contains(TOKEN) && !text.contains(MADE), "{text}");
         }
     }
-    assert!(double.asked("POST /v1/auth/token/create") > 1);
+    assert!(double.count_requests("POST /v1/auth/token/create") > 1);
     // The error for a rejected token does not contain it either.
     let mut order = order("issue", "", &target);
     order.target.token = format!("{TOKEN}-wrong");
@@ -372,9 +372,9 @@ async fn run_supervised<T>(
 ) -> (T, CommandNotes) {
     let (stop, stopped) = watch::channel(false);
     let watcher = stop_at.map(|part| {
-        let (double, before) = (Arc::clone(double), double.asked_within(part));
+        let (double, before) = (Arc::clone(double), double.count_requests_containing(part));
         std::thread::spawn(move || {
-            while double.asked_within(part) < before + 20 && !stop.is_closed() {
+            while double.count_requests_containing(part) < before + 20 && !stop.is_closed() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             stop.send_replace(true);
@@ -407,7 +407,7 @@ async fn existing_mounts_and_roles_are_rejected_and_unchanged() {
             assert!(refused.starts_with(refusal), "{scenario}: {refused}");
         }
     }
-    assert_eq!((double.configured(), double.asked("POST"), double.asked("DELETE")), (before, 0, 0));
+    assert_eq!((double.configured(), double.count_requests("POST"), double.count_requests("DELETE")), (before, 0, 0));
 }
 
 #[tokio::test]
@@ -419,7 +419,7 @@ async fn prepared_mount_is_not_reconfigured_even_while_it_is_filled() {
     order.target.token = "root".to_owned();
     crate::run_order(&order, &Outputs::default()).await.unwrap();
     assert_eq!((double.configured(), double.stock("pki").1), (before, 50));
-    assert_eq!(double.asked_within("config/crl"), 0);
+    assert_eq!(double.count_requests_containing("config/crl"), 0);
 }
 
 #[tokio::test]
@@ -439,7 +439,7 @@ async fn objects_of_a_run_are_removed_after_success_and_failure() {
         let cli = Cli::try_parse_from(login.split(' ')).unwrap();
         // A debug build may exceed the limit of a login.
         let _ = login::run(&cli.args).await;
-        assert!(double.asked_within("/login") >= 20);
+        assert!(double.count_requests_containing("/login") >= 20);
         assert_eq!(double.configured(), before);
     }
 }
