@@ -33,7 +33,7 @@ pub use self::entry::{
     AuditCaller, AuditData, AuditEntry, AuditOutcome, AuditRefusal, AuditRequest, AuditResponse, AuditStep,
 };
 pub use self::file::{append_options, describe_open_error};
-pub use self::settings::{AuditTarget, DeviceSettings};
+pub use self::settings::{AuditDeviceSettings, AuditTarget};
 pub use self::socket::CollectorAddress;
 pub use self::writer::{AuditWriter, begin_worker};
 use crate::clock::Clock;

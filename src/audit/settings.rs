@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 /// The settings of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceSettings {
+pub struct AuditDeviceSettings {
     /// The unique name, in `sys/audit` and in metrics.
     pub name: String,
     /// The output.
@@ -50,7 +50,7 @@ pub enum AuditTarget {
     },
 }
 
-impl DeviceSettings {
+impl AuditDeviceSettings {
     /// Settings with this name and all defaults.
     pub fn new(name: impl Into<String>, target: AuditTarget) -> Self {
         Self { name: name.into(), target, log_raw: false, hmac_accessor: true, elide_list_responses: true }

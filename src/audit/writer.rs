@@ -22,7 +22,7 @@ use super::device::{AuditDevice, AuditSink, ENTRY_TIMEOUT};
 use super::entry::{AuditEntry, AuditRequest};
 use super::health::{DeviceHealth, DeviceHealthTask};
 use super::line::EntryFormat;
-use super::settings::DeviceSettings;
+use super::settings::AuditDeviceSettings;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
@@ -47,7 +47,7 @@ pub fn begin_worker(workers: usize) {
 
 /// A configured audit device.
 pub struct AuditWriter {
-    settings: DeviceSettings,
+    settings: AuditDeviceSettings,
     format: Arc<EntryFormat>,
     shared: Arc<AuditWriterShared>,
 }
@@ -168,7 +168,12 @@ impl AuditWriter {
     ///
     /// # Errors
     /// `Internal` when the thread cannot be created.
-    pub fn start(settings: DeviceSettings, key: &[u8], sink: Box<dyn AuditSink>, clock: Clock) -> Result<Arc<Self>> {
+    pub fn start(
+        settings: AuditDeviceSettings,
+        key: &[u8],
+        sink: Box<dyn AuditSink>,
+        clock: Clock,
+    ) -> Result<Arc<Self>> {
         let format = Arc::new(settings.entry_format(key));
         let labels = || [("device", settings.name.clone())];
         // Created at zero, so that an alert notices the first failure.
@@ -198,7 +203,7 @@ impl AuditWriter {
     }
 
     /// The settings.
-    pub fn settings(&self) -> &DeviceSettings {
+    pub fn settings(&self) -> &AuditDeviceSettings {
         &self.settings
     }
 
@@ -557,7 +562,7 @@ mod tests {
     }
 
     fn start_writer(sink: Box<dyn AuditSink>) -> Arc<AuditWriter> {
-        AuditWriter::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
+        AuditWriter::start(AuditDeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
     }
 
     /// An output whose writes fail slowly while `bad` is set.
@@ -704,7 +709,7 @@ mod tests {
         let (sender, writes) = mpsc::channel();
         let takes = Arc::default();
         let sink = Box::new(BriefSink { sender, takes: Arc::clone(&takes), brief });
-        let settings = DeviceSettings::file("file", "unused");
+        let settings = AuditDeviceSettings::file("file", "unused");
         (AuditWriter::start(settings, &[7; 32], sink, Clock::system()).unwrap(), takes, writes)
     }
 

@@ -273,7 +273,7 @@ pub async fn find_manageable(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &
             team_member = Some(member);
             may
         }
-        TokenOwner::Organization(org, _) => member::find_by_organization_row(tx, caller, org).await?.owner,
+        TokenOwner::Organization(org, _) => member::find_by_organization_row(tx, caller, org).await?.is_owner,
     };
     ApiRejection::not_found_unless(may)?;
     let mut token = lock_and_reload(tx, token).await?;
@@ -366,7 +366,7 @@ pub async fn list_team_tokens(
     team::require_may_create(member)?;
     let mut filter = ListCondition::new("t.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
-    if !member.owner {
+    if !member.is_owner {
         filter.and_sql("NOT t.is_owners");
     }
     if let Some(q) = &wanted.q {

@@ -37,7 +37,7 @@ pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team)
 /// # Errors
 /// Those of the store.
 pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> WorkResult<HashSet<i64>> {
-    let known = |team: &Team| member.owner || member.teams.contains(&team.id);
+    let known = |team: &Team| member.is_owner || member.teams.contains(&team.id);
     let within = |team: &Team| !team.is_owners && member.rights.covers(team.access);
     let mut covered: HashSet<i64> =
         teams.iter().filter(|team| known(team) || within(team)).map(|team| team.id).collect();
@@ -122,7 +122,7 @@ pub async fn reject_excess_access(
     before: ProjectAccessExtent,
     given: ProjectAccessExtent,
 ) -> WorkResult<()> {
-    if member.owner {
+    if member.is_owner {
         return Ok(());
     }
     let held = load_member_extents(tx, member, vec![project.id])

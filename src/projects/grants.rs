@@ -102,7 +102,7 @@ fn malformed_grants() -> WorkError {
 /// # Errors
 /// Those of the store.
 pub async fn load_for_projects(tx: &mut Tx<'_>, member: &Member, projects: &[i64]) -> WorkResult<ProjectGrants> {
-    if member.owner || member.teams.is_empty() {
+    if member.is_owner || member.teams.is_empty() {
         return Ok(ProjectGrants::default());
     }
     let sql = "SELECT project_id, perm_bits FROM team_project_access

@@ -15,7 +15,7 @@ use crate::sql::SqlValue;
 #[derive(Clone, Debug)]
 pub struct Member {
     /// `true` if the caller is an owner, who has all rights.
-    pub owner: bool,
+    pub is_owner: bool,
     /// The union of the organization-wide rights of the caller's teams.
     pub rights: OrganizationRights,
     /// Row ids of the caller's teams.
@@ -26,12 +26,12 @@ pub struct Member {
 
 impl Member {
     fn without_teams(organization: Organization) -> Self {
-        Self { owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
+        Self { is_owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
     }
 
     fn add_team(&mut self, team: i64, is_owners: bool, access: i64) {
         self.teams.push(team);
-        self.owner |= is_owners;
+        self.is_owner |= is_owners;
         self.rights |= if is_owners { OrganizationRights::ALL } else { OrganizationRights::from_bits(access) };
     }
 
@@ -47,7 +47,7 @@ impl Member {
     /// # Errors
     /// `NotFound` for other callers.
     pub fn require_owner(&self) -> WorkResult<()> {
-        ApiRejection::not_found_unless(self.owner)
+        ApiRejection::not_found_unless(self.is_owner)
     }
 }
 
@@ -78,7 +78,7 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
     let rows = match &caller.subject {
         TokenSubject::Organization { id, audit: false, .. } if *id == org_id => {
             let member = Member::without_teams(organization);
-            return Ok(Member { owner: true, rights: OrganizationRights::ALL, ..member });
+            return Ok(Member { is_owner: true, rights: OrganizationRights::ALL, ..member });
         }
         TokenSubject::Organization { .. } => return Err(ApiRejection::not_found().into()),
         TokenSubject::Team { id, org_id: own, .. } if *own == org_id => {

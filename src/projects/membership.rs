@@ -287,7 +287,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
 /// # Errors
 /// `NotFound` otherwise.
 pub fn may_manage(member: &Member) -> WorkResult<()> {
-    ApiRejection::not_found_unless(member.owner || member.rights.has(OrganizationFlag::ManageMembership))
+    ApiRejection::not_found_unless(member.is_owner || member.rights.has(OrganizationFlag::ManageMembership))
 }
 
 /// Adds the user with this email address to the organization and to these teams. Creates the user if necessary.
@@ -357,7 +357,7 @@ pub async fn delete(
     if is_owner && matches!(caller.subject, TokenSubject::User { id, .. } if id == user) {
         return Err(ApiRejection::forbidden("owners cannot remove themselves from their organization").into());
     }
-    if is_owner && !member.owner {
+    if is_owner && !member.is_owner {
         return Err(ApiRejection::not_found().into());
     }
     let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;

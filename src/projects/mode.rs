@@ -102,29 +102,29 @@ pub struct CurrentModes<'m> {
 }
 
 struct RequestedPool {
-    given: AttributeValue<String>,
+    requested: AttributeValue<String>,
     /// The pool in the relationship, at a level that has a pool attribute. It is used only if the mode needs a pool and
     /// the attribute is absent.
-    related: Option<String>,
+    fallback: Option<String>,
 }
 
-/// Reads the mode of a request. `related` is the id of the pool in the relationship.
+/// Reads the mode of a request. `related_pool` is the id of the pool in the relationship.
 pub fn read_change(
     attributes: &mut AttributeReader<'_>,
     level: &ModeLevel,
-    related: AttributeValue<String>,
+    related_pool: AttributeValue<String>,
     before: CurrentModes<'_>,
 ) -> ModeChange {
     let mode = read_mode(attributes, level, before.effective);
     let overwrites = if level.inherits_mode { read_overwrites(attributes, level) } else { Ok(None) };
-    let (given, related) = match level.pool_by_attribute {
-        true => (attributes.text(&level.pool_attribute()), related.value()),
-        false => (related, None),
+    let (requested, fallback) = match level.pool_by_attribute {
+        true => (attributes.text(&level.pool_attribute()), related_pool.value()),
+        false => (related_pool, None),
     };
     // An empty string names no pool.
-    let given = if given.as_value().is_some_and(String::is_empty) { AttributeValue::Null } else { given };
+    let requested = if requested.as_value().is_some_and(String::is_empty) { AttributeValue::Null } else { requested };
     let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return ModeChange::Unchanged };
-    decide_change(level, mode, overwrites, RequestedPool { given, related }, before.own).unwrap_or_else(|fault| {
+    decide_change(level, mode, overwrites, RequestedPool { requested, fallback }, before.own).unwrap_or_else(|fault| {
         attributes.push(fault);
         ModeChange::Unchanged
     })
@@ -185,7 +185,7 @@ fn decide_change(
     level: &ModeLevel,
     mode: Option<String>,
     overwrites: Option<bool>,
-    RequestedPool { given: pool, related }: RequestedPool,
+    RequestedPool { requested: pool, fallback }: RequestedPool,
     stored: Option<&ExecutionMode>,
 ) -> Result<ModeChange, Fault> {
     let stray_pool = || level.pool_fault("must not be specified unless using 'agent' execution mode");
@@ -209,7 +209,7 @@ fn decide_change(
         };
     }
     // Without a named pool, `agent` keeps the stored pool.
-    match pool.or_stored(related.or_else(|| stored_pool.cloned())) {
+    match pool.or_stored(fallback.or_else(|| stored_pool.cloned())) {
         Some(pool) => Ok(ModeChange::Own(ExecutionMode { name, pool: Some(pool) })),
         None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
     }

@@ -150,7 +150,7 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, fields: 
 /// `Forbidden` when the member may not. It is not `NotFound`, because known clients react to 404 by placing the
 /// contents of the project elsewhere.
 pub fn require_may_create(member: &Member) -> WorkResult<()> {
-    if member.owner || member.rights.has(OrganizationFlag::ManageProjects) {
+    if member.is_owner || member.rights.has(OrganizationFlag::ManageProjects) {
         return Ok(());
     }
     Err(ApiRejection::forbidden("you may not create projects in this organization").into())

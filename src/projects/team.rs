@@ -102,7 +102,7 @@ impl Team {
 }
 
 fn sees_all(member: &Member) -> bool {
-    member.owner || member.rights.has(OrganizationFlag::AccessSecretTeams)
+    member.is_owner || member.rights.has(OrganizationFlag::AccessSecretTeams)
 }
 
 /// `true` if the member sees the team.
@@ -150,12 +150,12 @@ pub(super) async fn find_hidden_references(
 
 /// `true` if the member may change and delete a visible team.
 pub fn may_manage(member: &Member, team: &Team) -> bool {
-    member.owner || (member.rights.has(OrganizationFlag::ManageTeams) && !team.is_owners)
+    member.is_owner || (member.rights.has(OrganizationFlag::ManageTeams) && !team.is_owners)
 }
 
 /// `true` if the member may change the members of a visible team.
 pub fn may_change_members(member: &Member, team: &Team) -> bool {
-    member.owner || (member.rights.has(OrganizationFlag::ManageMembership) && !team.is_owners)
+    member.is_owner || (member.rights.has(OrganizationFlag::ManageMembership) && !team.is_owners)
 }
 
 /// `true` if the caller may manage the tokens of a visible team: the caller may manage the team, or is a user in the
@@ -313,7 +313,7 @@ impl TeamChange {
         if self.flags.is_empty() {
             return Ok(before);
         }
-        if !member.owner && !member.rights.has(OrganizationFlag::ManageOrganizationAccess) {
+        if !member.is_owner && !member.rights.has(OrganizationFlag::ManageOrganizationAccess) {
             let detail = "you may not change what teams may do in the organization";
             return Err(ApiRejection::forbidden(detail).into());
         }
@@ -343,7 +343,7 @@ fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
 /// # Errors
 /// `NotFound` otherwise.
 pub fn require_may_create(member: &Member) -> WorkResult<()> {
-    ApiRejection::not_found_unless(member.owner || member.rights.has(OrganizationFlag::ManageTeams))
+    ApiRejection::not_found_unless(member.is_owner || member.rights.has(OrganizationFlag::ManageTeams))
 }
 
 /// Creates a team in the member's organization.

@@ -160,7 +160,7 @@ fn reject_excess_access(
     before: WorkspaceRights,
     given: WorkspaceRights,
 ) -> Result<(), ApiRejection> {
-    let is_within = member.owner || (workspace.rights | before).has(given);
+    let is_within = member.is_owner || (workspace.rights | before).has(given);
     if is_within { Ok(()) } else { Err(ApiRejection::forbidden(GRANT_EXCEEDS_OWN_RIGHTS)) }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use signet::audit::{AuditDevice, DeviceSettings};
+use signet::audit::{AuditDevice, AuditDeviceSettings};
 use signet::auth::{CloudbSettings, LoginSettings};
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
@@ -66,7 +66,7 @@ pub struct Builder {
     skew_limit: Duration,
     tls: Option<TlsFiles>,
     listeners: Vec<Arc<dyn AuditDevice>>,
-    audit: Vec<DeviceSettings>,
+    audit: Vec<AuditDeviceSettings>,
     libraries: Libraries,
     cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
@@ -151,7 +151,7 @@ impl Builder {
         self
     }
 
-    pub fn audit_devices(mut self, devices: impl IntoIterator<Item = DeviceSettings>) -> Self {
+    pub fn audit_devices(mut self, devices: impl IntoIterator<Item = AuditDeviceSettings>) -> Self {
         self.audit = devices.into_iter().collect();
         self
     }

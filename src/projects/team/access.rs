@@ -87,7 +87,7 @@ impl OrganizationFlagChanges {
 /// # Errors
 /// `Forbidden`, naming the rights.
 pub fn reject_excess_flags(member: &Member, before: OrganizationRights, given: OrganizationRights) -> WorkResult<()> {
-    let own = if member.owner { OrganizationRights::ALL } else { member.rights };
+    let own = if member.is_owner { OrganizationRights::ALL } else { member.rights };
     let beyond: Vec<_> = own.missing(before, given).map(OrganizationFlag::name).collect();
     if beyond.is_empty() {
         return Ok(());

@@ -127,7 +127,7 @@ impl BitOrAssign for WorkspaceRights {
 
 /// Returns the member's rights on every workspace of the organization.
 pub(crate) fn organization_wide_rights(member: &Member) -> WorkspaceRights {
-    if member.owner && member.teams.is_empty() {
+    if member.is_owner && member.teams.is_empty() {
         // An organization token has all rights of an owner, except that it cannot start runs.
         WorkspaceRights(WorkspaceRights::ALL.0 & !(WorkspaceRights::PLAN.0 | WorkspaceRights::APPLY.0))
     } else if member.rights.manages_workspaces() {

@@ -74,7 +74,7 @@ async fn membership_reads_only_teams_of_its_organization(world: &World) {
             for (name, teams) in [("acme", 1), ("umbrella", 301)] {
                 let before = tx.rows_read();
                 let member = member::find_by_organization_name(&mut tx, &caller, name).await?;
-                assert!(member.owner && member.teams.len() == teams, "{member:?}");
+                assert!(member.is_owner && member.teams.len() == teams, "{member:?}");
                 read.push(tx.rows_read() - before);
             }
             Ok(read)

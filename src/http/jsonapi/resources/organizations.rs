@@ -178,7 +178,7 @@ fn link(name: &str) -> String {
 pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Rendered {
     let organization = &member.organization;
     let rights = member.rights;
-    let owner = member.owner;
+    let owner = member.is_owner;
     let mut attributes = settings::with_defaults(&organization.settings);
     let own = json!({
         "name": organization.name,
