@@ -28,13 +28,13 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::poll;
 
 use self::device::ENTRY_TIMEOUT;
-pub use self::device::{Device, Sink};
+pub use self::device::{AuditDevice, AuditSink};
 pub use self::entry::{
     AuditCaller, AuditData, AuditEntry, AuditOutcome, AuditRefusal, AuditRequest, AuditResponse, AuditStep,
 };
 pub use self::file::{append_options, describe_open_error};
-pub use self::settings::{AuditTarget, DeviceSettings};
-pub use self::socket::Peer;
+pub use self::settings::{AuditDeviceSettings, AuditTarget};
+pub use self::socket::CollectorAddress;
 pub use self::writer::{AuditWriter, begin_worker};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
@@ -46,7 +46,7 @@ const MIN_OUTCOME_TIME: Duration = Duration::from_secs(1);
 
 /// The audit devices of a server.
 pub struct Audit {
-    devices: Vec<Arc<dyn Device>>,
+    devices: Vec<Arc<dyn AuditDevice>>,
     writers: Vec<Arc<AuditWriter>>,
     clock: Clock,
 }
@@ -70,8 +70,8 @@ enum RequestEntryState {
 impl Audit {
     /// Creates an audit that records on the devices of `writers` and on the `others`. Without devices nothing is
     /// recorded.
-    pub fn new(writers: Vec<Arc<AuditWriter>>, others: Vec<Arc<dyn Device>>, clock: Clock) -> Self {
-        let configured = writers.iter().map(|writer| Arc::clone(writer) as Arc<dyn Device>);
+    pub fn new(writers: Vec<Arc<AuditWriter>>, others: Vec<Arc<dyn AuditDevice>>, clock: Clock) -> Self {
+        let configured = writers.iter().map(|writer| Arc::clone(writer) as Arc<dyn AuditDevice>);
         Self { devices: configured.chain(others).collect(), writers, clock }
     }
 
@@ -114,7 +114,7 @@ impl Audit {
                 return Ok(());
             }
             metrics::counter!(telemetry::AUDIT_LOST).increment(1);
-            Err(Error::new(Kind::Unavailable, "audit: the request cannot be recorded"))
+            Err(Error::new(Kind::Unavailable, "audit: no audit device can record the request; see the server's log"))
         }
         .boxed()
     }
@@ -129,7 +129,7 @@ impl Audit {
     ) -> bool {
         let all = self.devices.iter().zip(request_parts);
         let (trusted, others): (Vec<_>, Vec<_>) = all.partition(|(device, _)| device.is_trusted());
-        let each = |some: Vec<(&'e Arc<dyn Device>, &'e Vec<u8>)>| {
+        let each = |some: Vec<(&'e Arc<dyn AuditDevice>, &'e Vec<u8>)>| {
             join_all(
                 some.into_iter().map(|(device, request_part)| record_on_device(&**device, request_part, entry, until)),
             )
@@ -146,24 +146,29 @@ impl Audit {
     }
 }
 
-async fn record_on_device(device: &dyn Device, request_part: &[u8], entry: &AuditEntry<'_>, until: Instant) -> bool {
+async fn record_on_device(
+    device: &dyn AuditDevice,
+    request_part: &[u8],
+    entry: &AuditEntry<'_>,
+    until: Instant,
+) -> bool {
     let work = AssertUnwindSafe(device.record(request_part, entry)).catch_unwind();
     let until = until.min(Instant::now() + ENTRY_TIMEOUT);
     let outcome = tokio::time::timeout_at(until.into(), work).await;
-    let why = match outcome {
+    let cause = match outcome {
         Ok(Ok(Ok(()))) => return true,
         Ok(Ok(Err(error))) => {
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
             format!("{error}{cause}")
         }
-        Ok(Err(_)) => "the device panicked".to_owned(),
-        Err(_) => "timeout".to_owned(),
+        Ok(Err(_)) => "the audit device panicked".to_owned(),
+        Err(_) => "the audit device did not answer in time".to_owned(),
     };
     if !device.note_missed() {
         return false;
     }
     let what = format!("audit device {}", device.name());
-    if let Some(why) = OUTAGES.record_failure(&what, format!("{what}: write failed: {why}")) {
+    if let Some(why) = OUTAGES.record_failure(&what, format!("{what}: write failed: {cause}")) {
         tracing::error!(request = entry.request.id, "{why}");
     }
     false
@@ -240,9 +245,9 @@ mod tests {
 
     /// A device that never accepts an entry and counts the missed ones.
     #[derive(Default)]
-    struct Hung(AtomicUsize);
+    struct HungDevice(AtomicUsize);
 
-    impl Device for Hung {
+    impl AuditDevice for HungDevice {
         fn name(&self) -> &str {
             "hung"
         }
@@ -263,7 +268,7 @@ mod tests {
 
     #[tokio::test]
     async fn audit_entry_missed_at_the_deadline_is_counted() {
-        let device = Arc::new(Hung::default());
+        let device = Arc::new(HungDevice::default());
         let audit = Audit::new(Vec::new(), vec![device.clone()], Clock::system());
         let until = Instant::now() + Duration::from_millis(20);
         let recorded = audit.record().intent(|| Some(request()), until).await;
@@ -287,7 +292,7 @@ mod tests {
         calls: AtomicUsize,
     }
 
-    impl Device for TestDevice {
+    impl AuditDevice for TestDevice {
         fn name(&self) -> &str {
             "test"
         }
@@ -300,7 +305,7 @@ mod tests {
                     pending::<()>().await;
                 }
                 tokio::task::yield_now().await;
-                if down { Err(Error::new(Kind::Unavailable, "it is down")) } else { Ok(()) }
+                if down { Err(Error::new(Kind::Unavailable, "the device is down")) } else { Ok(()) }
             }
             .boxed()
         }
@@ -318,7 +323,7 @@ mod tests {
         Arc::new(TestDevice { down, trusted, hangs, calls: AtomicUsize::new(0) })
     }
 
-    async fn is_recorded(devices: Vec<Arc<dyn Device>>) -> bool {
+    async fn is_recorded(devices: Vec<Arc<dyn AuditDevice>>) -> bool {
         let audit = Audit::new(Vec::new(), devices, Clock::system());
         let until = Instant::now() + Duration::from_secs(20);
         audit.record().intent(|| Some(request()), until).await.is_ok()
@@ -334,14 +339,17 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
         assert_eq!([&hung, &well, &trial].map(|device| device.calls.load(Ordering::Relaxed)), [1; 3]);
         let down = test_device(true, false, false);
-        assert!(is_recorded(vec![down.clone(), trial.clone()]).await, "it is waited for where there is no other");
+        assert!(
+            is_recorded(vec![down.clone(), trial.clone()]).await,
+            "a device on trial is waited for if no other device wrote"
+        );
         assert!(!is_recorded(vec![down.clone(), down]).await);
     }
 
     #[test]
     fn audit_is_down_when_all_devices_are_down() {
         let is_down = |devices: &[bool]| {
-            let device = |down: &bool| test_device(*down, !down, false) as Arc<dyn Device>;
+            let device = |down: &bool| test_device(*down, !down, false) as Arc<dyn AuditDevice>;
             Audit::new(Vec::new(), devices.iter().map(device).collect(), Clock::system()).is_down()
         };
         assert!(is_down(&[true]) && is_down(&[true, true]));

@@ -285,7 +285,7 @@ impl Auth {
     /// # Errors
     /// Store errors; the views stay unchanged.
     pub async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.enter(QueueCaller::SERVER.caller_id()).await;
+        let _one_writer = self.writing.acquire(QueueCaller::SERVER.caller_id()).await;
         self.reload_locked().await
     }
 
@@ -306,7 +306,7 @@ impl Auth {
     /// # Errors
     /// `Busy` when too many writes of the caller wait.
     async fn acquire_write_permit(&self) -> Result<Permit> {
-        self.writing.enter_bounded(TOO_MANY_CHANGES).await
+        self.writing.acquire_bounded(TOO_MANY_CHANGES).await
     }
 
     /// Waits for the permit to write, and makes sure that the views show the stored state.

@@ -17,9 +17,10 @@ const KEY_LIMIT_DIVISOR: usize = 4;
 pub struct Budget<K>(Arc<Mutex<BudgetState<K>>>);
 
 struct BudgetState<K> {
-    /// Negative when reservations that cannot be refused, or a last one ([`Reservation::last`]), exceeded the budget.
+    /// Negative when reservations that cannot be refused, or one by [`Reservation::reserve_if_any_left`], exceeded
+    /// the budget.
     left: isize,
-    taken: HashMap<K, usize>,
+    reserved: HashMap<K, usize>,
 }
 
 /// The reason why a reservation is refused.
@@ -41,13 +42,13 @@ impl<K: Clone + Eq + Hash> Budget<K> {
     /// A budget of `max` units.
     pub fn new(max: usize) -> Self {
         let left = isize::try_from(max).unwrap_or(isize::MAX);
-        Self(Arc::new(Mutex::new(BudgetState { left, taken: HashMap::new() })))
+        Self(Arc::new(Mutex::new(BudgetState { left, reserved: HashMap::new() })))
     }
 
     /// `true` if a key is within its limit. The key is computed only when there are reservations.
-    pub fn is_within_limit(&self, of: impl FnOnce() -> K) -> bool {
+    pub fn is_within_limit(&self, key: impl FnOnce() -> K) -> bool {
         let state = self.lock();
-        state.taken.is_empty() || state.of(&of()) <= state.share()
+        state.reserved.is_empty() || state.reserved_by(&key()) <= state.limit_per_key()
     }
 
     /// Returns the unreserved amount.
@@ -61,40 +62,40 @@ impl<K: Clone + Eq + Hash> Budget<K> {
 }
 
 impl<K: Clone + Eq + Hash> BudgetState<K> {
-    fn of(&self, of: &K) -> usize {
-        self.taken.get(of).copied().unwrap_or_default()
+    fn reserved_by(&self, key: &K) -> usize {
+        self.reserved.get(key).copied().unwrap_or_default()
     }
 
-    fn share(&self) -> usize {
+    fn limit_per_key(&self) -> usize {
         usize::try_from(self.left).unwrap_or_default() / KEY_LIMIT_DIVISOR
     }
 
-    /// Adds `more` units to a reservation of `own` units, if at least `least` units are left.
-    fn take(&mut self, of: &K, own: usize, more: usize, least: usize) -> Result<(), Exhausted> {
-        let before = self.of(of);
+    /// Adds `more` units to a reservation of `own_units` units, if at least `min_left` units are left.
+    fn reserve(&mut self, key: &K, own_units: usize, more: usize, min_left: usize) -> Result<(), Exhausted> {
+        let before = self.reserved_by(key);
         let wanted = isize::try_from(more).unwrap_or(isize::MAX);
         let left = self.left.saturating_sub(wanted);
-        if self.left < isize::try_from(least).unwrap_or(isize::MAX) {
+        if self.left < isize::try_from(min_left).unwrap_or(isize::MAX) {
             return Err(Exhausted::Total);
         }
-        if before > own && before + more > usize::try_from(left).unwrap_or_default() / KEY_LIMIT_DIVISOR {
+        if before > own_units && before + more > usize::try_from(left).unwrap_or_default() / KEY_LIMIT_DIVISOR {
             return Err(Exhausted::PerCaller);
         }
-        self.add(of, more);
+        self.add(key, more);
         Ok(())
     }
 
-    fn add(&mut self, of: &K, more: usize) {
+    fn add(&mut self, key: &K, more: usize) {
         self.left = self.left.saturating_sub_unsigned(more);
-        *self.taken.entry(of.clone()).or_default() += more;
+        *self.reserved.entry(key.clone()).or_default() += more;
     }
 
-    fn give_back(&mut self, of: &K, units: usize) {
+    fn release(&mut self, key: &K, units: usize) {
         self.left = self.left.saturating_add_unsigned(units);
-        if let Some(taken) = self.taken.get_mut(of) {
-            *taken -= units;
-            if *taken == 0 {
-                self.taken.remove(of);
+        if let Some(reserved) = self.reserved.get_mut(key) {
+            *reserved -= units;
+            if *reserved == 0 {
+                self.reserved.remove(key);
             }
         }
     }
@@ -102,13 +103,13 @@ impl<K: Clone + Eq + Hash> BudgetState<K> {
 
 /// A reservation. Dropping it returns the units to the budget.
 pub struct Reservation<K: Clone + Eq + Hash> {
-    of: Option<(Budget<K>, K)>,
+    holder: Option<(Budget<K>, K)>,
     units: usize,
 }
 
 impl<K: Clone + Eq + Hash> Default for Reservation<K> {
     fn default() -> Self {
-        Self { of: None, units: 0 }
+        Self { holder: None, units: 0 }
     }
 }
 
@@ -122,13 +123,13 @@ impl<K: Clone + Eq + Hash> Reservation<K> {
     ///
     /// # Errors
     /// The reason why the budget refuses it; the reservation is unchanged then.
-    pub fn grow_to(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, units: usize) -> Result<(), Exhausted> {
+    pub fn grow_to(&mut self, budget: &Budget<K>, key: impl FnOnce() -> K, units: usize) -> Result<(), Exhausted> {
         let lacking = units.saturating_sub(self.units);
         if lacking == 0 {
             return Ok(());
         }
-        let (budget, of) = self.of.get_or_insert_with(|| (budget.clone(), of()));
-        budget.lock().take(of, self.units, lacking, lacking)?;
+        let (budget, key) = self.holder.get_or_insert_with(|| (budget.clone(), key()));
+        budget.lock().reserve(key, self.units, lacking, lacking)?;
         self.units = units;
         Ok(())
     }
@@ -138,15 +139,15 @@ impl<K: Clone + Eq + Hash> Reservation<K> {
     ///
     /// # Errors
     /// As [`Reservation::grow_to`].
-    pub fn last(budget: &Budget<K>, of: K, units: usize) -> Result<Self, Exhausted> {
-        budget.lock().take(&of, 0, units, 1)?;
-        Ok(Self { of: Some((budget.clone(), of)), units })
+    pub fn reserve_if_any_left(budget: &Budget<K>, key: K, units: usize) -> Result<Self, Exhausted> {
+        budget.lock().reserve(&key, 0, units, 1)?;
+        Ok(Self { holder: Some((budget.clone(), key)), units })
     }
 
     /// Reserves units even when the budget is used up.
-    pub fn take_unchecked(budget: &Budget<K>, of: K, units: usize) -> Self {
-        budget.lock().add(&of, units);
-        Self { of: Some((budget.clone(), of)), units }
+    pub fn reserve_unchecked(budget: &Budget<K>, key: K, units: usize) -> Self {
+        budget.lock().add(&key, units);
+        Self { holder: Some((budget.clone(), key)), units }
     }
 
     /// Wraps `bytes` so that the reservation lasts until their last clone or slice is dropped.
@@ -154,14 +155,14 @@ impl<K: Clone + Eq + Hash> Reservation<K> {
     where
         K: Send + 'static,
     {
-        if self.of.is_some() { Bytes::from_owner(ReservedBytes { bytes, _reservation: self }) } else { bytes }
+        if self.holder.is_some() { Bytes::from_owner(ReservedBytes { bytes, _reservation: self }) } else { bytes }
     }
 }
 
 impl<K: Clone + Eq + Hash> Drop for Reservation<K> {
     fn drop(&mut self) {
-        if let Some((budget, of)) = &self.of {
-            budget.lock().give_back(of, self.units);
+        if let Some((budget, key)) = &self.holder {
+            budget.lock().release(key, self.units);
         }
     }
 }
@@ -180,8 +181,8 @@ impl<K: Clone + Eq + Hash> AsRef<[u8]> for ReservedBytes<K> {
 #[cfg(test)]
 impl<K: Clone + Eq + Hash> Budget<K> {
     /// Number of keys with reservations.
-    pub fn senders(&self) -> usize {
-        self.lock().taken.len()
+    pub fn keys_with_reservations(&self) -> usize {
+        self.lock().reserved.len()
     }
 }
 
@@ -207,11 +208,11 @@ mod tests {
         first.pop();
         assert!(take(99).is_ok() && take(1).is_err());
         drop((first, others, singles));
-        assert_eq!((budget.left(), budget.senders()), (512, 0));
+        assert_eq!((budget.left(), budget.keys_with_reservations()), (512, 0));
     }
 
     #[test]
-    fn first_reservation_may_take_the_whole_budget() {
+    fn first_reservation_of_a_key_may_use_the_whole_budget() {
         let budget = Budget::new(100);
         let [mut large, mut second, mut other] =
             [Reservation::default(), Reservation::default(), Reservation::default()];

@@ -20,7 +20,7 @@ impl CallerNetwork {
     }
 
     /// Returns the first address of the network.
-    pub fn first(self) -> IpAddr {
+    pub fn first_address(self) -> IpAddr {
         self.0
     }
 }

@@ -23,23 +23,23 @@ pub type Time = time::OffsetDateTime;
 #[derive(Clone, Default)]
 pub struct Clock {
     manual: Option<Arc<Mutex<Time>>>,
-    reference: Arc<Reference>,
+    reference: Arc<ReferenceClock>,
 }
 
 /// The reference clock, extrapolated from its last comparison.
-struct Reference {
-    began: Instant,
-    /// The reference time at `began`, in nanoseconds since the epoch; [`NO_REFERENCE`] without a reference.
-    at_begin: AtomicI64,
+struct ReferenceClock {
+    base_instant: Instant,
+    /// The reference time at `base_instant`, in nanoseconds since the epoch; [`NO_REFERENCE`] without a reference.
+    base_nanos: AtomicI64,
     /// Largest accepted difference, in nanoseconds.
-    limit: AtomicI64,
+    limit_nanos: AtomicI64,
 }
 
 const NO_REFERENCE: i64 = i64::MIN;
 
-impl Default for Reference {
+impl Default for ReferenceClock {
     fn default() -> Self {
-        Self { began: Instant::now(), at_begin: AtomicI64::new(NO_REFERENCE), limit: AtomicI64::new(0) }
+        Self { base_instant: Instant::now(), base_nanos: AtomicI64::new(NO_REFERENCE), limit_nanos: AtomicI64::new(0) }
     }
 }
 
@@ -57,21 +57,21 @@ impl Clock {
     /// Records that this clock, which showed `now` a moment ago, is `ahead` of its reference, and sets the largest
     /// accepted difference.
     pub fn set_reference(&self, now: Time, ahead: time::Duration, limit: Duration) {
-        let shown = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.began.elapsed());
+        let base_nanos = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.base_instant.elapsed());
         let narrow = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
-        self.reference.limit.store(narrow(nanoseconds(limit)), Ordering::Relaxed);
-        self.reference.at_begin.store(narrow(shown), Ordering::Relaxed);
+        self.reference.limit_nanos.store(narrow(nanoseconds(limit)), Ordering::Relaxed);
+        self.reference.base_nanos.store(narrow(base_nanos), Ordering::Relaxed);
     }
 
     /// `true` if `now`, which this clock showed a moment ago, is within the limit of the reference, or there is none.
     fn is_near_reference(&self, now: Time) -> bool {
-        let at_begin = self.reference.at_begin.load(Ordering::Relaxed);
-        if at_begin == NO_REFERENCE {
+        let base_nanos = self.reference.base_nanos.load(Ordering::Relaxed);
+        if base_nanos == NO_REFERENCE {
             return true;
         }
-        let there = i128::from(at_begin) + nanoseconds(self.reference.began.elapsed());
-        let limit = self.reference.limit.load(Ordering::Relaxed);
-        (now.unix_timestamp_nanos() - there).abs() <= i128::from(limit)
+        let reference_nanos = i128::from(base_nanos) + nanoseconds(self.reference.base_instant.elapsed());
+        let limit = self.reference.limit_nanos.load(Ordering::Relaxed);
+        (now.unix_timestamp_nanos() - reference_nanos).abs() <= i128::from(limit)
     }
 
     /// `true` if this clock is within the limit of its reference, or has none.
@@ -119,7 +119,10 @@ impl Clock {
 }
 
 fn clock_skew_error() -> Error {
-    Error::new(Kind::Unavailable, "clock: this node's is too far from the database's")
+    Error::new(
+        Kind::Unavailable,
+        "clock: this node's clock differs too much from the database's; synchronize the node's clock",
+    )
 }
 
 fn nanoseconds(duration: Duration) -> i128 {
@@ -179,12 +182,12 @@ const MAX_DURATION_SECONDS: f64 = 315_576_000_000.0;
 /// Parses a duration: `""` (zero), bare seconds (`"90"`), or a sum of numbers with the units `ns us µs ms s m h d w`
 /// (`"1h30m"`, `"1.5h"`, `"1w"`). Returns `None` when it is negative, too long, or lacks a known unit.
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    read_duration(text).ok()
+    try_parse_duration(text).ok()
 }
 
 /// Returns the rule that a duration violates, for an error message: the maximum if it is too long, otherwise `form`.
 pub fn violated_duration_rule<'a>(text: &str, form: &'a str) -> &'a str {
-    if read_duration(text) == Err(DurationError::TooLong) { "at most 10000 years (87660000h)" } else { form }
+    if try_parse_duration(text) == Err(DurationError::TooLong) { "at most 10000 years (87660000h)" } else { form }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +196,7 @@ enum DurationError {
     TooLong,
 }
 
-fn read_duration(text: &str) -> std::result::Result<Duration, DurationError> {
+fn try_parse_duration(text: &str) -> std::result::Result<Duration, DurationError> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(Duration::ZERO);
@@ -246,13 +249,13 @@ fn parse_term(number: &str, unit: &str) -> std::result::Result<Duration, Duratio
     let nanos = u128::from(whole) * u128::from(unit_nanos);
     // Nine digits give nanosecond resolution of a second; further digits are ignored.
     let digits: String = fraction.chars().take(9).collect();
-    let part = if digits.is_empty() {
+    let fraction_nanos = if digits.is_empty() {
         0
     } else {
         digits.parse::<u128>().map_err(|_| DurationError::Malformed)? * u128::from(unit_nanos)
             / 10u128.pow(digits.len() as u32)
     };
-    let nanos = nanos + part;
+    let nanos = nanos + fraction_nanos;
     let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| DurationError::TooLong)?;
     Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
 }
@@ -273,7 +276,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn durations_of_the_contract_are_read() {
+    fn parse_duration_accepts_seconds_units_and_sums() {
         for (text, seconds) in [
             ("", 0),
             ("90", 90),
@@ -290,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn original_duration_text_is_kept() {
+    fn duration_text_keeps_its_original_spelling() {
         for text in ["72h", "90", "", " 1h "] {
             assert_eq!(DurationText::new(text).unwrap().as_str(), text);
         }
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn parse_duration_refuses_malformed_texts() {
         for text in ["-1s", "1x", "1.5", "h", "1h2", ".s", "1..5s", "1h-2m", "99999999999999999999h", "1 h"] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
@@ -319,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn compact_uses_the_largest_unit_that_divides() {
+    fn format_duration_uses_the_largest_unit_that_divides() {
         for (seconds, text) in [(21_600, "6h"), (5400, "90m"), (45, "45s"), (0, "0s"), (86_400, "24h")] {
             assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
     }
 
     #[test]
-    fn times_need_a_zone_and_stay_in_range() {
+    fn parse_rfc3339_needs_a_zone_and_a_time_in_range() {
         assert!(parse_rfc3339("f", "9999-12-31T23:59:59Z").is_ok());
         for text in ["9999-12-31T23:59:59", "9999-12-31T23:59:59-01:00", "2030-01-02", ""] {
             assert!(parse_rfc3339("f", text).is_err(), "{text}");
@@ -335,7 +338,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_never_panics(text in "\\PC{0,40}|([0-9]{0,25}(\\.[0-9]{0,25})?(ns|us|µs|ms|s|m|h|d|x|-)?){0,4}") {
+        fn parsers_never_panic(text in "\\PC{0,40}|([0-9]{0,25}(\\.[0-9]{0,25})?(ns|us|µs|ms|s|m|h|d|x|-)?){0,4}") {
             if let Some(duration) = parse_duration(&text) {
                 prop_assert!(duration.as_secs_f64() <= MAX_DURATION_SECONDS);
             }
@@ -343,20 +346,20 @@ mod tests {
         }
 
         #[test]
-        fn times_never_panic_and_read_back(text in "[0-9+-]{1,5}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,12})?(Z|[+-][0-9]{2}:[0-9]{2})?", seconds in 0i64..253_402_300_800) {
+        fn formatted_time_parses_to_the_same_value(text in "[0-9+-]{1,5}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,12})?(Z|[+-][0-9]{2}:[0-9]{2})?", seconds in 0i64..253_402_300_800) {
             let _ = parse_rfc3339("f", &text);
             let at = Time::from_unix_timestamp(seconds).unwrap();
             prop_assert_eq!(parse_rfc3339("f", &format_rfc3339(at)).unwrap(), at);
         }
 
         #[test]
-        fn a_duration_is_the_sum_of_its_terms(h in 0u64..10_000, m in 0u64..10_000, s in 0u64..10_000, ms in 0u64..10_000) {
+        fn duration_is_the_sum_of_its_terms(h in 0u64..10_000, m in 0u64..10_000, s in 0u64..10_000, ms in 0u64..10_000) {
             let sum = Duration::from_secs(h * 3600 + m * 60 + s) + Duration::from_millis(ms);
             prop_assert_eq!(parse_duration(&format!("{h}h{m}m{s}s{ms}ms")), Some(sum));
         }
 
         #[test]
-        fn compact_text_reads_back(seconds in 0u64..100_000_000) {
+        fn formatted_duration_parses_to_the_same_value(seconds in 0u64..100_000_000) {
             let duration = Duration::from_secs(seconds);
             prop_assert_eq!(parse_duration(&format_duration(duration)), Some(duration));
         }

@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 pub use self::environment::Environment;
 use self::reader::SettingReader;
 pub use self::settings::{SETTINGS, Setting};
-use crate::audit::DeviceSettings;
+use crate::audit::AuditDeviceSettings;
 use crate::auth::{CloudbSettings, LoginSettings};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, closest_name};
@@ -72,7 +72,7 @@ pub struct Config {
     /// Settings of the HTTP APIs.
     pub http: HttpSettings,
     /// The audit devices.
-    pub audit: Vec<DeviceSettings>,
+    pub audit: Vec<AuditDeviceSettings>,
     /// Settings of the logs.
     pub log: LogSettings,
     /// PKCS #11 libraries that managed keys may use, by name.

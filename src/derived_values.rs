@@ -21,12 +21,12 @@ struct DerivedValueNode {
 }
 
 impl DerivedValues {
-    /// Returns the value of type `T`, computing it with `make` if it is missing.
-    pub fn get<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
+    /// Returns the value of type `T`, computing it with `compute` if it is missing.
+    pub fn get<T: Any + Send + Sync>(&self, compute: impl Fn() -> T) -> &T {
         let mut node = self;
         loop {
             let link =
-                node.0.get_or_init(|| Box::new(DerivedValueNode { value: Box::new(make()), next: Self::default() }));
+                node.0.get_or_init(|| Box::new(DerivedValueNode { value: Box::new(compute()), next: Self::default() }));
             match link.value.downcast_ref() {
                 Some(value) => return value,
                 None => node = &link.next,
@@ -40,15 +40,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_type_is_made_once() {
+    fn derived_value_is_computed_once_per_type() {
         let derived = DerivedValues::default();
-        let made = std::cell::Cell::new(0);
-        let count = || made.set(made.get() + 1);
+        let computed = std::cell::Cell::new(0);
+        let count = || computed.set(computed.get() + 1);
         for _ in 0..2 {
             assert_eq!(derived.get(|| (count(), "a").1), &"a");
             assert_eq!(derived.get(|| (count(), 1_u8).1), &1);
         }
-        assert_eq!(made.get(), 2);
+        assert_eq!(computed.get(), 2);
         let copy = derived.clone();
         assert_eq!((copy.get(|| (count(), "b").1), derived.get(|| "c")), (&"b", &"a"));
     }

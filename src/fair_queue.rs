@@ -54,9 +54,9 @@ pub struct QueueCaller {
 
 tokio::task_local! {
     /// The caller of the request that the task handles.
-    static OF_REQUEST: Rc<Cell<QueueCaller>>;
+    static REQUEST_CALLER: Rc<Cell<QueueCaller>>;
     /// The caller of a part of a request, or of a task that a request has spawned.
-    static OF_PART: QueueCaller;
+    static TASK_CALLER: QueueCaller;
 }
 
 impl QueueCaller {
@@ -85,13 +85,13 @@ impl QueueCaller {
 
     /// The caller of the request that the current task handles; [`QueueCaller::SERVER`] outside of requests.
     pub fn current() -> Self {
-        let of_request = || OF_REQUEST.try_with(|caller| caller.get());
-        OF_PART.try_with(|caller| *caller).or_else(|_| of_request()).unwrap_or(Self::SERVER)
+        let request_caller = || REQUEST_CALLER.try_with(|caller| caller.get());
+        TASK_CALLER.try_with(|caller| *caller).or_else(|_| request_caller()).unwrap_or(Self::SERVER)
     }
 
     /// Runs a future on behalf of this caller. A task that a request begins needs this: it does not inherit the caller.
     pub async fn scope<W: Future>(self, work: W) -> W::Output {
-        OF_PART.scope(self, work).await
+        TASK_CALLER.scope(self, work).await
     }
 
     /// The same caller; from now on its jobs are not refused.
@@ -138,12 +138,12 @@ impl CurrentCaller {
 
     /// Polls a part of the request on behalf of its caller.
     pub fn scope<T>(&self, poll: impl FnOnce() -> T) -> T {
-        OF_REQUEST.sync_scope(Rc::clone(&self.0), poll)
+        REQUEST_CALLER.sync_scope(Rc::clone(&self.0), poll)
     }
 
     /// Polls the response body on behalf of the caller. Its jobs must run: the response has begun.
     pub fn scope_of_body<T>(&self, poll: impl FnOnce() -> T) -> T {
-        OF_PART.sync_scope(self.0.get().must_run(), poll)
+        TASK_CALLER.sync_scope(self.0.get().must_run(), poll)
     }
 }
 
@@ -172,7 +172,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Changes the limits on running jobs.
-    pub fn allow(&mut self, max_running: usize, max_running_per_caller: usize) {
+    pub fn set_limits(&mut self, max_running: usize, max_running_per_caller: usize) {
         (self.max_running, self.max_running_per_caller) = (max_running, max_running_per_caller);
     }
 
@@ -210,9 +210,9 @@ impl<T> FairQueue<T> {
     }
 
     /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
-    /// `max` of all callers. In a full queue, jobs of disconnected callers (`has_left`) are removed first. If the queue
-    /// is still full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at
-    /// least two jobs more than this one.
+    /// `max` of all callers. In a full queue, jobs of disconnected callers (`is_abandoned`) are removed first. If the
+    /// queue is still full, the newest job of the caller with the most waiting jobs is removed, provided that caller has
+    /// at least two jobs more than this one.
     ///
     /// # Errors
     /// [`QueueFull`] when no job may be removed.
@@ -220,9 +220,9 @@ impl<T> FairQueue<T> {
         &mut self,
         caller_id: CallerId,
         max: usize,
-        has_left: impl Fn(&T) -> bool,
+        is_abandoned: impl Fn(&T) -> bool,
     ) -> std::result::Result<DisplacedJobs<T>, QueueFull> {
-        let (displaced, has_room) = self.make_room(caller_id, max, MAX_WAITING_PER_CALLER, has_left);
+        let (displaced, has_room) = self.make_room(caller_id, max, MAX_WAITING_PER_CALLER, is_abandoned);
         if has_room { Ok(displaced) } else { Err(QueueFull) }
     }
 
@@ -234,9 +234,9 @@ impl<T> FairQueue<T> {
         job: T,
         max: usize,
         max_per_caller: usize,
-        has_left: impl Fn(&T) -> bool,
+        is_abandoned: impl Fn(&T) -> bool,
     ) -> DisplacedJobs<T> {
-        let (mut displaced, has_room) = self.make_room(caller_id, max, max_per_caller, has_left);
+        let (mut displaced, has_room) = self.make_room(caller_id, max, max_per_caller, is_abandoned);
         if has_room {
             self.push(caller_id, job);
         } else {
@@ -252,25 +252,25 @@ impl<T> FairQueue<T> {
         caller_id: CallerId,
         max: usize,
         max_per_caller: usize,
-        has_left: impl Fn(&T) -> bool,
+        is_abandoned: impl Fn(&T) -> bool,
     ) -> (DisplacedJobs<T>, bool) {
         let is_full = |queue: &Self| queue.waiting_of(caller_id) >= max_per_caller || queue.waiting() >= max;
         if !is_full(self) {
-            return (DisplacedJobs { left: Vec::new(), refused: None }, true);
+            return (DisplacedJobs { abandoned: Vec::new(), refused: None }, true);
         }
-        let left = self.remove_unless(|job| !has_left(job));
+        let abandoned = self.remove_unless(|job| !is_abandoned(job));
         let mut refused = None;
         if is_full(self) && self.waiting_of(caller_id) < max_per_caller {
-            refused = self.take_excess(caller_id);
+            refused = self.remove_excess_job(caller_id);
         }
-        (DisplacedJobs { left, refused }, !is_full(self))
+        (DisplacedJobs { abandoned, refused }, !is_full(self))
     }
 
     /// `true` if [`FairQueue::push_bounded`] would accept a job, apart from the limit per caller.
-    pub fn has_room(&self, caller_id: CallerId, max: usize, has_left: impl Fn(&T) -> bool) -> bool {
+    pub fn has_room(&self, caller_id: CallerId, max: usize, is_abandoned: impl Fn(&T) -> bool) -> bool {
         self.waiting < max
-            || self.has_excess(caller_id)
-            || self.waiting_by_caller.iter().any(|(_, waiting)| waiting.iter().any(&has_left))
+            || self.has_excess_job(caller_id)
+            || self.waiting_by_caller.iter().any(|(_, waiting)| waiting.iter().any(&is_abandoned))
     }
 
     /// Number of waiting jobs that would start before a job that this caller appends now.
@@ -280,15 +280,15 @@ impl<T> FairQueue<T> {
     }
 
     /// `true` if another caller has at least two more waiting jobs than `caller_id`.
-    fn has_excess(&self, caller_id: CallerId) -> bool {
+    fn has_excess_job(&self, caller_id: CallerId) -> bool {
         let own = self.waiting_of(caller_id);
         self.waiting_by_caller.iter().any(|(_, waiting)| waiting.len() > own + 1)
     }
 
     /// Removes the newest job of the caller with the most waiting jobs, if that caller has at least two more than
     /// `caller_id`.
-    fn take_excess(&mut self, caller_id: CallerId) -> Option<T> {
-        if !self.has_excess(caller_id) {
+    fn remove_excess_job(&mut self, caller_id: CallerId) -> Option<T> {
+        if !self.has_excess_job(caller_id) {
             return None;
         }
         let (_, waiting) = self.waiting_by_caller.iter_mut().max_by_key(|(_, waiting)| waiting.len())?;
@@ -297,19 +297,19 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes the next job without counting it as running, for users that need only the order and not the limits.
-    pub fn take_next(&mut self) -> Option<T> {
-        let (caller_id, job) = self.take()?;
-        self.ended(caller_id);
+    pub fn pop_next(&mut self) -> Option<T> {
+        let (caller_id, job) = self.start_next()?;
+        self.end_job(caller_id);
         Some(job)
     }
 
     /// `true` if a job may start.
     pub fn has_startable_job(&self) -> bool {
-        self.next().is_some()
+        self.next_caller_index().is_some()
     }
 
     /// Returns the index of the caller whose job starts next: the first of those with the fewest running jobs.
-    fn next(&self) -> Option<usize> {
+    fn next_caller_index(&self) -> Option<usize> {
         if self.running.len() >= self.max_running {
             return None;
         }
@@ -321,8 +321,8 @@ impl<T> FairQueue<T> {
     }
 
     /// Starts the next job. Its caller moves to the end of the round-robin order.
-    pub fn take(&mut self) -> Option<(CallerId, T)> {
-        let (caller_id, mut waiting) = self.waiting_by_caller.remove(self.next()?)?;
+    pub fn start_next(&mut self) -> Option<(CallerId, T)> {
+        let (caller_id, mut waiting) = self.waiting_by_caller.remove(self.next_caller_index()?)?;
         let job = waiting.pop_front()?;
         if !waiting.is_empty() {
             self.waiting_by_caller.push_back((caller_id, waiting));
@@ -333,7 +333,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Ends a running job of a caller, so that another job can start.
-    pub fn ended(&mut self, caller_id: CallerId) {
+    pub fn end_job(&mut self, caller_id: CallerId) {
         if let Some(at) = self.running.iter().position(|running| *running == caller_id) {
             self.running.swap_remove(at);
         }
@@ -349,7 +349,7 @@ impl<T> FairQueue<T> {
 /// Jobs that [`FairQueue::admit`] and [`FairQueue::push_bounded`] removed from a full queue or did not accept.
 pub struct DisplacedJobs<T> {
     /// Jobs of disconnected callers. Drop them outside of locks: a job may own large data.
-    pub left: Vec<T>,
+    pub abandoned: Vec<T>,
     /// A job to be refused: the newest one of the longest queue, or the new job itself.
     pub refused: Option<T>,
 }
@@ -372,7 +372,7 @@ pub struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(semaphore) = self.semaphore.take() {
-            semaphore.lock_queue().ended(self.caller_id);
+            semaphore.lock_queue().end_job(self.caller_id);
             semaphore.grant_permits();
         }
     }
@@ -398,36 +398,36 @@ impl FairSemaphore {
     ///
     /// # Errors
     /// `Busy` when too many requests of the caller wait.
-    pub async fn enter_bounded(&self, busy: &'static str) -> Result<Permit> {
+    pub async fn acquire_bounded(&self, busy_text: &'static str) -> Result<Permit> {
         let caller = QueueCaller::current();
         if caller.is_bounded() {
             let admitted = self.lock_queue().admit(caller.caller_id, usize::MAX, oneshot::Sender::is_closed);
-            admitted.map_err(|QueueFull| Error::new(Kind::Busy, busy))?;
+            admitted.map_err(|QueueFull| Error::new(Kind::Busy, busy_text))?;
         }
-        Ok(self.enter(caller.caller_id).await)
+        Ok(self.acquire(caller.caller_id).await)
     }
 
     /// Waits for a permit.
-    pub async fn enter(&self, caller_id: CallerId) -> Permit {
-        let (give, given) = oneshot::channel();
-        self.lock_queue().push(caller_id, give);
+    pub async fn acquire(&self, caller_id: CallerId) -> Permit {
+        let (sender, receiver) = oneshot::channel();
+        self.lock_queue().push(caller_id, sender);
         self.grant_permits();
         // A sender is dropped only after a permit was granted, so the channel does not fail.
-        given.await.unwrap_or(Permit { caller_id, semaphore: None })
+        receiver.await.unwrap_or(Permit { caller_id, semaphore: None })
     }
 
     /// Grants the free permits. The permit of a disconnected caller goes to the next one.
     fn grant_permits(&self) {
-        while let Some((caller_id, give)) = self.next() {
-            if let Err(mut untaken) = give.send(Permit { caller_id, semaphore: Some(self.clone()) }) {
+        while let Some((caller_id, sender)) = self.start_next() {
+            if let Err(mut untaken) = sender.send(Permit { caller_id, semaphore: Some(self.clone()) }) {
                 untaken.semaphore = None;
-                self.lock_queue().ended(caller_id);
+                self.lock_queue().end_job(caller_id);
             }
         }
     }
 
-    fn next(&self) -> Option<(CallerId, oneshot::Sender<Permit>)> {
-        self.lock_queue().take()
+    fn start_next(&self) -> Option<(CallerId, oneshot::Sender<Permit>)> {
+        self.lock_queue().start_next()
     }
 
     fn lock_queue(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Permit>>> {
@@ -446,18 +446,18 @@ mod tests {
     fn fair_queue_alternates_callers_and_caps_jobs_per_caller() {
         let mut queue = FairQueue::new(4, 3);
         (0..10).for_each(|n| queue.push(1, n));
-        let first: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
+        let first: Vec<_> = std::iter::from_fn(|| queue.start_next()).collect();
         assert_eq!(first, [(1, 0), (1, 1), (1, 2)], "one slot is left to others");
         assert!(!queue.has_startable_job());
         (100..103).for_each(|n| queue.push(2, n));
-        assert_eq!(queue.take(), Some((2, 100)));
-        assert_eq!((queue.take(), queue.waiting()), (None, 9), "all slots are taken");
-        queue.ended(1);
-        assert_eq!(queue.take(), Some((2, 101)), "the caller with fewer running jobs comes first");
-        queue.ended(1);
+        assert_eq!(queue.start_next(), Some((2, 100)));
+        assert_eq!((queue.start_next(), queue.waiting()), (None, 9), "all slots are taken");
+        queue.end_job(1);
+        assert_eq!(queue.start_next(), Some((2, 101)), "the caller with fewer running jobs comes first");
+        queue.end_job(1);
         // Each caller has one running job, so the caller that was served last comes second.
-        queue.ended(2);
-        assert_eq!((queue.take(), queue.take()), (Some((1, 3)), Some((2, 102))));
+        queue.end_job(2);
+        assert_eq!((queue.start_next(), queue.start_next()), (Some((1, 3)), Some((2, 102))));
         assert_eq!(queue.clear().iter().map(VecDeque::len).sum::<usize>(), 6);
         assert_eq!(queue.waiting(), 0);
     }
@@ -465,23 +465,26 @@ mod tests {
     #[tokio::test]
     async fn fair_semaphore_serves_a_new_caller_before_a_busy_one() {
         let semaphore = FairSemaphore::new(8);
-        let enter = |caller_id| semaphore.enter(caller_id).now_or_never();
+        let enter = |caller_id| semaphore.acquire(caller_id).now_or_never();
         let mut many: Vec<Permit> = (0..6).map(|_| enter(1).unwrap()).collect();
-        let mut waits = Box::pin(semaphore.enter(1));
+        let mut waits = Box::pin(semaphore.acquire(1));
         assert!(poll!(&mut waits).is_pending(), "one caller has six slots of eight");
         let others = [enter(2).unwrap(), enter(3).unwrap()];
-        let mut fourth = Box::pin(semaphore.enter(4));
+        let mut fourth = Box::pin(semaphore.acquire(4));
         assert!(poll!(&mut fourth).is_pending());
         many.pop();
-        assert!(poll!(&mut waits).is_pending() && poll!(&mut fourth).is_ready(), "before what came earlier");
+        assert!(
+            poll!(&mut waits).is_pending() && poll!(&mut fourth).is_ready(),
+            "the new caller comes before the earlier job of the busy caller"
+        );
         drop((others, many));
         assert!(poll!(&mut waits).is_ready());
     }
 
     #[tokio::test]
-    async fn bounded_entry_refuses_only_the_caller_with_a_full_queue() {
+    async fn bounded_acquire_refuses_only_the_caller_with_a_full_queue() {
         let semaphore = FairSemaphore::new(1);
-        let enter = |caller: QueueCaller| Box::pin(caller.scope(semaphore.enter_bounded("too many")));
+        let enter = |caller: QueueCaller| Box::pin(caller.scope(semaphore.acquire_bounded("too many")));
         let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
         let permit = enter(one).await.unwrap();
         let mut waiting: Vec<_> = (0..MAX_WAITING_PER_CALLER).map(|_| enter(one)).collect();
@@ -495,7 +498,7 @@ mod tests {
         let mut again = enter(one);
         assert!(poll!(&mut again).is_pending(), "a request that has left holds no slot");
         drop(permit);
-        assert!(poll!(&mut waiting[0]).is_ready(), "one waits no longer than the other");
+        assert!(poll!(&mut waiting[0]).is_ready(), "the first caller keeps its turn");
         assert!(poll!(&mut others).is_ready(), "one turn of the first caller is all that the other waits for");
     }
 
@@ -504,20 +507,23 @@ mod tests {
         let mut queue = FairQueue::new(1, 1);
         (0..3).for_each(|n| queue.push(1, n));
         queue.push(2, 9);
-        assert_eq!((queue.take_excess(1), queue.take_excess(2), queue.take_excess(2)), (None, Some(2), None));
+        assert_eq!(
+            (queue.remove_excess_job(1), queue.remove_excess_job(2), queue.remove_excess_job(2)),
+            (None, Some(2), None)
+        );
         assert_eq!((queue.remove_unless(|n| *n > 0), queue.waiting(), queue.waiting_of(1)), (vec![0], 2, 1));
     }
 
     #[tokio::test]
     async fn fair_semaphore_cancelled_waiter_takes_no_permit() {
         let semaphore = FairSemaphore::new(1);
-        let permit = semaphore.enter(1).await;
-        let left: Vec<_> = (0..100).map(|caller_id| semaphore.enter(caller_id)).collect();
+        let permit = semaphore.acquire(1).await;
+        let left: Vec<_> = (0..100).map(|caller_id| semaphore.acquire(caller_id)).collect();
         for mut waiting in left.into_iter().map(Box::pin) {
             assert!(poll!(&mut waiting).is_pending());
         }
         drop(permit);
-        assert!(semaphore.enter(8).now_or_never().is_some());
+        assert!(semaphore.acquire(8).now_or_never().is_some());
         assert!(semaphore.lock_queue().waiting() == 0 && !semaphore.lock_queue().has_startable_job());
     }
 }

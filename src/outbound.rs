@@ -2,8 +2,8 @@
 //!
 //! Redirects are not followed and proxy variables are ignored, because a request may contain a credential and a
 //! response may decide an authentication. TLS 1.2 and 1.3 by rustls. The destination comes from the server's
-//! configuration ([`Outbound::configured`]) or from an API caller with permission to configure it
-//! ([`Outbound::given`]), never from a response; `reach` restricts the addresses that callers may give.
+//! configuration ([`Outbound::for_configured_urls`]) or from an API caller with permission to configure it
+//! ([`Outbound::for_caller_urls`]), never from a response; `egress` restricts the addresses that callers may give.
 
 pub(crate) mod cloudb;
 mod egress_policy;
@@ -41,7 +41,7 @@ pub(crate) struct Outbound {
     /// startup time, and the call may never be made.
     client: Arc<OnceLock<Client>>,
     /// The rules for addresses of API callers; `None` if addresses come from the server's configuration.
-    reach: Option<EgressPolicy>,
+    egress: Option<EgressPolicy>,
 }
 
 impl Outbound {
@@ -50,16 +50,16 @@ impl Outbound {
     ///
     /// # Errors
     /// `Invalid` with `field` for unusable CA certificates.
-    pub(crate) fn configured(field: &str, ca_pem: &str) -> Result<Self> {
-        Ok(Self { client: prepare_client(field, ca_pem, None)?.into(), reach: None })
+    pub(crate) fn for_configured_urls(field: &str, ca_pem: &str) -> Result<Self> {
+        Ok(Self { client: prepare_client(field, ca_pem, None)?.into(), egress: None })
     }
 
-    /// Creates a client for addresses that API callers give. `ca_pem` is as in [`Outbound::configured`].
+    /// Creates a client for addresses that API callers give. `ca_pem` is as in [`Outbound::for_configured_urls`].
     ///
     /// # Errors
-    /// As [`Outbound::configured`].
-    pub(crate) fn given(reach: EgressPolicy, field: &str, ca_pem: &str) -> Result<Self> {
-        Ok(Self { client: prepare_client(field, ca_pem, Some(reach))?.into(), reach: Some(reach) })
+    /// As [`Outbound::for_configured_urls`].
+    pub(crate) fn for_caller_urls(egress: EgressPolicy, field: &str, ca_pem: &str) -> Result<Self> {
+        Ok(Self { client: prepare_client(field, ca_pem, Some(egress))?.into(), egress: Some(egress) })
     }
 
     /// Prepares a call.
@@ -67,8 +67,8 @@ impl Outbound {
     /// # Errors
     /// `Invalid` for an invalid or forbidden URL; `Internal` when TLS cannot be set up.
     pub(crate) fn call(&self, method: Method, url: &str) -> Result<OutboundRequest> {
-        let url = match self.reach {
-            Some(reach) => reach.url("url", url)?,
+        let url = match self.egress {
+            Some(egress) => egress.validate_url("url", url)?,
             None => Url::parse(url).map_err(|_| Error::invalid("url: is not a URL"))?,
         };
         Ok(OutboundRequest::new(self.client()?.request(method, url)))
@@ -78,8 +78,8 @@ impl Outbound {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let made = client_builder(self.reach).build().map_err(|e| Error::internal(e.without_url()))?;
-        Ok(self.client.get_or_init(|| made))
+        let client = client_builder(self.egress).build().map_err(|e| Error::internal(e.without_url()))?;
+        Ok(self.client.get_or_init(|| client))
     }
 
     /// Fetches a published JSON document; errors begin with `service`.
@@ -89,7 +89,7 @@ impl Outbound {
     pub(crate) async fn fetch_published<T: DeserializeOwned>(
         &self,
         url: &str,
-        tries: RetryPolicy,
+        retries: RetryPolicy,
         service: &str,
     ) -> Result<T> {
         let unavailable = |error: Error| match error.kind() {
@@ -97,7 +97,7 @@ impl Outbound {
             _ => Error::new(Kind::Unavailable, error.text().to_owned()),
         };
         let call = self.call(Method::GET, url).map_err(|error| unavailable(error.within(service)))?;
-        let reply = call.header("Accept", "application/json").send(tries, service).await.map_err(unavailable)?;
+        let reply = call.header("Accept", "application/json").send(retries, service).await.map_err(unavailable)?;
         if reply.status() != 200 {
             return Err(Error::new(Kind::Unavailable, format!("{service}: answered with status {}", reply.status())));
         }
@@ -105,8 +105,8 @@ impl Outbound {
     }
 }
 
-fn client_builder(reach: Option<EgressPolicy>) -> ClientBuilder {
-    let usual = Client::builder()
+fn client_builder(egress: Option<EgressPolicy>) -> ClientBuilder {
+    let builder = Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
         .retry(retry::never())
@@ -114,22 +114,22 @@ fn client_builder(reach: Option<EgressPolicy>) -> ClientBuilder {
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(ATTEMPT_TIMEOUT)
         .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT);
-    match reach {
-        Some(reach) => usual.dns_resolver(Arc::new(EgressResolver(reach))),
-        None => usual,
+    match egress {
+        Some(egress) => builder.dns_resolver(Arc::new(EgressResolver(egress))),
+        None => builder,
     }
 }
 
 /// Creates the client that trusts the CAs in `ca_pem`. Without CAs it creates none: the first call creates a client
 /// that trusts the system's CAs.
-fn prepare_client(field: &str, ca_pem: &str, reach: Option<EgressPolicy>) -> Result<OnceLock<Client>> {
+fn prepare_client(field: &str, ca_pem: &str, egress: Option<EgressPolicy>) -> Result<OnceLock<Client>> {
     let certificates = tls::parse_certificates(field, ca_pem)?;
     if certificates.is_empty() {
         return Ok(OnceLock::new());
     }
     let parsed = certificates.iter().map(|der| Certificate::from_der(der)).collect::<reqwest::Result<Vec<_>>>();
-    let built = parsed.and_then(|certificates| client_builder(reach).tls_certs_only(certificates).build());
-    let unusable = |_| Error::invalid(format!("{field}: a certificate cannot be used as an authority"));
+    let built = parsed.and_then(|certificates| client_builder(egress).tls_certs_only(certificates).build());
+    let unusable = |_| Error::invalid(format!("{field}: a certificate cannot be used as a trusted CA"));
     built.map(OnceLock::from).map_err(unusable)
 }
 
@@ -139,11 +139,11 @@ mod tests {
     use crate::x509::{pem, testing};
 
     #[test]
-    fn authority_certificate_is_used_and_a_broken_one_refused() {
+    fn ca_certificate_is_used_and_a_broken_one_refused() {
         let (_, certificate) = testing::root("ec", 256);
-        assert!(Outbound::configured("ca_pem", &pem::encode("CERTIFICATE", certificate.der())).is_ok());
+        assert!(Outbound::for_configured_urls("ca_pem", &pem::encode("CERTIFICATE", certificate.der())).is_ok());
         let broken = pem::encode("CERTIFICATE", b"hunter2");
-        let error = Outbound::configured("ca_pem", &broken).map(drop).unwrap_err();
-        assert_eq!(error.text(), "ca_pem: a certificate cannot be used as an authority");
+        let error = Outbound::for_configured_urls("ca_pem", &broken).map(drop).unwrap_err();
+        assert_eq!(error.text(), "ca_pem: a certificate cannot be used as a trusted CA");
     }
 }

@@ -102,7 +102,12 @@ impl Projects {
             match step.await {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(refusal) => return tracing::debug!("deletion left to the sweep: {}", refusal.kind.description()),
+                Err(refusal) => {
+                    return tracing::debug!(
+                        "cannot remove the rows of a deleted organization; the next sweep removes them: {}",
+                        refusal.kind.description()
+                    );
+                }
             }
         }
     }

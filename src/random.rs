@@ -10,7 +10,7 @@ pub(crate) const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcde
 /// # Panics
 /// Panics when the generator fails: nothing can be done safely without randomness.
 pub fn fill(out: &mut [u8]) {
-    aws_lc_rs::rand::fill(out).expect("the system's random generator works");
+    aws_lc_rs::rand::fill(out).expect("random bytes from aws-lc's generator");
 }
 
 /// Returns `N` random bytes.
@@ -23,18 +23,18 @@ pub fn bytes<const N: usize>() -> [u8; N] {
 /// Returns `N` random bytes for values that are unique but not secret. They come from a thread-local stock, because one
 /// call of the generator costs more than the bytes.
 pub fn unique_bytes<const N: usize>() -> [u8; N] {
-    const STOCK: usize = 1024;
-    const { assert!(N <= STOCK) };
+    const STOCK_BYTES: usize = 1024;
+    const { assert!(N <= STOCK_BYTES) };
     thread_local! {
         /// Random bytes, and the number of unused ones at the beginning of the array.
-        static LEFT: RefCell<([u8; STOCK], usize)> = const { RefCell::new(([0; STOCK], 0)) };
+        static STOCK: RefCell<([u8; STOCK_BYTES], usize)> = const { RefCell::new(([0; STOCK_BYTES], 0)) };
     }
     // The thread-local is gone while the thread exits.
-    let from_stock = LEFT.try_with(|stock| {
+    let from_stock = STOCK.try_with(|stock| {
         let (stock, left) = &mut *stock.borrow_mut();
         if *left < N {
             fill(stock);
-            *left = STOCK;
+            *left = STOCK_BYTES;
         }
         *left -= N;
         std::array::from_fn(|at| stock[*left + at])
@@ -52,10 +52,10 @@ pub fn unique_base62(len: usize) -> String {
     base62_from(len, unique_bytes::<32>)
 }
 
-fn base62_from<const N: usize>(len: usize, draw: impl Fn() -> [u8; N]) -> String {
+fn base62_from<const N: usize>(len: usize, random_bytes: impl Fn() -> [u8; N]) -> String {
     let mut text = String::with_capacity(len);
     while text.len() < len {
-        for byte in draw() {
+        for byte in random_bytes() {
             // 248 = 4 × 62: larger values would favour the first characters.
             if byte < 248 && text.len() < len {
                 text.push(char::from(BASE62[usize::from(byte % 62)]));

@@ -236,7 +236,7 @@ pub mod sealed {
     /// # Errors
     /// The errors of the serializer, and an error when the secret is not UTF-8.
     pub fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
-        let text = secret.expose_text().ok_or_else(|| S::Error::custom("a secret that is not text"))?;
+        let text = secret.expose_text().ok_or_else(|| S::Error::custom("the secret is not UTF-8 text"))?;
         serializer.serialize_str(text)
     }
 
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_member_reads_back() {
+    fn sealed_secret_survives_a_round_trip() {
         #[derive(serde::Serialize, serde::Deserialize)]
         struct Document {
             #[serde(with = "sealed")]

@@ -42,7 +42,7 @@ use ipnet::IpNet;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::audit::{Audit, Device, DeviceSettings, begin_worker};
+use crate::audit::{Audit, AuditDevice, AuditDeviceSettings, begin_worker};
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::{Auth, LoginSettings};
 use crate::clock::Clock;
@@ -116,9 +116,9 @@ pub struct ServerOptions {
     /// The settings of the HTTP APIs.
     pub settings: HttpSettings,
     /// The audit devices. If there is at least one, a request is carried out only if one of them records it.
-    pub audit: Vec<DeviceSettings>,
+    pub audit: Vec<AuditDeviceSettings>,
     /// Further audit devices inside this process; usually none.
-    pub listeners: Vec<Arc<dyn Device>>,
+    pub listeners: Vec<Arc<dyn AuditDevice>>,
     /// Largest accepted difference between this machine's clock and that of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,

@@ -73,22 +73,22 @@ fn install() -> std::result::Result<(), metrics_exporter_prometheus::BuildError>
 /// created with the value zero, so that an alert notices the first event.
 fn register(metric: &Metric) {
     let Metric { name, unit, help, .. } = *metric;
-    let shown = metric.labels.is_empty();
+    let has_no_labels = metric.labels.is_empty();
     match metric.kind {
         MetricKind::Counter => {
             metrics::describe_counter!(name, unit, help);
-            shown.then(|| metrics::counter!(name));
+            has_no_labels.then(|| metrics::counter!(name));
             for value in metric.initial_values {
-                let _shown = metrics::counter!(name, metric.labels[0] => *value);
+                let _registered = metrics::counter!(name, metric.labels[0] => *value);
             }
         }
         MetricKind::Gauge => {
             metrics::describe_gauge!(name, unit, help);
-            shown.then(|| metrics::gauge!(name));
+            has_no_labels.then(|| metrics::gauge!(name));
         }
         MetricKind::Histogram(_) => {
             metrics::describe_histogram!(name, unit, help);
-            shown.then(|| metrics::histogram!(name));
+            has_no_labels.then(|| metrics::histogram!(name));
         }
     }
 }

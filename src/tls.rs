@@ -201,7 +201,7 @@ mod tests {
     use crate::x509::testing;
 
     #[test]
-    fn trust_roots_must_be_only_certificates() {
+    fn parse_certificates_refuses_keys_and_invalid_pem() {
         let (key, certificate) = testing::root("ec", 256);
         let certificate = pem::encode("CERTIFICATE", certificate.der());
         let key = pem::encode("PRIVATE KEY", &key.pkcs8());

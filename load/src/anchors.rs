@@ -129,7 +129,9 @@ fn rsa_keygen_ms(cores: usize) -> Result<f64, String> {
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(generate)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| "a measuring thread panicked".to_owned())?)
     })?;
     // Each thread incremented the counter once more before it stopped.
     let made = made.into_inner() as usize - cores;
@@ -174,7 +176,7 @@ pub(crate) fn busy_micros<T, W: FnMut() -> T>(
     };
     let all: Result<Vec<[f64; BLOCKS]>, String> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        running.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?).collect()
+        running.into_iter().map(|thread| thread.join().map_err(|_| "a measuring thread panicked".to_owned())?).collect()
     });
     let all = all?;
     let mean = |block: usize| all.iter().map(|blocks| blocks[block]).sum::<f64>() / threads as f64;

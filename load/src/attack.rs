@@ -11,17 +11,17 @@ use std::time::Duration;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::background::{AnswerCounts, BackgroundLoad, RepeatedRequest};
-use crate::client::{Peer, Wire};
-use crate::drive::{Bounds, Class, Place, drive};
+use crate::background::{BackgroundLoad, RepeatedRequest, ResponseCounts};
+use crate::client::{Api, ServerEndpoint};
+use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::figures::Figures;
 use crate::ocsp_requests::CertificateRequests;
 use crate::order::RunArgs;
 use crate::pace::Pace;
-use crate::plan::{CLIENTS, Plan, Stock};
+use crate::plan::{CLIENTS, MountContents, Plan};
 use crate::preload;
 use crate::report::Report;
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::{MOUNT, Server};
 
 /// Default numbers of attacker connections.
@@ -51,7 +51,7 @@ const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
 /// The repeated request of a victim, and the attacks during which it is measured.
 struct Victim {
-    class: Class,
+    class: RequestClass,
     /// Requests per second. A write is a separate commit, and a handshake takes several milliseconds.
     rate: f64,
     attacks: Vec<RepeatedRequest>,
@@ -65,14 +65,14 @@ struct AttackPart {
     /// The victim's p99 without an attack.
     quiet_p99_ms: Option<f64>,
     figures: Figures,
-    answers: AnswerCounts,
+    answers: ResponseCounts,
 }
 
 /// Attacker and victim at one server.
-struct Duel<'a> {
+struct AttackMeasurement<'a> {
     server: &'a Server,
-    attacker: Peer,
-    victim: Peer,
+    attacker: ServerEndpoint,
+    victim: ServerEndpoint,
     attacker_token: String,
     victim_token: String,
     /// Numbers of attacker connections.
@@ -88,19 +88,28 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let server = Server::launch(launch).await?;
     let store = server.store()?;
     let [attacker_token, victim_token] = prepare(&server, plan.quiet).await?;
-    let attacker = server.peer.clone();
-    let victim = server.peer.clone();
-    let duel = Duel { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
+    let attacker = server.endpoint.clone();
+    let victim = server.endpoint.clone();
+    let duel =
+        AttackMeasurement { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
     let mut parts = Vec::new();
     let mut outcome = duel.measure(victims(&server).await?, &mut parts).await;
     let connections = duel.connections;
     if launch.postgres.is_none() && outcome.is_ok() && !is_interrupted() {
         drop(server);
         let server = Server::over_tls(launch).await?;
-        let [attacker, victim] = [ATTACKER, VICTIM].map(|address| server.peer.anew_from(address));
+        let [attacker, victim] = [ATTACKER, VICTIM].map(|address| server.endpoint.with_source_address(address));
         // The tokens were removed with the first server; handshakes need none.
         let [attacker_token, victim_token] = <[String; 2]>::default();
-        let duel = Duel { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
+        let duel = AttackMeasurement {
+            server: &server,
+            attacker,
+            victim,
+            attacker_token,
+            victim_token,
+            connections,
+            plan: &plan,
+        };
         outcome = duel.measure(vec![handshakes()], &mut parts).await;
     }
     let json: Vec<Value> = parts.iter().map(AttackPart::json).collect::<Result<_, _>>()?;
@@ -124,7 +133,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     if missed.is_empty() { Ok(()) } else { Err(format!("limits exceeded: {}", missed.join("; "))) }
 }
 
-impl Duel<'_> {
+impl AttackMeasurement<'_> {
     /// Measures each victim without an attack, and during each of its attacks.
     async fn measure(&self, victims: Vec<Victim>, parts: &mut Vec<AttackPart>) -> Result<(), String> {
         for Victim { class, rate, attacks } in victims {
@@ -134,7 +143,7 @@ impl Duel<'_> {
             let victim = class.name.clone();
             let figures = self.victim_run(&class, rate).await?;
             let quiet_p99_ms = figures.only()?.percentile_ms(99.0);
-            let answers = AnswerCounts::new();
+            let answers = ResponseCounts::new();
             parts.push(AttackPart { attack: "none", victim, connections: 0, quiet_p99_ms, figures, answers });
             for request in attacks {
                 for connections in self.connections.iter().copied() {
@@ -144,14 +153,14 @@ impl Duel<'_> {
                     let name = request.name;
                     let token = self.attacker_token.clone();
                     let requests = vec![request.clone()];
-                    let peer = self.attacker.clone();
-                    let attacker = BackgroundLoad { peer, token, connections, requests, pause: None };
+                    let endpoint = self.attacker.clone();
+                    let attacker = BackgroundLoad { endpoint, token, connections, requests, pause: None };
                     let (figures, mut answers) = attacker.during(self.victim_run(&class, rate)).await?;
                     let victim = class.name.clone();
                     let answers = answers.remove(name).unwrap_or_default();
                     let part = AttackPart { attack: name, victim, connections, quiet_p99_ms, figures, answers };
                     let verdict = if part.holds() { "held" } else { "missed" };
-                    begun(self.plan.quiet, &format!("{}: {verdict}", part.title()));
+                    print_progress(self.plan.quiet, &format!("{}: {verdict}", part.title()));
                     parts.push(part);
                     // Waits until the server has processed queued requests of this attack, which would affect the next
                     // part.
@@ -162,18 +171,18 @@ impl Duel<'_> {
         Ok(())
     }
 
-    async fn victim_run(&self, victim: &Class, rate: f64) -> Result<Figures, String> {
+    async fn victim_run(&self, victim: &RequestClass, rate: f64) -> Result<Figures, String> {
         let pace = Pace { rate: Some(rate), ramp: Duration::ZERO };
         let time = Duration::from_secs(self.plan.seconds);
-        let bounds = Bounds { requests: u64::MAX, time, pace, quiet: true };
-        let place = Place { peer: &self.victim, token: &self.victim_token, ..self.server.place() };
-        drive(&place, vec![victim.clone()], &bounds, self.server.watched).await
+        let bounds = RunLimits { requests: u64::MAX, time, pace, quiet: true };
+        let access = ServerAccess { endpoint: &self.victim, token: &self.victim_token, ..self.server.access() };
+        drive(&access, vec![victim.clone()], &bounds, self.server.watched).await
     }
 }
 
 impl AttackPart {
     fn title(&self) -> String {
-        format!("{} × {} beside {}", self.connections, self.attack, self.victim)
+        format!("{} connections of {} during {}", self.connections, self.attack, self.victim)
     }
 
     fn p99_ms(&self) -> Option<f64> {
@@ -206,7 +215,7 @@ impl AttackPart {
 
 /// Creates the objects for attacker and victim, and returns their tokens.
 async fn prepare(server: &Server, quiet: bool) -> Result<[String; 2], String> {
-    let provisioner = server.place().provisioner;
+    let provisioner = server.access().provisioner;
     let prefix = provisioner.name();
     let all = "path \"*\" { capabilities = [\"create\", \"read\", \"update\", \"delete\", \"list\", \"sudo\"] }";
     provisioner.policy(prefix, all).await?;
@@ -214,13 +223,13 @@ async fn prepare(server: &Server, quiet: bool) -> Result<[String; 2], String> {
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
     provisioner.mount(&rsa_mount, &json!({ "type": "pki" })).await?;
     let root = json!({ "common_name": "RSA root", "key_type": "rsa", "key_bits": 4096, "ttl": "240h" });
-    provisioner.must(&format!("/v1/{rsa_mount}/root/generate/internal"), &root).await?;
+    provisioner.post(&format!("/v1/{rsa_mount}/root/generate/internal"), &root).await?;
     provisioner.role(MOUNT, &format!("{prefix}-p12"), &role("ec", 256, true)).await?;
     provisioner.role(MOUNT, &format!("{prefix}-rsa-keys"), &role("rsa", 2048, true)).await?;
     provisioner.role(&rsa_mount, "leaf", &role("ec", 256, true)).await?;
     provisioner.role(&rsa_mount, "stored", &role("ec", 256, false)).await?;
     let leaf = json!({ "common_name": "leaf.example.test" });
-    provisioner.must(&format!("/v1/{rsa_mount}/issue/stored"), &leaf).await?;
+    provisioner.post(&format!("/v1/{rsa_mount}/issue/stored"), &leaf).await?;
     // The requests of the run will create these objects, so their removal is registered here.
     for (kind, path) in [
         ("role", role_path(prefix, "victim-2")),
@@ -228,9 +237,10 @@ async fn prepare(server: &Server, quiet: bool) -> Result<[String; 2], String> {
         ("policy", policy_path(prefix, "victim")),
         ("policy", policy_path(prefix, "attacked")),
     ] {
-        provisioner.remove_later(format!("the {kind} at {path}"), Wire::Secrets, path);
+        provisioner.remove_later(format!("the {kind} at {path}"), Api::Secrets, path);
     }
-    preload::fill(&server.place(), Stock { certificates: LISTED_CERTIFICATES, revoked: 0 }, None, quiet).await?;
+    preload::fill(&server.access(), MountContents { certificates: LISTED_CERTIFICATES, revoked: 0 }, None, quiet)
+        .await?;
     let token = json!({ "policies": [prefix], "ttl": "24h" });
     Ok([provisioner.token(&token).await?, provisioner.token(&token).await?])
 }
@@ -253,10 +263,10 @@ fn policy(name: &str) -> Value {
 }
 
 async fn victims(server: &Server) -> Result<Vec<Victim>, String> {
-    let prefix = server.place().provisioner.name();
+    let prefix = server.access().provisioner.name();
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
-    let place = Place { mount: &rsa_mount, ..server.place() };
-    let about = CertificateRequests::find(&place, 1).await?.class(&Method::GET, true, 1);
+    let access = ServerAccess { mount: &rsa_mount, ..server.access() };
+    let about = CertificateRequests::find(&access, 1).await?.class(&Method::GET, true, 1);
     let ocsp = String::from_utf8_lossy(&about.bodies[0]).into_owned();
     let list = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
     let leaf = json!({ "common_name": "attack.example.test" });
@@ -300,16 +310,16 @@ fn any_name() -> Value {
 }
 
 fn get(name: &'static str, path: String) -> RepeatedRequest {
-    RepeatedRequest::get(name, Wire::Secrets, path)
+    RepeatedRequest::get(name, Api::Secrets, path)
 }
 
 fn post(name: &'static str, path: String, body: &Value) -> RepeatedRequest {
-    RepeatedRequest::post(name, Wire::Secrets, path, body.to_string())
+    RepeatedRequest::post(name, Api::Secrets, path, body.to_string())
 }
 
 /// Returns a victim that sends POST requests.
 fn writer(name: &str, rate: f64, path: String, body: &Value, attacks: Vec<RepeatedRequest>) -> Victim {
-    let class = Class::post(name, VICTIM_CONNECTIONS, path, vec![body.to_string().into()], |_| true);
+    let class = RequestClass::post(name, VICTIM_CONNECTIONS, path, vec![body.to_string().into()], |_| true);
     Victim { class, rate, attacks }
 }
 
@@ -317,7 +327,7 @@ fn writer(name: &str, rate: f64, path: String, body: &Value, attacks: Vec<Repeat
 fn handshakes() -> Victim {
     let attack = RepeatedRequest { has_token: false, ..get("handshakes", HEALTH.to_owned()) };
     Victim {
-        class: Class::get("connect, RSA-4096", VICTIM_CONNECTIONS, HEALTH),
+        class: RequestClass::get("connect, RSA-4096", VICTIM_CONNECTIONS, HEALTH),
         rate: SLOW_VICTIM_RATE,
         attacks: vec![attack],
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Method;
 
-use crate::client::{Client, Peer, Wire};
+use crate::client::{Api, Client, ServerEndpoint};
 
 /// Time between the start of the connections and the measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -20,7 +20,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Clone)]
 pub(crate) struct RepeatedRequest {
     pub(crate) name: &'static str,
-    pub(crate) wire: Wire,
+    pub(crate) api: Api,
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Bytes,
@@ -32,20 +32,20 @@ pub(crate) struct RepeatedRequest {
 
 impl RepeatedRequest {
     /// Returns a GET.
-    pub(crate) fn get(name: &'static str, wire: Wire, path: impl Into<String>) -> Self {
-        Self { name, wire, method: Method::GET, path: path.into(), body: Bytes::new(), gzip: false, has_token: true }
+    pub(crate) fn get(name: &'static str, api: Api, path: impl Into<String>) -> Self {
+        Self { name, api, method: Method::GET, path: path.into(), body: Bytes::new(), gzip: false, has_token: true }
     }
 
     /// Returns a POST.
-    pub(crate) fn post(name: &'static str, wire: Wire, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { method: Method::POST, body: body.into(), ..Self::get(name, wire, path) }
+    pub(crate) fn post(name: &'static str, api: Api, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self { method: Method::POST, body: body.into(), ..Self::get(name, api, path) }
     }
 }
 
 /// Number of responses by status or error.
-pub(crate) type AnswerCounts = BTreeMap<String, u64>;
+pub(crate) type ResponseCounts = BTreeMap<String, u64>;
 /// Responses to each kind of request, by its name.
-pub(crate) type Answers = BTreeMap<&'static str, AnswerCounts>;
+pub(crate) type ResponsesByRequest = BTreeMap<&'static str, ResponseCounts>;
 
 /// `true` for a success, and for a status that says that the request was invalid or one too many.
 pub(crate) fn is_fair(answer: &str) -> bool {
@@ -54,7 +54,7 @@ pub(crate) fn is_fair(answer: &str) -> bool {
 
 /// The load of all connections.
 pub(crate) struct BackgroundLoad {
-    pub(crate) peer: Peer,
+    pub(crate) endpoint: ServerEndpoint,
     pub(crate) token: String,
     pub(crate) connections: usize,
     /// Requests, sent in rotation.
@@ -70,23 +70,23 @@ impl BackgroundLoad {
     pub(crate) async fn during<T>(
         self,
         measurement: impl Future<Output = Result<T, String>>,
-    ) -> Result<(T, Answers), String> {
+    ) -> Result<(T, ResponsesByRequest), String> {
         let over = Arc::<AtomicBool>::default();
         let thread = Arc::new(self).start(&over)?;
         tokio::time::sleep(WARM_UP).await;
         let measured = measurement.await;
         over.store(true, Ordering::Relaxed);
-        let answers = thread.join().map_err(|_| "the thread of the background load panicked".to_owned())?;
-        Ok((measured?, answers))
+        let responses = thread.join().map_err(|_| "the thread of the background load panicked".to_owned())?;
+        Ok((measured?, responses))
     }
 
-    fn start(self: Arc<Self>, over: &Arc<AtomicBool>) -> Result<JoinHandle<Answers>, String> {
+    fn start(self: Arc<Self>, over: &Arc<AtomicBool>) -> Result<JoinHandle<ResponsesByRequest>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
         let over = Arc::clone(over);
         let all = async move {
             let repeat = |number| tokio::spawn(Arc::clone(&self).repeat(number, Arc::clone(&over)));
             let tasks: Vec<_> = (0..self.connections).map(repeat).collect();
-            let mut sum = Answers::new();
+            let mut sum = ResponsesByRequest::new();
             for task in tasks {
                 for (name, counts) in task.await.unwrap_or_default() {
                     let of_request = sum.entry(name).or_default();
@@ -99,8 +99,8 @@ impl BackgroundLoad {
     }
 
     /// Repeats the requests on one connection. Each connection starts the rotation at another request.
-    async fn repeat(self: Arc<Self>, number: usize, over: Arc<AtomicBool>) -> Answers {
-        let mut answers = Answers::new();
+    async fn repeat(self: Arc<Self>, number: usize, over: Arc<AtomicBool>) -> ResponsesByRequest {
+        let mut responses = ResponsesByRequest::new();
         let mut connection = None;
         let first = number * self.requests.len() / self.connections;
         for request in self.requests.iter().cycle().skip(first) {
@@ -116,9 +116,9 @@ impl BackgroundLoad {
                 connection = None;
                 tokio::time::sleep(RECONNECT_PAUSE).await;
             }
-            *answers.entry(request.name).or_default().entry(answer).or_default() += 1;
+            *responses.entry(request.name).or_default().entry(answer).or_default() += 1;
         }
-        answers
+        responses
     }
 
     /// Sends a request, on a new connection if there is none, and returns the status.
@@ -127,7 +127,7 @@ impl BackgroundLoad {
             Some(client) => client,
             None => {
                 let token = if request.has_token { &self.token } else { "" };
-                Client::connect_as(&self.peer, token, request.wire).await?.accepting_gzip(request.gzip)
+                Client::connect_as(&self.endpoint, token, request.api).await?.accepting_gzip(request.gzip)
             }
         };
         let answer = client.send(request.method.clone(), &request.path, request.body.clone()).await?;

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 
 use crate::figures::Figures;
 use crate::format::{escape, number};
-use crate::timeline::{self, Slot, Timeline};
+use crate::timeline::{self, Timeline, TimelineSlot};
 
 /// Width and height of a chart in SVG units.
 const CHART_SIZE: (u32, u32) = (640, 240);
@@ -19,7 +19,7 @@ const GRID_COLOR: RGBColor = RGBColor(0xd7, 0xdc, 0xe0);
 
 /// A line of a chart.
 #[derive(Clone, Debug)]
-struct Series {
+struct ChartSeries {
     name: &'static str,
     /// Pairs of seconds and value.
     points: Vec<(f64, f64)>,
@@ -29,21 +29,21 @@ struct Series {
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
     pub(crate) title: String,
-    series: Vec<Series>,
+    series: Vec<ChartSeries>,
     /// `true`: logarithmic value axis; `false`: linear axis from 0.
     logarithmic: bool,
 }
 
 /// The ranges of both axes, which charts of the same title share.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Extent {
+pub(crate) struct AxisRanges {
     /// Smallest value above 0.
     min: f64,
     max: f64,
     end_seconds: f64,
 }
 
-impl Extent {
+impl AxisRanges {
     /// Returns the union of both ranges.
     pub(crate) fn with(self, other: Self) -> Self {
         let end_seconds = self.end_seconds.max(other.end_seconds);
@@ -53,17 +53,17 @@ impl Extent {
 
 impl Chart {
     /// Returns the ranges of the chart's own values; `None` without values.
-    pub(crate) fn extent(&self) -> Option<Extent> {
-        let of = |&(at, value): &(f64, f64)| Extent {
+    pub(crate) fn extent(&self) -> Option<AxisRanges> {
+        let of = |&(at, value): &(f64, f64)| AxisRanges {
             min: if value > 0.0 { value } else { f64::INFINITY },
             max: value,
             end_seconds: at,
         };
-        self.series.iter().flat_map(|series| &series.points).map(of).reduce(Extent::with)
+        self.series.iter().flat_map(|series| &series.points).map(of).reduce(AxisRanges::with)
     }
 
     /// Renders the chart with axes for `extent`.
-    pub(crate) fn svg(&self, extent: Extent) -> Result<String, Box<dyn Error>> {
+    pub(crate) fn svg(&self, extent: AxisRanges) -> Result<String, Box<dyn Error>> {
         let end_seconds = extent.end_seconds.max(1.0);
         if !self.logarithmic {
             return self.draw(end_seconds, 0.0..extent.max.max(1e-9) * 1.05);
@@ -116,7 +116,7 @@ impl Chart {
 /// Returns throughput and latency charts of every class, then CPU and memory of the server.
 pub(crate) fn charts(figures: &Figures) -> Vec<Chart> {
     let mut charts = Vec::new();
-    let mut add = |title: String, series: Vec<Series>, logarithmic: bool| {
+    let mut add = |title: String, series: Vec<ChartSeries>, logarithmic: bool| {
         let chart = Chart { title, series, logarithmic };
         charts.extend(chart.extent().map(|_| chart));
     };
@@ -133,13 +133,13 @@ pub(crate) fn charts(figures: &Figures) -> Vec<Chart> {
         add(format!("latency of {}, ms", class.name), series.to_vec(), true);
     }
     let memory = figures.samples.iter().filter_map(|sample| Some((sample.at, sample.resident_mib?))).collect();
-    let cores = Series { name: "cores", points: timeline::cores(&figures.samples) };
+    let cores = ChartSeries { name: "cores", points: timeline::cores(&figures.samples) };
     add("CPU of the server, cores".to_owned(), vec![cores], false);
-    add("memory of the server, MiB resident".to_owned(), vec![Series { name: "MiB", points: memory }], false);
+    add("memory of the server, MiB resident".to_owned(), vec![ChartSeries { name: "MiB", points: memory }], false);
     charts
 }
 
-fn rate_series(name: &'static str, timeline: &Timeline, elapsed: f64, count: fn(&Slot) -> u64) -> Series {
+fn rate_series(name: &'static str, timeline: &Timeline, elapsed: f64, count: fn(&TimelineSlot) -> u64) -> ChartSeries {
     let width = timeline.width.as_secs_f64();
     // The last slot is rarely complete: its counts are divided by the time it covers.
     let seconds = |end: f64| (elapsed.min(end) - (end - width)).clamp(1e-3, width);
@@ -147,19 +147,19 @@ fn rate_series(name: &'static str, timeline: &Timeline, elapsed: f64, count: fn(
         .filter(|(end, _)| seconds(*end) > width / 2.0 || *end <= width)
         .map(|(end, slot)| (end, count(slot) as f64 / seconds(end)))
         .collect();
-    Series { name, points }
+    ChartSeries { name, points }
 }
 
-fn latency_series(name: &'static str, timeline: &Timeline, elapsed: f64, percent: f64) -> Series {
+fn latency_series(name: &'static str, timeline: &Timeline, elapsed: f64, percent: f64) -> ChartSeries {
     let points = slots(timeline)
         .filter(|(_, slot)| slot.latencies.count() > 0)
         .map(|(end, slot)| (end.min(elapsed), slot.latencies.percentile_ms(percent)))
         .collect();
-    Series { name, points }
+    ChartSeries { name, points }
 }
 
 /// Returns each slot with its end in seconds.
-fn slots(timeline: &Timeline) -> impl Iterator<Item = (f64, &Slot)> {
+fn slots(timeline: &Timeline) -> impl Iterator<Item = (f64, &TimelineSlot)> {
     let width = timeline.width.as_secs_f64();
     timeline.slots.iter().enumerate().map(move |(n, slot)| ((n + 1) as f64 * width, slot))
 }
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn chart(points: Vec<(f64, f64)>, logarithmic: bool) -> Chart {
-        Chart { title: "latency <x>".to_owned(), series: vec![Series { name: "p99", points }], logarithmic }
+        Chart { title: "latency <x>".to_owned(), series: vec![ChartSeries { name: "p99", points }], logarithmic }
     }
 
     #[test]

@@ -26,30 +26,30 @@ pub(crate) const OWN_HEADER: &str = "X-Service-Token";
 
 /// Address of a server, and how to connect to it.
 #[derive(Clone)]
-pub(crate) struct Peer {
+pub(crate) struct ServerEndpoint {
     /// `host:port`.
     host: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Header for tokens of `/v1`.
     token_header: HeaderName,
     /// Source address of connections; `None` for any. If it is set, every request opens its own connection.
-    anew_from: Option<IpAddr>,
+    source_address: Option<IpAddr>,
 }
 
-impl Peer {
-    /// Creates the peer for `http://host:port` or `https://host:port`. The latter needs its CA certificate in `ca_file`
-    /// (PEM).
+impl ServerEndpoint {
+    /// Creates the endpoint for `http://host:port` or `https://host:port`. The latter needs its CA certificate in
+    /// `ca_file` (PEM).
     pub(crate) fn new(addr: &str, token_header: &str, ca_file: Option<&Path>) -> Result<Self, String> {
-        let wrong = || format!("addr: must be http://HOST:PORT or https://HOST:PORT, and is {addr}");
-        let (scheme, host) = addr.split_once("://").ok_or_else(wrong)?;
+        let invalid = || format!("addr: must be http://HOST:PORT or https://HOST:PORT, and is {addr}");
+        let (scheme, host) = addr.split_once("://").ok_or_else(invalid)?;
         let host = host.trim_end_matches('/');
         let default_port = match scheme {
             "http" => 80,
             "https" => 443,
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
         if host.is_empty() || host.contains(['/', '?', '#', '@']) {
-            return Err(wrong());
+            return Err(invalid());
         }
         // An IPv6 address has colons of its own, inside brackets.
         let (name, host) = match host.rsplit_once(':') {
@@ -64,12 +64,12 @@ impl Peer {
         };
         let token_header = HeaderName::from_bytes(token_header.as_bytes())
             .map_err(|_| format!("token_header: must be the name of a header, and is {token_header}"))?;
-        Ok(Self { host, tls, token_header, anew_from: None })
+        Ok(Self { host, tls, token_header, source_address: None })
     }
 
     /// Returns the same server with a separate connection from `address` for each request.
-    pub(crate) fn anew_from(&self, address: IpAddr) -> Self {
-        Self { anew_from: Some(address), ..self.clone() }
+    pub(crate) fn with_source_address(&self, address: IpAddr) -> Self {
+        Self { source_address: Some(address), ..self.clone() }
     }
 
     /// Returns `host:port`.
@@ -84,13 +84,13 @@ fn server_name(name: &str) -> Result<ServerName<'static>, String> {
 }
 
 fn connector(file: &Path) -> Result<TlsConnector, String> {
-    let wrong = |cause: String| format!("ca_file {}: {cause}", file.display());
+    let invalid = |cause: String| format!("ca_file {}: {cause}", file.display());
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|e| wrong(e.to_string()))? {
-        roots.add(certificate.map_err(|e| wrong(e.to_string()))?).map_err(|e| wrong(e.to_string()))?;
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|e| invalid(e.to_string()))? {
+        roots.add(certificate.map_err(|e| invalid(e.to_string()))?).map_err(|e| invalid(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("holds no certificate in PEM".to_owned()));
+        return Err(invalid("holds no certificate in PEM".to_owned()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -106,7 +106,7 @@ fn connector(file: &Path) -> Result<TlsConnector, String> {
 /// A connection to a server.
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
-    peer: Peer,
+    endpoint: ServerEndpoint,
     host: HeaderValue,
     /// Header and value of the token; `None` without a token.
     token: Option<(HeaderName, HeaderValue)>,
@@ -116,7 +116,7 @@ pub(crate) struct Client {
 
 /// The API that a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub(crate) enum Api {
     /// `/v1`.
     Secrets,
     /// `/api/v2`.
@@ -124,12 +124,12 @@ pub(crate) enum Wire {
 }
 
 /// The response to a request.
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl ApiResponse {
     /// Returns the JSON of a response that must be a success; null if it is not JSON.
     pub(crate) fn success(self, path: &str) -> Result<Value, String> {
         if !self.status.is_success() {
@@ -146,31 +146,31 @@ impl Answer {
 
 impl Client {
     /// Connects to the server. The form of `token` selects the API.
-    pub(crate) async fn connect(peer: &Peer, token: &str) -> Result<Self, String> {
-        let wire = if token.contains(".pjv1.") { Wire::Projects } else { Wire::Secrets };
-        Self::connect_as(peer, token, wire).await
+    pub(crate) async fn connect(endpoint: &ServerEndpoint, token: &str) -> Result<Self, String> {
+        let api = if token.contains(".pjv1.") { Api::Projects } else { Api::Secrets };
+        Self::connect_as(endpoint, token, api).await
     }
 
     /// Connects with an explicit API, for a token that both APIs accept.
-    pub(crate) async fn connect_as(peer: &Peer, token: &str, wire: Wire) -> Result<Self, String> {
+    pub(crate) async fn connect_as(endpoint: &ServerEndpoint, token: &str, api: Api) -> Result<Self, String> {
         let value = |text: String| {
             HeaderValue::from_str(&text).map_err(|_| "token: must be of printable characters".to_owned())
         };
-        let (token, media_type) = match wire {
-            Wire::Projects => {
+        let (token, media_type) = match api {
+            Api::Projects => {
                 (Some((AUTHORIZATION, value(format!("Bearer {token}"))?)), Some("application/vnd.api+json"))
             }
-            Wire::Secrets if token.is_empty() => (None, None),
-            Wire::Secrets => (Some((peer.token_header.clone(), value(token.to_owned())?)), None),
+            Api::Secrets if token.is_empty() => (None, None),
+            Api::Secrets => (Some((endpoint.token_header.clone(), value(token.to_owned())?)), None),
         };
-        let host = HeaderValue::from_str(&peer.host).map_err(|e| e.to_string())?;
-        let sender = unless_interrupted(connected(peer)).await?;
-        Ok(Self { sender, peer: peer.clone(), host, token, media_type, gzip: false })
+        let host = HeaderValue::from_str(&endpoint.host).map_err(|e| e.to_string())?;
+        let sender = unless_interrupted(open_connection(endpoint)).await?;
+        Ok(Self { sender, endpoint: endpoint.clone(), host, token, media_type, gzip: false })
     }
 
     /// Returns the server at the other end.
-    pub(crate) fn peer(&self) -> &Peer {
-        &self.peer
+    pub(crate) fn endpoint(&self) -> &ServerEndpoint {
+        &self.endpoint
     }
 
     /// Sets the media type of request bodies, if one is given.
@@ -187,14 +187,14 @@ impl Client {
 
     /// Sends one request and reads the whole response. Reconnects first if the server has closed the connection. Fails
     /// if the command is interrupted.
-    pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+    pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<ApiResponse, String> {
         unless_interrupted(self.exchange(method, path, body)).await
     }
 
     /// Same as [`Client::send`], but ignores interruptions: a run stops all of its clients itself.
-    pub(crate) async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
-        if self.peer.anew_from.is_some() || self.sender.ready().await.is_err() {
-            self.sender = connected(&self.peer).await?;
+    pub(crate) async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<ApiResponse, String> {
+        if self.endpoint.source_address.is_some() || self.sender.ready().await.is_err() {
+            self.sender = open_connection(&self.endpoint).await?;
             self.sender.ready().await.map_err(|e| e.to_string())?;
         }
         let mut request = Request::builder()
@@ -215,7 +215,7 @@ impl Client {
         let response = self.sender.send_request(request).await.map_err(|e| e.to_string())?;
         let status = response.status();
         let body = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
-        Ok(Answer { status, body })
+        Ok(ApiResponse { status, body })
     }
 
     /// Sends a GET whose response must be 200, and returns its body.
@@ -230,20 +230,20 @@ impl Client {
     }
 
     /// Sends a POST that must succeed. Returns the JSON of the response, or null if the response is not JSON.
-    pub(crate) async fn must(&mut self, path: &str, body: &Value) -> Result<Value, String> {
+    pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, String> {
         self.send(Method::POST, path, Bytes::from(body.to_string())).await?.success(path)
     }
 }
 
-async fn connected(peer: &Peer) -> Result<SendRequest<Full<Bytes>>, String> {
-    let failed = |cause: String| format!("connecting to {}: {cause}", peer.host);
-    let stream = match peer.anew_from {
-        None => TcpStream::connect(&peer.host).await,
-        Some(address) => connected_from(address, &peer.host).await,
+async fn open_connection(endpoint: &ServerEndpoint) -> Result<SendRequest<Full<Bytes>>, String> {
+    let failed = |cause: String| format!("connecting to {}: {cause}", endpoint.host);
+    let stream = match endpoint.source_address {
+        None => TcpStream::connect(&endpoint.host).await,
+        Some(address) => open_socket_from(address, &endpoint.host).await,
     };
     let stream = stream.map_err(|e| failed(e.to_string()))?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
-    let Some((connector, name)) = &peer.tls else {
+    let Some((connector, name)) = &endpoint.tls else {
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| failed(e.to_string()))?;
         tokio::spawn(connection);
         return Ok(sender);
@@ -254,7 +254,7 @@ async fn connected(peer: &Peer) -> Result<SendRequest<Full<Bytes>>, String> {
     Ok(sender)
 }
 
-async fn connected_from(address: IpAddr, host: &str) -> std::io::Result<TcpStream> {
+async fn open_socket_from(address: IpAddr, host: &str) -> std::io::Result<TcpStream> {
     let to: SocketAddr = host.parse().map_err(std::io::Error::other)?;
     let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.bind(SocketAddr::new(address, 0))?;
@@ -269,18 +269,18 @@ mod tests {
     use super::*;
 
     fn refused(addr: &str, header: &str, ca_file: Option<&Path>) -> String {
-        Peer::new(addr, header, ca_file).err().unwrap_or_default()
+        ServerEndpoint::new(addr, header, ca_file).err().unwrap_or_default()
     }
 
     #[test]
     fn address_needs_scheme_and_host_and_port_has_a_default() {
-        let host = |addr: &str| Peer::new(addr, VAULT_HEADER, None).unwrap().host;
+        let host = |addr: &str| ServerEndpoint::new(addr, VAULT_HEADER, None).unwrap().host;
         assert_eq!(host("http://127.0.0.1:8200/"), "127.0.0.1:8200");
         assert_eq!(host("http://bao.example"), "bao.example:80");
         assert_eq!(host("http://[::1]"), "[::1]:80");
         assert_eq!(host("http://[::1]:8200"), "[::1]:8200");
-        for wrong in ["127.0.0.1:8200", "ftp://a", "http://", "http://a/v1", "http://a@b"] {
-            assert!(refused(wrong, VAULT_HEADER, None).starts_with("addr: must be http"), "{wrong}");
+        for invalid in ["127.0.0.1:8200", "ftp://a", "http://", "http://a/v1", "http://a@b"] {
+            assert!(refused(invalid, VAULT_HEADER, None).starts_with("addr: must be http"), "{invalid}");
         }
         assert!(refused("http://a", "X Y", None).starts_with("token_header: "));
     }
@@ -291,7 +291,7 @@ mod tests {
         let file = folder.path().join("ca.pem");
         let made = rcgen::generate_simple_self_signed(vec!["ca.example".to_owned()]).unwrap();
         std::fs::write(&file, made.cert.pem()).unwrap();
-        assert!(Peer::new("https://bao.example", VAULT_HEADER, Some(&file)).unwrap().tls.is_some());
+        assert!(ServerEndpoint::new("https://bao.example", VAULT_HEADER, Some(&file)).unwrap().tls.is_some());
         assert_eq!(refused("https://a", VAULT_HEADER, None), "ca_file: an https address needs one");
         assert_eq!(refused("http://a", VAULT_HEADER, Some(&file)), "ca_file: only valid with an https address");
         std::fs::write(&file, "no PEM").unwrap();
@@ -326,13 +326,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.pem");
         std::fs::write(&file, made.cert.pem()).unwrap();
-        let peer = Peer::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
-        let mut client = Client::connect(&peer, "t").await.unwrap();
+        let endpoint = ServerEndpoint::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
+        let mut client = Client::connect(&endpoint, "t").await.unwrap();
         let answer = client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.unwrap();
         assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, &b"ok"[..]));
         let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
         std::fs::write(&file, other.cert.pem()).unwrap();
-        let peer = Peer::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
-        assert!(Client::connect(&peer, "t").await.is_err());
+        let endpoint = ServerEndpoint::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
+        assert!(Client::connect(&endpoint, "t").await.is_err());
     }
 }

@@ -31,30 +31,30 @@ const DATABASE: &str = "signet";
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running cluster; it stops on drop.
-pub(crate) struct Cluster {
+pub(crate) struct PostgresCluster {
     postmaster: Process,
     programs: PathBuf,
     /// Folder of the data, the socket and the log.
     folder: PathBuf,
 }
 
-impl Cluster {
+impl PostgresCluster {
     /// Starts the cluster in `folder`, and creates cluster and database first if they are missing. `programs` is the
     /// folder of `initdb` and `postgres`, or `auto` for the newest of Debian's.
     pub(crate) fn start(programs: &Path, folder: &Path) -> Result<Self, String> {
-        let programs = if programs == Path::new("auto") { newest()? } else { programs.to_owned() };
-        let user = User::of_postgres()?;
+        let programs = if programs == Path::new("auto") { newest_installation()? } else { programs.to_owned() };
+        let user = SystemUser::of_postgres()?;
         prepare(folder, user.as_ref()).map_err(|e| format!("{}: {e}", folder.display()))?;
         let data = folder.join("data");
         if !data.join("PG_VERSION").exists() {
-            let mut initdb = User::command(user.as_ref(), &programs.join("initdb"), folder);
+            let mut initdb = SystemUser::command(user.as_ref(), &programs.join("initdb"), folder);
             initdb.args(["-U", DATABASE, "-A", "trust", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
-            succeed(initdb)?;
+            run_to_success(initdb)?;
         }
         let log_path = folder.join("log");
         let log = File::create(&log_path).map_err(|e| e.to_string())?;
         run_context::note_log(&log_path);
-        let mut postgres = User::command(user.as_ref(), &programs.join("postgres"), folder);
+        let mut postgres = SystemUser::command(user.as_ref(), &programs.join("postgres"), folder);
         postgres.arg("-D").arg(&data).arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
         postgres.args(CLUSTER_SETTINGS.iter().flat_map(|setting| ["-c", setting]));
         postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -78,7 +78,7 @@ impl Cluster {
             }
             if self.postmaster.ended() || Instant::now() > until {
                 let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-                return Err(format!("PostgreSQL does not start:\n{log}"));
+                return Err(format!("PostgreSQL did not start:\n{log}"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -114,11 +114,11 @@ impl Cluster {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", DATABASE, "-d", database, "-c", sql, "-h"]);
         psql.arg(&self.folder);
-        succeed(psql).map(|answer| answer.trim_end().to_owned())
+        run_to_success(psql).map(|answer| answer.trim_end().to_owned())
     }
 }
 
-fn succeed(mut command: Command) -> Result<String, String> {
+fn run_to_success(mut command: Command) -> Result<String, String> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;
     if !output.status.success() {
@@ -128,12 +128,12 @@ fn succeed(mut command: Command) -> Result<String, String> {
 }
 
 /// Creates the folder, accessible only to the user.
-fn prepare(folder: &Path, user: Option<&User>) -> std::io::Result<()> {
+fn prepare(folder: &Path, user: Option<&SystemUser>) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     user.map_or(Ok(()), |user| chown(folder, Some(user.id), Some(user.group)))
 }
 
-fn newest() -> Result<PathBuf, String> {
+fn newest_installation() -> Result<PathBuf, String> {
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
     let newest = installed.filter(|path| path.join("bin/initdb").exists()).max_by_key(|path| version(path));
@@ -144,12 +144,12 @@ fn newest() -> Result<PathBuf, String> {
 
 /// The user that runs PostgreSQL instead of root.
 #[derive(Debug, PartialEq)]
-struct User {
+struct SystemUser {
     id: u32,
     group: u32,
 }
 
-impl User {
+impl SystemUser {
     /// Returns `None` if this process does not run as root and can run PostgreSQL itself.
     fn of_postgres() -> Result<Option<Self>, String> {
         let root = std::fs::metadata("/proc/self").map_err(|e| e.to_string())?.uid() == 0;
@@ -186,9 +186,9 @@ mod tests {
     fn passwd_user_is_found_by_its_whole_name() {
         let passwd =
             "root:x:0:0:root:/root:/bin/sh\npostgresql:x:5:6::/:/bin/sh\npostgres:x:111:119:,,,:/v:/bin/bash\n";
-        assert_eq!(User::named("postgres", passwd), Some(User { id: 111, group: 119 }));
-        assert_eq!(User::named("root", passwd), Some(User { id: 0, group: 0 }));
-        assert_eq!(User::named("nobody", passwd), None);
-        assert_eq!(User::named("x", "x:y\n"), None);
+        assert_eq!(SystemUser::named("postgres", passwd), Some(SystemUser { id: 111, group: 119 }));
+        assert_eq!(SystemUser::named("root", passwd), Some(SystemUser { id: 0, group: 0 }));
+        assert_eq!(SystemUser::named("nobody", passwd), None);
+        assert_eq!(SystemUser::named("x", "x:y\n"), None);
     }
 }

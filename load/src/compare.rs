@@ -10,9 +10,9 @@ use crate::anchors;
 use crate::figures::Figures;
 use crate::histogram::median;
 use crate::order::{self, Order, RunArgs};
-use crate::plan::Stock;
+use crate::plan::MountContents;
 use crate::report::{Outputs, Report};
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::{Launch, Server};
 use crate::single_run;
 use crate::table::Column;
@@ -28,8 +28,8 @@ pub(crate) struct CompareArgs {
     /// Number of runs on each server.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
-    /// Run both concurrently instead of alternately: disturbances of the machine affect both at the same moment, and
-    /// rates and latencies are those of two servers that share the machine.
+    /// Run both servers concurrently instead of alternately: disturbances of the machine affect both at the same
+    /// moment, and rates and latencies are those of two servers that share the machine.
     #[arg(long)]
     at_once: bool,
     /// Name of the other server in the report.
@@ -38,31 +38,31 @@ pub(crate) struct CompareArgs {
     /// Address of the other server.
     #[arg(long, value_name = "ADDR")]
     other_addr: String,
-    /// Shell command line that starts it; it is stopped after the run.
+    /// Shell command line that starts the other server, which is stopped after the run.
     #[arg(long, value_name = "COMMAND")]
     other_command: Option<String>,
-    /// Token that may write policies and roles there.
+    /// Token for the other server, which may write policies and roles.
     #[arg(long, value_name = "TOKEN", env = "SIGNET_OTHER_TOKEN", default_value = "", hide_env_values = true)]
     other_token: String,
-    /// Header that carries the token (X-Vault-Token).
+    /// Header that carries the token of the other server (default: X-Vault-Token).
     #[arg(long, value_name = "NAME")]
     other_token_header: Option<String>,
-    /// CA certificate for its https address, PEM.
+    /// CA certificate for the https address of the other server, PEM.
     #[arg(long, value_name = "FILE")]
     other_ca_file: Option<PathBuf>,
-    /// Its process id, for its CPU time; detected if it listens on the loopback.
+    /// Process id of the other server, for its CPU time; detected if the server listens on the loopback.
     #[arg(long, value_name = "PID")]
     other_pid: Option<u32>,
-    /// Description of its store, for the report.
+    /// Description of the other server's store, for the report.
     #[arg(long, value_name = "TEXT")]
     other_store: Option<String>,
-    /// Its mount. By default the run creates and removes its own.
+    /// Mount on the other server. By default the run creates and removes one.
     #[arg(long, value_name = "MOUNT")]
     other_mount: Option<String>,
-    /// Its role, which the run creates; by default a new name.
+    /// Role on the other server, which the run creates; by default a new name.
     #[arg(long, value_name = "NAME")]
     other_role: Option<String>,
-    /// Use its existing mount, root and role as they are.
+    /// Use the existing mount, root and role of the other server as they are.
     #[arg(long)]
     other_prepared: bool,
 }
@@ -100,24 +100,24 @@ pub(crate) async fn command(args: &CompareArgs) -> Result<(), String> {
     run(&order, &other, &first.outputs).await
 }
 
-struct Side<'a> {
+struct ComparedServer<'a> {
     target: &'a Target,
     server: Server,
-    stock: Option<Stock>,
+    stock: Option<MountContents>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> ComparedServer<'a> {
     async fn open(target: &'a Target, order: &Order) -> Result<Self, String> {
         let server = target.open(order.plan.scenario).await?;
         Ok(Self { target, server, stock: None })
     }
 
-    async fn run(&self, order: &Order, round: u64) -> Result<Turn, String> {
+    async fn run(&self, order: &Order, round: u64) -> Result<ComparedRun, String> {
         let name = &self.target.name;
-        let figures = workload::run(&self.target.plan(&order.plan), &self.server.place(), self.server.watched).await;
+        let figures = workload::run(&self.target.plan(&order.plan), &self.server.access(), self.server.watched).await;
         let figures = figures.map_err(|cause| format!("{name}, round {round}: {cause}"))?;
-        let turn = Turn { round, server: name.clone(), figures };
-        begun(order.plan.quiet, &turn.text());
+        let turn = ComparedRun { round, server: name.clone(), figures };
+        print_progress(order.plan.quiet, &turn.text());
         Ok(turn)
     }
 
@@ -136,13 +136,13 @@ fn side_text(json: &Value) -> String {
     format!("{store}, {process}{stock}")
 }
 
-struct Turn {
+struct ComparedRun {
     round: u64,
     server: String,
     figures: Figures,
 }
 
-impl Turn {
+impl ComparedRun {
     fn json(&self) -> Value {
         json!({ "server": self.server, "round": self.round, "figures": self.figures.json() })
     }
@@ -164,7 +164,7 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     if order.target.name == other.name {
         return Err(format!("name: the servers must not both be called {}", other.name));
     }
-    let mut sides = [Side::open(&order.target, order).await?, Side::open(other, order).await?];
+    let mut sides = [ComparedServer::open(&order.target, order).await?, ComparedServer::open(other, order).await?];
     for side in &mut sides {
         side.stock = single_run::fill(&side.server, &side.target.plan(&order.plan), order.wanted).await?;
     }
@@ -188,14 +188,14 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     }
     let measures: Vec<Measures> = turns.iter().map(|turn| measures(&turn.figures)).collect();
     let pairs: Vec<(Measures, Measures)> = measures.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-    let sides: Vec<Value> = sides.iter().map(Side::json).collect::<Result<_, _>>()?;
+    let sides: Vec<Value> = sides.iter().map(ComparedServer::json).collect::<Result<_, _>>()?;
     let json = json!({
         "compare": order.name,
         "servers": sides,
         "rounds": order.rounds,
         "at_once": order.at_once,
         "ratios": ratios(&pairs).iter().map(Ratio::json).collect::<Vec<_>>(),
-        "runs": turns.iter().map(Turn::json).collect::<Vec<_>>(),
+        "runs": turns.iter().map(ComparedRun::json).collect::<Vec<_>>(),
         "machine": anchors.json(),
     });
     let how = if order.at_once { "concurrent" } else { "alternating" };
@@ -210,7 +210,7 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
         report = report.run(turn.title(), &turn.figures);
     }
     report.publish(outputs)?;
-    let wrong = |turn: &Turn| Some(format!("{}: {}", turn.title(), turn.figures.outcome().err()?));
+    let wrong = |turn: &ComparedRun| Some(format!("{}: {}", turn.title(), turn.figures.outcome().err()?));
     let wrong: Vec<String> = turns.iter().filter_map(wrong).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
@@ -301,8 +301,8 @@ mod tests {
         [Some(rate), Some(p50), Some(p99), Some(p999), cpu]
     }
 
-    fn turn(server: &str, count: u64) -> Turn {
-        Turn { round: 1, server: server.to_owned(), figures: Figures::of_counts(&[count]) }
+    fn turn(server: &str, count: u64) -> ComparedRun {
+        ComparedRun { round: 1, server: server.to_owned(), figures: Figures::of_counts(&[count]) }
     }
 
     #[test]

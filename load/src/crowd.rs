@@ -10,15 +10,15 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::background::{AnswerCounts, BackgroundLoad, RepeatedRequest, is_fair};
-use crate::client::{Client, Wire};
-use crate::drive::{Bounds, Class, Place, drive};
+use crate::background::{BackgroundLoad, RepeatedRequest, ResponseCounts, is_fair};
+use crate::client::{Api, Client};
+use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::figures::Figures;
 use crate::order::RunArgs;
 use crate::pace::Pace;
-use crate::proc::Watched;
+use crate::proc::WatchedProcesses;
 use crate::report::Report;
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::Server;
 
 /// Default number of crowd connections.
@@ -39,7 +39,7 @@ struct CrowdPart {
     name: &'static str,
     others: Figures,
     /// Responses to the requests of the crowd.
-    answers: AnswerCounts,
+    answers: ResponseCounts,
 }
 
 /// Runs every part and prints the verdict. Fails if the p99 limit is exceeded, or if a response to the crowd blames the
@@ -52,19 +52,19 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let crowd_token = token(&server).await?;
     let others = token(&server).await?;
     let requests = requests(&server).await?;
-    let alone = look_up(&server, &others, time).await?;
-    let mut parts = vec![CrowdPart { name: "none", others: alone, answers: AnswerCounts::new() }];
+    let alone = measure_other_requests(&server, &others, time).await?;
+    let mut parts = vec![CrowdPart { name: "none", others: alone, answers: ResponseCounts::new() }];
     for request in requests {
         if is_interrupted() {
             break;
         }
         let name = request.name;
-        begun(plan.quiet, name);
-        let token = if request.wire == Wire::Projects { server.token.clone() } else { crowd_token.clone() };
-        let peer = server.peer.clone();
+        print_progress(plan.quiet, name);
+        let token = if request.api == Api::Projects { server.token.clone() } else { crowd_token.clone() };
+        let endpoint = server.endpoint.clone();
         let requests = vec![request];
-        let crowd = BackgroundLoad { peer, token, connections: connections.into(), requests, pause: None };
-        let (others, mut answers) = crowd.during(look_up(&server, &others, time)).await?;
+        let crowd = BackgroundLoad { endpoint, token, connections: connections.into(), requests, pause: None };
+        let (others, mut answers) = crowd.during(measure_other_requests(&server, &others, time)).await?;
         parts.push(CrowdPart { name, others, answers: answers.remove(name).unwrap_or_default() });
     }
     let shown: Vec<Value> = parts.iter().map(CrowdPart::json).collect::<Result<_, _>>()?;
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let wrong = parts.iter().filter(|part| !part.answers.keys().all(|answer| is_fair(answer)));
     let wrong: Vec<&str> = wrong.map(|part| part.name).collect();
     if !wrong.is_empty() {
-        return Err(format!("server errors for requests of the crowd: {}", wrong.join(", ")));
+        return Err(format!("server errors in response to the crowd: {}", wrong.join(", ")));
     }
     let missed: Vec<&str> = parts.iter().filter(|part| !part.holds()).map(|part| part.name).collect();
     if missed.is_empty() { Ok(()) } else { Err(format!("p99 above {MAX_P99_MS} ms during: {}", missed.join(", "))) }
@@ -113,34 +113,34 @@ impl CrowdPart {
 
 async fn token(server: &Server) -> Result<String, String> {
     let body = json!({ "policies": ["default"], "no_default_policy": false, "ttl": "24h" });
-    server.place().provisioner.token(&body).await
+    server.access().provisioner.token(&body).await
 }
 
-async fn look_up(server: &Server, token: &str, time: Duration) -> Result<Figures, String> {
+async fn measure_other_requests(server: &Server, token: &str, time: Duration) -> Result<Figures, String> {
     let pace = Pace { rate: Some(OTHERS_PER_SECOND), ramp: Duration::ZERO };
-    let bounds = Bounds { requests: u64::MAX, time, pace, quiet: true };
-    let class = Class {
+    let bounds = RunLimits { requests: u64::MAX, time, pace, quiet: true };
+    let class = RequestClass {
         plausible: |answer| answer["data"]["accessor"].is_string(),
-        ..Class::get("others", OTHER_CONNECTIONS, "/v1/auth/token/lookup-self")
+        ..RequestClass::get("others", OTHER_CONNECTIONS, "/v1/auth/token/lookup-self")
     };
-    let place = Place { token, ..server.place() };
-    drive(&place, vec![class], &bounds, Watched::default()).await
+    let access = ServerAccess { token, ..server.access() };
+    drive(&access, vec![class], &bounds, WatchedProcesses::default()).await
 }
 
 /// Creates the workspaces for the lists, and returns one request of every kind.
 async fn requests(server: &Server) -> Result<Vec<RepeatedRequest>, String> {
-    let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
+    let mut client = Client::connect_as(&server.endpoint, &server.token, Api::Projects).await?;
     for n in 0..WORKSPACES {
         let body = workspace(&format!("crowd-{n}"), &tags());
         // 422: the workspace is left over from a killed run.
         let answer = client.send(Method::POST, WORKSPACES_PATH, body).await?;
         if !matches!(answer.status.as_u16(), 201 | 422) {
-            return Err(answer.unexpected("making a workspace"));
+            return Err(answer.unexpected("creating a workspace"));
         }
         let made: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         if let Some(id) = made["data"]["id"].as_str() {
             let path = format!("/api/v2/workspaces/{id}");
-            server.place().provisioner.remove_later(format!("the workspace crowd-{n}"), Wire::Projects, path);
+            server.access().provisioner.remove_later(format!("the workspace crowd-{n}"), Api::Projects, path);
         }
     }
     let wrap = "/v1/sys/wrapping/wrap";
@@ -153,20 +153,20 @@ async fn requests(server: &Server) -> Result<Vec<RepeatedRequest>, String> {
     Ok(vec![
         RepeatedRequest::get(
             "a page of 100 with all includes",
-            Wire::Projects,
+            Api::Projects,
             format!("{WORKSPACES_PATH}?page%5Bsize%5D=100&{include}"),
         ),
-        RepeatedRequest::get("a page of 20", Wire::Projects, WORKSPACES_PATH),
-        RepeatedRequest::post("a document of numbers", Wire::Projects, WORKSPACES_PATH, numbers),
-        RepeatedRequest::post("a document with a long name", Wire::Projects, WORKSPACES_PATH, text),
+        RepeatedRequest::get("a page of 20", Api::Projects, WORKSPACES_PATH),
+        RepeatedRequest::post("a document of numbers", Api::Projects, WORKSPACES_PATH, numbers),
+        RepeatedRequest::post("a document with a long name", Api::Projects, WORKSPACES_PATH, text),
         RepeatedRequest::post(
             "a body of one long text",
-            Wire::Secrets,
+            Api::Secrets,
             wrap,
             json!({ "text": "a".repeat(BODY_BYTES) }).to_string(),
         ),
-        RepeatedRequest::post("a body of 9,000 values", Wire::Secrets, wrap, Value::from(values).to_string()),
-        RepeatedRequest::post("rights on 1,000 paths", Wire::Secrets, rights, json!({ "paths": paths }).to_string()),
+        RepeatedRequest::post("a body of 9,000 values", Api::Secrets, wrap, Value::from(values).to_string()),
+        RepeatedRequest::post("rights on 1,000 paths", Api::Secrets, rights, json!({ "paths": paths }).to_string()),
     ])
 }
 

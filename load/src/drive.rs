@@ -11,10 +11,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use tokio::task::LocalSet;
 
-use crate::client::{Client, Peer};
+use crate::client::{Client, ServerEndpoint};
 use crate::figures::{ClassFigures, Figures};
 use crate::pace::{Pace, Pacer, Schedule};
-use crate::proc::{self, Watched};
+use crate::proc::{self, WatchedProcesses};
 use crate::provision::Provisioner;
 use crate::run_context::{interrupted, is_interrupted};
 use crate::timeline::Sampler;
@@ -27,7 +27,7 @@ const DEFAULT_SAMPLE_INTERVAL: u64 = 500;
 
 /// Clients that send the same kind of request.
 #[derive(Clone)]
-pub(crate) struct Class {
+pub(crate) struct RequestClass {
     /// Name in the report.
     pub(crate) name: String,
     pub(crate) clients: usize,
@@ -39,14 +39,14 @@ pub(crate) struct Class {
     /// Checks that a response has the expected content. A response that is not JSON is passed as the list of its bytes.
     pub(crate) plausible: fn(&Value) -> bool,
     /// One response in this many is checked. Must be 1 if the server can return success without having done anything.
-    pub(crate) look_at: u64,
+    pub(crate) check_interval: u64,
     /// Media type of bodies, if the server requires one.
     pub(crate) media_type: Option<&'static str>,
     /// Expected status if requests must be rejected; `None` if they must succeed.
-    pub(crate) refused: Option<StatusCode>,
+    pub(crate) expected_rejection: Option<StatusCode>,
 }
 
-impl Default for Class {
+impl Default for RequestClass {
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -55,14 +55,14 @@ impl Default for Class {
             path: String::new(),
             bodies: vec![Bytes::new()],
             plausible: |_| true,
-            look_at: DEFAULT_SAMPLE_INTERVAL,
+            check_interval: DEFAULT_SAMPLE_INTERVAL,
             media_type: None,
-            refused: None,
+            expected_rejection: None,
         }
     }
 }
 
-impl Class {
+impl RequestClass {
     /// Returns clients that repeat a GET.
     pub(crate) fn get(name: impl Into<String>, clients: usize, path: impl Into<String>) -> Self {
         Self { name: name.into(), clients, path: path.into(), ..Self::default() }
@@ -80,7 +80,7 @@ impl Class {
     }
 
     fn accepts(&self, status: StatusCode) -> bool {
-        self.refused.map_or(status.is_success(), |refused| status == refused)
+        self.expected_rejection.map_or(status.is_success(), |expected| status == expected)
     }
 
     fn request<'a>(&'a self, body: &'a Bytes) -> (&'a str, Bytes) {
@@ -94,7 +94,7 @@ impl Class {
 }
 
 /// Limits of a run; the first one reached ends it.
-pub(crate) struct Bounds {
+pub(crate) struct RunLimits {
     /// Number of requests of the first class.
     pub(crate) requests: u64,
     pub(crate) time: Duration,
@@ -105,17 +105,17 @@ pub(crate) struct Bounds {
 
 /// Where requests go: server, token and mount, and the provisioner that creates and removes the objects they need.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub(crate) peer: &'a Peer,
+pub(crate) struct ServerAccess<'a> {
+    pub(crate) endpoint: &'a ServerEndpoint,
     pub(crate) token: &'a str,
     pub(crate) mount: &'a str,
     pub(crate) provisioner: &'a Provisioner,
 }
 
-impl Place<'_> {
+impl ServerAccess<'_> {
     /// Connects with the token.
     pub(crate) async fn connect(&self) -> Result<Client, String> {
-        Client::connect(self.peer, self.token).await
+        Client::connect(self.endpoint, self.token).await
     }
 
     /// Returns a path of the mount.
@@ -125,7 +125,7 @@ impl Place<'_> {
 }
 
 struct RunningClass {
-    class: Class,
+    class: RequestClass,
     /// Number of started requests, and its limit.
     begun: Cell<u64>,
     max: u64,
@@ -142,16 +142,16 @@ struct RunningClass {
 
 /// Runs the classes concurrently until a limit is reached. There must be at least one class.
 pub(crate) async fn drive(
-    place: &Place<'_>,
-    classes: Vec<Class>,
-    bounds: &Bounds,
-    watched: Watched,
+    access: &ServerAccess<'_>,
+    classes: Vec<RequestClass>,
+    bounds: &RunLimits,
+    watched: WatchedProcesses,
 ) -> Result<Figures, String> {
     let mut connected = Vec::with_capacity(classes.len());
     for class in classes {
         let mut clients = Vec::with_capacity(class.clients);
         for _ in 0..class.clients {
-            clients.push(Client::connect(place.peer, place.token).await?.with_media_type(class.media_type));
+            clients.push(Client::connect(access.endpoint, access.token).await?.with_media_type(class.media_type));
         }
         connected.push((class, clients));
     }
@@ -171,7 +171,7 @@ pub(crate) async fn drive(
         running_classes.push(class_run);
     }
     let [first, ..] = &running_classes[..] else { return Err("no class of requests given".to_owned()) };
-    let bar = bar(bounds);
+    let bar = progress_bar(bounds);
     local.spawn_local(progress(bar.clone(), Rc::clone(first)));
     local
         .run_until(async {
@@ -211,7 +211,7 @@ pub(crate) async fn drive(
 }
 
 impl RunningClass {
-    fn new(class: Class, bounds: &Bounds, started: Instant, first: bool) -> Self {
+    fn new(class: RequestClass, bounds: &RunLimits, started: Instant, first: bool) -> Self {
         let max = if first { bounds.requests } else { u64::MAX };
         let rate = bounds.pace.rate.filter(|_| first);
         let answered = ClassFigures { name: class.name.clone(), clients: class.clients, ..ClassFigures::default() };
@@ -270,7 +270,7 @@ impl RunningClass {
 const PROGRESS_STEPS: f64 = 1000.0;
 
 /// Returns a hidden bar if `quiet` is set or standard error is not a terminal.
-fn bar(bounds: &Bounds) -> ProgressBar {
+fn progress_bar(bounds: &RunLimits) -> ProgressBar {
     if bounds.quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -293,10 +293,10 @@ async fn progress(bar: ProgressBar, class_run: Rc<RunningClass>) {
     }
 }
 
-async fn one_client(mut client: Client, place: usize, class_run: Rc<RunningClass>) {
+async fn one_client(mut client: Client, access: usize, class_run: Rc<RunningClass>) {
     let class = &class_run.class;
     if !class_run.ramp.is_zero() {
-        let begin = class_run.started + class_run.ramp.mul_f64(place as f64 / class.clients as f64);
+        let begin = class_run.started + class_run.ramp.mul_f64(access as f64 / class.clients as f64);
         tokio::time::sleep_until(begin.min(class_run.deadline).into()).await;
     }
     let last = tokio::time::Instant::from_std(class_run.deadline + RESPONSE_GRACE);
@@ -317,7 +317,7 @@ async fn one_client(mut client: Client, place: usize, class_run: Rc<RunningClass
                 class_run.failed(cause);
                 // The client reconnects with its next request, but it stops if the server no longer accepts
                 // connections.
-                if Client::connect(client.peer(), "").await.is_err() {
+                if Client::connect(client.endpoint(), "").await.is_err() {
                     return;
                 }
             }
@@ -326,9 +326,9 @@ async fn one_client(mut client: Client, place: usize, class_run: Rc<RunningClass
 }
 
 /// Checks the response if it is part of the sample.
-fn plausible(class: &Class, number: u64, body: &Bytes) -> bool {
+fn plausible(class: &RequestClass, number: u64, body: &Bytes) -> bool {
     let shown = || serde_json::from_slice(body).unwrap_or_else(|_| Value::from(body.to_vec()));
-    !number.is_multiple_of(class.look_at) || (class.plausible)(&shown())
+    !number.is_multiple_of(class.check_interval) || (class.plausible)(&shown())
 }
 
 #[cfg(test)]
@@ -338,8 +338,8 @@ mod tests {
     #[test]
     fn responses_after_the_end_are_not_counted() {
         let time = Duration::from_secs(1);
-        let bounds = Bounds { requests: 5, time, pace: Pace::default(), quiet: true };
-        let class_run = RunningClass::new(Class::default(), &bounds, Instant::now(), false);
+        let bounds = RunLimits { requests: 5, time, pace: Pace::default(), quiet: true };
+        let class_run = RunningClass::new(RequestClass::default(), &bounds, Instant::now(), false);
         let twice = |class_run: &RunningClass| {
             class_run.succeeded(time);
             class_run.failed("503".to_owned());

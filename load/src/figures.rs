@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::environment::Facts;
 use crate::format::number;
 use crate::histogram::LatencyHistogram;
-use crate::proc::Cpu;
+use crate::proc::CpuSeconds;
 use crate::run_context::INTERRUPTED;
 use crate::timeline::{self, Sample, Timeline};
 
@@ -20,7 +20,7 @@ const MAX_UNSENT_FRACTION: f64 = 0.001;
 pub(crate) struct Figures {
     pub(crate) elapsed: Duration,
     pub(crate) classes: Vec<ClassFigures>,
-    pub(crate) cpu: Cpu,
+    pub(crate) cpu: CpuSeconds,
     /// Resident memory of the server at the end, in MiB.
     pub(crate) server_mib: Option<f64>,
     /// CPU time and memory of every second.
@@ -212,7 +212,7 @@ impl Figures {
         Self {
             elapsed: Duration::from_secs(10),
             classes: counts.iter().map(class).collect(),
-            cpu: Cpu { server: Some(0.5), postgres: Some(0.25) },
+            cpu: CpuSeconds { server: Some(0.5), postgres: Some(0.25) },
             ..Self::default()
         }
     }
@@ -228,8 +228,8 @@ mod tests {
         figures.unsent = 10;
         assert_eq!(figures.outcome(), Ok(()));
         figures.unsent = 11;
-        let says = "rate not reached: 11 of 10001 due requests were not sent; use more clients or a lower rate";
-        assert_eq!(figures.outcome(), Err(says.to_owned()));
+        let message = "rate not reached: 11 of 10001 due requests were not sent; use more clients or a lower rate";
+        assert_eq!(figures.outcome(), Err(message.to_owned()));
         figures.classes[0].errors = [("503".to_owned(), 1)].into();
         assert_eq!(figures.outcome(), Err("some requests failed".to_owned()));
     }

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::drive::{Place, drive};
+use crate::drive::{ServerAccess, drive};
 use crate::figures::Figures;
 use crate::format::number;
 use crate::order::RunArgs;
 use crate::pace::Pace;
 use crate::plan::Plan;
-use crate::proc::Watched;
+use crate::proc::WatchedProcesses;
 use crate::report::Report;
-use crate::run_context::{INTERRUPTED, begun, is_interrupted};
+use crate::run_context::{INTERRUPTED, is_interrupted, print_progress};
 use crate::single_run;
 use crate::table::Column;
 use crate::workload;
@@ -34,7 +34,7 @@ const MIN_REQUESTS_PER_STEP: f64 = 100.0;
 
 /// Bounds of the bisection in requests per second.
 #[derive(Clone, Copy, Debug)]
-struct Search {
+struct RateSearch {
     /// Highest rate that met the limit; 0 if none did.
     kept: f64,
     /// Lowest rate that did not meet the limit.
@@ -43,7 +43,7 @@ struct Search {
     lowest: f64,
 }
 
-impl Search {
+impl RateSearch {
     fn new(throughput: f64, lowest: f64) -> Self {
         Self { kept: 0.0, missed: throughput * THROUGHPUT_HEADROOM, lowest }
     }
@@ -63,14 +63,14 @@ impl Search {
     }
 }
 
-struct Step {
+struct RateStep {
     /// Requests per second; `None` for the closed loop.
     rate: Option<f64>,
     figures: Figures,
     is_kept: bool,
 }
 
-impl Step {
+impl RateStep {
     fn p99_ms(&self) -> Option<f64> {
         self.figures.classes.first()?.percentile_ms(99.0)
     }
@@ -116,7 +116,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let plan = Plan { seconds, requests: Some(u64::MAX), ..order.plan };
     let server = order.target.open(plan.scenario).await?;
     single_run::fill(&server, &plan, order.wanted).await?;
-    let (steps, search) = steps(&plan, &server.place(), server.watched, limit, time).await?;
+    let (steps, search) = steps(&plan, &server.access(), server.watched, limit, time).await?;
     let limit_text = format!("{} ms", number(limit.as_secs_f64() * 1000.0));
     let json = json!({
         "scenario": plan.scenario.name(),
@@ -126,7 +126,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         "find_rate": {
             "p99_limit_ms": limit.as_secs_f64() * 1000.0,
             "requests_per_second": search.found(),
-            "steps": steps.iter().map(Step::json).collect::<Vec<_>>(),
+            "steps": steps.iter().map(RateStep::json).collect::<Vec<_>>(),
         },
     });
     let found = search.found().map_or_else(|| "none".to_owned(), |rate| format!("{} per second", number(rate)));
@@ -142,19 +142,19 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     match search.found() {
         _ if is_interrupted() => Err(INTERRUPTED.to_owned()),
         Some(_) => Ok(()),
-        None => Err(format!("no rate kept a p99 of {limit_text}")),
+        None => Err(format!("no tested rate met the p99 limit of {limit_text}")),
     }
 }
 
 async fn steps(
     plan: &Plan,
-    admin: &Place<'_>,
-    watched: Watched,
+    admin: &ServerAccess<'_>,
+    watched: WatchedProcesses,
     limit: Duration,
     time: Duration,
-) -> Result<(Vec<Step>, Search), String> {
+) -> Result<(Vec<RateStep>, RateSearch), String> {
     let (token, classes) = workload::workload(plan, admin).await?;
-    let place = Place { token: &token, ..*admin };
+    let access = ServerAccess { token: &token, ..*admin };
     let lowest = MIN_REQUESTS_PER_STEP / plan.seconds as f64;
     let started = Instant::now();
     let mut steps = Vec::new();
@@ -164,12 +164,12 @@ async fn steps(
         // Connections start at the same time: a ramp would be part of what each step measures.
         let pace = Pace { rate, ramp: Duration::ZERO };
         let bounds = Plan { pace, ..plan.clone() }.bounds();
-        let figures = drive(&place, classes.clone(), &bounds, watched).await?;
+        let figures = drive(&access, classes.clone(), &bounds, watched).await?;
         let p99 = figures.classes.first().and_then(|class| class.percentile_ms(99.0));
         let is_kept = figures.outcome().is_ok() && p99.is_some_and(|p99| p99 <= limit.as_secs_f64() * 1000.0);
-        let step = Step { rate, figures, is_kept };
-        begun(plan.quiet, &format!("{}: p99 {:.2} ms", step.title(), p99.unwrap_or(f64::NAN)));
-        let bounds = search.get_or_insert_with(|| Search::new(step.throughput(), lowest));
+        let step = RateStep { rate, figures, is_kept };
+        print_progress(plan.quiet, &format!("{}: p99 {:.2} ms", step.title(), p99.unwrap_or(f64::NAN)));
+        let bounds = search.get_or_insert_with(|| RateSearch::new(step.throughput(), lowest));
         if let Some(rate) = rate.filter(|_| !step.figures.interrupted) {
             bounds.record(rate, is_kept);
         }
@@ -183,7 +183,7 @@ async fn steps(
             break;
         }
     }
-    Ok((steps, search.unwrap_or(Search::new(0.0, lowest))))
+    Ok((steps, search.unwrap_or(RateSearch::new(0.0, lowest))))
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
 
     /// Returns the result of a search and its number of steps, if all rates up to `limit` meet the p99.
     fn found(throughput: f64, limit: f64) -> (Option<f64>, usize) {
-        let mut search = Search::new(throughput, 20.0);
+        let mut search = RateSearch::new(throughput, 20.0);
         let mut steps = 1;
         while let Some(rate) = search.next().filter(|_| steps < MAX_STEPS) {
             search.record(rate, rate <= limit);

@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::anchors::thread_micros;
-use crate::client::{Peer, VAULT_HEADER};
-use crate::drive::{Bounds, Class, Place, drive};
+use crate::client::{ServerEndpoint, VAULT_HEADER};
+use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::pace::Pace;
-use crate::proc::Watched;
+use crate::proc::WatchedProcesses;
 use crate::provision::Provisioner;
 
 const FIXED_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok";
@@ -38,12 +38,12 @@ impl std::fmt::Display for EmptyGet {
 /// Measures an empty GET with `clients` connections for `time`.
 pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet, String> {
     let server = BareServer::start().map_err(|e| format!("a listener on the loopback: {e}"))?;
-    let peer = Peer::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
-    let provisioner = Provisioner::new(&peer, "", false)?;
-    let place = Place { peer: &peer, token: "", mount: "", provisioner: &provisioner };
-    let class = Class::get("empty GET", clients, "/");
-    let bounds = Bounds { requests: u64::MAX, time, pace: Pace::default(), quiet: true };
-    let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
+    let endpoint = ServerEndpoint::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
+    let provisioner = Provisioner::new(&endpoint, "", false)?;
+    let access = ServerAccess { endpoint: &endpoint, token: "", mount: "", provisioner: &provisioner };
+    let class = RequestClass::get("empty GET", clients, "/");
+    let bounds = RunLimits { requests: u64::MAX, time, pace: Pace::default(), quiet: true };
+    let figures = drive(&access, vec![class], &bounds, WatchedProcesses::default()).await?;
     let class = figures.only()?;
     let cpu_us = server.stop()? / class.count().max(1) as f64;
     Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.latencies.percentile_ms(99.0) })
@@ -79,7 +79,7 @@ impl BareServer {
         if let Ok(mut last) = TcpStream::connect(&self.addr) {
             let _ = last.read(&mut [0]);
         }
-        self.thread.join().map_err(|_| "a thread panicked".to_owned())?
+        self.thread.join().map_err(|_| "a measuring thread panicked".to_owned())?
     }
 }
 

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::anchors;
-use crate::drive::{Class, Place};
+use crate::drive::{RequestClass, ServerAccess};
 use crate::environment::now;
 
 const AUDIENCE: &str = "https://signet.example";
 
 /// A JWT and the key that verifies it.
-struct Signed {
+struct SignedJwt {
     token: String,
     pem: String,
     /// CPU microseconds of one verification while all cores verify.
@@ -28,24 +28,24 @@ struct Signed {
 
 /// Creates an authentication method with a role. Returns the clients that log in, and the CPU microseconds that the
 /// verification of their JWT alone takes.
-pub(crate) async fn prepare(admin: &Place<'_>, clients: usize) -> Result<(Class, f64), String> {
+pub(crate) async fn prepare(admin: &ServerAccess<'_>, clients: usize) -> Result<(RequestClass, f64), String> {
     let signed = signed()?;
     let provisioner = admin.provisioner;
     let method = provisioner.fresh_name();
     provisioner.auth_method(&method, &json!({ "type": "jwt" })).await?;
     let config = json!({ "jwt_validation_pubkeys": [signed.pem] });
-    provisioner.must(&format!("/v1/auth/{method}/config"), &config).await?;
+    provisioner.post(&format!("/v1/auth/{method}/config"), &config).await?;
     let role = json!({ "role_type": "jwt", "user_claim": "sub", "bound_audiences": AUDIENCE, "token_ttl": "1h",
         "bound_claims": { "/kubernetes.io/namespace": "web" }, "token_policies": provisioner.name() });
-    provisioner.must(&format!("/v1/auth/{method}/role/load"), &role).await?;
+    provisioner.post(&format!("/v1/auth/{method}/role/load"), &role).await?;
     let body = json!({ "role": "load", "jwt": signed.token }).to_string();
     let path = format!("/v1/auth/{method}/login");
     let has_token = |answer: &Value| answer["auth"]["client_token"].is_string();
-    Ok((Class::post("login", clients, path, vec![Bytes::from(body)], has_token), signed.verify_us))
+    Ok((RequestClass::post("login", clients, path, vec![Bytes::from(body)], has_token), signed.verify_us))
 }
 
 /// Creates a JWT like those of Kubernetes service accounts, with a new key.
-fn signed() -> Result<Signed, String> {
+fn signed() -> Result<SignedJwt, String> {
     let key = KeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
     let spki: PublicKeyX509Der<'_> = key.public_key().as_der().map_err(|e| e.to_string())?;
     let pem = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(spki.as_ref()));
@@ -64,7 +64,7 @@ fn signed() -> Result<Signed, String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let verify_us = anchors::busy_micros(cores, 1000, || Ok(|| public.verify(message.as_bytes(), &signature)))?;
     public.verify(message.as_bytes(), &signature).map_err(|e| e.to_string())?;
-    Ok(Signed { token: format!("{message}.{}", URL_SAFE_NO_PAD.encode(&signature)), pem, verify_us })
+    Ok(SignedJwt { token: format!("{message}.{}", URL_SAFE_NO_PAD.encode(&signature)), pem, verify_us })
 }
 
 #[cfg(test)]

@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 use crate::anchors::{self, Anchors};
 use crate::floor::{self, EmptyGet};
 use crate::format::number;
-use crate::plan::Stock;
+use crate::plan::MountContents;
 use crate::preload;
 use crate::report::Report;
-use crate::run_context::{begun, is_interrupted};
+use crate::run_context::{is_interrupted, print_progress};
 use crate::server::{Launch, Server};
 use crate::table::{Column, Table};
 
-use bench::Bench;
-pub(crate) use options::Options;
-use options::Part;
-use row::Row;
+use bench::LimitsBench;
+use options::LimitPart;
+pub(crate) use options::LimitsArgs;
+use row::LimitRow;
 
 /// Maximum of the default number of revoked certificates, which is otherwise the number of stored ones.
 const MAX_DEFAULT_REVOKED: u64 = 1_000_000;
@@ -40,37 +40,37 @@ const ROW_COLUMNS: [Column; 6] = [
 ];
 
 /// Measures and prints everything. Fails if a limit is exceeded.
-pub(crate) async fn command(args: &Options) -> Result<(), String> {
+pub(crate) async fn command(args: &LimitsArgs) -> Result<(), String> {
     let stock = fill(args).await?;
-    begun(args.quiet, "what the machine does at best");
+    print_progress(args.quiet, "measuring the best values of the machine");
     let anchors = anchors::measure(&args.launch.data_dir, false)?;
     let empty = floor::empty_get(args.clients.into(), Duration::from_secs(args.seconds.min(5))).await?;
-    let mut bench = Bench::start(args, stock).await?;
-    for part in Part::value_variants().iter().filter(|part| args.only.is_empty() || args.only.contains(part)) {
+    let mut bench = LimitsBench::start(args, stock).await?;
+    for part in LimitPart::value_variants().iter().filter(|part| args.only.is_empty() || args.only.contains(part)) {
         if is_interrupted() {
             break;
         }
         let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        begun(args.quiet, &format!("part {name}"));
+        print_progress(args.quiet, &format!("part {name}"));
         let already = bench.rows.len();
         if let Err(cause) = Box::pin(bench.measure(*part)).await {
-            bench.rows.push(Row::not_measured(name, cause));
+            bench.rows.push(LimitRow::not_measured(name, cause));
         }
-        bench.rows[already..].iter().for_each(|row| begun(args.quiet, &row.text()));
+        bench.rows[already..].iter().for_each(|row| print_progress(args.quiet, &row.text()));
     }
     let floors = floors(&anchors, empty, bench.live().await.ok());
     finish(&bench, &anchors, &floors)
 }
 
-async fn fill(args: &Options) -> Result<Stock, String> {
+async fn fill(args: &LimitsArgs) -> Result<MountContents, String> {
     let revoked = args.revoked.unwrap_or(args.stored.min(MAX_DEFAULT_REVOKED));
     let server = Server::launch(&Launch { rsa_stock: 0, ..args.launch.clone() }).await?;
     // One of the certificates is the root, which is not revoked.
-    let wanted = Stock { certificates: args.stored.max(revoked + 1), revoked };
+    let wanted = MountContents { certificates: args.stored.max(revoked + 1), revoked };
     let stored = number(wanted.certificates as f64);
     let of_them = number(revoked as f64);
-    begun(args.quiet, &format!("a store of {stored} certificates, {of_them} of them revoked"));
-    let stock = preload::fill(&server.place(), wanted, None, args.quiet).await?;
+    print_progress(args.quiet, &format!("a store of {stored} certificates, {of_them} of them revoked"));
+    let stock = preload::fill(&server.access(), wanted, None, args.quiet).await?;
     server.settle()?;
     Ok(stock)
 }
@@ -84,9 +84,9 @@ fn floors(anchors: &Anchors, empty: EmptyGet, live: Option<EmptyGet>) -> Vec<Val
 }
 
 /// Prints the reference measurements and writes the outputs. Fails unless every limit was measured and met.
-fn finish(bench: &Bench<'_>, anchors: &Anchors, floors: &[Value]) -> Result<(), String> {
+fn finish(bench: &LimitsBench<'_>, anchors: &Anchors, floors: &[Value]) -> Result<(), String> {
     let json = json!({
-        "limits": bench.rows.iter().map(Row::json).collect::<Vec<_>>(),
+        "limits": bench.rows.iter().map(LimitRow::json).collect::<Vec<_>>(),
         "store": bench.server.store()?,
         "certificates_before": bench.filled.certificates,
         "revoked_before": bench.filled.revoked,

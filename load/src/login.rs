@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::drive::{Place, drive};
+use crate::drive::{ServerAccess, drive};
 use crate::jwt_login::prepare;
 use crate::order::RunArgs;
 use crate::plan::Plan;
@@ -19,11 +19,11 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let order = args.order()?;
     let plan = Plan { requests: order.plan.requests.or(Some(DEFAULT_LOGINS)), ..order.plan };
     let server = order.target.open(plan.scenario).await?;
-    let (class, verify_us) = prepare(&server.place(), plan.clients.into()).await?;
+    let (class, verify_us) = prepare(&server.access(), plan.clients.into()).await?;
     server.settle()?;
     // A login needs no token, and the server ignores one.
-    let place = Place { token: "", ..server.place() };
-    let figures = drive(&place, vec![class], &plan.bounds(), server.watched).await?;
+    let access = ServerAccess { token: "", ..server.access() };
+    let figures = drive(&access, vec![class], &plan.bounds(), server.watched).await?;
     let class = figures.succeeded("login")?;
     if class.count() == 0 && !figures.interrupted {
         return Err("login: no request was answered".to_owned());

@@ -64,7 +64,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use order::{Order, RunArgs};
-use run_context::{INTERRUPTED, Notes};
+use run_context::{CommandNotes, INTERRUPTED};
 use scenario::Scenario;
 
 /// Load generator for Signet and other servers with the Vault API.
@@ -84,27 +84,27 @@ enum Command {
     /// Runs a plan file (TOML, or JSON with the extension `.json`).
     Run(order::PlanArgs),
     /// Measures every figure that has a limit, and fails if a limit is exceeded.
-    Limits(limits::Options),
+    Limits(limits::LimitsArgs),
 }
 
 fn main() {
     // Reads the load average before the run changes it.
     environment::environment();
     let Cli { command, args } = Cli::parse();
-    if let Err(text) = managed::in_its_environment(&args) {
-        run_context::complain(&text);
+    if let Err(text) = managed::set_softhsm_environment(&args) {
+        run_context::print_to_stderr(&text);
         std::process::exit(1);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.map_err(|e| e.to_string());
-    if let Err(text) = result.and_then(|runtime| runtime.block_on(supervised(command_of(command, args)))) {
-        run_context::complain(&text);
+    if let Err(text) = result.and_then(|runtime| runtime.block_on(run_until_signal(command_of(command, args)))) {
+        run_context::print_to_stderr(&text);
         std::process::exit(1);
     }
 }
 
 /// Runs a command until it ends or the second signal arrives. Fails if it was interrupted or could not clean up.
-async fn supervised(command: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+async fn run_until_signal(command: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let (stop, stopped) = watch::channel(false);
     let guarded = async {
         // Polled in this order: signals are handled before the first process starts.
@@ -115,14 +115,14 @@ async fn supervised(command: impl Future<Output = Result<(), String>>) -> Result
         }
     };
     let (result, notes) = run_context::scope(stopped, guarded).await;
-    concluded(result, *stop.borrow(), &notes)
+    conclude(result, *stop.borrow(), &notes)
 }
 
 /// Reports log files and remaining objects, and returns the result of the command.
-fn concluded(result: Result<(), String>, is_interrupted: bool, notes: &Notes) -> Result<(), String> {
-    notes.logs().iter().for_each(|path| run_context::complain(&format!("server log: {}", path.display())));
-    notes.kept.iter().for_each(|what| run_context::complain(&format!("kept on the server: {what}")));
-    notes.left.iter().for_each(|what| run_context::complain(&format!("not removed from the server: {what}")));
+fn conclude(result: Result<(), String>, is_interrupted: bool, notes: &CommandNotes) -> Result<(), String> {
+    notes.logs().iter().for_each(|path| run_context::print_to_stderr(&format!("server log: {}", path.display())));
+    notes.kept.iter().for_each(|what| run_context::print_to_stderr(&format!("kept on the server: {what}")));
+    notes.left.iter().for_each(|what| run_context::print_to_stderr(&format!("not removed from the server: {what}")));
     match result {
         Err(cause) if is_interrupted && cause != INTERRUPTED => Err(format!("{INTERRUPTED}: {cause}")),
         _ if is_interrupted => Err(INTERRUPTED.to_owned()),
@@ -141,7 +141,7 @@ async fn stop_on_signals(stop: &watch::Sender<bool>) -> Result<(), String> {
             _ = interrupt.recv() => {}
         }
         if !stop.send_replace(true) {
-            run_context::complain("stopping; a second signal skips the report");
+            run_context::print_to_stderr("stopping; a second signal skips the report");
         }
     }
     Err(INTERRUPTED.to_owned())

@@ -8,13 +8,13 @@
 
 use serde_json::{Value, json};
 
-use crate::drive::Place;
+use crate::drive::ServerAccess;
 use crate::figures::Figures;
-use crate::module::{self, Kind};
+use crate::module::{self, DeviceKeyType};
 use crate::mount::ROOT_TTL;
 use crate::order::RunArgs;
 use crate::plan::Plan;
-use crate::proc::Watched;
+use crate::proc::WatchedProcesses;
 use crate::report::{Report, print_interrupted};
 use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::scenario::Scenario;
@@ -45,13 +45,13 @@ struct ManagedKey {
 
 impl ManagedKey {
     /// Returns the limit for the CPU per request with the managed key.
-    fn at_most(&self) -> Option<f64> {
+    fn max_cpu_us(&self) -> Option<f64> {
         let (signature, bare) = self.calls?;
         self.software.cpu.map(|cpu| cpu - signature + bare + DEVICE_PATH_MICROSECONDS)
     }
 
-    fn misses(&self) -> bool {
-        self.managed.cpu.zip(self.at_most()).is_some_and(|(cpu, most)| cpu > most)
+    fn exceeds_limit(&self) -> bool {
+        self.managed.cpu.zip(self.max_cpu_us()).is_some_and(|(cpu, most)| cpu > most)
     }
 
     fn json(&self) -> Value {
@@ -61,15 +61,15 @@ impl ManagedKey {
             "managed": self.managed.json(),
             "signature_us": self.calls.map(|(signature, _)| signature),
             "bare_call_us": self.calls.map(|(_, bare)| bare),
-            "at_most_us": self.at_most(),
+            "at_most_us": self.max_cpu_us(),
         })
     }
 }
 
 /// Sets the environment variable of SoftHSM, which the server and this process read. Must be called first.
-pub(crate) fn in_its_environment(args: &RunArgs) -> Result<(), String> {
+pub(crate) fn set_softhsm_environment(args: &RunArgs) -> Result<(), String> {
     let own = args.scenario() == Scenario::SignManaged && args.managed_key.is_none();
-    if own { module::in_its_environment(&args.target.launch.data_dir) } else { Ok(()) }
+    if own { module::set_softhsm_environment(&args.target.launch.data_dir) } else { Ok(()) }
 }
 
 /// Runs the parts and prints the figures. Fails if the limit is exceeded.
@@ -99,8 +99,12 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let store = if server.is_launched() { server.store()? } else { None };
     let json = json!({ "scenario": "sign-managed", "store": store, "keys": keys });
     Report::new(server.title("sign-managed")?, json).table("keys", "/keys", &columns).publish(&args.outputs)?;
-    let missed: Vec<&str> = all.iter().filter(|of| of.misses()).map(|of| of.name.as_str()).collect();
-    if missed.is_empty() { Ok(()) } else { Err(format!("CPU per request above its bound: {}", missed.join(", "))) }
+    let missed: Vec<&str> = all.iter().filter(|of| of.exceeds_limit()).map(|of| of.name.as_str()).collect();
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("CPU per request above the limit, with the keys: {}", missed.join(", ")))
+    }
 }
 
 async fn softhsm(args: &RunArgs) -> Result<(Server, Vec<ManagedKey>), String> {
@@ -108,8 +112,8 @@ async fn softhsm(args: &RunArgs) -> Result<(Server, Vec<ManagedKey>), String> {
     let arguments = vec!["--pkcs11-library".to_owned(), library];
     let server = Server::launch(&Launch { arguments, ..args.target.launch.clone() }).await?;
     let mut all = Vec::new();
-    for kind in [Kind::P256, Kind::Rsa2048] {
-        match in_device(args, &server.place(), server.watched, kind).await {
+    for kind in [DeviceKeyType::P256, DeviceKeyType::Rsa2048] {
+        match in_device(args, &server.access(), server.watched, kind).await {
             Ok(measured) => all.push(measured),
             Err(_) if is_interrupted() => break,
             Err(cause) => return Err(cause),
@@ -118,13 +122,18 @@ async fn softhsm(args: &RunArgs) -> Result<(Server, Vec<ManagedKey>), String> {
     Ok((server, all))
 }
 
-async fn in_device(args: &RunArgs, place: &Place<'_>, watched: Watched, kind: Kind) -> Result<ManagedKey, String> {
-    let key = register(place, kind, args.max_parallel).await?;
+async fn in_device(
+    args: &RunArgs,
+    access: &ServerAccess<'_>,
+    watched: WatchedProcesses,
+    kind: DeviceKeyType,
+) -> Result<ManagedKey, String> {
+    let key = register(access, kind, args.max_parallel).await?;
     let (key_type, bits) = kind.parameters();
-    let (mut software, _) = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
-    let (managed, _) = Issuer::of_managed(place, &key).measure(args, place, watched).await?;
+    let (mut software, _) = MeasuredIssuer::of_software(access, key_type, bits).measure(args, access, watched).await?;
+    let (managed, _) = MeasuredIssuer::of_managed(access, &key).measure(args, access, watched).await?;
     // Measured again afterwards, because the speed of the machine may have changed.
-    let (again, _) = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
+    let (again, _) = MeasuredIssuer::of_software(access, key_type, bits).measure(args, access, watched).await?;
     software.cpu = software.cpu.zip(again.cpu).map(|(one, other)| (one + other) / 2.0);
     // As many concurrent calls as the server makes, so that the machine's cores are equally busy.
     let at_once = usize::from(args.max_parallel);
@@ -133,7 +142,7 @@ async fn in_device(args: &RunArgs, place: &Place<'_>, watched: Watched, kind: Ki
 }
 
 /// Registers the managed key and returns its name. The token generates the key at its first use.
-async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<String, String> {
+async fn register(access: &ServerAccess<'_>, kind: DeviceKeyType, max_parallel: u16) -> Result<String, String> {
     let mut body = json!({
         "library": LIBRARY,
         "token_label": module::TOKEN,
@@ -143,37 +152,37 @@ async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<St
         "max_parallel": max_parallel,
     });
     match kind {
-        Kind::P256 => {
+        DeviceKeyType::P256 => {
             body["mechanism"] = "0x1041".into();
             body["curve"] = "P256".into();
         }
-        Kind::Rsa2048 => {
+        DeviceKeyType::Rsa2048 => {
             body["mechanism"] = "0x0001".into();
             body["key_bits"] = 2048.into();
         }
     }
-    let name = place.provisioner.fresh_name();
+    let name = access.provisioner.fresh_name();
     let path = format!("/v1/sys/managed-keys/pkcs11/{name}");
-    place.provisioner.create_absent("managed key", &name, &path, &body).await?;
+    access.provisioner.create_absent("managed key", &name, &path, &body).await?;
     Ok(name)
 }
 
 /// Measures a managed key of the user, and a software key of its type: RSA-2048 or P-256.
 async fn own_key(args: &RunArgs, server: &Server, name: &str) -> Result<ManagedKey, String> {
-    let place = server.place();
+    let access = server.access();
     let watched = server.watched;
-    let (managed, key_type) = Issuer::of_managed(&place, name).measure(args, &place, watched).await?;
+    let (managed, key_type) = MeasuredIssuer::of_managed(&access, name).measure(args, &access, watched).await?;
     let (key_type, bits) = match key_type.as_str() {
-        "rsa" => Kind::Rsa2048.parameters(),
-        "ec" => Kind::P256.parameters(),
+        "rsa" => DeviceKeyType::Rsa2048.parameters(),
+        "ec" => DeviceKeyType::P256.parameters(),
         other => return Err(format!("sign-managed: keys of type {other} are not supported (rsa or ec)")),
     };
-    let (software, _) = Issuer::of_software(&place, key_type, bits).measure(args, &place, watched).await?;
+    let (software, _) = MeasuredIssuer::of_software(&access, key_type, bits).measure(args, &access, watched).await?;
     Ok(ManagedKey { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
 }
 
 /// An issuer in its own mount, which is removed after the run.
-struct Issuer {
+struct MeasuredIssuer {
     mount: String,
     allowed: Vec<String>,
     /// Last segment of the path that generates the root.
@@ -181,28 +190,28 @@ struct Issuer {
     key: Value,
 }
 
-impl Issuer {
-    fn of_software(place: &Place<'_>, key_type: &str, bits: u32) -> Self {
+impl MeasuredIssuer {
+    fn of_software(access: &ServerAccess<'_>, key_type: &str, bits: u32) -> Self {
         let key = json!({ "key_type": key_type, "key_bits": bits });
-        Self { mount: place.provisioner.fresh_name(), allowed: Vec::new(), source: "internal", key }
+        Self { mount: access.provisioner.fresh_name(), allowed: Vec::new(), source: "internal", key }
     }
 
-    fn of_managed(place: &Place<'_>, name: &str) -> Self {
+    fn of_managed(access: &ServerAccess<'_>, name: &str) -> Self {
         let key = json!({ "managed_key_name": name });
-        Self { mount: place.provisioner.fresh_name(), allowed: vec![name.to_owned()], source: "kms", key }
+        Self { mount: access.provisioner.fresh_name(), allowed: vec![name.to_owned()], source: "kms", key }
     }
 
     /// Returns the results of requests to this issuer, and the type of its key.
     async fn measure(
         &self,
         args: &RunArgs,
-        place: &Place<'_>,
-        watched: Watched,
+        access: &ServerAccess<'_>,
+        watched: WatchedProcesses,
     ) -> Result<(SignFigures, String), String> {
-        let place = Place { mount: &self.mount, ..*place };
-        let key_type = self.make(&place).await?;
+        let access = ServerAccess { mount: &self.mount, ..*access };
+        let key_type = self.make(&access).await?;
         let plan = Plan { scenario: Scenario::Sign, ..args.plan() };
-        let figures = workload::run(&plan, &place, watched).await?;
+        let figures = workload::run(&plan, &access, watched).await?;
         if figures.interrupted {
             print_interrupted(&figures);
             return Err(INTERRUPTED.to_owned());
@@ -210,19 +219,19 @@ impl Issuer {
         Ok((sign_figures(&figures)?, key_type))
     }
 
-    async fn make(&self, place: &Place<'_>) -> Result<String, String> {
+    async fn make(&self, access: &ServerAccess<'_>) -> Result<String, String> {
         let mount = &self.mount;
-        let provisioner = place.provisioner;
+        let provisioner = access.provisioner;
         provisioner.mount(mount, &json!({ "type": "pki" })).await?;
         let tuned = json!({ "max_lease_ttl": ROOT_TTL, "allowed_managed_keys": self.allowed });
-        provisioner.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
+        provisioner.post(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
         let mut root = self.key.clone();
         root["common_name"] = "Load root".into();
         root["ttl"] = ROOT_TTL.into();
-        let made = provisioner.must(&format!("/v1/{mount}/root/generate/{}", self.source), &root).await?;
-        let key = made["data"]["key_id"].as_str().ok_or("a root without a key was made")?;
+        let made = provisioner.post(&format!("/v1/{mount}/root/generate/{}", self.source), &root).await?;
+        let key = made["data"]["key_id"].as_str().ok_or("root/generate: the response has no key_id")?;
         let path = format!("/v1/{mount}/key/{key}");
-        let shown = place.connect().await?.get_json(&path).await?;
+        let shown = access.connect().await?.get_json(&path).await?;
         shown["data"]["key_type"].as_str().map(str::to_owned).ok_or_else(|| format!("{path}: no key_type"))
     }
 }
@@ -257,16 +266,16 @@ mod tests {
     #[test]
     fn managed_key_limit_replaces_the_signature_by_the_call() {
         let calls = Some((30.0, 120.0));
-        assert_eq!(measured(Some(400.0), None, calls).at_most(), Some(575.0));
-        assert!(!measured(Some(400.0), Some(575.0), calls).misses());
-        assert!(measured(Some(400.0), Some(575.1), calls).misses());
+        assert_eq!(measured(Some(400.0), None, calls).max_cpu_us(), Some(575.0));
+        assert!(!measured(Some(400.0), Some(575.0), calls).exceeds_limit());
+        assert!(measured(Some(400.0), Some(575.1), calls).exceeds_limit());
     }
 
     #[test]
     fn managed_key_without_process_or_module_has_no_limit() {
-        assert_eq!(measured(None, Some(9_000.0), Some((30.0, 120.0))).at_most(), None);
-        assert_eq!(measured(Some(400.0), Some(9_000.0), None).at_most(), None);
-        assert!(!measured(Some(400.0), Some(9_000.0), None).misses());
+        assert_eq!(measured(None, Some(9_000.0), Some((30.0, 120.0))).max_cpu_us(), None);
+        assert_eq!(measured(Some(400.0), Some(9_000.0), None).max_cpu_us(), None);
+        assert!(!measured(Some(400.0), Some(9_000.0), None).exceeds_limit());
         assert_eq!(measured(Some(400.0), None, None).json()["at_most_us"], Value::Null);
     }
 }

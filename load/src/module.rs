@@ -30,12 +30,12 @@ const SIGNATURES_PER_BLOCK: u32 = 200;
 
 /// The types of keys that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DeviceKeyType {
     P256,
     Rsa2048,
 }
 
-impl Kind {
+impl DeviceKeyType {
     /// Returns type and size as in requests.
     pub(crate) fn parameters(self) -> (&'static str, u32) {
         match self {
@@ -56,8 +56,8 @@ impl Kind {
 /// Creates the token in `data_dir` if it is missing, and executes this program again with SoftHSM's environment
 /// variable set. The server inherits the variable, and the library in this process reads it as well. Returns `Ok` if it
 /// is already set.
-pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
-    let at = |e: std::io::Error| format!("the token in {}: {e}", data_dir.display());
+pub(crate) fn set_softhsm_environment(data_dir: &Path) -> Result<(), String> {
+    let at = |e: std::io::Error| format!("the SoftHSM token in {}: {e}", data_dir.display());
     let folder = data_dir.join("softhsm");
     let tokens = folder.join("tokens");
     let settings = folder.join("softhsm2.conf");
@@ -84,13 +84,13 @@ pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
 }
 
 /// Returns the CPU microseconds of a signature by the module, in `at_once` concurrent sessions that are logged in.
-pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f64, String> {
+pub(crate) fn bare_call(library: &Path, kind: DeviceKeyType, at_once: usize) -> Result<f64, String> {
     let failed = |e: cryptoki::error::Error| format!("{}: {e}", library.display());
     let module = Pkcs11::new(library).map_err(failed)?;
     module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)).map_err(failed)?;
     let slots = module.get_slots_with_token().map_err(failed)?;
     let slot = slots.into_iter().find(|slot| module.get_token_info(*slot).is_ok_and(|token| token.label() == TOKEN));
-    let slot = slot.ok_or("the token is not there")?;
+    let slot = slot.ok_or("SoftHSM has no token with the label signet-load")?;
     // A login applies to all sessions of the process.
     let session = module.open_ro_session(slot).map_err(failed)?;
     session.login(UserType::User, Some(&AuthPin::new(PIN.into()))).map_err(failed)?;
@@ -98,10 +98,11 @@ pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f6
     let micros = anchors::busy_micros(at_once, SIGNATURES_PER_BLOCK, || {
         let own = module.open_ro_session(slot).map_err(failed)?;
         let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Label(kind.label().as_bytes().to_vec())];
-        let key = *own.find_objects(&wanted).map_err(failed)?.first().ok_or("the key is not in the token")?;
+        let key =
+            *own.find_objects(&wanted).map_err(failed)?.first().ok_or("the SoftHSM token does not contain the key")?;
         let (mechanism, input) = match kind {
-            Kind::P256 => (Mechanism::Ecdsa, digest.to_vec()),
-            Kind::Rsa2048 => (Mechanism::RsaPkcs, [&DIGEST_INFO[..], &digest].concat()),
+            DeviceKeyType::P256 => (Mechanism::Ecdsa, digest.to_vec()),
+            DeviceKeyType::Rsa2048 => (Mechanism::RsaPkcs, [&DIGEST_INFO[..], &digest].concat()),
         };
         own.sign(&mechanism, key, &input).map_err(failed)?;
         Ok(move || own.sign(&mechanism, key, &input))
@@ -112,15 +113,15 @@ pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f6
 }
 
 /// Returns the CPU microseconds of a signature by the server's software library, in `at_once` concurrent threads.
-pub(crate) fn software(kind: Kind, at_once: usize) -> Result<f64, String> {
+pub(crate) fn software(kind: DeviceKeyType, at_once: usize) -> Result<f64, String> {
     let random = SystemRandom::new();
     let message = [7u8; 700];
     match kind {
-        Kind::P256 => {
+        DeviceKeyType::P256 => {
             let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|e| e.to_string())?;
             anchors::busy_micros(at_once, SIGNATURES_PER_BLOCK, || Ok(|| key.sign(&random, &message)))
         }
-        Kind::Rsa2048 => {
+        DeviceKeyType::Rsa2048 => {
             let key = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
             anchors::busy_micros(at_once, SIGNATURES_PER_BLOCK, || {
                 let mut signature = vec![0; key.public_modulus_len()];
@@ -138,8 +139,8 @@ mod tests {
 
     #[test]
     fn rsa_signature_costs_more_than_p256() {
-        let p256 = software(Kind::P256, 2).unwrap();
-        let rsa = software(Kind::Rsa2048, 2).unwrap();
+        let p256 = software(DeviceKeyType::P256, 2).unwrap();
+        let rsa = software(DeviceKeyType::Rsa2048, 2).unwrap();
         assert!(p256 > 0.0 && rsa > p256, "{p256} {rsa}");
     }
 

@@ -7,12 +7,12 @@
 
 use serde_json::{Value, json};
 
-use crate::drive::Place;
+use crate::drive::ServerAccess;
 use crate::figures::Figures;
 use crate::histogram::median;
 use crate::order::RunArgs;
 use crate::plan::Plan;
-use crate::proc::Watched;
+use crate::proc::WatchedProcesses;
 use crate::report::Report;
 use crate::run_context::is_interrupted;
 use crate::scenario::Scenario;
@@ -26,12 +26,12 @@ const MIN_RUN_SECONDS: u64 = 3;
 /// Maximum cost of a certificate on two nodes, relative to one node.
 const MAX_COST_RATIO: f64 = 1.1;
 
-struct Node {
+struct PreparedNode {
     server: Server,
     token: String,
 }
 
-struct NodesTurn {
+struct NodesRun {
     figures: Vec<Figures>,
     cost_us: f64,
 }
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let plan = Plan { scenario: Scenario::Issue, seconds, requests: Some(u64::MAX), ..plan };
     // Dropped in reverse order: the first node owns the database and must be dropped last.
     let first = node(Server::launch(launch).await?, &plan).await?;
-    let second = node(first.server.another(launch).await?, &plan).await?;
+    let second = node(first.server.launch_second_node(launch).await?, &plan).await?;
     let halves = Plan { clients: plan.clients.div_ceil(2), ..plan.clone() };
     let mut one = Vec::new();
     let mut two = Vec::new();
@@ -73,8 +73,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         ("two nodes, as many clients at each", &two, 2 * u32::from(plan.clients)),
         ("two nodes, half of them at each", &shared, 2 * u32::from(halves.clients)),
     ];
-    let row = |(name, turns, clients): (&str, &Vec<NodesTurn>, u32)| {
-        json!([name, clients, median(turns.iter().map(NodesTurn::rate)), cost(turns)])
+    let row = |(name, turns, clients): (&str, &Vec<NodesRun>, u32)| {
+        json!([name, clients, median(turns.iter().map(NodesRun::rate)), cost(turns)])
     };
     let columns = [("medians", "/0"), ("clients", "/1"), ("per second", "/2"), ("CPU µs with the database's", "/3")];
     let mut report = Report::new(title, json)
@@ -89,23 +89,23 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     if holds { Ok(()) } else { Err("the CPU time of a certificate on two nodes exceeds the limit".to_owned()) }
 }
 
-async fn node(server: Server, plan: &Plan) -> Result<Node, String> {
-    mount::ensure_root(&server.place()).await?;
-    let token = workload::prepare(plan, &server.place()).await?;
-    Ok(Node { server, token })
+async fn node(server: Server, plan: &Plan) -> Result<PreparedNode, String> {
+    mount::ensure_root(&server.access()).await?;
+    let token = workload::prepare(plan, &server.access()).await?;
+    Ok(PreparedNode { server, token })
 }
 
 /// Runs the plan on the first node, which owns the database, and concurrently on the second.
-async fn turn(plan: &Plan, first: &Node, second: Option<&Node>) -> Result<NodesTurn, String> {
+async fn turn(plan: &Plan, first: &PreparedNode, second: Option<&PreparedNode>) -> Result<NodesRun, String> {
     first.server.settle()?;
-    let postgres = Watched { server: None, ..first.server.watched };
+    let postgres = WatchedProcesses { server: None, ..first.server.watched };
     let before = postgres.read();
-    let run = async |node: &Node| {
-        let place = Place { token: &node.token, ..node.server.place() };
-        let role = Some(plan.role(&place).to_owned());
+    let run = async |node: &PreparedNode| {
+        let access = ServerAccess { token: &node.token, ..node.server.access() };
+        let role = Some(plan.role(&access).to_owned());
         let plan = Plan { role, prepared: true, quiet: true, ..plan.clone() };
-        let watched = Watched { postgres: None, ..node.server.watched };
-        let figures = workload::run(&plan, &place, watched).await?;
+        let watched = WatchedProcesses { postgres: None, ..node.server.watched };
+        let figures = workload::run(&plan, &access, watched).await?;
         if figures.interrupted { Ok(figures) } else { figures.outcome().map(|()| figures) }
     };
     let figures = match second {
@@ -116,19 +116,19 @@ async fn turn(plan: &Plan, first: &Node, second: Option<&Node>) -> Result<NodesT
     let cpu: Option<f64> = figures.iter().map(|figures| figures.cpu.server).sum();
     let cpu = cpu.ok_or("the CPU time of a node is not known")? + of_database;
     let answered: u64 = figures.iter().map(Figures::count).sum();
-    Ok(NodesTurn { figures, cost_us: cpu * 1e6 / answered as f64 })
+    Ok(NodesRun { figures, cost_us: cpu * 1e6 / answered as f64 })
 }
 
 /// Returns the median CPU microseconds per certificate.
-fn cost(turns: &[NodesTurn]) -> f64 {
+fn cost(turns: &[NodesRun]) -> f64 {
     median(turns.iter().map(|turn| turn.cost_us)).unwrap_or(f64::NAN)
 }
 
-fn turns_json(turns: &[NodesTurn]) -> Vec<Value> {
-    turns.iter().map(NodesTurn::json).collect()
+fn turns_json(turns: &[NodesRun]) -> Vec<Value> {
+    turns.iter().map(NodesRun::json).collect()
 }
 
-impl NodesTurn {
+impl NodesRun {
     /// Returns the certificates per second.
     fn rate(&self) -> f64 {
         let rate = |figures: &Figures| figures.count() as f64 / figures.elapsed.as_secs_f64();

@@ -8,13 +8,13 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::drive::{Place, drive};
+use crate::drive::{ServerAccess, drive};
 use crate::figures::Figures;
 use crate::ocsp_requests::{CertificateRequests, MAX_CERTIFICATES};
 use crate::order::{Order, RunArgs};
 use crate::report::Report;
 use crate::run_context::is_interrupted;
-use crate::single_run::Ready;
+use crate::single_run::PreparedServer;
 
 /// Results of one part.
 struct OcspPart {
@@ -27,11 +27,11 @@ struct OcspPart {
 /// Runs the four parts and reports them.
 pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let Order { target, plan, wanted, .. } = args.order()?;
-    let ready = Ready::open(&target, plan.clone(), wanted).await?;
-    let admin = ready.server.place();
+    let ready = PreparedServer::open(&target, plan.clone(), wanted).await?;
+    let admin = ready.server.access();
     let requests = CertificateRequests::find(&admin, MAX_CERTIFICATES).await?;
     let mut client = admin.connect().await?;
-    let place = Place { token: "", ..admin };
+    let access = ServerAccess { token: "", ..admin };
     let mut parts = Vec::new();
     for (method, nonce) in [(Method::GET, false), (Method::POST, false), (Method::GET, true), (Method::POST, true)] {
         if is_interrupted() {
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
         }
         let class = requests.class(&method, nonce, plan.clients.into());
         let before = cache_counters(&mut client).await;
-        let figures = drive(&place, vec![class], &plan.bounds(), ready.server.watched).await?;
+        let figures = drive(&access, vec![class], &plan.bounds(), ready.server.watched).await?;
         let after = cache_counters(&mut client).await;
         let cached_fraction = before.zip(after).and_then(|(before, after)| hit_fraction(before, after));
         parts.push(OcspPart { figures, cached_fraction });
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     for part in &parts {
         let title = part.figures.only()?.name.clone();
         if let Some(fraction) = part.cached_fraction {
-            report = report.fact("used again", format!("{:.2} % of the answers to {title}", fraction * 100.0));
+            report = report.fact("cached", format!("{:.2} % of the answers to {title}", fraction * 100.0));
         }
         report = report.run(title, &part.figures);
     }

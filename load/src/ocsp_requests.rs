@@ -9,8 +9,8 @@ use serde_json::Value;
 use x509_parser::parse_x509_certificate;
 
 use crate::der::{INTEGER, OCTET_STRING, SEQUENCE, encode};
-use crate::drive::{Class, Place};
-use crate::preload::visit;
+use crate::drive::{RequestClass, ServerAccess};
+use crate::preload::for_each_serial;
 
 /// Maximum number of certificates. It limits memory, because their requests are created before the run.
 pub(crate) const MAX_CERTIFICATES: usize = 100_000;
@@ -33,25 +33,25 @@ pub(crate) struct CertificateRequests {
 
 impl CertificateRequests {
     /// Returns up to `max` certificates of the mount.
-    pub(crate) async fn find(admin: &Place<'_>, max: usize) -> Result<Self, String> {
+    pub(crate) async fn find(admin: &ServerAccess<'_>, max: usize) -> Result<Self, String> {
         let mut client = admin.connect().await?;
         let issuer = client.get(&admin.path("ca")).await?;
         let issuer =
-            issuer_hashes(&issuer).ok_or("the mount has no default issuer, or its certificate is unreadable")?;
+            issuer_hashes(&issuer).ok_or("ocsp: the mount has no default issuer, or its certificate is unreadable")?;
         let mut serials: Vec<Vec<u8>> = Vec::new();
-        visit(&mut client, admin.mount, "certs", |serial| {
+        for_each_serial(&mut client, admin.mount, "certs", |serial| {
             serials.extend(serial_octets(serial));
             serials.len() < max.min(MAX_CERTIFICATES)
         })
         .await?;
         if serials.is_empty() {
-            return Err("ocsp: the mount holds no certificates; preload must say how many to issue".to_owned());
+            return Err("ocsp: the mount holds no certificates; set --preload to issue some first".to_owned());
         }
         Ok(Self { path: admin.path("ocsp"), issuer, serials })
     }
 
     /// Returns clients that request the status of one certificate after the other.
-    pub(crate) fn class(&self, method: &Method, nonce: bool, clients: usize) -> Class {
+    pub(crate) fn class(&self, method: &Method, nonce: bool, clients: usize) -> RequestClass {
         let with = if nonce { "with" } else { "without" };
         let name = format!("{method} {with} a nonce, {} certificates", self.serials.len());
         let body = |(number, serial): (usize, &Vec<u8>)| {
@@ -61,8 +61,8 @@ impl CertificateRequests {
         };
         let bodies = self.serials.iter().enumerate().map(body).collect();
         let media_type = (method == Method::POST).then_some(MEDIA_TYPE);
-        let class = Class::post(name, clients, self.path.as_str(), bodies, successful);
-        Class { method: method.clone(), media_type, ..class }
+        let class = RequestClass::post(name, clients, self.path.as_str(), bodies, successful);
+        RequestClass { method: method.clone(), media_type, ..class }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Parser;
 use serde_json::{Map, Value};
 
-use crate::plan::{Plan, Stock};
+use crate::plan::{MountContents, Plan};
 use crate::report::Outputs;
 use crate::scenario::Scenario;
 use crate::target::Target;
@@ -41,7 +41,7 @@ pub(crate) struct Order {
     /// `true`: both servers run concurrently.
     pub(crate) at_once: bool,
     /// Required contents of the mounts before the run.
-    pub(crate) wanted: Stock,
+    pub(crate) wanted: MountContents,
 }
 
 impl Order {
@@ -64,7 +64,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) target: Target,
     #[command(flatten)]
-    pub(crate) wanted: Stock,
+    pub(crate) wanted: MountContents,
     #[command(flatten)]
     plan: Plan,
     /// Search the highest rate that meets `--p99`: a closed loop, then at most 11 steps at a rate, `--seconds` in
@@ -175,7 +175,7 @@ struct PlanFields {
     #[command(flatten)]
     plan: Plan,
     #[command(flatten)]
-    wanted: Stock,
+    wanted: MountContents,
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: Option<u64>,
     #[arg(long)]
@@ -219,7 +219,9 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     } else {
         toml::from_str(text).map_err(|e| e.to_string())?
     };
-    let Value::Object(mut fields) = plan else { return Err("a plan must be an object".to_owned()) };
+    let Value::Object(mut fields) = plan else {
+        return Err("a plan must be a table (TOML) or an object (JSON)".to_owned());
+    };
     let [target, other] = ["target", "other"].map(|name| fields.remove(name).map(|fields| read_target(name, fields)));
     let PlanFields { name, scenario, mut plan, wanted, rounds, at_once } = parsed(&fields)?;
     can_be_planned(scenario)?;
@@ -262,7 +264,7 @@ fn read_target(table: &str, fields: Value) -> Result<Target, String> {
     let token = token_file.map_or(Ok(String::new()), |file| read_token(&file)).map_err(wrong)?;
     let target = Target { name: name.unwrap_or_else(|| default_name(table)), command, token, ..target };
     if !is_launched {
-        target.peer().map_err(wrong)?;
+        target.endpoint().map_err(wrong)?;
     }
     Ok(target)
 }
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!((plan.clients, plan.max_requests(), plan.seconds, plan.key_bits), (200, 900_000, 600, 384));
         assert_eq!(plan.pace, Pace { rate: Some(1500.5), ramp: Duration::from_secs(10) });
         assert!(plan.no_store && !plan.auto_rebuild);
-        assert_eq!(order.wanted, Stock { certificates: 1000, revoked: 10 });
+        assert_eq!(order.wanted, MountContents { certificates: 1000, revoked: 10 });
         assert_eq!((order.target.launch.server, order.target.launch.rsa_stock), (Some(PathBuf::from("./signet")), 9));
         let other = order.other.unwrap();
         assert_eq!((other.name.as_str(), other.token.as_str(), other.pid), ("bao", "t.secret", Some(7)));
@@ -412,7 +414,7 @@ mod tests {
     #[test]
     fn malformed_plan_is_rejected_with_its_location() {
         assert!(refusal("scenario = ").contains("line 1"));
-        assert!(read("[]", true).is_err_and(|cause| cause == "a plan must be an object"));
+        assert!(read("[]", true).is_err_and(|cause| cause == "a plan must be a table (TOML) or an object (JSON)"));
     }
 
     #[test]

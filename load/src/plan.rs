@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::drive::{Bounds, Class, Place};
+use crate::drive::{RequestClass, RunLimits, ServerAccess};
 use crate::environment::Facts;
 use crate::format::number;
 use crate::pace::Pace;
@@ -109,13 +109,13 @@ impl Plan {
         facts.map(|(name, text)| (name.to_owned(), text)).to_vec()
     }
 
-    pub(crate) fn bounds(&self) -> Bounds {
+    pub(crate) fn bounds(&self) -> RunLimits {
         let time = Duration::from_secs(self.seconds);
-        Bounds { requests: self.max_requests(), time, pace: self.pace, quiet: self.quiet }
+        RunLimits { requests: self.max_requests(), time, pace: self.pace, quiet: self.quiet }
     }
 
     /// Returns the role of the requests: the user's, or the run's own.
-    pub(crate) fn role<'a>(&'a self, admin: &Place<'a>) -> &'a str {
+    pub(crate) fn role<'a>(&'a self, admin: &ServerAccess<'a>) -> &'a str {
         self.role.as_deref().unwrap_or(admin.provisioner.name())
     }
 
@@ -143,7 +143,7 @@ impl Plan {
 /// Required or actual contents of a mount. The fields are options of the command line and fields of plan files.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq)]
 #[group(skip)]
-pub(crate) struct Stock {
+pub(crate) struct MountContents {
     /// Before the run, issue certificates until the store holds this many.
     #[arg(long = "preload", value_name = "N", visible_alias = "certificates", default_value_t = 0)]
     pub(crate) certificates: u64,
@@ -152,13 +152,13 @@ pub(crate) struct Stock {
     pub(crate) revoked: u64,
 }
 
-impl std::fmt::Display for Stock {
+impl std::fmt::Display for MountContents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {} of them revoked", self.certificates, self.revoked)
     }
 }
 
-impl Stock {
+impl MountContents {
     pub(crate) fn is_empty(self) -> bool {
         self.certificates == 0 && self.revoked == 0
     }
@@ -168,7 +168,7 @@ impl Stock {
         if self.revoked <= self.certificates {
             return Ok(());
         }
-        Err("--revoked: must not be more than --preload, the certificates there are".to_owned())
+        Err("--revoked: must not be more than --preload (the number of certificates)".to_owned())
     }
 }
 
@@ -184,13 +184,19 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
 }
 
 /// Returns clients that request keys and certificates by a role.
-pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl: &str) -> Class {
+pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl: &str) -> RequestClass {
     let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": ttl });
-    Class::post(name, clients, format!("/v1/{mount}/issue/{role}"), vec![Bytes::from(body.to_string())], certified)
+    RequestClass::post(
+        name,
+        clients,
+        format!("/v1/{mount}/issue/{role}"),
+        vec![Bytes::from(body.to_string())],
+        has_certificate,
+    )
 }
 
 /// `true` if the response has a certificate and a serial number.
-pub(crate) fn certified(answer: &Value) -> bool {
+pub(crate) fn has_certificate(answer: &Value) -> bool {
     let certificate = answer["data"]["certificate"].as_str();
     certificate.is_some_and(|pem| pem.starts_with("-----BEGIN CERTIFICATE-----"))
         && answer["data"]["serial_number"].is_string()

@@ -12,10 +12,10 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::drive::{Bounds, Class, Place, drive};
+use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::pace::Pace;
-use crate::plan::{self, CERTIFICATE_TTL, Stock, issuing};
-use crate::proc::Watched;
+use crate::plan::{self, CERTIFICATE_TTL, MountContents, issuing};
+use crate::proc::WatchedProcesses;
 use crate::run_context;
 
 /// Connections for filling: more than in a run, so that commits are larger.
@@ -30,22 +30,27 @@ const ROLE_SUFFIX: &str = "-preload";
 
 /// Issues and revokes certificates until the mount holds `wanted`. Returns what the mount then holds. Without `role`,
 /// creates a role for these certificates.
-pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, quiet: bool) -> Result<Stock, String> {
+pub(crate) async fn fill(
+    admin: &ServerAccess<'_>,
+    wanted: MountContents,
+    role: Option<&str>,
+    quiet: bool,
+) -> Result<MountContents, String> {
     wanted.check()?;
     let mut client = admin.connect().await?;
-    let there = leaves(&mut client, admin.mount).await?;
-    if there < wanted.certificates {
-        issue(admin, wanted.certificates - there, role, quiet).await?;
+    let existing = leaves(&mut client, admin.mount).await?;
+    if existing < wanted.certificates {
+        issue(admin, wanted.certificates - existing, role, quiet).await?;
     }
     let revoked = count(&mut client, admin.mount, "certs/revoked").await?;
     if revoked < wanted.revoked {
         revoke(admin, &mut client, wanted.revoked - revoked, role.is_none(), quiet).await?;
     }
     let certificates = leaves(&mut client, admin.mount).await?;
-    let stock = Stock { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? };
+    let stock = MountContents { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? };
     // All requests succeeded, but a server or role that stores no certificates is detected only by this check.
     if stock.certificates < wanted.certificates || stock.revoked < wanted.revoked {
-        let Stock { certificates, revoked } = wanted;
+        let MountContents { certificates, revoked } = wanted;
         return Err(format!(
             "preload: the mount has {} certificates ({} revoked) instead of {certificates} ({revoked})",
             stock.certificates, stock.revoked
@@ -54,20 +59,20 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
     Ok(stock)
 }
 
-async fn issue(admin: &Place<'_>, missing: u64, role: Option<&str>, quiet: bool) -> Result<(), String> {
+async fn issue(admin: &ServerAccess<'_>, missing: u64, role: Option<&str>, quiet: bool) -> Result<(), String> {
     let own = format!("{}{ROLE_SUFFIX}", admin.provisioner.name());
     if role.is_none() {
         admin.provisioner.role(admin.mount, &own, &plan::role("ec", 256, false)).await?;
     }
-    run_context::begun(quiet, &format!("issuing {missing} certificates"));
+    run_context::print_progress(quiet, &format!("issuing {missing} certificates"));
     let class = issuing("preload".to_owned(), PRELOAD_CONNECTIONS, admin.mount, role.unwrap_or(&own), CERTIFICATE_TTL);
     all(admin, class, missing, quiet).await
 }
 
 /// Returns request bodies for `wanted` certificates that are not revoked yet, and how many of them were missing and
 /// have been issued.
-pub(crate) async fn to_revoke(
-    admin: &Place<'_>,
+pub(crate) async fn revocation_bodies(
+    admin: &ServerAccess<'_>,
     wanted: u64,
     role: Option<&str>,
     quiet: bool,
@@ -85,14 +90,14 @@ pub(crate) async fn to_revoke(
 /// Revokes `missing` certificates. If `may_configure` is set, the timer builds the CRLs meanwhile and not each request,
 /// because no request needs a CRL.
 async fn revoke(
-    admin: &Place<'_>,
+    admin: &ServerAccess<'_>,
     client: &mut Client,
     missing: u64,
     may_configure: bool,
     quiet: bool,
 ) -> Result<(), String> {
     let bodies = revocable(client, admin.mount, missing).await?;
-    run_context::begun(quiet, &format!("revoking {missing} certificates"));
+    run_context::print_progress(quiet, &format!("revoking {missing} certificates"));
     let class = revoking("revoke".to_owned(), PRELOAD_CONNECTIONS, admin.mount, bodies);
     if !may_configure {
         return all(admin, class, missing, quiet).await;
@@ -112,13 +117,16 @@ pub(crate) async fn rebuilds(client: &mut Client, mount: &str) -> Result<bool, S
 }
 
 /// Selects CRL builds by the timer (`on`) or with each revocation.
-pub(crate) async fn auto_rebuild(admin: &Place<'_>, on: bool) -> Result<(), String> {
-    admin.provisioner.must(&admin.path(CRL_CONFIG), &json!({ "auto_rebuild": on })).await.map(drop)
+pub(crate) async fn auto_rebuild(admin: &ServerAccess<'_>, on: bool) -> Result<(), String> {
+    admin.provisioner.post(&admin.path(CRL_CONFIG), &json!({ "auto_rebuild": on })).await.map(drop)
 }
 
 /// Returns clients that revoke. Each body may be sent only once; every response is checked.
-pub(crate) fn revoking(name: String, clients: usize, mount: &str, bodies: Vec<Bytes>) -> Class {
-    Class { look_at: 1, ..Class::post(name, clients, format!("/v1/{mount}/revoke"), bodies, revoked) }
+pub(crate) fn revoking(name: String, clients: usize, mount: &str, bodies: Vec<Bytes>) -> RequestClass {
+    RequestClass {
+        check_interval: 1,
+        ..RequestClass::post(name, clients, format!("/v1/{mount}/revoke"), bodies, revoked)
+    }
 }
 
 /// `true` if the response confirms a revocation. For an expired certificate the server returns success with a warning
@@ -144,12 +152,12 @@ async fn found(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Byte
     }
     // Neither issuers nor revoked certificates can be revoked.
     let mut skipped = issuers(client, mount).await?;
-    visit(client, mount, "certs/revoked", |serial| {
+    for_each_serial(client, mount, "certs/revoked", |serial| {
         skipped.insert(serial.to_owned());
         true
     })
     .await?;
-    visit(client, mount, "certs", |serial| {
+    for_each_serial(client, mount, "certs", |serial| {
         if !skipped.contains(serial) {
             bodies.push(Bytes::from(json!({ "serial_number": serial }).to_string()));
         }
@@ -160,11 +168,11 @@ async fn found(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Byte
 }
 
 /// Runs the class; every request must succeed.
-async fn all(admin: &Place<'_>, class: Class, requests: u64, quiet: bool) -> Result<(), String> {
+async fn all(admin: &ServerAccess<'_>, class: RequestClass, requests: u64, quiet: bool) -> Result<(), String> {
     let name = class.name.clone();
     let time = MIN_FILL_TIMEOUT.max(Duration::from_secs(requests / MIN_FILL_REQUESTS_PER_SECOND));
-    let bounds = Bounds { requests, time, pace: Pace::default(), quiet };
-    let figures = drive(admin, vec![class], &bounds, Watched::default()).await?;
+    let bounds = RunLimits { requests, time, pace: Pace::default(), quiet };
+    let figures = drive(admin, vec![class], &bounds, WatchedProcesses::default()).await?;
     let done = figures.count();
     match done < requests {
         false => Ok(()),
@@ -187,7 +195,7 @@ pub(crate) async fn count(client: &mut Client, mount: &str, path: &str) -> Resul
         count += 1;
         true
     };
-    visit(client, mount, path, visitor).await?;
+    for_each_serial(client, mount, path, visitor).await?;
     Ok(count)
 }
 
@@ -199,13 +207,13 @@ async fn leaves(client: &mut Client, mount: &str) -> Result<u64, String> {
         count += u64::from(!issuers.contains(serial));
         true
     };
-    visit(client, mount, "certs", visitor).await?;
+    for_each_serial(client, mount, "certs", visitor).await?;
     Ok(count)
 }
 
 /// Passes the serial numbers of a list to `more` until it returns `false`. A server without paging returns the whole
 /// list at once, and again when the next page is requested.
-pub(crate) async fn visit(
+pub(crate) async fn for_each_serial(
     client: &mut Client,
     mount: &str,
     path: &str,
@@ -269,10 +277,10 @@ mod tests {
         let revoked = SERIALS_PER_PAGE + 5;
         double.hold("pki", certificates, revoked);
         let open = open(&double).await;
-        let mut client = open.place().connect().await.unwrap();
+        let mut client = open.access().connect().await.unwrap();
         assert_eq!(count(&mut client, "pki", "certs").await, Ok(certificates as u64));
         assert_eq!(count(&mut client, "pki", "certs/revoked").await, Ok(revoked as u64));
-        assert_eq!(double.asked("LIST /v1/pki/certs?"), 3);
+        assert_eq!(double.count_requests("LIST /v1/pki/certs?"), 3);
         let bodies = found(&mut client, "pki", u64::MAX).await.unwrap();
         assert_eq!(bodies.len(), certificates - revoked);
         // A list that ends with a full page is recognized as complete, and one without pages is not counted twice.
@@ -280,7 +288,7 @@ mod tests {
         assert_eq!(count(&mut client, "full", "certs").await, Ok(SERIALS_PER_PAGE as u64));
         let whole = Double::start(Shape::default());
         whole.hold("pki", SERIALS_PER_PAGE, 0);
-        let mut client = self::open(&whole).await.place().connect().await.unwrap();
+        let mut client = self::open(&whole).await.access().connect().await.unwrap();
         assert_eq!(count(&mut client, "pki", "certs").await, Ok(SERIALS_PER_PAGE as u64));
     }
 
@@ -289,8 +297,8 @@ mod tests {
         let double = Double::start(Shape { issuer: true, ..Shape::default() });
         double.hold("pki", 1, 0);
         let open = open(&double).await;
-        let wanted = Stock { certificates: 30, revoked: 30 };
-        assert_eq!(fill(&open.place(), wanted, None, true).await, Ok(wanted));
+        let wanted = MountContents { certificates: 30, revoked: 30 };
+        assert_eq!(fill(&open.access(), wanted, None, true).await, Ok(wanted));
         assert_eq!(double.stock("pki"), (31, 30));
     }
 
@@ -299,7 +307,8 @@ mod tests {
         let double = Double::start(Shape { expired: true, ..Shape::default() });
         double.hold("pki", 30, 0);
         let open = open(&double).await;
-        let refused = fill(&open.place(), Stock { certificates: 30, revoked: 20 }, None, true).await.err().unwrap();
+        let refused =
+            fill(&open.access(), MountContents { certificates: 30, revoked: 20 }, None, true).await.err().unwrap();
         assert!(refused.starts_with("revoke: 0 of 20 requests succeeded"), "{refused}");
         assert!(!double.auto_rebuild("pki"), "it is put back whatever happens");
         // In a run, each response that confirms no revocation counts as an error.
@@ -309,7 +318,7 @@ mod tests {
         );
         let mut plan = crate::order::read(&order, false).unwrap().plan;
         (plan.quiet, plan.scenario) = (true, Scenario::Revoke);
-        let figures = workload::run(&plan, &open.place(), open.watched).await.unwrap();
+        let figures = workload::run(&plan, &open.access(), open.watched).await.unwrap();
         assert_eq!((figures.classes[0].count(), figures.classes[0].errors.values().sum::<u64>()), (0, 20));
     }
 
@@ -317,8 +326,8 @@ mod tests {
     async fn store_with_fewer_certificates_than_created_is_reported() {
         let double = Double::start(Shape { forgets: true, ..Shape::default() });
         double.hold("pki", 5, 0);
-        let wanted = Stock { certificates: 30, revoked: 0 };
-        let refused = fill(&open(&double).await.place(), wanted, None, true).await.err().unwrap();
+        let wanted = MountContents { certificates: 30, revoked: 0 };
+        let refused = fill(&open(&double).await.access(), wanted, None, true).await.err().unwrap();
         assert!(refused.starts_with("preload: the mount has 5 certificates (0 revoked)"), "{refused}");
     }
 }

@@ -31,16 +31,16 @@ pub(crate) fn title(pid: u32) -> String {
 }
 
 /// `true` if a process of the group is alive; zombies do not count.
-pub(crate) fn group_lives(group: u32) -> bool {
+pub(crate) fn has_running_member(group: u32) -> bool {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let texts = entries
         .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
         .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    texts.into_iter().any(|text| lives_in(&text, group))
+    texts.into_iter().any(|text| is_running_in_group(&text, group))
 }
 
 /// `true` if a line of `/proc/PID/stat` belongs to a live process of the group.
-fn lives_in(stat: &str, group: u32) -> bool {
+fn is_running_in_group(stat: &str, group: u32) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ended = matches!(fields.first(), None | Some(&("Z" | "X" | "x")));
@@ -65,7 +65,7 @@ pub(crate) fn listener(port: u16) -> Option<u32> {
 /// Returns the sockets of a kernel table that listen on a port, in the format of `/proc/PID/fd`.
 fn listening(table: &str, port: u16) -> Vec<String> {
     const LISTEN: &str = "0A";
-    let here = |address: &str| {
+    let is_local = |address: &str| {
         let address = address.trim_start_matches('0');
         // 127.0.0.0/8 and ::1 in little-endian words; all zeros is the wildcard address.
         address.is_empty() || address.ends_with("7F") || address == "1000000"
@@ -73,7 +73,7 @@ fn listening(table: &str, port: u16) -> Vec<String> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (address, of) = fields.get(1)?.rsplit_once(':')?;
-        let matches = fields.get(3) == Some(&LISTEN) && u16::from_str_radix(of, 16) == Ok(port) && here(address);
+        let matches = fields.get(3) == Some(&LISTEN) && u16::from_str_radix(of, 16) == Ok(port) && is_local(address);
         matches.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]")))?
     };
     table.lines().filter_map(socket).collect()
@@ -81,7 +81,7 @@ fn listening(table: &str, port: u16) -> Vec<String> {
 
 /// Fields of `/proc/PID/stat`. Times in seconds, in whole ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Stat {
+struct ProcessStat {
     parent: u32,
     /// CPU time of its threads, including those that ended.
     own: f64,
@@ -89,7 +89,7 @@ struct Stat {
     ended_children: f64,
 }
 
-impl Stat {
+impl ProcessStat {
     fn parse(text: &str) -> Option<Self> {
         // The command's name is in parentheses and may contain blanks and parentheses; the state follows.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
@@ -109,7 +109,8 @@ fn tree_seconds(proc: &Path, pid: u32) -> Option<f64> {
     for entry in fs::read_dir(proc).ok()?.flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         // A process that ends during this loop is, or will be, included in the figures of its parent.
-        let Some(stat) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| Stat::parse(&text)) else {
+        let Some(stat) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| ProcessStat::parse(&text))
+        else {
             continue;
         };
         children.entry(stat.parent).or_default().push(id);
@@ -137,25 +138,25 @@ fn thread_seconds(process: &Path) -> f64 {
 
 /// Processes whose CPU time is measured.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedProcesses {
     pub(crate) server: Option<u32>,
     pub(crate) postgres: Option<u32>,
 }
 
 /// CPU seconds of the watched processes.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Cpu {
+pub(crate) struct CpuSeconds {
     pub(crate) server: Option<f64>,
     pub(crate) postgres: Option<f64>,
 }
 
-impl Watched {
-    pub(crate) fn read(self) -> Cpu {
-        Cpu { server: self.server.and_then(cpu_seconds), postgres: self.postgres.and_then(cpu_seconds) }
+impl WatchedProcesses {
+    pub(crate) fn read(self) -> CpuSeconds {
+        CpuSeconds { server: self.server.and_then(cpu_seconds), postgres: self.postgres.and_then(cpu_seconds) }
     }
 }
 
-impl Cpu {
+impl CpuSeconds {
     pub(crate) fn since(self, before: Self) -> Self {
         let spent = |after: Option<f64>, before: Option<f64>| after.zip(before).map(|(after, before)| after - before);
         Self { server: spent(self.server, before.server), postgres: spent(self.postgres, before.postgres) }
@@ -197,9 +198,9 @@ mod tests {
     #[test]
     fn stat_line_with_blanks_and_parentheses_in_the_name_is_parsed() {
         let text = "12 (postgres: a) b) S 7 1 1 0 -1 4194304 9 9 9 9 150 50 300 25 20 0 1 0 77";
-        assert_eq!(Stat::parse(text), Some(Stat { parent: 7, own: 2.0, ended_children: 3.25 }));
+        assert_eq!(ProcessStat::parse(text), Some(ProcessStat { parent: 7, own: 2.0, ended_children: 3.25 }));
         for wrong in ["", "12 (x) S 7 1", "12 x S 7 1 1 0 -1 4194304 9 9 9 9 150 50 300 25 20"] {
-            assert_eq!(Stat::parse(wrong), None, "{wrong}");
+            assert_eq!(ProcessStat::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -214,9 +215,9 @@ mod tests {
     #[test]
     fn ended_process_does_not_count_as_group_member() {
         let line = |state: &str, group: &str| format!("12 (a (b) c) {state} 7 {group} 1 0 -1");
-        assert!(lives_in(&line("S", "10"), 10) && lives_in(&line("R", "10"), 10));
-        assert!(!lives_in(&line("Z", "10"), 10) && !lives_in(&line("S", "11"), 10));
-        assert!(!lives_in("", 10));
+        assert!(is_running_in_group(&line("S", "10"), 10) && is_running_in_group(&line("R", "10"), 10));
+        assert!(!is_running_in_group(&line("Z", "10"), 10) && !is_running_in_group(&line("S", "11"), 10));
+        assert!(!is_running_in_group("", 10));
     }
 
     #[test]
@@ -271,12 +272,12 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut says = BufReader::new(parent.stdout.take().unwrap()).lines();
+        let mut output = BufReader::new(parent.stdout.take().unwrap()).lines();
         let mut hears = parent.stdin.take().unwrap();
-        assert_eq!(says.next().unwrap().unwrap(), "worked");
+        assert_eq!(output.next().unwrap().unwrap(), "worked");
         let working = cpu_seconds(parent.id()).unwrap();
         hears.write_all(b"\n").unwrap();
-        assert_eq!(says.next().unwrap().unwrap(), "ended");
+        assert_eq!(output.next().unwrap().unwrap(), "ended");
         let ended = cpu_seconds(parent.id()).unwrap();
         hears.write_all(b"\n").unwrap();
         parent.wait().unwrap();
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn cpu_sum_without_the_server_is_unknown() {
-        let cpu = |server, postgres| Cpu { server, postgres };
+        let cpu = |server, postgres| CpuSeconds { server, postgres };
         assert_eq!(cpu(Some(3.0), Some(2.0)).since(cpu(Some(1.0), Some(0.5))).sum(), Some(3.5));
         assert_eq!(cpu(Some(3.0), None).since(cpu(Some(1.0), None)).sum(), Some(2.0));
         assert_eq!(cpu(None, Some(2.0)).sum(), None);

@@ -35,7 +35,7 @@ impl Process {
     /// `true` if the process has ended and, for a group leader, all processes of its group.
     pub(crate) fn ended(&mut self) -> bool {
         let ended = !matches!(self.child.try_wait(), Ok(None));
-        ended && !(self.group && proc::group_lives(self.pid()))
+        ended && !(self.group && proc::has_running_member(self.pid()))
     }
 
     /// Sends a signal to the process or its group, ignoring a process that has just ended.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client, Peer, Wire};
+use crate::client::{Api, ApiResponse, Client, ServerEndpoint};
 use crate::run_context;
 
 const NAME_PREFIX: &str = "signet-load";
@@ -19,9 +19,9 @@ const NAME_PREFIX: &str = "signet-load";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
-struct Created {
+struct CreatedObject {
     what: String,
-    wire: Wire,
+    api: Api,
     method: Method,
     path: String,
     body: Bytes,
@@ -31,22 +31,22 @@ struct Created {
 
 /// Creates objects on one server, and removes them on drop.
 pub(crate) struct Provisioner {
-    peer: Peer,
+    endpoint: ServerEndpoint,
     token: String,
     name: String,
     numbered: Cell<u32>,
     /// `true`: mounts, roles and policies stay on the server; tokens are revoked nevertheless.
     keep: bool,
-    created: RefCell<Vec<Created>>,
+    created: RefCell<Vec<CreatedObject>>,
 }
 
 impl Provisioner {
     /// Creates a provisioner; `token` must be able to create mounts, roles, policies and tokens there.
-    pub(crate) fn new(peer: &Peer, token: &str, keep: bool) -> Result<Self, String> {
+    pub(crate) fn new(endpoint: &ServerEndpoint, token: &str, keep: bool) -> Result<Self, String> {
         let mut random = [0; 4];
         SystemRandom::new().fill(&mut random).map_err(|e| e.to_string())?;
         Ok(Self {
-            peer: peer.clone(),
+            endpoint: endpoint.clone(),
             token: token.to_owned(),
             name: format!("{NAME_PREFIX}-{:08x}", u32::from_be_bytes(random)),
             numbered: Cell::new(0),
@@ -89,7 +89,7 @@ impl Provisioner {
 
     /// Creates an object with a readable path. Fails if the path exists and the run did not create it.
     pub(crate) async fn create_absent(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<(), String> {
-        if !self.owns(path) && self.exists(path).await? {
+        if !self.has_created(path) && self.exists(path).await? {
             return Err(format!("{kind}: the {kind} {name} exists already; use --prepared to use it"));
         }
         self.create(kind, name, path, body).await.map(drop)
@@ -98,12 +98,12 @@ impl Provisioner {
     /// Creates a token.
     pub(crate) async fn token(&self, body: &Value) -> Result<String, String> {
         let path = "/v1/auth/token/create";
-        let created = self.must(path, body).await?;
+        let created = self.post(path, body).await?;
         let token = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
         let accessor = created["auth"]["accessor"].as_str().unwrap_or("unknown");
-        self.created.borrow_mut().push(Created {
+        self.created.borrow_mut().push(CreatedObject {
             what: format!("the token with the accessor {accessor}"),
-            wire: Wire::Secrets,
+            api: Api::Secrets,
             method: Method::POST,
             path: "/v1/auth/token/revoke".to_owned(),
             body: Bytes::from(json!({ "token": token }).to_string()),
@@ -113,14 +113,14 @@ impl Provisioner {
     }
 
     /// Registers an object for removal that the requests of the run create, and not this provisioner.
-    pub(crate) fn remove_later(&self, what: String, wire: Wire, path: String) {
+    pub(crate) fn remove_later(&self, what: String, api: Api, path: String) {
         let method = Method::DELETE;
         let body = Bytes::new();
-        self.created.borrow_mut().push(Created { what, wire, method, path, body, may_be_kept: true });
+        self.created.borrow_mut().push(CreatedObject { what, api, method, path, body, may_be_kept: true });
     }
 
     /// Sends a POST that must succeed. It completes even after a signal.
-    pub(crate) async fn must(&self, path: &str, body: &Value) -> Result<Value, String> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, String> {
         self.send(Method::POST, path, body).await?.success(path)
     }
 
@@ -134,16 +134,16 @@ impl Provisioner {
         }
     }
 
-    fn owns(&self, path: &str) -> bool {
+    fn has_created(&self, path: &str) -> bool {
         self.created.borrow().iter().any(|created| created.path == path)
     }
 
     /// Creates an object. Its removal is registered first, because the response may never arrive; a rejected request
     /// created nothing.
     async fn create(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<Value, String> {
-        let is_new = !self.owns(path);
+        let is_new = !self.has_created(path);
         if is_new {
-            self.remove_later(format!("the {kind} {name}"), Wire::Secrets, path.to_owned());
+            self.remove_later(format!("the {kind} {name}"), Api::Secrets, path.to_owned());
         }
         let answer = self.send(Method::POST, path, body).await?;
         if is_new && !answer.status.is_success() {
@@ -152,9 +152,9 @@ impl Provisioner {
         answer.success(path)
     }
 
-    async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, String> {
+    async fn send(&self, method: Method, path: &str, body: &Value) -> Result<ApiResponse, String> {
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-        run_context::shielded(send(&self.peer, &self.token, Wire::Secrets, method, path, body)).await
+        run_context::shielded(send(&self.endpoint, &self.token, Api::Secrets, method, path, body)).await
     }
 }
 
@@ -166,13 +166,13 @@ impl Drop for Provisioner {
         if created.is_empty() {
             return;
         }
-        let peer = self.peer.clone();
+        let endpoint = self.endpoint.clone();
         let token = self.token.clone();
         let listed = created.clone();
         // A separate thread with its own runtime, because this thread's runtime cannot block.
         let removal = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map(|runtime| runtime.block_on(remove(&peer, &token, created)))
+            runtime.map(|runtime| runtime.block_on(remove(&endpoint, &token, created)))
         });
         let left = match removal.join() {
             Ok(Ok(left)) => left,
@@ -184,16 +184,16 @@ impl Drop for Provisioner {
 }
 
 /// Removes objects in reverse order of creation. Returns those that are left, with causes.
-async fn remove(peer: &Peer, token: &str, created: Vec<Created>) -> Vec<String> {
+async fn remove(endpoint: &ServerEndpoint, token: &str, created: Vec<CreatedObject>) -> Vec<String> {
     let mut left = Vec::new();
     let mut unreachable = None;
-    for Created { what, wire, method, path, body, .. } in created.into_iter().rev() {
+    for CreatedObject { what, api, method, path, body, .. } in created.into_iter().rev() {
         // Once the server has failed to respond, nothing more is requested from it.
         if let Some(cause) = &unreachable {
             left.push(format!("{what}: {cause}"));
             continue;
         }
-        match send(peer, token, wire, method, &path, body).await {
+        match send(endpoint, token, api, method, &path, body).await {
             Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => {}
             Ok(answer) => left.push(format!("{what}: {}", answer.status)),
             Err(cause) => {
@@ -206,8 +206,15 @@ async fn remove(peer: &Peer, token: &str, created: Vec<Created>) -> Vec<String> 
 }
 
 /// Sends a request on a separate connection, within the time limit.
-async fn send(peer: &Peer, token: &str, wire: Wire, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
-    let exchange = async { Client::connect_as(peer, token, wire).await?.send(method, path, body).await };
+async fn send(
+    endpoint: &ServerEndpoint,
+    token: &str,
+    api: Api,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<ApiResponse, String> {
+    let exchange = async { Client::connect_as(endpoint, token, api).await?.send(method, path, body).await };
     let limit = REQUEST_TIMEOUT.as_secs();
     tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_| format!("no answer within {limit} s"))?
 }

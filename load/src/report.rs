@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::chart::{Chart, Extent, charts};
+use crate::chart::{AxisRanges, Chart, charts};
 use crate::environment::{Facts, environment};
 use crate::figures::Figures;
 use crate::format::escape;
@@ -44,7 +44,7 @@ pub(crate) struct Outputs {
 }
 
 /// A run and its title.
-pub(crate) struct Run<'a> {
+pub(crate) struct ReportedRun<'a> {
     pub(crate) title: String,
     pub(crate) figures: &'a Figures,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Report<'a> {
     /// Names and texts of facts about the measurement.
     pub(crate) facts: Facts,
     pub(crate) tables: Vec<Table>,
-    pub(crate) runs: Vec<Run<'a>>,
+    pub(crate) runs: Vec<ReportedRun<'a>>,
     /// The results as an object, to which the machine and the commit are added.
     pub(crate) json: Value,
 }
@@ -84,7 +84,7 @@ impl<'a> Report<'a> {
     }
 
     pub(crate) fn run(mut self, title: impl Into<String>, figures: &'a Figures) -> Self {
-        self.runs.push(Run { title: title.into(), figures });
+        self.runs.push(ReportedRun { title: title.into(), figures });
         self
     }
 
@@ -140,7 +140,7 @@ impl<'a> Report<'a> {
             for chart in own_charts {
                 // Charts with the same title share one axis, across all runs.
                 let same = charts.iter().flatten().filter(|other| other.title == chart.title);
-                if let Some(extent) = same.filter_map(Chart::extent).reduce(Extent::with) {
+                if let Some(extent) = same.filter_map(Chart::extent).reduce(AxisRanges::with) {
                     html += &chart.svg(extent)?;
                 }
             }
@@ -150,7 +150,7 @@ impl<'a> Report<'a> {
     }
 }
 
-impl Run<'_> {
+impl ReportedRun<'_> {
     fn classes(&self, title: &str) -> Table {
         Table::new(title, &CLASS_COLUMNS, &self.figures.classes_json())
     }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::figures::ClassFigures;
     use crate::histogram::LatencyHistogram;
-    use crate::proc::Cpu;
+    use crate::proc::CpuSeconds;
     use crate::timeline::{Sample, Timeline};
 
     fn figures(errors: &[(&str, u64)]) -> Figures {
@@ -191,7 +191,7 @@ mod tests {
         Figures {
             elapsed: Duration::from_secs(5),
             classes: vec![class],
-            cpu: Cpu { server: Some(2.5), postgres: None },
+            cpu: CpuSeconds { server: Some(2.5), postgres: None },
             server_mib: Some(50.0),
             samples: (0..6).map(sample).collect(),
             unsent: 7,

@@ -16,7 +16,7 @@ pub(crate) const INTERRUPTED: &str = "interrupted";
 
 tokio::task_local! {
     static STOP: watch::Receiver<bool>;
-    static NOTES: Rc<RefCell<Notes>>;
+    static NOTES: Rc<RefCell<CommandNotes>>;
 }
 
 /// A measured server, for reports.
@@ -40,7 +40,7 @@ impl ServerFacts {
 
 /// Notes that are collected during a command and printed at its end.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct CommandNotes {
     servers: Vec<ServerFacts>,
     logs: BTreeSet<PathBuf>,
     /// Objects that the user asked to keep.
@@ -49,7 +49,7 @@ pub(crate) struct Notes {
     pub(crate) left: Vec<String>,
 }
 
-impl Notes {
+impl CommandNotes {
     /// Returns the log files that still exist.
     pub(crate) fn logs(&self) -> Vec<&Path> {
         self.logs.iter().map(PathBuf::as_path).filter(|path| path.exists()).collect()
@@ -57,8 +57,8 @@ impl Notes {
 }
 
 /// Runs a command that should end early when `stop` becomes true.
-pub(crate) async fn scope<T>(stop: watch::Receiver<bool>, command: impl Future<Output = T>) -> (T, Notes) {
-    let notes = Rc::<RefCell<Notes>>::default();
+pub(crate) async fn scope<T>(stop: watch::Receiver<bool>, command: impl Future<Output = T>) -> (T, CommandNotes) {
+    let notes = Rc::<RefCell<CommandNotes>>::default();
     let output = NOTES.scope(Rc::clone(&notes), STOP.scope(stop, command)).await;
     (output, notes.take())
 }
@@ -92,7 +92,7 @@ pub(crate) async fn shielded<T>(work: impl Future<Output = T>) -> T {
     STOP.scope(never, work).await
 }
 
-fn note(change: impl FnOnce(&mut Notes)) {
+fn note(change: impl FnOnce(&mut CommandNotes)) {
     let _ = NOTES.try_with(|notes| change(&mut notes.borrow_mut()));
 }
 
@@ -124,15 +124,15 @@ pub(crate) fn servers() -> Vec<ServerFacts> {
 }
 
 /// Prints the current step to standard error, unless `quiet` is set.
-pub(crate) fn begun(quiet: bool, text: &str) {
+pub(crate) fn print_progress(quiet: bool, text: &str) {
     if !quiet {
-        complain(text);
+        print_to_stderr(text);
     }
 }
 
 /// Prints a line to standard error.
 #[allow(clippy::print_stderr, reason = "standard output is for the figures")]
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_to_stderr(text: &str) {
     eprintln!("signet-load: {text}");
 }
 

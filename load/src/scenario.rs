@@ -5,7 +5,7 @@ use clap::ValueEnum;
 /// The request that a run repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
-    /// No requests: only fills the store as `--preload` and `--revoked` say.
+    /// No requests: only fills the store to the numbers of `--preload` and `--revoked`.
     Preload,
     /// `pki/issue`: the server generates key and certificate.
     Issue,
@@ -69,7 +69,7 @@ impl Scenario {
     }
 
     /// `true` if the scenario can use an existing mount without creating anything.
-    pub(crate) fn takes_prepared(self) -> bool {
+    pub(crate) fn accepts_prepared(self) -> bool {
         matches!(self, Self::Ocsp | Self::OcspGet | Self::OcspNonce | Self::CrlGet | Self::Health) || self.needs_role()
     }
 

@@ -1,4 +1,5 @@
-//! A measured server: a running one, or one that is started for the run, with the embedded store or a PostgreSQL cluster.
+//! A measured server: a running one, or one that is started for the run, with the embedded store or a PostgreSQL
+//! cluster.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{BufRead as _, BufReader};
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use rustix::process::Signal;
 
-use crate::client::{OWN_HEADER, Peer};
-use crate::cluster::Cluster;
-use crate::drive::Place;
+use crate::client::{OWN_HEADER, ServerEndpoint};
+use crate::cluster::PostgresCluster;
+use crate::drive::ServerAccess;
 use crate::log_file::LogFile;
-use crate::proc::{self, Watched};
+use crate::proc::{self, WatchedProcesses};
 use crate::process::Process;
 use crate::provision::Provisioner;
 use crate::run_context::{self, ServerFacts};
@@ -60,7 +61,7 @@ impl Launch {
 
 /// Startup times of a server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Start {
+pub(crate) struct StartupTimes {
     /// Time from the start until the server listened.
     pub(crate) listening: Duration,
     /// Time from the start until its first CRL was read. The server sends the CRL only after it has loaded all
@@ -68,7 +69,7 @@ pub(crate) struct Start {
     pub(crate) crl: Duration,
 }
 
-impl std::fmt::Display for Start {
+impl std::fmt::Display for StartupTimes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [listening, crl] = [self.listening, self.crl].map(|time| time.as_secs_f64());
         write!(f, "listens after {listening:.2} s, first CRL after {crl:.2} s")
@@ -76,7 +77,7 @@ impl std::fmt::Display for Start {
 }
 
 /// Start of a `signet` binary.
-struct Launched {
+struct LaunchedServer {
     data_dir: PathBuf,
     began: Instant,
     listening: Duration,
@@ -87,28 +88,33 @@ struct Launched {
 pub(crate) struct Server {
     provisioner: Provisioner,
     _process: Option<Process>,
-    cluster: Option<Cluster>,
+    cluster: Option<PostgresCluster>,
     /// `None` for a server that was not started from a binary.
-    launched: Option<Launched>,
-    pub(crate) peer: Peer,
+    launched: Option<LaunchedServer>,
+    pub(crate) endpoint: ServerEndpoint,
     pub(crate) token: String,
     pub(crate) mount: String,
     /// The user's description of the store.
     pub(crate) store: Option<String>,
-    pub(crate) watched: Watched,
+    pub(crate) watched: WatchedProcesses,
 }
 
 impl Server {
-    /// Returns a server that responds at `peer`; `process` was started for it. If `keep` is set, the objects of the run
-    /// stay.
-    pub(crate) fn at(peer: Peer, token: &str, keep: bool, process: Option<Process>) -> Result<Self, String> {
+    /// Returns a server that responds at `endpoint`; `process` was started for it. If `keep` is set, the objects
+    /// of the run stay.
+    pub(crate) fn at(
+        endpoint: ServerEndpoint,
+        token: &str,
+        keep: bool,
+        process: Option<Process>,
+    ) -> Result<Self, String> {
         Ok(Self {
-            provisioner: Provisioner::new(&peer, token, keep)?,
-            watched: Watched { server: process.as_ref().map(Process::pid), postgres: None },
+            provisioner: Provisioner::new(&endpoint, token, keep)?,
+            watched: WatchedProcesses { server: process.as_ref().map(Process::pid), postgres: None },
             _process: process,
             cluster: None,
             launched: None,
-            peer,
+            endpoint,
             token: token.to_owned(),
             mount: MOUNT.to_owned(),
             store: None,
@@ -125,16 +131,17 @@ impl Server {
             .and_then(|()| data_dir.canonicalize())
             .map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
         let postgres = launch.postgres.as_deref();
-        let cluster = postgres.map(|programs| Cluster::start(programs, &folder.join("postgres"))).transpose()?;
-        let url = cluster.as_ref().map(Cluster::url);
+        let cluster =
+            postgres.map(|programs| PostgresCluster::start(programs, &folder.join("postgres"))).transpose()?;
+        let url = cluster.as_ref().map(PostgresCluster::url);
         let node = Self::node(launch, &folder, NODE_FOLDER, url.as_deref()).await?;
-        let watched = Watched { postgres: cluster.as_ref().map(Cluster::pid), ..node.watched };
+        let watched = WatchedProcesses { postgres: cluster.as_ref().map(PostgresCluster::pid), ..node.watched };
         Ok(Self { cluster, watched, ..node })
     }
 
     /// Starts another node on the cluster of this one.
-    pub(crate) async fn another(&self, launch: &Launch) -> Result<Self, String> {
-        let url = self.cluster.as_ref().ok_or("another node needs a PostgreSQL cluster")?.url();
+    pub(crate) async fn launch_second_node(&self, launch: &Launch) -> Result<Self, String> {
+        let url = self.cluster.as_ref().ok_or("a second node needs a PostgreSQL cluster")?.url();
         let name = format!("{NODE_FOLDER}-2");
         let folder = launch.data_dir.join(&name);
         let key = |folder: &Path| folder.join("seal.key");
@@ -207,7 +214,7 @@ impl Server {
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.stdio()?);
         let began = Instant::now();
         let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", binary.display()))?;
-        let output = child.stdout.take().ok_or("the server has no output")?;
+        let output = child.stdout.take().ok_or("the standard output of the server is not captured")?;
         let process = Process::new(child, Signal::TERM);
         let (say, listens) = tokio::sync::oneshot::channel();
         // The thread reads to the end, so that the server never blocks on a full pipe.
@@ -220,15 +227,15 @@ impl Server {
         let listens = run_context::unless_interrupted(async { Ok(listens.await.ok().flatten()) }).await?;
         let (address, listening) =
             listens.ok_or_else(|| format!("the server ended before it listened; {}", log.shown()))?;
-        let peer = Peer::new(&address, OWN_HEADER, ca_file)?;
+        let endpoint = ServerEndpoint::new(&address, OWN_HEADER, ca_file)?;
         run_context::note_server(ServerFacts { name: "signet".to_owned(), address, version });
-        let launched = Some(Launched { data_dir: launch.data_dir.clone(), began, listening });
-        Ok(Self { launched, ..Self::at(peer, TOKEN, false, Some(process))? })
+        let launched = Some(LaunchedServer { data_dir: launch.data_dir.clone(), began, listening });
+        Ok(Self { launched, ..Self::at(endpoint, TOKEN, false, Some(process))? })
     }
 
-    /// Uses `peer`, with other connection settings, for the requests of the run.
-    pub(crate) fn with_peer(self, peer: Peer, keep: bool) -> Result<Self, String> {
-        Ok(Self { provisioner: Provisioner::new(&peer, &self.token, keep)?, peer, ..self })
+    /// Uses `endpoint`, with other connection settings, for the requests of the run.
+    pub(crate) fn with_endpoint(self, endpoint: ServerEndpoint, keep: bool) -> Result<Self, String> {
+        Ok(Self { provisioner: Provisioner::new(&endpoint, &self.token, keep)?, endpoint, ..self })
     }
 
     /// `true` if this program started the server from a binary.
@@ -243,20 +250,27 @@ impl Server {
 
     /// Reads the first CRL and returns the startup times; to be called right after the start. `None` unless the server
     /// was started from a binary and the mount is that of `dev`.
-    pub(crate) async fn start(&self) -> Result<Option<Start>, String> {
+    pub(crate) async fn start(&self) -> Result<Option<StartupTimes>, String> {
         let Some(launched) = self.launched.as_ref().filter(|_| self.mount == MOUNT) else { return Ok(None) };
-        self.place().connect().await?.get(&self.place().path("crl")).await?;
-        Ok(Some(Start { listening: launched.listening, crl: launched.began.elapsed() }))
+        self.access().connect().await?.get(&self.access().path("crl")).await?;
+        Ok(Some(StartupTimes { listening: launched.listening, crl: launched.began.elapsed() }))
     }
 
     /// Returns the server, the token that creates objects, and the mount.
-    pub(crate) fn place(&self) -> Place<'_> {
-        Place { peer: &self.peer, token: &self.token, mount: &self.mount, provisioner: &self.provisioner }
+    pub(crate) fn access(&self) -> ServerAccess<'_> {
+        ServerAccess {
+            endpoint: &self.endpoint,
+            token: &self.token,
+            mount: &self.mount,
+            provisioner: &self.provisioner,
+        }
     }
 
     /// Runs an SQL statement in the server's database. Returns the rows without headings.
     pub(crate) fn psql(&self, sql: &str) -> Result<String, String> {
-        self.cluster.as_ref().map_or_else(|| Err("the server has no cluster".to_owned()), |cluster| cluster.query(sql))
+        self.cluster
+            .as_ref()
+            .map_or_else(|| Err("the server has no PostgreSQL cluster".to_owned()), |cluster| cluster.query(sql))
     }
 
     /// Returns the name of the server's store, or the user's description of the store.
@@ -280,7 +294,7 @@ impl Server {
 
     /// Waits until earlier writes are on disk, so that the run does not pay for them.
     pub(crate) fn settle(&self) -> Result<(), String> {
-        self.cluster.as_ref().map_or(Ok(()), Cluster::settle)?;
+        self.cluster.as_ref().map_or(Ok(()), PostgresCluster::settle)?;
         if self.is_launched() {
             rustix::fs::sync();
         }
@@ -322,7 +336,7 @@ mod tests {
             let (_, stopped) = tokio::sync::watch::channel(false);
             let (started, notes) = run_context::scope(stopped, async {
                 let started = Server::launch(&launch).await;
-                (started.map(|started| started.peer.host().to_owned()), run_context::servers())
+                (started.map(|started| started.endpoint.host().to_owned()), run_context::servers())
             })
             .await;
             assert_eq!(started.0.unwrap(), "127.0.0.1:1");

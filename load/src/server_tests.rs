@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::double::{Double, MADE, Shape};
-use crate::drive::{Bounds, Class, Place, drive};
+use crate::drive::{RequestClass, RunLimits, ServerAccess, drive};
 use crate::figures::Figures;
 use crate::order::{self, Order};
 use crate::pace::Pace;
-use crate::plan::Stock;
-use crate::proc::Watched;
+use crate::plan::MountContents;
+use crate::proc::WatchedProcesses;
 use crate::provision::Provisioner;
 use crate::report::Outputs;
-use crate::run_context::{self, INTERRUPTED, Notes};
+use crate::run_context::{self, CommandNotes, INTERRUPTED};
 use crate::scenario::Scenario;
 use crate::server::Launch;
 use crate::target::Target;
@@ -39,7 +39,7 @@ fn order(scenario: &str, more: &str, target: &str) -> Order {
 
 async fn run(order: &Order, target: &Target) -> Result<Figures, String> {
     let open = target.open(order.plan.scenario).await?;
-    workload::run(&target.plan(&order.plan), &open.place(), open.watched).await
+    workload::run(&target.plan(&order.plan), &open.access(), open.watched).await
 }
 
 fn done(figures: &Figures) -> u64 {
@@ -64,7 +64,7 @@ async fn supported_scenarios_run_against_a_vault_api() {
         "/sign/signet-load-",
         "-1/revoke",
     ];
-    assert_eq!(asked.map(|part| double.asked_within(part)), [4, 4, 80, 40, 40]);
+    assert_eq!(asked.map(|part| double.count_requests_containing(part)), [4, 4, 80, 40, 40]);
 }
 
 #[tokio::test]
@@ -78,8 +78,8 @@ async fn prepared_run_uses_the_given_header_mount_and_role() {
     let order = order("issue", "", &whole);
     let given = Target { token: "t".to_owned(), ..order.target.clone() };
     assert_eq!(done(&run(&order, &given).await.unwrap()), 40);
-    assert_eq!(double.asked("POST /v1/ca/int/issue/web"), 40);
-    assert_eq!(double.asked("POST"), 40, "nothing else is made");
+    assert_eq!(double.count_requests("POST /v1/ca/int/issue/web"), 40);
+    assert_eq!(double.count_requests("POST"), 40, "nothing else is made");
     // A token in another header is not recognized, and an unknown role is an error.
     let other = Target { token_header: None, ..given.clone() };
     assert_eq!(run(&order, &other).await.unwrap().classes[0].errors["403"], 40);
@@ -93,16 +93,16 @@ async fn prepared_run_uses_the_given_header_mount_and_role() {
 async fn store_is_filled_by_lists_without_pages() {
     let double = Double::start(Shape::default());
     let open = target(&double).open(Scenario::Issue).await.unwrap();
-    let mount = open.place().mount.to_owned();
-    let wanted = Stock { certificates: 60, revoked: 20 };
-    preload::auto_rebuild(&open.place(), false).await.unwrap();
-    assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
+    let mount = open.access().mount.to_owned();
+    let wanted = MountContents { certificates: 60, revoked: 20 };
+    preload::auto_rebuild(&open.access(), false).await.unwrap();
+    assert_eq!(preload::fill(&open.access(), wanted, None, true).await.unwrap(), wanted);
     assert_eq!((double.stock(&mount), double.auto_rebuild(&mount)), ((60, 20), false));
     // A filled store is reused, and only missing certificates are issued.
-    assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
-    assert_eq!(preload::to_revoke(&open.place(), 30, None, true).await.unwrap().0.len(), 30);
+    assert_eq!(preload::fill(&open.access(), wanted, None, true).await.unwrap(), wanted);
+    assert_eq!(preload::revocation_bodies(&open.access(), 30, None, true).await.unwrap().0.len(), 30);
     assert_eq!(double.stock(&mount).0, 60);
-    let (bodies, issued) = preload::to_revoke(&open.place(), 50, None, true).await.unwrap();
+    let (bodies, issued) = preload::revocation_bodies(&open.access(), 50, None, true).await.unwrap();
     assert_eq!((bodies.len(), issued), (50, 10));
     assert_eq!(double.stock(&mount).0, 70);
 }
@@ -125,7 +125,7 @@ async fn two_servers_alternate_and_ratios_and_runs_are_written() {
     order.target.token = "root".to_owned();
     order.other.as_mut().unwrap().token = "root".to_owned();
     crate::run_order(&order, &outputs).await.unwrap();
-    assert_eq!((fast.asked("GET /v1/sys/health"), slow.asked("GET /v1/sys/health")), (81, 81));
+    assert_eq!((fast.count_requests("GET /v1/sys/health"), slow.count_requests("GET /v1/sys/health")), (81, 81));
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     let turns: Vec<&str> = json["runs"].as_array().unwrap().iter().filter_map(|run| run["server"].as_str()).collect();
     assert_eq!(turns, ["signet", "other", "signet", "other"]);
@@ -167,14 +167,14 @@ async fn two_servers_can_be_loaded_concurrently() {
     let folder = tempfile::tempdir().unwrap();
     let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
     crate::run_order(&order, &outputs).await.unwrap();
-    assert!(TOGETHER.load(Ordering::SeqCst), "the first one was done before the other was asked");
+    assert!(TOGETHER.load(Ordering::SeqCst), "the first one was done before the other received a request");
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     assert_eq!((&json["at_once"], &json["runs"][0]["server"]), (&json!(true), &json!("signet")));
-    assert_eq!((first.asked("GET /v1/sys/health"), other.asked("GET /v1/sys/health")), (41, 41));
+    assert_eq!((first.count_requests("GET /v1/sys/health"), other.count_requests("GET /v1/sys/health")), (41, 41));
 }
 
 /// Waits until no process listens on a port; another process may use it for a moment.
-fn is_left(port: u16) -> bool {
+fn is_port_free(port: u16) -> bool {
     (0..200).any(|_| {
         let left = TcpStream::connect(("127.0.0.1", port)).is_err();
         std::thread::sleep(Duration::from_millis(if left { 0 } else { 50 }));
@@ -206,46 +206,46 @@ async fn command_line_starts_the_server_and_its_failure_is_reported() {
     };
     let order = order("health", "", &format!("addr = \"{}\"", target.addr));
     let open = target.open(Scenario::Health).await.unwrap();
-    let figures = workload::run(&target.plan(&order.plan), &open.place(), open.watched).await.unwrap();
+    let figures = workload::run(&target.plan(&order.plan), &open.access(), open.watched).await.unwrap();
     assert_eq!(done(&figures), 40);
     assert!(figures.server_mib.is_some_and(|mib| mib > 1.0) && figures.cpu.server.is_some());
     let again = target.open(Scenario::Health).await.err().unwrap();
     assert_eq!(again, format!("server: 127.0.0.1:{port} is in use: another server answers there"));
     drop(open);
-    assert!(is_left(port), "it was told to end");
+    assert!(is_port_free(port), "it was told to end");
     // With a compound command, the server is a child of the shell and must end with it.
     let command = format!("cd {} && A=1 python3 server.py {port}; true", folder.path().display());
     let below = Target { command: Some(command), ..target.clone() };
     let open = below.open(Scenario::Health).await.unwrap();
     assert!(open.process().is_some_and(|process| process.starts_with("python3")), "{:?}", open.process());
     drop(open);
-    assert!(is_left(port), "it was told to end");
+    assert!(is_port_free(port), "it was told to end");
     let wrong = Target { command: Some("echo no such thing; exit 3".to_owned()), ..target };
     let cause = wrong.open(Scenario::Health).await.err().unwrap();
     assert!(cause.contains("has ended") && cause.contains("no such thing"), "{cause}");
 }
 
-async fn health(double: &Double, clients: usize, bounds: &Bounds) -> Figures {
-    let peer = target(double).peer().unwrap();
-    let provisioner = Provisioner::new(&peer, "", false).unwrap();
-    let place = Place { peer: &peer, token: "", mount: "pki", provisioner: &provisioner };
-    let class = Class { clients, path: "/v1/sys/health".to_owned(), ..Class::default() };
-    drive(&place, vec![class], bounds, Watched::default()).await.unwrap()
+async fn health(double: &Double, clients: usize, bounds: &RunLimits) -> Figures {
+    let endpoint = target(double).endpoint().unwrap();
+    let provisioner = Provisioner::new(&endpoint, "", false).unwrap();
+    let access = ServerAccess { endpoint: &endpoint, token: "", mount: "pki", provisioner: &provisioner };
+    let class = RequestClass { clients, path: "/v1/sys/health".to_owned(), ..RequestClass::default() };
+    drive(&access, vec![class], bounds, WatchedProcesses::default()).await.unwrap()
 }
 
-fn bounds(rate: Option<f64>, requests: u64, millis: u64) -> Bounds {
+fn bounds(rate: Option<f64>, requests: u64, millis: u64) -> RunLimits {
     let pace = Pace { rate, ramp: Duration::ZERO };
-    Bounds { requests, time: Duration::from_millis(millis), pace, quiet: true }
+    RunLimits { requests, time: Duration::from_millis(millis), pace, quiet: true }
 }
 
 /// Delays one response by 400 ms: at 100 requests per second, about forty requests are due during that time.
-fn hesitates(number: u64) -> Duration {
+fn delay_one_response(number: u64) -> Duration {
     Duration::from_millis(if number == 20 { 400 } else { 0 })
 }
 
 #[tokio::test]
 async fn fixed_rate_counts_waiting_time_during_a_server_pause() {
-    let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
+    let double = Double::start(Shape { delay: delay_one_response, ..Shape::default() });
     let figures = health(&double, 1, &bounds(Some(100.0), 150, 10_000)).await;
     let class = &figures.classes[0];
     assert_eq!((class.count(), figures.unsent), (150, 0));
@@ -254,7 +254,7 @@ async fn fixed_rate_counts_waiting_time_during_a_server_pause() {
     assert!(class.latencies.percentile_ms(50.0) < 50.0, "{}", class.latencies.percentile_ms(50.0));
     assert!(figures.elapsed > Duration::from_millis(1480), "{:?}", figures.elapsed);
     // In a closed loop only one response is slow.
-    let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
+    let double = Double::start(Shape { delay: delay_one_response, ..Shape::default() });
     let figures = health(&double, 1, &bounds(None, 150, 10_000)).await;
     assert!(
         figures.classes[0].latencies.percentile_ms(90.0) < 100.0
@@ -319,7 +319,7 @@ async fn reports_contain_no_token() {
             assert!(text.contains("issue") && !text.contains(TOKEN) && !text.contains(MADE), "{text}");
         }
     }
-    assert!(double.asked("POST /v1/auth/token/create") > 1);
+    assert!(double.count_requests("POST /v1/auth/token/create") > 1);
     // The error for a rejected token does not contain it either.
     let mut order = order("issue", "", &target);
     order.target.token = format!("{TOKEN}-wrong");
@@ -331,7 +331,7 @@ async fn reports_contain_no_token() {
 async fn ramp_starts_no_connection_after_the_run() {
     let double = Double::start(Shape::default());
     let pace = Pace { rate: None, ramp: Duration::from_secs(60) };
-    let figures = health(&double, 4, &Bounds { pace, ..bounds(None, u64::MAX, 300) }).await;
+    let figures = health(&double, 4, &RunLimits { pace, ..bounds(None, u64::MAX, 300) }).await;
     assert!(figures.elapsed < Duration::from_secs(5), "{:?}", figures.elapsed);
     assert!(figures.classes[0].count() > 0 && figures.classes[0].errors.is_empty());
 }
@@ -340,7 +340,7 @@ async fn ramp_starts_no_connection_after_the_run() {
 async fn ramp_starts_connections_one_after_the_other() {
     let double = Double::start(Shape { delay: |_| Duration::from_millis(20), ..Shape::default() });
     let pace = Pace { rate: None, ramp: Duration::from_millis(800) };
-    let ramp = Bounds { pace, ..bounds(None, u64::MAX, 800) };
+    let ramp = RunLimits { pace, ..bounds(None, u64::MAX, 800) };
     // A busy machine may delay one of the two runs: one of three attempts must show the ramp.
     let mut shares = Vec::new();
     for _ in 0..3 {
@@ -365,16 +365,16 @@ fn unsupported_comparison_scenarios_are_rejected() {
 }
 
 /// Runs a command and returns its output and notes. It is interrupted after 20 requests that contain `stop_at`.
-async fn supervised<T>(
+async fn run_supervised<T>(
     double: &Arc<Double>,
     stop_at: Option<&'static str>,
     command: impl Future<Output = T>,
-) -> (T, Notes) {
+) -> (T, CommandNotes) {
     let (stop, stopped) = watch::channel(false);
     let watcher = stop_at.map(|part| {
-        let (double, before) = (Arc::clone(double), double.asked_within(part));
+        let (double, before) = (Arc::clone(double), double.count_requests_containing(part));
         std::thread::spawn(move || {
-            while double.asked_within(part) < before + 20 && !stop.is_closed() {
+            while double.count_requests_containing(part) < before + 20 && !stop.is_closed() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             stop.send_replace(true);
@@ -407,7 +407,7 @@ async fn existing_mounts_and_roles_are_rejected_and_unchanged() {
             assert!(refused.starts_with(refusal), "{scenario}: {refused}");
         }
     }
-    assert_eq!((double.configured(), double.asked("POST"), double.asked("DELETE")), (before, 0, 0));
+    assert_eq!((double.configured(), double.count_requests("POST"), double.count_requests("DELETE")), (before, 0, 0));
 }
 
 #[tokio::test]
@@ -419,7 +419,7 @@ async fn prepared_mount_is_not_reconfigured_even_while_it_is_filled() {
     order.target.token = "root".to_owned();
     crate::run_order(&order, &Outputs::default()).await.unwrap();
     assert_eq!((double.configured(), double.stock("pki").1), (before, 50));
-    assert_eq!(double.asked_within("config/crl"), 0);
+    assert_eq!(double.count_requests_containing("config/crl"), 0);
 }
 
 #[tokio::test]
@@ -431,7 +431,7 @@ async fn objects_of_a_run_are_removed_after_success_and_failure() {
             let mut order = order(scenario, "", &format!("addr = \"{}\"", double.addr));
             order.target.token = "root".to_owned();
             let outcome = async { run(&order, &order.target).await?.outcome() };
-            let (result, notes) = supervised(&double, None, outcome).await;
+            let (result, notes) = run_supervised(&double, None, outcome).await;
             assert_eq!(result.is_err(), expired && scenario == "revoke", "{scenario}: {result:?}");
             assert_eq!((double.configured(), notes.left.len()), (before.clone(), 0), "{scenario}");
         }
@@ -439,7 +439,7 @@ async fn objects_of_a_run_are_removed_after_success_and_failure() {
         let cli = Cli::try_parse_from(login.split(' ')).unwrap();
         // A debug build may exceed the limit of a login.
         let _ = login::run(&cli.args).await;
-        assert!(double.asked_within("/login") >= 20);
+        assert!(double.count_requests_containing("/login") >= 20);
         assert_eq!(double.configured(), before);
     }
 }
@@ -462,7 +462,7 @@ async fn interrupted_run_reports_its_figures_and_removes_its_objects() {
         order.plan.quiet = true;
         order.target.token = "root".to_owned();
         order.other.iter_mut().for_each(|other| "root".clone_into(&mut other.token));
-        let (result, notes) = supervised(&double, Some("/issue/"), crate::run_order(&order, &outputs)).await;
+        let (result, notes) = run_supervised(&double, Some("/issue/"), crate::run_order(&order, &outputs)).await;
         assert!(result.is_err_and(|cause| cause.contains(INTERRUPTED)), "{more}");
         assert_eq!((double.configured(), notes.left.len()), (before.clone(), 0), "{more}");
         let json = read_json(outputs.json.as_ref().unwrap());
@@ -478,11 +478,11 @@ async fn objects_that_cannot_be_removed_are_named() {
     let double = Arc::new(Double::start(Shape { keeps_mounts: true, ..Shape::default() }));
     let mut order = order("issue", "", &format!("addr = \"{}\"", double.addr));
     order.target.token = "root".to_owned();
-    let (result, notes) = supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
+    let (result, notes) = run_supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
     assert_eq!(result, Ok(()));
     let [left] = &notes.left[..] else { panic!("{:?}", notes.left) };
     assert!(left.starts_with("the mount signet-load-") && left.ends_with(": 403 Forbidden"), "{left}");
-    let concluded = crate::concluded(Ok(()), false, &notes);
+    let concluded = crate::conclude(Ok(()), false, &notes);
     assert_eq!(concluded, Err("some objects were not removed from the server".to_owned()));
 }
 
@@ -492,7 +492,7 @@ async fn kept_objects_stay_and_their_token_is_revoked() {
     let mut order =
         order("issue", "", &format!("addr = \"{}\"\nkeep = true\nmount = \"ca\"\nrole = \"web\"", double.addr));
     order.target.token = "root".to_owned();
-    let (result, notes) = supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
+    let (result, notes) = run_supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
     assert_eq!(result, Ok(()));
     assert_eq!(notes.kept.len(), 3, "mount, role and policy: {:?}", notes.kept);
     let configured = double.configured();
@@ -508,10 +508,10 @@ async fn kept_objects_stay_and_their_token_is_revoked() {
 
 #[test]
 fn command_that_was_interrupted_fails_even_when_it_finished() {
-    let notes = Notes::default();
-    assert_eq!(crate::concluded(Ok(()), false, &notes), Ok(()));
-    assert_eq!(crate::concluded(Ok(()), true, &notes), Err("interrupted".to_owned()));
-    let cause = crate::concluded(Err("2 limits missed".to_owned()), true, &notes);
+    let notes = CommandNotes::default();
+    assert_eq!(crate::conclude(Ok(()), false, &notes), Ok(()));
+    assert_eq!(crate::conclude(Ok(()), true, &notes), Err("interrupted".to_owned()));
+    let cause = crate::conclude(Err("2 limits missed".to_owned()), true, &notes);
     assert_eq!(cause, Err("interrupted: 2 limits missed".to_owned()));
 }
 
@@ -523,7 +523,7 @@ async fn reports_name_the_server_its_address_and_its_version() {
     let html = folder.path().join("out.html");
     let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
     let order = order("health", "", &format!("addr = \"{}\"", double.addr));
-    supervised(&double, None, crate::run_order(&order, &outputs)).await.0.unwrap();
+    run_supervised(&double, None, crate::run_order(&order, &outputs)).await.0.unwrap();
     let servers = json!([{ "name": "signet", "address": double.addr, "version": "9.8.7" }]);
     assert_eq!(read_json(&json)["environment"]["servers"], servers);
     let page = std::fs::read_to_string(html).unwrap();
@@ -544,7 +544,7 @@ async fn rate_search_is_bounded_and_reports_each_step() {
             file.display()
         );
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-        let (result, notes) = supervised(&double, None, find_rate::run(&cli.args)).await;
+        let (result, notes) = run_supervised(&double, None, find_rate::run(&cli.args)).await;
         let search = &read_json(&file)["find_rate"];
         let steps = search["steps"].as_array().unwrap();
         assert!((2..=12).contains(&steps.len()), "{steps:?}");

@@ -6,26 +6,26 @@ use crate::anchors::{self, Anchors};
 use crate::environment::Facts;
 use crate::figures::Figures;
 use crate::order::{Order, RunArgs};
-use crate::plan::{Plan, Stock};
+use crate::plan::{MountContents, Plan};
 use crate::preload;
 use crate::report::{Outputs, Report};
-use crate::server::{Server, Start};
+use crate::server::{Server, StartupTimes};
 use crate::target::Target;
 use crate::workload;
 
 /// The server of a run, ready for its requests, and reference measurements of the machine.
-pub(crate) struct Ready {
+pub(crate) struct PreparedServer {
     pub(crate) server: Server,
     plan: Plan,
-    start: Option<Start>,
+    start: Option<StartupTimes>,
     /// Contents of the mount before the run; `None` if they were not counted.
-    stock: Option<Stock>,
+    stock: Option<MountContents>,
     anchors: Anchors,
 }
 
-impl Ready {
+impl PreparedServer {
     /// Opens the server, fills its store and measures the machine.
-    pub(crate) async fn open(target: &Target, plan: Plan, wanted: Stock) -> Result<Self, String> {
+    pub(crate) async fn open(target: &Target, plan: Plan, wanted: MountContents) -> Result<Self, String> {
         let server = target.open(plan.scenario).await?;
         let start = server.start().await?;
         let stock = fill(&server, &plan, wanted).await?;
@@ -79,9 +79,9 @@ fn rsa_share(figures: &Figures, anchors: &Anchors) -> Option<f64> {
 /// Runs one plan on its server.
 pub(crate) async fn run(order: &Order, outputs: &Outputs) -> Result<(), String> {
     let plan = order.target.plan(&order.plan);
-    let ready = Ready::open(&order.target, plan, order.wanted).await?;
+    let ready = PreparedServer::open(&order.target, plan, order.wanted).await?;
     let server = &ready.server;
-    let figures = workload::run(&ready.plan, &server.place(), server.watched).await?;
+    let figures = workload::run(&ready.plan, &server.access(), server.watched).await?;
     let mut report = Report::new(&order.name, ready.json(&figures)?).facts(ready.facts()?);
     if let Some(share) = rsa_share(&figures, &ready.anchors) {
         report = report.fact("RSA share", format!("{:.0} % of the keys that all cores generate", share * 100.0));
@@ -104,11 +104,11 @@ pub(crate) async fn preload(args: &RunArgs) -> Result<(), String> {
 }
 
 /// Fills the store if requested, and waits until its data is on disk.
-pub(crate) async fn fill(server: &Server, plan: &Plan, wanted: Stock) -> Result<Option<Stock>, String> {
+pub(crate) async fn fill(server: &Server, plan: &Plan, wanted: MountContents) -> Result<Option<MountContents>, String> {
     if wanted.is_empty() {
         return Ok(None);
     }
-    let stock = preload::fill(&server.place(), wanted, plan.preload_role(), plan.quiet).await?;
+    let stock = preload::fill(&server.access(), wanted, plan.preload_role(), plan.quiet).await?;
     server.settle()?;
     Ok(Some(stock))
 }

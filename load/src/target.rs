@@ -10,10 +10,10 @@ use hyper::Method;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::{Client, OWN_HEADER, Peer, VAULT_HEADER};
+use crate::client::{Client, OWN_HEADER, ServerEndpoint, VAULT_HEADER};
 use crate::log_file::LogFile;
 use crate::mount;
-use crate::plan::{Plan, Stock};
+use crate::plan::{MountContents, Plan};
 use crate::proc;
 use crate::process::Process;
 use crate::run_context::{self, ServerFacts};
@@ -36,16 +36,16 @@ pub(crate) struct Target {
     /// Address of a running server.
     #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
     pub(crate) addr: String,
-    /// Token that may write policies and roles there.
+    /// Token for the server, which may write policies and roles.
     #[arg(long, env = "SIGNET_TOKEN", default_value = "", hide_env_values = true)]
     pub(crate) token: String,
-    /// Header that carries the token (X-Vault-Token; X-Service-Token for a server that is started here).
+    /// Header that carries the token (default: X-Vault-Token; X-Service-Token for a server that `--server` starts).
     #[arg(long, value_name = "NAME")]
     pub(crate) token_header: Option<String>,
     /// CA certificate for an https address, PEM.
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// The mount. By default the run creates and removes its own; with `--server` it uses that of the data folder. An
+    /// The mount. By default the run creates and removes a mount; with `--server` it uses that of the data folder. An
     /// existing mount at `--addr` is rejected unless `--prepared` is set.
     #[arg(long, value_name = "NAME", value_parser = parse_mount)]
     pub(crate) mount: Option<String>,
@@ -70,8 +70,8 @@ pub(crate) struct Target {
 
 impl Target {
     /// Returns the connection settings for its address.
-    pub(crate) fn peer(&self) -> Result<Peer, String> {
-        Peer::new(&self.addr, self.token_header.as_deref().unwrap_or(VAULT_HEADER), self.ca_file.as_deref())
+    pub(crate) fn endpoint(&self) -> Result<ServerEndpoint, String> {
+        ServerEndpoint::new(&self.addr, self.token_header.as_deref().unwrap_or(VAULT_HEADER), self.ca_file.as_deref())
     }
 
     /// Returns the plan with the role and settings of this server.
@@ -80,10 +80,10 @@ impl Target {
     }
 
     /// Rejects settings that the scenario does not support.
-    pub(crate) fn check(&self, scenario: Scenario, wanted: Stock) -> Result<(), String> {
+    pub(crate) fn check(&self, scenario: Scenario, wanted: MountContents) -> Result<(), String> {
         let name = scenario.name();
         let is_kept = self.prepared || self.keep || self.launch.server.is_some();
-        if self.prepared && !scenario.takes_prepared() {
+        if self.prepared && !scenario.accepts_prepared() {
             return Err(format!("--prepared: cannot be used with {name}, which creates what it needs"));
         }
         if self.prepared && self.role.is_none() && (scenario.needs_role() || !wanted.is_empty()) {
@@ -101,20 +101,20 @@ impl Target {
             (Some(_), _) => {
                 let server = Server::launch(&self.launch).await?;
                 let header = self.token_header.as_deref().unwrap_or(OWN_HEADER);
-                let peer = Peer::new(&format!("http://{}", server.peer.host()), header, None)?;
-                server.with_peer(peer, self.keep)?
+                let endpoint = ServerEndpoint::new(&format!("http://{}", server.endpoint.host()), header, None)?;
+                server.with_endpoint(endpoint, self.keep)?
             }
             (None, Some(command)) => self.run(command).await?,
-            (None, None) => Server::at(self.peer()?, &self.token, self.keep, None)?,
+            (None, None) => Server::at(self.endpoint()?, &self.token, self.keep, None)?,
         };
         if let Some(mount) = &self.mount {
             server.mount.clone_from(mount);
         }
         if !server.is_launched() {
             server.store.clone_from(&self.store);
-            let listener = || found(&server.peer).or(server.watched.server);
+            let listener = || find_listener(&server.endpoint).or(server.watched.server);
             server.watched.server = self.pid.or_else(listener);
-            let version = version(&server.peer, &server.token).await;
+            let version = read_version(&server.endpoint, &server.token).await;
             let name = self.name.clone();
             let address = self.addr.clone();
             run_context::note_server(ServerFacts { name, address, version });
@@ -129,19 +129,19 @@ impl Target {
     /// after the run.
     async fn mount(&self, server: &mut Server) -> Result<(), String> {
         if self.mount.is_none() && !server.is_launched() {
-            server.mount = server.place().provisioner.fresh_name();
+            server.mount = server.access().provisioner.fresh_name();
         }
-        let place = server.place();
-        let exists = mount::exists(&place).await?;
+        let access = server.access();
+        let exists = mount::exists(&access).await?;
         if server.is_launched() {
-            return if exists { mount::ensure_root(&place).await } else { mount::create(&place).await };
+            return if exists { mount::ensure_root(&access).await } else { mount::create(&access).await };
         }
         if !exists {
-            return mount::create(&place).await;
+            return mount::create(&access).await;
         }
-        let mount = place.mount;
+        let mount = access.mount;
         if let Some(role) = &self.role
-            && place.provisioner.exists(&place.path(&format!("roles/{role}"))).await == Ok(true)
+            && access.provisioner.exists(&access.path(&format!("roles/{role}"))).await == Ok(true)
         {
             return Err(format!(
                 "role: the role {role} exists already; use --prepared to use it and its mount {mount}"
@@ -151,9 +151,9 @@ impl Target {
     }
 
     async fn run(&self, command: &str) -> Result<Server, String> {
-        let peer = self.peer()?;
-        if answers(&peer).await {
-            return Err(format!("{}: {} is in use: another server answers there", self.name, peer.host()));
+        let endpoint = self.endpoint()?;
+        if responds(&endpoint).await {
+            return Err(format!("{}: {} is in use: another server answers there", self.name, endpoint.host()));
         }
         let data_dir = &self.launch.data_dir;
         std::fs::create_dir_all(data_dir).map_err(|e| format!("{}: {e}", data_dir.display()))?;
@@ -164,9 +164,9 @@ impl Target {
         shell.args(["-c", command]).stdin(Stdio::null()).stdout(log.stdio()?).stderr(log.stdio()?);
         let child = shell.process_group(0).spawn().map_err(|e| format!("{command}: {e}"))?;
         let mut process = Process::group(child, Signal::TERM);
-        let until = Instant::now() + START_TIMEOUT;
-        while !answers(&peer).await {
-            if process.ended() || Instant::now() > until {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !responds(&endpoint).await {
+            if process.ended() || Instant::now() > deadline {
                 let cause = if process.ended() { "has ended" } else { "does not answer" };
                 return Err(format!("{}: {command} {cause}; {}", self.name, log.shown()));
             }
@@ -175,7 +175,7 @@ impl Target {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        Server::at(peer, &self.token, self.keep, Some(process))
+        Server::at(endpoint, &self.token, self.keep, Some(process))
     }
 }
 
@@ -195,15 +195,15 @@ fn log_name(name: &str) -> String {
 }
 
 /// `true` if a server responds, with any status.
-async fn answers(peer: &Peer) -> bool {
-    let Ok(mut client) = Client::connect(peer, "").await else { return false };
+async fn responds(endpoint: &ServerEndpoint) -> bool {
+    let Ok(mut client) = Client::connect(endpoint, "").await else { return false };
     client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.is_ok()
 }
 
 /// Returns program, version and commit of a server, from its health and its metrics. Other servers with the Vault API
 /// only report the version that they are compatible with.
-async fn version(peer: &Peer, token: &str) -> Option<String> {
-    let mut client = Client::connect(peer, token).await.ok()?;
+async fn read_version(endpoint: &ServerEndpoint, token: &str) -> Option<String> {
+    let mut client = Client::connect(endpoint, token).await.ok()?;
     let health = client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.ok()?;
     let health: Value = serde_json::from_slice(&health.body).ok()?;
     let text = |field: &str| health[field].as_str();
@@ -212,21 +212,22 @@ async fn version(peer: &Peer, token: &str) -> Option<String> {
         _ => text("version")?.to_owned(),
     };
     let metrics = client.send(Method::GET, "/metrics", Bytes::new()).await.map(|answer| answer.body);
-    let commit = commit(&String::from_utf8_lossy(&metrics.unwrap_or_default())).map(|commit| format!(" ({commit})"));
+    let commit =
+        parse_commit(&String::from_utf8_lossy(&metrics.unwrap_or_default())).map(|commit| format!(" ({commit})"));
     Some(version + &commit.unwrap_or_default())
 }
 
-fn commit(metrics: &str) -> Option<String> {
+fn parse_commit(metrics: &str) -> Option<String> {
     let series = metrics.lines().find(|line| line.starts_with("signet_build_info{"))?;
     let (commit, _) = series.split_once("commit=\"")?.1.split_once('"')?;
     Some(commit.to_owned()).filter(|commit| commit != "unknown")
 }
 
 /// Returns the id of the server's process, if the server listens on the loopback of this machine.
-fn found(peer: &Peer) -> Option<u32> {
-    let (host, port) = peer.host().rsplit_once(':')?;
-    let here = host == "localhost" || host == "[::1]" || host.starts_with("127.");
-    proc::listener(port.parse().ok().filter(|_| here)?)
+fn find_listener(endpoint: &ServerEndpoint) -> Option<u32> {
+    let (host, port) = endpoint.host().rsplit_once(':')?;
+    let is_local = host == "localhost" || host == "[::1]" || host.starts_with("127.");
+    proc::listener(port.parse().ok().filter(|_| is_local)?)
 }
 
 #[cfg(test)]
@@ -243,8 +244,8 @@ mod tests {
     #[test]
     fn commit_is_read_from_the_metrics() {
         let page = "# TYPE signet_build_info gauge\nsignet_build_info{version=\"1.2.3\",commit=\"abc, modified\"} 1\n";
-        assert_eq!(commit(page).as_deref(), Some("abc, modified"));
-        assert_eq!(commit(&page.replace("abc, modified", "unknown")), None);
-        assert_eq!(commit("else"), None);
+        assert_eq!(parse_commit(page).as_deref(), Some("abc, modified"));
+        assert_eq!(parse_commit(&page.replace("abc, modified", "unknown")), None);
+        assert_eq!(parse_commit("else"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::histogram::LatencyHistogram;
-use crate::proc::{self, Watched};
+use crate::proc::{self, WatchedProcesses};
 
 /// Maximum number of slots; beyond it, slots become twice as long.
 const MAX_SLOTS: usize = 600;
@@ -14,7 +14,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The responses in one slot.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Slot {
+pub(crate) struct TimelineSlot {
     pub(crate) latencies: LatencyHistogram,
     pub(crate) errors: u64,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Slot {
 pub(crate) struct Timeline {
     /// Duration of a slot in whole seconds.
     pub(crate) width: Duration,
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<TimelineSlot>,
 }
 
 impl Default for Timeline {
@@ -35,7 +35,7 @@ impl Default for Timeline {
 
 impl Timeline {
     /// Returns the slot of a time since the start of the run.
-    pub(crate) fn at(&mut self, since: Duration) -> &mut Slot {
+    pub(crate) fn at(&mut self, since: Duration) -> &mut TimelineSlot {
         let mut number = (since.as_nanos() / self.width.as_nanos()) as usize;
         while number >= MAX_SLOTS {
             self.width *= 2;
@@ -51,7 +51,7 @@ impl Timeline {
             self.slots = pairs.collect();
         }
         if number >= self.slots.len() {
-            self.slots.resize(number + 1, Slot::default());
+            self.slots.resize(number + 1, TimelineSlot::default());
         }
         &mut self.slots[number]
     }
@@ -76,11 +76,11 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    pub(crate) fn start(watched: Watched) -> Self {
+    pub(crate) fn start(watched: WatchedProcesses) -> Self {
         let (stop, stopped) = channel::<()>();
         let begun = Instant::now();
         let thread = std::thread::spawn(move || {
-            let mut samples = Samples::default();
+            let mut samples = ThinnedSamples::default();
             let mut over = false;
             loop {
                 samples.push(Sample {
@@ -109,13 +109,13 @@ impl Sampler {
 /// At most twice [`MAX_SLOTS`] samples. When that is reached, every other sample is removed, and from then on only half
 /// as many samples are kept.
 #[derive(Default)]
-struct Samples {
+struct ThinnedSamples {
     kept: Vec<Sample>,
     seen: usize,
     skip: usize,
 }
 
-impl Samples {
+impl ThinnedSamples {
     fn push(&mut self, sample: Sample) {
         if self.seen.is_multiple_of(self.skip + 1) {
             self.kept.push(sample);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn samples_of_a_long_run_are_thinned_evenly() {
-        let mut samples = Samples::default();
+        let mut samples = ThinnedSamples::default();
         (0..10_000_u32).for_each(|at| samples.push(Sample { at: at.into(), cpu: None, resident_mib: None }));
         let kept = samples.kept;
         assert!((MAX_SLOTS..=2 * MAX_SLOTS).contains(&kept.len()), "{}", kept.len());
@@ -201,9 +201,9 @@ mod tests {
 
     #[test]
     fn sampler_samples_this_process_and_ends_on_stop() {
-        let sampler = Sampler::start(Watched { server: Some(std::process::id()), postgres: None });
+        let sampler = Sampler::start(WatchedProcesses { server: Some(std::process::id()), postgres: None });
         let samples = sampler.stop();
         assert!(samples[0].resident_mib.unwrap() > 1.0 && samples[0].cpu.is_some());
-        assert!(Sampler::start(Watched::default()).stop().is_empty());
+        assert!(Sampler::start(WatchedProcesses::default()).stop().is_empty());
     }
 }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::figures::Figures;
 use crate::order::RunArgs;
-use crate::plan::{Plan, Stock};
+use crate::plan::{MountContents, Plan};
 use crate::report::{Report, print_interrupted};
 use crate::run_context::{INTERRUPTED, is_interrupted};
-use crate::server::{Launch, MOUNT, Server, Start};
+use crate::server::{Launch, MOUNT, Server, StartupTimes};
 use crate::{crl, preload, proc, workload};
 
 /// Numbers of revoked certificates that are compared.
@@ -34,17 +34,17 @@ const MIN_LONG_CRL_ENTRIES: u64 = 100_000;
 const SHORT_CRL_BUILDS_PER_BATCH: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
-struct Cost {
+struct RevocationCost {
     p50_ms: f64,
     /// CPU microseconds per revocation, including PostgreSQL.
     cpu_us: f64,
 }
 
-struct Long {
+struct LongCrlFigures {
     store: String,
-    stock: Stock,
-    start: Start,
-    cost: Cost,
+    stock: MountContents,
+    start: StartupTimes,
+    cost: RevocationCost,
     builds: u64,
     missing: usize,
     resident_mb: f64,
@@ -80,8 +80,10 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
     let short = short(args, &plan, requests).await?;
     let long = match long(args, &plan, requests).await {
         Err(cause) if is_interrupted() => {
-            let Cost { p50_ms, cpu_us } = short;
-            println!("revoke by the timer with {FEW_REVOKED} revoked: p50 {p50_ms:.2} ms, CPU {cpu_us:.2} µs");
+            let RevocationCost { p50_ms, cpu_us } = short;
+            println!(
+                "revoke, CRL built by the timer, {FEW_REVOKED} revoked before: p50 {p50_ms:.2} ms, CPU {cpu_us:.2} µs"
+            );
             return Err(cause);
         }
         long => long?,
@@ -97,14 +99,14 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
 }
 
 /// Measures the cost of revocations with few revoked certificates, in a temporary store.
-async fn short(args: &RunArgs, plan: &Plan, requests: u64) -> Result<Cost, String> {
+async fn short(args: &RunArgs, plan: &Plan, requests: u64) -> Result<RevocationCost, String> {
     let folder = args.target.launch.data_dir.join(format!("short-{}", std::process::id()));
     let server = Server::launch(&Launch { data_dir: folder.clone(), ..args.target.launch.clone() }).await?;
     // One of the certificates is the root, which is not revoked.
-    let stock = Stock { certificates: FEW_REVOKED + requests + 1, revoked: FEW_REVOKED };
-    preload::fill(&server.place(), stock, None, plan.quiet).await?;
+    let stock = MountContents { certificates: FEW_REVOKED + requests + 1, revoked: FEW_REVOKED };
+    preload::fill(&server.access(), stock, None, plan.quiet).await?;
     server.settle()?;
-    let cost = by_timer(plan, &server, requests).await;
+    let cost = measure_timer_builds(plan, &server, requests).await;
     drop(server);
     // The folder stays after a failure, because it contains the log.
     if cost.is_ok() || is_interrupted() {
@@ -114,48 +116,48 @@ async fn short(args: &RunArgs, plan: &Plan, requests: u64) -> Result<Cost, Strin
 }
 
 /// Measures the cost of revocations with many revoked certificates, in the store of the data folder.
-async fn long(args: &RunArgs, plan: &Plan, requests: u64) -> Result<Long, String> {
+async fn long(args: &RunArgs, plan: &Plan, requests: u64) -> Result<LongCrlFigures, String> {
     let launch = &args.target.launch;
     let server = Server::launch(launch).await?;
     // An earlier run may have revoked more certificates than requested. The two runs below need unrevoked ones in
     // addition.
-    let there = preload::count(&mut server.place().connect().await?, MOUNT, "certs/revoked").await?;
-    let revoked = if args.wanted.revoked == 0 { MANY_REVOKED } else { args.wanted.revoked }.max(there);
+    let already_revoked = preload::count(&mut server.access().connect().await?, MOUNT, "certs/revoked").await?;
+    let revoked = if args.wanted.revoked == 0 { MANY_REVOKED } else { args.wanted.revoked }.max(already_revoked);
     let certificates = args.wanted.certificates.max(revoked + 2 * requests + 1);
-    let stock = preload::fill(&server.place(), Stock { certificates, revoked }, None, plan.quiet).await?;
+    let stock = preload::fill(&server.access(), MountContents { certificates, revoked }, None, plan.quiet).await?;
     server.settle()?;
     drop(server);
     let server = Server::launch(launch).await?;
-    let start = server.start().await?.ok_or("internal error: no start of the server")?;
-    let cost = by_timer(plan, &server, requests).await?;
-    let (builds, missing) = at_once(plan, &server, requests).await?;
+    let start = server.start().await?.ok_or("internal error: the server has no startup times")?;
+    let cost = measure_timer_builds(plan, &server, requests).await?;
+    let (builds, missing) = check_immediate_builds(plan, &server, requests).await?;
     let resident_mb =
         server.watched.server.and_then(proc::resident_mib).ok_or("the server's memory is not known")? * 1.048_576;
     let store = server.store()?.unwrap_or_default();
-    Ok(Long { store, stock, start, cost, builds, missing, resident_mb })
+    Ok(LongCrlFigures { store, stock, start, cost, builds, missing, resident_mb })
 }
 
 /// Revokes while the timer builds the CRLs.
-async fn by_timer(plan: &Plan, server: &Server, requests: u64) -> Result<Cost, String> {
-    let mut client = server.place().connect().await?;
-    preload::auto_rebuild(&server.place(), true).await?;
+async fn measure_timer_builds(plan: &Plan, server: &Server, requests: u64) -> Result<RevocationCost, String> {
+    let mut client = server.access().connect().await?;
+    preload::auto_rebuild(&server.access(), true).await?;
     let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
     let figures = revoke(plan, server, bodies).await?;
     let class = figures.only()?;
     let cpu = figures.cpu.sum().ok_or("the server's CPU time is not known")?;
-    Ok(Cost { p50_ms: class.latencies.percentile_ms(50.0), cpu_us: cpu * 1e6 / requests as f64 })
+    Ok(RevocationCost { p50_ms: class.latencies.percentile_ms(50.0), cpu_us: cpu * 1e6 / requests as f64 })
 }
 
 /// Revokes with a CRL build before each response. Returns the number of builds, and of revoked certificates missing on
 /// the CRL.
-async fn at_once(plan: &Plan, server: &Server, requests: u64) -> Result<(u64, usize), String> {
-    let mut client = server.place().connect().await?;
-    preload::auto_rebuild(&server.place(), false).await?;
+async fn check_immediate_builds(plan: &Plan, server: &Server, requests: u64) -> Result<(u64, usize), String> {
+    let mut client = server.access().connect().await?;
+    preload::auto_rebuild(&server.access(), false).await?;
     let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
     let before = crl::builds(&mut client).await?;
     revoke(plan, server, bodies.clone()).await?;
     let builds = crl::builds(&mut client).await? - before;
-    let listed = crl::serials(&client.get(&server.place().path("crl")).await?)?;
+    let listed = crl::serials(&client.get(&server.access().path("crl")).await?)?;
     let on_it = |body: &&Bytes| {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         body["serial_number"].as_str().is_some_and(|serial| listed.contains(serial))
@@ -167,7 +169,7 @@ async fn at_once(plan: &Plan, server: &Server, requests: u64) -> Result<(u64, us
 async fn revoke(plan: &Plan, server: &Server, bodies: Vec<Bytes>) -> Result<Figures, String> {
     let requests = bodies.len() as u64;
     let plan = Plan { requests: Some(requests), serials: bodies, ..plan.clone() };
-    let figures = workload::run(&plan, &server.place(), server.watched).await?;
+    let figures = workload::run(&plan, &server.access(), server.watched).await?;
     let done = figures.count();
     match done == requests {
         true => Ok(figures),
@@ -182,7 +184,7 @@ async fn revoke(plan: &Plan, server: &Server, bodies: Vec<Bytes>) -> Result<Figu
     }
 }
 
-fn limits(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<CrlLimit> {
+fn limits(short: RevocationCost, long: &LongCrlFigures, requests: u64, clients: u64) -> Vec<CrlLimit> {
     let ratio = |what, short: f64, long: f64, unit: &str| {
         let note = format!("{long:.2} {unit}, {short:.2} with {FEW_REVOKED} revoked");
         CrlLimit { what, measured: long / short, max: MAX_COST_RATIO, note }
@@ -192,10 +194,10 @@ fn limits(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<CrlLimit
     let builds =
         requests.div_ceil(clients) * if revoked < MIN_LONG_CRL_ENTRIES { SHORT_CRL_BUILDS_PER_BATCH } else { 1 } + 1;
     vec![
-        ratio("revoke by the timer, p50, x", short.p50_ms, long.cost.p50_ms, "ms"),
-        ratio("revoke by the timer, CPU, x", short.cpu_us, long.cost.cpu_us, "µs"),
-        CrlLimit::new("revoke at once, builds", long.builds as f64, builds as f64),
-        CrlLimit::new("revoke at once, not on the CRL", long.missing as f64, 0.0),
+        ratio("revoke, CRL built by the timer, p50 ratio", short.p50_ms, long.cost.p50_ms, "ms"),
+        ratio("revoke, CRL built by the timer, CPU ratio", short.cpu_us, long.cost.cpu_us, "µs"),
+        CrlLimit::new("revoke, CRL built at once, number of builds", long.builds as f64, builds as f64),
+        CrlLimit::new("revoke, CRL built at once, certificates missing on it", long.missing as f64, 0.0),
         CrlLimit {
             note: long.start.to_string(),
             ..CrlLimit::new("first CRL after a start, s", long.start.crl.as_secs_f64(), of_size(MAX_START_SECONDS))
@@ -210,10 +212,10 @@ mod tests {
     use std::time::Duration;
 
     fn holds(revoked: u64, cost: (f64, f64), builds: u64, missing: usize, resident_mb: f64, first: u64) -> Vec<bool> {
-        let start = Start { listening: Duration::from_millis(90), crl: Duration::from_millis(first) };
-        let of = |(p50_ms, cpu_us)| Cost { p50_ms, cpu_us };
-        let stock = Stock { certificates: revoked + 1, revoked };
-        let long = Long { store: String::new(), stock, start, cost: of(cost), builds, missing, resident_mb };
+        let start = StartupTimes { listening: Duration::from_millis(90), crl: Duration::from_millis(first) };
+        let of = |(p50_ms, cpu_us)| RevocationCost { p50_ms, cpu_us };
+        let stock = MountContents { certificates: revoked + 1, revoked };
+        let long = LongCrlFigures { store: String::new(), stock, start, cost: of(cost), builds, missing, resident_mb };
         limits(of((2.0, 100.0)), &long, 10_000, 64).iter().map(CrlLimit::holds).collect()
     }
 

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::json;
 
-use crate::drive::{Class, Place, drive};
+use crate::drive::{RequestClass, ServerAccess, drive};
 use crate::figures::Figures;
 use crate::ocsp_requests::CertificateRequests;
-use crate::plan::{Plan, algorithm, certified, issuing, role};
-use crate::proc::Watched;
+use crate::plan::{Plan, algorithm, has_certificate, issuing, role};
+use crate::proc::WatchedProcesses;
 use crate::scenario::Scenario;
 use crate::{jwt_login, preload};
 
@@ -18,19 +18,19 @@ const DIFFERENT_CSRS: usize = 256;
 const RSA_SUFFIX: &str = "-rsa";
 
 /// Prepares the server and runs the plan.
-pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Result<Figures, String> {
+pub(crate) async fn run(plan: &Plan, admin: &ServerAccess<'_>, watched: WatchedProcesses) -> Result<Figures, String> {
     let (token, classes) = workload(plan, admin).await?;
-    let place = Place { token: &token, ..*admin };
-    drive(&place, classes, &plan.bounds(), watched).await
+    let access = ServerAccess { token: &token, ..*admin };
+    drive(&access, classes, &plan.bounds(), watched).await
 }
 
 /// Creates the objects of the plan on the server. Returns the token and the classes of its clients.
-pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>), String> {
-    let open = |class: Class| (String::new(), vec![class]);
+pub(crate) async fn workload(plan: &Plan, admin: &ServerAccess<'_>) -> Result<(String, Vec<RequestClass>), String> {
+    let open = |class: RequestClass| (String::new(), vec![class]);
     let clients = usize::from(plan.clients);
     let role = plan.role(admin);
     Ok(match plan.scenario {
-        Scenario::Health => open(Class::get("health", clients, "/v1/sys/health")),
+        Scenario::Health => open(RequestClass::get("health", clients, "/v1/sys/health")),
         Scenario::CrlGet => open(complete_crl(admin, clients)),
         Scenario::OcspGet | Scenario::OcspNonce => {
             let requests = CertificateRequests::find(admin, usize::MAX).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, 
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
                 .collect::<Result<_, _>>()?;
             let path = admin.path(&format!("sign/{role}"));
-            let class = Class::post(plan.name(), clients, path, bodies, certified);
+            let class = RequestClass::post(plan.name(), clients, path, bodies, has_certificate);
             (prepare(plan, admin).await?, vec![class])
         }
         Scenario::Revoke | Scenario::Crl => {
@@ -58,13 +58,13 @@ pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, 
             let serials = if plan.serials.is_empty() { serials(plan, admin).await? } else { plan.serials.clone() };
             (token, vec![preload::revoking("revoke".to_owned(), clients, admin.mount, serials)])
         }
-        other => return Err(format!("{}: it has a command of its own", other.name())),
+        other => return Err(format!("{}: this scenario has its own command and no workload", other.name())),
     })
 }
 
 /// Returns the request bodies of a `revoke` run, and selects how the mount builds its CRLs.
-async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
-    let (serials, _) = preload::to_revoke(admin, plan.max_requests(), plan.preload_role(), plan.quiet).await?;
+async fn serials(plan: &Plan, admin: &ServerAccess<'_>) -> Result<Vec<Bytes>, String> {
+    let (serials, _) = preload::revocation_bodies(admin, plan.max_requests(), plan.preload_role(), plan.quiet).await?;
     if !plan.prepared {
         preload::auto_rebuild(admin, plan.auto_rebuild).await?;
     }
@@ -72,7 +72,7 @@ async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
 }
 
 /// Creates roles, a policy of ten rules, and a token that has only that policy.
-pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
+pub(crate) async fn prepare(plan: &Plan, admin: &ServerAccess<'_>) -> Result<String, String> {
     if plan.prepared {
         return Ok(admin.token.to_owned());
     }
@@ -96,8 +96,11 @@ pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, St
 }
 
 /// Returns clients that request the complete CRL.
-pub(crate) fn complete_crl(place: &Place<'_>, clients: usize) -> Class {
-    Class { plausible: |answer| answer[0] == 0x30, ..Class::get("complete CRL", clients, place.path("crl")) }
+pub(crate) fn complete_crl(access: &ServerAccess<'_>, clients: usize) -> RequestClass {
+    RequestClass {
+        plausible: |answer| answer[0] == 0x30,
+        ..RequestClass::get("complete CRL", clients, access.path("crl"))
+    }
 }
 
 fn csr(plan: &Plan, number: usize) -> Result<String, String> {

@@ -20,7 +20,7 @@ fn load(addr: &str, arguments: &[&str]) -> Child {
 
 /// Sends a signal after 20 requests that contain `part`, and returns the output.
 fn interrupted(double: &Double, mut child: Child, part: &str, signal: Signal) -> Output {
-    while double.asked_within(part) < 20 {
+    while double.count_requests_containing(part) < 20 {
         assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -12,7 +12,7 @@ use crate::error::Result;
 pub(super) const ENTRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An audit device.
-pub trait Device: Send + Sync {
+pub trait AuditDevice: Send + Sync {
     /// The name in the log.
     fn name(&self) -> &str;
 
@@ -22,7 +22,8 @@ pub trait Device: Send + Sync {
     }
 
     /// Accepts an entry. When the future completes, the entry is as durable as this device makes it. `request_part` is
-    /// the result of [`Device::render_request`]. Only the request waits for the future, and drops it at its deadline.
+    /// the result of [`AuditDevice::render_request`]. Only the request waits for the future,
+    /// and drops it at its deadline.
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
     /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.
@@ -43,7 +44,7 @@ pub trait Device: Send + Sync {
 }
 
 /// An output for lines, used by one thread at a time.
-pub trait Sink: Send {
+pub trait AuditSink: Send {
     /// Writes whole lines. After an error none of them counts as written.
     ///
     /// # Errors

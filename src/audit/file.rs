@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, fstatfs};
 
-use super::device::Sink;
+use super::device::AuditSink;
 use crate::error::describe_io_error;
 use crate::users;
 
@@ -35,7 +35,7 @@ pub fn append_options() -> OpenOptions {
 pub fn describe_open_error(path: &Path, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
-            "a pipe without a reader, or a socket".to_owned()
+            "is a pipe without a reader, or a socket".to_owned()
         }
         // A missing file is created, so the folder is missing.
         _ if error.kind() == io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
@@ -51,7 +51,7 @@ fn describe_denial(path: &Path) -> String {
     let own = rustix::process::geteuid().as_raw();
     match std::fs::metadata(path) {
         Ok(found) if found.uid() != own => format!(
-            "{denied}: it belongs to {}; run chown {} {} as root",
+            "{denied}: the file belongs to {}; run chown {} {} as root",
             users::display_name(found.uid()),
             users::display_name(own),
             path.display()
@@ -60,27 +60,28 @@ fn describe_denial(path: &Path) -> String {
     }
 }
 
-pub(super) struct LogFile {
+pub(super) struct FileSink {
     path: PathBuf,
     mode: u32,
     /// `true` if a line counts as written only once it is synced to disk.
     fsync: bool,
     file: Option<File>,
     /// `true` if the file does not end with a line feed.
-    torn: bool,
+    ends_with_partial_line: bool,
     /// Position in the file up to which allocation of disk space was requested; it may have failed.
-    reserved: u64,
+    allocated_bytes: u64,
     /// `true` for a regular file on a local file system.
-    local: bool,
+    is_local: bool,
 }
 
-impl LogFile {
+impl FileSink {
     /// Opens the file.
     ///
     /// # Errors
     /// Those of the system.
     pub(super) fn open(path: PathBuf, mode: u32, fsync: bool) -> io::Result<Self> {
-        let mut log = Self { path, mode, fsync, file: None, torn: false, reserved: 0, local: false };
+        let mut log =
+            Self { path, mode, fsync, file: None, ends_with_partial_line: false, allocated_bytes: 0, is_local: false };
         log.reopen()?;
         Ok(log)
     }
@@ -91,15 +92,15 @@ impl LogFile {
             self.reopen()?;
         }
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        let begin: &[u8] = if self.torn { b"\n" } else { b"" };
+        let begin: &[u8] = if self.ends_with_partial_line { b"\n" } else { b"" };
         let mut written = 0;
         let ended = write_all(file, begin, &mut written).and_then(|()| write_all(file, lines, &mut written));
         if let Err(error) = ended {
             // Assumes that no other process appends to this file: the lines of that process would be cut off.
-            self.torn |= truncate_partial_write(file, written).is_err();
+            self.ends_with_partial_line |= truncate_partial_write(file, written).is_err();
             return Err(error);
         }
-        self.torn = false;
+        self.ends_with_partial_line = false;
         if self.fsync {
             file.sync_data()?;
         }
@@ -109,12 +110,12 @@ impl LogFile {
     /// Allocates disk space for the next lines. A failure does not matter: writes then allocate it.
     fn reserve(&mut self, metadata: &Metadata) {
         let len = metadata.len();
-        if len + PREALLOCATED_BYTES / 2 < self.reserved || !metadata.is_file() {
+        if len + PREALLOCATED_BYTES / 2 < self.allocated_bytes || !metadata.is_file() {
             return;
         }
         if let Some(file) = &self.file {
             let _ = fallocate(file, FallocateFlags::KEEP_SIZE, len, PREALLOCATED_BYTES);
-            self.reserved = len + PREALLOCATED_BYTES;
+            self.allocated_bytes = len + PREALLOCATED_BYTES;
         }
     }
 }
@@ -145,7 +146,7 @@ fn truncate_partial_write(file: &File, written: u64) -> io::Result<()> {
     file.set_len(whole.ok_or(io::ErrorKind::Unsupported)?)
 }
 
-impl Sink for LogFile {
+impl AuditSink for FileSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let mut file = self.append(lines)?;
         // The file was deleted, and the lines with it: writes them to a new file.
@@ -158,7 +159,7 @@ impl Sink for LogFile {
     }
 
     fn is_brief(&self) -> bool {
-        self.local && !self.fsync
+        self.is_local && !self.fsync
     }
 
     fn reopen(&mut self) -> io::Result<()> {
@@ -171,10 +172,10 @@ impl Sink for LogFile {
         if metadata.is_file() && metadata.mode() & 0o7777 != self.mode {
             file.set_permissions(Permissions::from_mode(self.mode))?;
         }
-        self.torn = metadata.is_file() && ends_with_partial_line(&self.path)?;
-        self.local = metadata.is_file()
+        self.ends_with_partial_line = metadata.is_file() && ends_with_partial_line(&self.path)?;
+        self.is_local = metadata.is_file()
             && fstatfs(&file).is_ok_and(|system| LOCAL_FILE_SYSTEMS.contains(&(system.f_type as u64)));
-        (self.file, self.reserved) = (Some(file), 0);
+        (self.file, self.allocated_bytes) = (Some(file), 0);
         Ok(())
     }
 }
@@ -187,9 +188,9 @@ fn ends_with_partial_line(path: &Path) -> io::Result<bool> {
     Ok(len > 0 && file.read_at(&mut last, len - 1)? == 1 && last != *b"\n")
 }
 
-pub(super) struct Stdout(File);
+pub(super) struct StdoutSink(File);
 
-impl Stdout {
+impl StdoutSink {
     /// # Errors
     /// Those of the system.
     pub(super) fn open() -> io::Result<Self> {
@@ -197,7 +198,7 @@ impl Stdout {
     }
 }
 
-impl Sink for Stdout {
+impl AuditSink for StdoutSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         self.0.write_all(lines)
     }
@@ -214,7 +215,7 @@ mod tests {
         let path = folder.path().join("audit.log");
         fs::write(&path, "one\n").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        LogFile::open(path.clone(), 0o600, true).unwrap().write(b"two\n").unwrap();
+        FileSink::open(path.clone(), 0o600, true).unwrap().write(b"two\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
     }
@@ -224,7 +225,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let moved = folder.path().join("audit.log.1");
-        let mut log = LogFile::open(path.clone(), 0o600, false).unwrap();
+        let mut log = FileSink::open(path.clone(), 0o600, false).unwrap();
         log.write(b"one\n").unwrap();
         fs::rename(&path, &moved).unwrap();
         log.write(b"two\n").unwrap();
@@ -238,7 +239,7 @@ mod tests {
     fn audit_file_that_was_removed_is_recreated_without_loss() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let mut log = LogFile::open(path.clone(), 0o600, false).unwrap();
+        let mut log = FileSink::open(path.clone(), 0o600, false).unwrap();
         log.write(b"one\n").unwrap();
         fs::remove_file(&path).unwrap();
         log.write(b"two\n").unwrap();
@@ -251,7 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         fs::write(&path, "one\ntw").unwrap();
-        let mut log = LogFile::open(path.clone(), 0o600, false).unwrap();
+        let mut log = FileSink::open(path.clone(), 0o600, false).unwrap();
         log.write(b"three\n").unwrap();
         log.write(b"four\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntw\nthree\nfour\n");
@@ -262,10 +263,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
-        let refused = LogFile::open(path.clone(), 0o600, false).err().unwrap();
-        assert_eq!(describe_open_error(&path, &refused), "a pipe without a reader, or a socket");
+        let refused = FileSink::open(path.clone(), 0o600, false).err().unwrap();
+        assert_eq!(describe_open_error(&path, &refused), "is a pipe without a reader, or a socket");
         let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let mut log = LogFile::open(path, 0o600, false).unwrap();
+        let mut log = FileSink::open(path, 0o600, false).unwrap();
         let read = std::thread::spawn(move || {
             // Reads late, and more than the capacity of a pipe.
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -279,8 +280,8 @@ mod tests {
 
     #[test]
     fn unwritable_device_reports_an_error() {
-        let mut full = LogFile::open("/dev/full".into(), 0o600, false).unwrap();
+        let mut full = FileSink::open("/dev/full".into(), 0o600, false).unwrap();
         assert_eq!(full.write(b"one\n").unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert!(LogFile::open("/".into(), 0o600, false).is_err());
+        assert!(FileSink::open("/".into(), 0o600, false).is_err());
     }
 }

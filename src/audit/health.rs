@@ -118,11 +118,11 @@ mod tests {
         let start = Instant::now();
         assert_eq!((health.is_up(), health.next_task(start)), (true, DeviceHealthTask::Nothing(None)));
         assert!(health.record_failure(start) && health.is_down());
-        assert_eq!(health.next_task(start), DeviceHealthTask::Attempt, "at once");
+        assert_eq!(health.next_task(start), DeviceHealthTask::Attempt, "the first retry is immediate");
         assert!(!health.record_failure(start));
         assert_eq!(health.next_task(start), DeviceHealthTask::Nothing(Some(SECOND)));
         assert_eq!(health.next_task(start + SECOND), DeviceHealthTask::Attempt);
-        assert!(!health.record_failure(start + 2 * SECOND), "it is said once");
+        assert!(!health.record_failure(start + 2 * SECOND), "an outage is logged once");
         assert_eq!(health.next_task(start + 3 * SECOND), DeviceHealthTask::Attempt);
         health.record_success(start + 3 * SECOND);
         assert!(!health.is_down() && !health.is_up());

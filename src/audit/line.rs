@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::entry::{
     AuditCaller, AuditData, AuditEntry, AuditOutcome, AuditRefusal, AuditRequest, AuditResponse, AuditStep,
 };
-use super::mask::{Exceptions, Mask, write_json_text};
+use super::mask::{Mask, MaskExceptions, write_json_text};
 use super::message_mask::RequestTexts;
 use crate::auth::token::{TokenResponse, is_token, is_token_or_accessor};
 use crate::auth::wrapping::WrapInfo;
@@ -66,8 +66,8 @@ impl CallerJsonCache {
 
 impl EntryFormat {
     pub(super) fn new(mask: Mask, counts_lists: bool) -> Self {
-        static LAST: AtomicUsize = AtomicUsize::new(0);
-        Self { mask, counts_lists, id: LAST.fetch_add(1, Ordering::Relaxed) }
+        static NEXT_ID: AtomicUsize = AtomicUsize::new(0);
+        Self { mask, counts_lists, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) }
     }
 
     pub(super) fn hash(&self, text: &str) -> String {
@@ -96,7 +96,12 @@ impl EntryFormat {
             object.object("namespace", |namespace| namespace.json("id", "root"));
             self.write_path(object.name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
-            self.write_data(object, request.data, Exceptions { clear, ..Exceptions::default() }, BodyOrigin::Caller);
+            self.write_data(
+                object,
+                request.data,
+                MaskExceptions { clear, ..MaskExceptions::default() },
+                BodyOrigin::Caller,
+            );
             if let Some(address) = request.remote_address {
                 object.json("remote_address", &address);
             }
@@ -105,20 +110,20 @@ impl EntryFormat {
     }
 
     /// Renders an entry; `request_part` is the result of [`EntryFormat::render_request`] for its request.
-    pub(super) fn line(&self, request_part: &[u8], entry: &AuditEntry<'_>) -> Vec<u8> {
+    pub(super) fn render_line(&self, request_part: &[u8], entry: &AuditEntry<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(request_part.len() + 2048);
         out.push(b'{');
         let mut line = JsonObjectWriter { out: &mut out, empty: true };
         line.name("time").push(b'"');
         push_rfc3339(line.out, entry.time);
         line.out.push(b'"');
-        let word = if matches!(entry.step, AuditStep::Outcome(_)) { "response" } else { "request" };
-        line.json("type", word);
+        let entry_type = if matches!(entry.step, AuditStep::Outcome(_)) { "response" } else { "request" };
+        line.json("type", entry_type);
         line.out.push(b',');
         line.out.extend_from_slice(request_part);
         match entry.step {
             AuditStep::Intent => {}
-            AuditStep::Refusal(refused) => self.write_error(&mut line, entry.request, refused),
+            AuditStep::Refusal(refusal) => self.write_error(&mut line, entry.request, refusal),
             AuditStep::Outcome(outcome) => self.write_outcome(&mut line, entry.request, outcome),
         }
         out.extend_from_slice(b"}\n");
@@ -131,9 +136,9 @@ impl EntryFormat {
         let (path, id) = TEST_PATH_AND_ID;
         let request = AuditRequest { id, operation: "update", path, ..AuditRequest::default() };
         let text = format!("audit: no entry accepted since {}", format_rfc3339(since));
-        let refused = AuditRefusal { kind: Kind::Unavailable, texts: vec![&text] };
-        let entry = AuditEntry { time: now, request: &request, step: AuditStep::Refusal(&refused) };
-        self.line(&self.render_request(&request), &entry)
+        let refusal = AuditRefusal { kind: Kind::Unavailable, texts: vec![&text] };
+        let entry = AuditEntry { time: now, request: &request, step: AuditStep::Refusal(&refusal) };
+        self.render_line(&self.render_request(&request), &entry)
     }
 
     /// Renders a path, with hashes of tokens and accessors.
@@ -204,8 +209,8 @@ impl EntryFormat {
                 self.write_response(object, request, response);
             }
         });
-        if let Err(refused) = &outcome.answer {
-            self.write_error(line, request, refused);
+        if let Err(refusal) = &outcome.answer {
+            self.write_error(line, request, refusal);
         }
     }
 
@@ -220,11 +225,11 @@ impl EntryFormat {
         self.write_data(
             object,
             response.data,
-            Exceptions { clear, counts_lists, repeats: true, max_bytes: None },
+            MaskExceptions { clear, counts_lists, repeats: true, max_bytes: None },
             BodyOrigin::Server,
         );
-        if let Some(given) = response.auth {
-            object.object("auth", |auth| self.write_token_response(auth, given));
+        if let Some(token_response) = response.auth {
+            object.object("auth", |auth| self.write_token_response(auth, token_response));
         }
         if let Some(lease) = response.lease {
             object.object("secret", |secret| secret.json("lease_id", lease));
@@ -240,17 +245,17 @@ impl EntryFormat {
         }
     }
 
-    fn write_error(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, refused: &AuditRefusal<'_>) {
-        match &refused.texts[..] {
-            [] => line.json("error", describe_kind(refused.kind)),
+    fn write_error(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, refusal: &AuditRefusal<'_>) {
+        match &refusal.texts[..] {
+            [] => line.json("error", describe_kind(refusal.kind)),
             texts => line.json("error", &RequestTexts::of(request.data).mask_message(&self.mask, &texts.join("; "))),
         }
     }
 
-    fn write_token_response(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
-        self.mask.write_secret(auth.name("client_token"), &given.token);
-        self.mask.write_accessor(auth.name("accessor"), &given.accessor);
-        auth.rendered_members(&given.members_json());
+    fn write_token_response(&self, auth: &mut JsonObjectWriter<'_>, token_response: &TokenResponse) {
+        self.mask.write_secret(auth.name("client_token"), &token_response.token);
+        self.mask.write_accessor(auth.name("accessor"), &token_response.accessor);
+        auth.rendered_members(&token_response.members_json());
     }
 
     fn write_wrapping(&self, info: &mut JsonObjectWriter<'_>, wrapping: &WrapInfo) {
@@ -268,7 +273,7 @@ impl EntryFormat {
         &self,
         object: &mut JsonObjectWriter<'_>,
         data: AuditData<'_>,
-        exceptions: Exceptions<'_>,
+        exceptions: MaskExceptions<'_>,
         by: BodyOrigin,
     ) {
         match data {
@@ -287,8 +292,8 @@ impl EntryFormat {
     }
 
     /// Renders the fields of a request, or one hash of them if they would take too much space.
-    fn write_fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
-        let within = |sent| Exceptions { max_bytes: self.mask.max_bytes(sent), ..exceptions };
+    fn write_fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: MaskExceptions<'_>) {
+        let within = |sent| MaskExceptions { max_bytes: self.mask.max_bytes(sent), ..exceptions };
         // The first attempt assumes a body of 0 bytes. The limit for that is usually enough, and no fields need be
         // serialized.
         if self.mask.write_fields(data, fields, within(0)).is_ok() {
@@ -308,7 +313,7 @@ impl EntryFormat {
         object: &mut JsonObjectWriter<'_>,
         media_type: Option<&str>,
         bytes: &[u8],
-        exceptions: Exceptions<'_>,
+        exceptions: MaskExceptions<'_>,
         by: BodyOrigin,
     ) {
         let is_json = media_type.is_none_or(|media_type| media_type.contains("json"));
@@ -317,7 +322,8 @@ impl EntryFormat {
             BodyOrigin::Caller => (bytes.len() <= MAX_HASHED_BODY_BYTES, self.mask.max_bytes(bytes.len())),
         };
         let data = object.name("data");
-        if is_json && is_short && self.mask.write_json(data, bytes, Exceptions { max_bytes, ..exceptions }).is_ok() {
+        if is_json && is_short && self.mask.write_json(data, bytes, MaskExceptions { max_bytes, ..exceptions }).is_ok()
+        {
             return;
         }
         self.write_body_hash(data, media_type.unwrap_or_default(), bytes, by);
@@ -437,7 +443,7 @@ fn describe_kind(kind: Kind) -> &'static str {
         Kind::Precondition => "precondition failed",
         Kind::TooLarge => "request body too large",
         Kind::HeadersTooLarge => "request headers too large",
-        Kind::BadGateway => "a backend refused the server",
+        Kind::BadGateway => "a backend rejected the server's credential",
         Kind::UnsupportedMedia => "unsupported media type",
         Kind::UnsupportedMethod => "unsupported method",
         Kind::Busy => "busy",

@@ -64,7 +64,7 @@ pub(super) struct Mask {
 
 /// Deviations from the rule that every string of a value is hashed.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Exceptions<'a> {
+pub(super) struct MaskExceptions<'a> {
     /// Names of members whose strings, at any depth, are not hashed.
     pub(super) clear: &'a [String],
     /// `true` to record only the number of names in a LIST response.
@@ -79,7 +79,7 @@ impl Mask {
     pub(super) const PREFIX: &str = "hmac-sha256:";
 
     pub(super) fn new(key: &[u8], raw: bool, unmasked_accessors: bool) -> Self {
-        let key = Hmac::new_from_slice(key).expect("a key may have any length");
+        let key = Hmac::new_from_slice(key).expect("HMAC accepts a key of any length");
         Self { key, cache: ArcSwap::default(), raw, unmasked_accessors }
     }
 
@@ -117,10 +117,10 @@ impl Mask {
         if self.unmasked_accessors { write_json_text(out, accessor) } else { self.write_text(out, accessor) }
     }
 
-    pub(super) fn write_value(&self, out: &mut Vec<u8>, value: &Value, exceptions: Exceptions<'_>) {
+    pub(super) fn write_value(&self, out: &mut Vec<u8>, value: &Value, exceptions: MaskExceptions<'_>) {
         // The cache of repeated values compares texts, so it is not used here. A parsed value cannot fail to
         // deserialize.
-        let _ = self.node(out, Exceptions { repeats: false, ..exceptions }).deserialize(value);
+        let _ = self.node(out, MaskExceptions { repeats: false, ..exceptions }).deserialize(value);
     }
 
     /// Writes JSON that is given as text. Writes nothing if it is invalid or takes too much space.
@@ -128,7 +128,7 @@ impl Mask {
         &self,
         out: &mut Vec<u8>,
         text: &[u8],
-        exceptions: Exceptions<'_>,
+        exceptions: MaskExceptions<'_>,
     ) -> Result<(), serde_json::Error> {
         let start = out.len();
         let mut reader = serde_json::Deserializer::from_slice(text);
@@ -141,7 +141,7 @@ impl Mask {
         &self,
         out: &mut Vec<u8>,
         fields: &Fields,
-        exceptions: Exceptions<'_>,
+        exceptions: MaskExceptions<'_>,
     ) -> Result<(), serde_json::Error> {
         let start = out.len();
         self.node(out, exceptions).fields(fields).inspect_err(|_| out.truncate(start))
@@ -178,7 +178,7 @@ impl Mask {
         let mut rest = json.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(json);
         while let Some((before, escape)) = rest.split_once('\\') {
             hash.update(before.as_bytes());
-            let stands_for = match escape.as_bytes() {
+            let unescaped = match escape.as_bytes() {
                 [b'n', ..] => b"\n",
                 [b'r', ..] => b"\r",
                 [b't', ..] => b"\t",
@@ -190,7 +190,7 @@ impl Mask {
                     return Ok(());
                 }
             };
-            hash.update(stands_for);
+            hash.update(unescaped);
             rest = &escape[1..];
         }
         hash.update(rest.as_bytes());
@@ -207,7 +207,7 @@ impl Mask {
             return Ok(());
         }
         let start = out.len();
-        self.write_json(out, text.as_bytes(), Exceptions::default())?;
+        self.write_json(out, text.as_bytes(), MaskExceptions::default())?;
         if text.len() <= MAX_CACHED_VALUE_BYTES && is_public(text) {
             let new = Arc::new(CachedMaskedValue { text: text.into(), written: out[start..].into() });
             self.cache
@@ -216,7 +216,7 @@ impl Mask {
         Ok(())
     }
 
-    fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> MaskingNode<'n> {
+    fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: MaskExceptions<'n>) -> MaskingNode<'n> {
         let end = exceptions.max_bytes.map_or(usize::MAX, |max_bytes| out.len() + max_bytes);
         MaskingNode { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
@@ -258,7 +258,7 @@ struct MemberName<'n>(#[serde(borrow)] Cow<'n, str>);
 struct MaskingNode<'n> {
     mask: &'n Mask,
     out: &'n mut Vec<u8>,
-    exceptions: Exceptions<'n>,
+    exceptions: MaskExceptions<'n>,
     /// Length of `out` that must not be exceeded.
     end: usize,
     /// `true` to keep strings unmasked.
@@ -278,13 +278,13 @@ impl MaskingNode<'_> {
     fn child(&mut self) -> MaskingNode<'_> {
         let Self { mask, ref mut out, exceptions, end, clear, secret, .. } = *self;
         // The two settings apply to the members of a response only, not to nested members.
-        let exceptions = Exceptions { counts_lists: false, repeats: false, ..exceptions };
+        let exceptions = MaskExceptions { counts_lists: false, repeats: false, ..exceptions };
         MaskingNode { mask, out, exceptions, end, clear, counted: false, secret }
     }
 
     /// Fails if the output is too long.
     fn check_length<E: serde::de::Error>(&self) -> Result<(), E> {
-        if self.out.len() > self.end { Err(E::custom("too much")) } else { Ok(()) }
+        if self.out.len() > self.end { Err(E::custom("the rendered JSON is too long")) } else { Ok(()) }
     }
 
     fn fields(mut self, fields: &Fields) -> Result<(), serde_json::Error> {
@@ -419,7 +419,7 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
         }
         self.out.push(b'{');
         let mut end = self.out.len();
-        let Exceptions { counts_lists, repeats, .. } = self.exceptions;
+        let MaskExceptions { counts_lists, repeats, .. } = self.exceptions;
         while let Some(MemberName(name)) = members.next_key()? {
             let mut member = self.child();
             member.exceptions.counts_lists = counts_lists;
@@ -449,14 +449,14 @@ mod tests {
         Mask::new(&[7; 32], false, false)
     }
 
-    fn written(value: &Value, exceptions: Exceptions<'_>) -> Value {
+    fn mask_value(value: &Value, exceptions: MaskExceptions<'_>) -> Value {
         let mask = mask();
         let text = value.to_string();
         let mut of_value = Vec::new();
         mask.write_value(&mut of_value, value, exceptions);
         for repeats in [false, true] {
             let mut of_text = Vec::new();
-            mask.write_json(&mut of_text, text.as_bytes(), Exceptions { repeats, ..exceptions }).unwrap();
+            mask.write_json(&mut of_text, text.as_bytes(), MaskExceptions { repeats, ..exceptions }).unwrap();
             assert_eq!(str::from_utf8(&of_value).unwrap(), str::from_utf8(&of_text).unwrap());
         }
         serde_json::from_slice(&of_value).unwrap()
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(hash("a").len(), "hmac-sha256:".len() + 64);
         let value = json!({ "a": "x", "b": [1, -2, 1.5, true, null, "x", []], "c": { "d": "{\"e\":1}", "f": {} } });
         let expected = json!({ "a": hash("x"), "b": [1, -2, 1.5, true, null, hash("x"), []], "c": { "d": hash("{\"e\":1}"), "f": {} } });
-        assert_eq!(written(&value, Exceptions::default()), expected);
+        assert_eq!(mask_value(&value, MaskExceptions::default()), expected);
     }
 
     #[test]
@@ -477,7 +477,7 @@ mod tests {
         let value = json!({ "pin": 9182, "Secret_Key": [5.5, -7, null, true], "max": 3, "password": { "4711": 1 } });
         let below = serde_json::Map::from_iter([(hash("4711"), hash("1").into())]);
         let expected = json!({ "pin": hash("9182"), "Secret_Key": [hash("5.5"), hash("-7"), null, true], "max": 3, "password": below });
-        assert_eq!(written(&value, Exceptions::default()), expected);
+        assert_eq!(mask_value(&value, MaskExceptions::default()), expected);
     }
 
     #[test]
@@ -498,7 +498,8 @@ mod tests {
                 let mut fields = Fields::default();
                 fields.set(name, value);
                 let text = serde_json::to_vec(&fields).unwrap();
-                let exceptions = Exceptions { max_bytes: mask().max_bytes(text.len()), ..Exceptions::default() };
+                let exceptions =
+                    MaskExceptions { max_bytes: mask().max_bytes(text.len()), ..MaskExceptions::default() };
                 let mut of_fields = b"before".to_vec();
                 let mut of_text = b"before".to_vec();
                 assert_eq!(mask().write_fields(&mut of_fields, &fields, exceptions).is_ok(), is_short, "{name}");
@@ -520,21 +521,21 @@ mod tests {
     }
 
     #[test]
-    fn names_of_exceptions_keep_the_texts_below_them() {
+    fn mask_keeps_texts_below_unmasked_members() {
         let clear = ["role".to_owned(), "tags".to_owned()];
-        let exceptions = Exceptions { clear: &clear, ..Exceptions::default() };
+        let exceptions = MaskExceptions { clear: &clear, ..MaskExceptions::default() };
         let value = json!({ "role": "web", "pin": "1234", "tags": ["a", { "b": "c" }], "deep": { "role": "db" } });
         let pin = mask().hash(b"1234");
         let expected = json!({ "role": "web", "pin": pin, "tags": ["a", { "b": "c" }], "deep": { "role": "db" } });
-        assert_eq!(written(&value, exceptions), expected);
+        assert_eq!(mask_value(&value, exceptions), expected);
     }
 
     #[test]
     fn mask_replaces_lists_by_their_length_if_configured() {
-        let counts = Exceptions { counts_lists: true, ..Exceptions::default() };
+        let counts = MaskExceptions { counts_lists: true, ..MaskExceptions::default() };
         let value = json!({ "keys": ["a", "b"], "key_info": { "a": {}, "b": {} }, "x": { "keys": ["a"] } });
         let deep = mask().hash(b"a");
-        assert_eq!(written(&value, counts), json!({ "keys": 2, "key_info": 2, "x": { "keys": [deep] } }));
+        assert_eq!(mask_value(&value, counts), json!({ "keys": 2, "key_info": 2, "x": { "keys": [deep] } }));
     }
 
     #[test]
@@ -553,15 +554,19 @@ mod tests {
         let open = ["ca_chain".to_owned()];
         for clear in [&[][..], &open] {
             for answer in answers.iter().chain(&answers) {
-                let plain = Exceptions { clear, ..Exceptions::default() };
-                let mut as_ever = Vec::new();
-                let mut as_answer = Vec::new();
-                mask.write_value(&mut as_ever, answer, plain);
-                mask.write_json(&mut as_answer, answer.to_string().as_bytes(), Exceptions { repeats: true, ..plain })
-                    .unwrap();
+                let plain = MaskExceptions { clear, ..MaskExceptions::default() };
+                let mut from_value = Vec::new();
+                let mut from_text = Vec::new();
+                mask.write_value(&mut from_value, answer, plain);
+                mask.write_json(
+                    &mut from_text,
+                    answer.to_string().as_bytes(),
+                    MaskExceptions { repeats: true, ..plain },
+                )
+                .unwrap();
                 let text = |written| String::from_utf8(written).unwrap();
                 // Both texts have the same order, because serde_json sorts the members of an object.
-                assert_eq!(text(as_ever), text(as_answer));
+                assert_eq!(text(from_value), text(from_text));
             }
         }
         let kept = mask.cache.load();
@@ -573,17 +578,17 @@ mod tests {
     fn mask_hashes_long_names_and_writes_nothing_for_bad_json() {
         let long = "n".repeat(MAX_NAME_BYTES + 1);
         let hashed = mask().hash(long.as_bytes());
-        assert_eq!(written(&json!({ long: 1 }), Exceptions::default()), json!({ hashed: 1 }));
+        assert_eq!(mask_value(&json!({ long: 1 }), MaskExceptions::default()), json!({ hashed: 1 }));
         let mut out = b"before".to_vec();
         for text in ["{\"pin\":\"1234\"", "{\"a\":1} x", "", "{\"a\":tru}"] {
-            assert!(mask().write_json(&mut out, text.as_bytes(), Exceptions::default()).is_err(), "{text}");
+            assert!(mask().write_json(&mut out, text.as_bytes(), MaskExceptions::default()).is_err(), "{text}");
             assert_eq!(out, b"before");
         }
     }
 
     #[test]
     fn mask_hashes_escaped_text_in_its_unescaped_form() {
-        let answers = Exceptions { repeats: true, ..Exceptions::default() };
+        let answers = MaskExceptions { repeats: true, ..MaskExceptions::default() };
         let written =
             |json: &str, out: &mut Vec<u8>| mask().write_json(out, format!("{{\"a\":{json}}}").as_bytes(), answers);
         let texts = [
@@ -624,8 +629,8 @@ mod tests {
         let raw = Mask::new(&[7; 32], true, false);
         let mut open = Vec::new();
         let mut closed = Vec::new();
-        raw.write_value(&mut open, &json!({ "a": "x" }), Exceptions::default());
-        mask().write_value(&mut closed, &json!({ "a": "x" }), Exceptions::default());
+        raw.write_value(&mut open, &json!({ "a": "x" }), MaskExceptions::default());
+        mask().write_value(&mut closed, &json!({ "a": "x" }), MaskExceptions::default());
         assert_eq!(open, b"{\"a\":\"x\"}");
         assert!(!closed.windows(3).any(|three| three == b"\"x\""));
     }
@@ -635,7 +640,7 @@ mod tests {
         fn mask_leaves_no_text_in_any_json(text in "(\\PC|[\\x00-\\x1f\"\\\\/]){0,40}") {
             let value = json!({ "a": [text.clone()], "b": text.clone() });
             let hash = mask().hash(text.as_bytes());
-            prop_assert_eq!(written(&value, Exceptions::default()), json!({ "a": [hash.clone()], "b": hash }));
+            prop_assert_eq!(mask_value(&value, MaskExceptions::default()), json!({ "a": [hash.clone()], "b": hash }));
         }
     }
 }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::device::Sink;
-use super::file::{LogFile, Stdout, describe_open_error};
+use super::device::AuditSink;
+use super::file::{FileSink, StdoutSink, describe_open_error};
 use super::line::EntryFormat;
 use super::mask::Mask;
-use super::socket::{Peer, SocketSink};
+use super::socket::{CollectorAddress, SocketSink};
 use crate::error::{Error, Result};
 
 /// The settings of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceSettings {
+pub struct AuditDeviceSettings {
     /// The unique name, in `sys/audit` and in metrics.
     pub name: String,
     /// The output.
@@ -44,13 +44,13 @@ pub enum AuditTarget {
     /// A log collector.
     Socket {
         /// The address.
-        peer: Peer,
+        peer: CollectorAddress,
         /// Time limit for connecting, and for a write.
         write_timeout: Duration,
     },
 }
 
-impl DeviceSettings {
+impl AuditDeviceSettings {
     /// Settings with this name and all defaults.
     pub fn new(name: impl Into<String>, target: AuditTarget) -> Self {
         Self { name: name.into(), target, log_raw: false, hmac_accessor: true, elide_list_responses: true }
@@ -86,8 +86,8 @@ impl DeviceSettings {
             AuditTarget::Stdout => {}
             AuditTarget::Socket { peer, write_timeout } => {
                 let (kind, address) = match peer {
-                    Peer::Tcp(address) => ("tcp", address.clone()),
-                    Peer::Unix(path) => ("unix", path.display().to_string()),
+                    CollectorAddress::Tcp(address) => ("tcp", address.clone()),
+                    CollectorAddress::Unix(path) => ("unix", path.display().to_string()),
                 };
                 options.extend([
                     ("socket_type", kind.to_owned()),
@@ -103,17 +103,17 @@ impl DeviceSettings {
     ///
     /// # Errors
     /// `Invalid`, with the name of the device, when it cannot be opened.
-    pub fn open(&self) -> Result<Box<dyn Sink>> {
+    pub fn open(&self) -> Result<Box<dyn AuditSink>> {
         let failed = |what: &str, path: &Path, e: std::io::Error| {
             let why = describe_open_error(path, &e);
             Error::invalid(format!("audit: the device {:?}{what} cannot be opened ({why})", self.name))
         };
         Ok(match &self.target {
             AuditTarget::File { path, mode, fsync } => {
-                let opened = LogFile::open(path.clone(), *mode, *fsync);
+                let opened = FileSink::open(path.clone(), *mode, *fsync);
                 Box::new(opened.map_err(|e| failed(&format!(", {},", path.display()), path, e))?)
             }
-            AuditTarget::Stdout => Box::new(Stdout::open().map_err(|e| failed("", Path::new("/dev/stdout"), e))?),
+            AuditTarget::Stdout => Box::new(StdoutSink::open().map_err(|e| failed("", Path::new("/dev/stdout"), e))?),
             AuditTarget::Socket { peer, write_timeout } => Box::new(SocketSink::new(peer.clone(), *write_timeout)),
         })
     }

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{Shutdown, shutdown};
 
-use super::device::Sink;
+use super::device::AuditSink;
 
 /// The address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum CollectorAddress {
     /// Host and port.
     Tcp(String),
     /// The path of a Unix socket.
@@ -28,7 +28,7 @@ pub enum Peer {
 }
 
 pub(super) struct SocketSink {
-    peer: Peer,
+    peer: CollectorAddress,
     timeout: Duration,
     stream: Option<Box<dyn SinkStream>>,
 }
@@ -39,14 +39,14 @@ trait SinkStream: Read + Write + AsFd + Send {}
 impl<S: Read + Write + AsFd + Send> SinkStream for S {}
 
 impl SocketSink {
-    pub(super) fn new(peer: Peer, timeout: Duration) -> Self {
+    pub(super) fn new(peer: CollectorAddress, timeout: Duration) -> Self {
         Self { peer, timeout, stream: None }
     }
 
     fn connect(&self) -> io::Result<Box<dyn SinkStream>> {
         match &self.peer {
-            Peer::Unix(path) => self.connect_unix(path),
-            Peer::Tcp(address) => {
+            CollectorAddress::Unix(path) => self.connect_unix(path),
+            CollectorAddress::Tcp(address) => {
                 let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
                 for address in address.to_socket_addrs()? {
                     match TcpStream::connect_timeout(&address, self.timeout) {
@@ -117,7 +117,7 @@ fn check_open(stream: &mut dyn SinkStream) -> io::Result<()> {
     }
 }
 
-impl Sink for SocketSink {
+impl AuditSink for SocketSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let was_open = self.stream.is_some();
         match self.send(lines) {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn socket_sink_reconnects_to_a_restarted_collector() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
+        let mut socket = SocketSink::new(CollectorAddress::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         socket.write(b"one\n").unwrap();
         let (mut first, _) = listener.accept().unwrap();
         let mut read = [0; 4];
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn closed_peer_is_reconnected_before_the_next_write() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
+        let mut socket = SocketSink::new(CollectorAddress::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         socket.write(b"one\n").unwrap();
         let (mut first, _) = listener.accept().unwrap();
         first.write_all(b"bye\n").unwrap();
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn very_slow_reader_fails_the_write_within_the_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
+        let mut socket = SocketSink::new(CollectorAddress::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         let drops = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             // Reads slowly until the other side gives up.
@@ -189,7 +189,7 @@ mod tests {
     fn missing_or_stalled_collector_is_an_error_within_the_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("collector");
-        let mut socket = SocketSink::new(Peer::Unix(path.clone()), TIMEOUT);
+        let mut socket = SocketSink::new(CollectorAddress::Unix(path.clone()), TIMEOUT);
         assert!(socket.write(b"one\n").is_err());
         let listener = UnixListener::bind(&path).unwrap();
         assert!(socket.write(&vec![b'x'; 8 << 20]).is_err());

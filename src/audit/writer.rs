@@ -1,11 +1,11 @@
 //! An audit device that writes lines.
 //!
 //! The entries of a worker thread are collected until its other ready tasks have run, and written together. The worker
-//! writes them itself if there are other workers ([`begin_worker`]) and the output is fast ([`Sink::is_brief`]) and
-//! idle. Otherwise, and for a while after a slow write, the device's thread does. An entry counts as accepted once all
-//! of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung, and entries are rejected until it ends.
-//! The queue is bounded; entries that do not fit wait. After a failed write the device is down until a test line of its
-//! thread succeeds.
+//! writes them itself if there are other workers ([`begin_worker`]) and the output is fast ([`AuditSink::is_brief`])
+//! and idle. Otherwise, and for a while after a slow write, the device's thread does. An entry counts as accepted once
+//! all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung, and entries are rejected until it
+//! ends. The queue is bounded; entries that do not fit wait. After a failed write the device is down until a test line
+//! of its thread succeeds.
 
 use std::cell::Cell;
 use std::io;
@@ -18,11 +18,11 @@ use futures_util::future::BoxFuture;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::sync::{Notify, oneshot};
 
-use super::device::{Device, ENTRY_TIMEOUT, Sink};
+use super::device::{AuditDevice, AuditSink, ENTRY_TIMEOUT};
 use super::entry::{AuditEntry, AuditRequest};
 use super::health::{DeviceHealth, DeviceHealthTask};
 use super::line::EntryFormat;
-use super::settings::DeviceSettings;
+use super::settings::AuditDeviceSettings;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
@@ -47,7 +47,7 @@ pub fn begin_worker(workers: usize) {
 
 /// A configured audit device.
 pub struct AuditWriter {
-    settings: DeviceSettings,
+    settings: AuditDeviceSettings,
     format: Arc<EntryFormat>,
     shared: Arc<AuditWriterShared>,
 }
@@ -89,7 +89,7 @@ impl AuditQueueState {
         !self.queued_batch.lines.is_empty() || self.reopen || self.closed || !self.health.is_up()
     }
 
-    fn waiting(&self) -> usize {
+    fn queued_bytes(&self) -> usize {
         self.collected.iter().fold(self.queued_batch.lines.len(), |all, (_, batch)| all + batch.lines.len())
     }
 
@@ -168,7 +168,12 @@ impl AuditWriter {
     ///
     /// # Errors
     /// `Internal` when the thread cannot be created.
-    pub fn start(settings: DeviceSettings, key: &[u8], sink: Box<dyn Sink>, clock: Clock) -> Result<Arc<Self>> {
+    pub fn start(
+        settings: AuditDeviceSettings,
+        key: &[u8],
+        sink: Box<dyn AuditSink>,
+        clock: Clock,
+    ) -> Result<Arc<Self>> {
         let format = Arc::new(settings.entry_format(key));
         let labels = || [("device", settings.name.clone())];
         // Created at zero, so that an alert notices the first failure.
@@ -181,14 +186,14 @@ impl AuditWriter {
         queue.lock().worker_writes_from = sink.is_brief().then(Instant::now);
         let shared = Arc::new(AuditWriterShared {
             queue,
-            output: Mutex::new(ExclusiveSink { sink, since: clock.now() }),
+            output: Mutex::new(ExclusiveSink { sink, failed_at: clock.now() }),
             name: settings.name.clone(),
             format: Arc::clone(&format),
             written: count("written"),
             failed: count("failed"),
-            waited: histogram!(telemetry::AUDIT_WAIT_SECONDS, &labels()),
-            wrote: histogram!(telemetry::AUDIT_WRITE_SECONDS, &labels()),
-            queued: gauge!(telemetry::AUDIT_QUEUE, &labels()),
+            wait_seconds: histogram!(telemetry::AUDIT_WAIT_SECONDS, &labels()),
+            write_seconds: histogram!(telemetry::AUDIT_WRITE_SECONDS, &labels()),
+            queue_length: gauge!(telemetry::AUDIT_QUEUE, &labels()),
             clock,
         });
         let thread = thread::Builder::new().name("signet-audit".to_owned());
@@ -198,7 +203,7 @@ impl AuditWriter {
     }
 
     /// The settings.
-    pub fn settings(&self) -> &DeviceSettings {
+    pub fn settings(&self) -> &AuditDeviceSettings {
         &self.settings
     }
 
@@ -227,8 +232,8 @@ impl AuditWriter {
             guard.end();
         }
         match reply.await {
-            Ok(written) => written.map_err(|why| Error::unavailable("it cannot be written to", why)),
-            Err(_) => Err(Error::new(Kind::Unavailable, "its thread has ended")),
+            Ok(written) => written.map_err(|why| Error::unavailable("output error", why)),
+            Err(_) => Err(Error::new(Kind::Unavailable, "the writing thread has ended")),
         }
     }
 }
@@ -240,7 +245,7 @@ impl Drop for AuditWriter {
     }
 }
 
-impl Device for AuditWriter {
+impl AuditDevice for AuditWriter {
     fn name(&self) -> &str {
         &self.settings.name
     }
@@ -250,7 +255,7 @@ impl Device for AuditWriter {
     }
 
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
-        async move { self.write(&self.format.line(request_part, entry)).await }.boxed()
+        async move { self.write(&self.format.render_line(request_part, entry)).await }.boxed()
     }
 
     fn note_missed(&self) -> bool {
@@ -312,7 +317,7 @@ impl AuditQueue {
     }
 
     /// Waits for the next task of the device's thread, with exclusive use of the output.
-    fn next(&self) -> AuditWriterTask {
+    fn wait_for_task(&self) -> AuditWriterTask {
         let mut state = self.lock();
         loop {
             let now = Instant::now();
@@ -393,9 +398,9 @@ impl AuditQueue {
 
 /// The output, and the state that only its exclusive user changes.
 struct ExclusiveSink {
-    sink: Box<dyn Sink>,
+    sink: Box<dyn AuditSink>,
     /// Time of the last failed write.
-    since: Time,
+    failed_at: Time,
 }
 
 /// The state that requests and the thread share.
@@ -407,9 +412,9 @@ struct AuditWriterShared {
     clock: Clock,
     written: Counter,
     failed: Counter,
-    waited: Histogram,
-    wrote: Histogram,
-    queued: Gauge,
+    wait_seconds: Histogram,
+    write_seconds: Histogram,
+    queue_length: Gauge,
 }
 
 impl AuditWriterShared {
@@ -418,12 +423,12 @@ impl AuditWriterShared {
     fn enqueue(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<AuditWriteResult>, Option<BatchGuard<'_>>)>> {
         let mut state = self.queue.lock();
         if state.health.is_down() {
-            return Err(Error::new(Kind::Unavailable, "it is down"));
+            return Err(Error::new(Kind::Unavailable, "the device is down, and the last write failed"));
         }
         if state.is_hung() {
-            return Err(Error::new(Kind::Unavailable, "it hangs"));
+            return Err(Error::new(Kind::Unavailable, "the current write has not finished"));
         }
-        if state.waiting() > MAX_QUEUED_BYTES {
+        if state.queued_bytes() > MAX_QUEUED_BYTES {
             return Ok(None);
         }
         let (reply, result) = oneshot::channel();
@@ -444,20 +449,23 @@ impl AuditWriterShared {
 
     fn run(&self) {
         loop {
-            match self.queue.next() {
+            match self.queue.wait_for_task() {
                 AuditWriterTask::Write(batch) => self.write(batch),
                 AuditWriterTask::Reopen => {
                     let begun = Instant::now();
                     let mut output = self.lock_sink();
                     if let Err(error) = output.sink.reopen() {
-                        tracing::error!(device = self.name, "the audit device was not reopened: {error}");
+                        tracing::error!(
+                            "audit device {}: cannot be reopened, the old output stays in use: {error}",
+                            self.name
+                        );
                     }
                     self.end_write(&output, AuditBatch::default(), begun);
                 }
                 AuditWriterTask::Probe => self.probe(),
                 AuditWriterTask::Recovered(after) => {
                     let seconds = after.as_secs();
-                    tracing::warn!(seconds, "audit device {}: it accepts entries again", self.name);
+                    tracing::warn!(seconds, "audit device {}: accepts entries again", self.name);
                 }
                 AuditWriterTask::End => return,
             }
@@ -477,19 +485,19 @@ impl AuditWriterShared {
         let begun = Instant::now();
         let mut output = self.lock_sink();
         let waiting = &mut batch.waiting;
-        self.queued.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
+        self.queue_length.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
         let written = output.sink.write(&batch.lines).map_err(Arc::new);
-        self.wrote.record(begun.elapsed().as_secs_f64());
+        self.write_seconds.record(begun.elapsed().as_secs_f64());
         if let Err(why) = &written {
-            output.since = self.clock.now();
+            output.failed_at = self.clock.now();
             self.fail_pending(why, waiting);
         }
         self.count_results(written.is_ok(), waiting);
         for QueuedEntry { since, reply, .. } in waiting.drain(..) {
-            self.waited.record(begun.saturating_duration_since(since).as_secs_f64());
+            self.wait_seconds.record(begun.saturating_duration_since(since).as_secs_f64());
             let _ = reply.send(written.clone());
         }
-        self.queued.set(0);
+        self.queue_length.set(0);
         self.end_write(&output, batch, begun);
     }
 
@@ -507,7 +515,7 @@ impl AuditWriterShared {
     fn probe(&self) {
         let begun = Instant::now();
         let mut output = self.lock_sink();
-        let line = self.format.test_line(self.clock.now(), output.since);
+        let line = self.format.test_line(self.clock.now(), output.failed_at);
         match output.sink.reopen().and_then(|()| output.sink.write(&line)) {
             Ok(()) => self.queue.lock().health.record_success(Instant::now()),
             Err(why) => {
@@ -521,14 +529,14 @@ impl AuditWriterShared {
     }
 
     /// Counts the entries of a write before their requests continue. A written entry of a disconnected client counts
-    /// only if the device was on trial. Failed entries are counted by [`Device::note_missed`], except for those on
+    /// only if the device was on trial. Failed entries are counted by [`AuditDevice::note_missed`], except for those on
     /// trial whose requests do not wait: they are counted here.
     fn count_results(&self, written: bool, waiting: &[QueuedEntry]) {
-        let alone = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
+        let is_unnoticed = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
         if written {
             self.written.increment(waiting.iter().filter(|one| one.trial || !one.reply.is_closed()).count() as u64);
         } else {
-            self.failed.increment(waiting.iter().filter(alone).count() as u64);
+            self.failed.increment(waiting.iter().filter(is_unnoticed).count() as u64);
         }
     }
 }
@@ -542,29 +550,29 @@ mod tests {
     /// Sends each write to a channel.
     struct RecordingSink(mpsc::Sender<Vec<u8>>);
 
-    impl Sink for RecordingSink {
+    impl AuditSink for RecordingSink {
         fn write(&mut self, lines: &[u8]) -> io::Result<()> {
             self.0.send(lines.to_vec()).map_err(io::Error::other)
         }
     }
 
-    fn writer() -> (Arc<AuditWriter>, mpsc::Receiver<Vec<u8>>) {
+    fn recording_writer() -> (Arc<AuditWriter>, mpsc::Receiver<Vec<u8>>) {
         let (sender, writes) = mpsc::channel();
-        (start(Box::new(RecordingSink(sender))), writes)
+        (start_writer(Box::new(RecordingSink(sender))), writes)
     }
 
-    fn start(sink: Box<dyn Sink>) -> Arc<AuditWriter> {
-        AuditWriter::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
+    fn start_writer(sink: Box<dyn AuditSink>) -> Arc<AuditWriter> {
+        AuditWriter::start(AuditDeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
     }
 
     /// An output whose writes fail slowly while `bad` is set.
-    struct Moody {
+    struct FlakySink {
         bad: Arc<AtomicBool>,
         slow: Duration,
         sender: mpsc::Sender<Vec<u8>>,
     }
 
-    impl Sink for Moody {
+    impl AuditSink for FlakySink {
         fn write(&mut self, lines: &[u8]) -> io::Result<()> {
             if self.bad.load(Ordering::Relaxed) {
                 thread::sleep(self.slow);
@@ -575,17 +583,17 @@ mod tests {
     }
 
     /// A writer with an output that fails, each time after the duration `slow`.
-    fn bad(slow: Duration) -> (Arc<AuditWriter>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
+    fn failing_writer(slow: Duration) -> (Arc<AuditWriter>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
         let (sender, writes) = mpsc::channel();
         let bad = Arc::new(AtomicBool::new(true));
-        (start(Box::new(Moody { bad: Arc::clone(&bad), slow, sender })), bad, writes)
+        (start_writer(Box::new(FlakySink { bad: Arc::clone(&bad), slow, sender })), bad, writes)
     }
 
-    const SOON: Duration = Duration::from_secs(5);
+    const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
     #[tokio::test]
     async fn entries_of_one_event_loop_pass_are_one_write() {
-        let (writer, writes) = writer();
+        let (writer, writes) = recording_writer();
         let later = async {
             // Long enough for a thread that was woken before to finish.
             thread::sleep(Duration::from_millis(100));
@@ -593,12 +601,12 @@ mod tests {
         };
         let (one, two) = tokio::join!(writer.write(b"one\n"), later);
         assert!(one.is_ok() && two.is_ok());
-        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"one\ntwo\n");
+        assert_eq!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), b"one\ntwo\n");
     }
 
     #[tokio::test]
     async fn long_event_loop_pass_does_not_delay_another_worker() {
-        let (writer, writes) = writer();
+        let (writer, writes) = recording_writer();
         let mut lasting = Box::pin(writer.write(b"one\n"));
         assert!(futures_util::poll!(&mut lasting).is_pending());
         let elsewhere = Arc::clone(&writer);
@@ -607,23 +615,23 @@ mod tests {
             runtime.block_on(elsewhere.write(b"two\n")).is_ok()
         });
         assert!(other.join().unwrap());
-        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"two\n");
+        assert_eq!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), b"two\n");
         assert!(lasting.await.is_ok());
-        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"one\n");
+        assert_eq!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), b"one\n");
     }
 
     #[tokio::test]
     async fn entry_of_a_cancelled_caller_is_still_written() {
-        let (writer, writes) = writer();
+        let (writer, writes) = recording_writer();
         for line in [b"one\n", b"two\n"] {
             assert!(writer.write(line).now_or_never().is_none());
-            assert_eq!(writes.recv_timeout(SOON).unwrap(), line);
+            assert_eq!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), line);
         }
     }
     #[tokio::test]
     async fn failed_device_refuses_immediately_and_recovers_by_itself() {
         const SLOW: Duration = Duration::from_secs(2);
-        let (writer, bad, writes) = bad(SLOW);
+        let (writer, bad, writes) = failing_writer(SLOW);
         assert!(!writer.is_down() && writer.is_trusted());
         let during = async {
             tokio::time::sleep(SLOW / 5).await;
@@ -632,24 +640,28 @@ mod tests {
         let begun = Instant::now();
         let (one, two) = tokio::join!(writer.write(b"one\n"), during);
         assert!(one.is_err() && two.is_err());
-        assert!(begun.elapsed() < 2 * SLOW, "who came during the write waits for no other one: {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < 2 * SLOW,
+            "an entry that arrives during a write waits for no other write: {:?}",
+            begun.elapsed()
+        );
         assert!(writer.is_down() && !writer.is_trusted());
         assert!(writer.write(b"three\n").now_or_never().is_some_and(|taken| taken.is_err()));
-        assert!(!writer.note_missed(), "the thread has logged it");
+        assert!(!writer.note_missed(), "the device's thread has logged the failure");
         bad.store(false, Ordering::Relaxed);
-        let test: serde_json::Value = serde_json::from_slice(&writes.recv_timeout(SOON).unwrap()).unwrap();
+        let test: serde_json::Value = serde_json::from_slice(&writes.recv_timeout(WRITE_TIMEOUT).unwrap()).unwrap();
         assert_eq!(test["request"]["path"], "sys/audit/test");
         while writer.is_down() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(!writer.is_trusted(), "it is on trial");
+        assert!(!writer.is_trusted(), "the device is on trial");
         assert!(writer.write(b"four\n").await.is_ok());
-        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"four\n");
+        assert_eq!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), b"four\n");
     }
 
     #[tokio::test]
     async fn failure_reaches_callers_that_wait_for_queue_space() {
-        let (writer, _bad, _writes) = bad(Duration::from_millis(300));
+        let (writer, _bad, _writes) = failing_writer(Duration::from_millis(300));
         let large = vec![b'x'; MAX_QUEUED_BYTES + 1];
         let during = async {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -664,25 +676,25 @@ mod tests {
         // The thread also tries a device each second. On a busy machine one of three tries may be late.
         let mut took = Vec::new();
         for _ in 0..3 {
-            let (writer, bad, writes) = bad(Duration::ZERO);
+            let (writer, bad, writes) = failing_writer(Duration::ZERO);
             assert!(writer.write(b"one\n").await.is_err());
             bad.store(false, Ordering::Relaxed);
             let begun = Instant::now();
             writer.reopen();
-            writes.recv_timeout(SOON).unwrap();
+            writes.recv_timeout(WRITE_TIMEOUT).unwrap();
             took.push(begun.elapsed());
         }
         assert!(took.iter().any(|took| *took < Duration::from_millis(900)), "{took:?}");
     }
 
     /// Sends the id of the writing thread to a channel. The next write takes `takes`.
-    struct Brief {
+    struct BriefSink {
         sender: mpsc::Sender<ThreadId>,
         takes: Arc<Mutex<Duration>>,
         brief: bool,
     }
 
-    impl Sink for Brief {
+    impl AuditSink for BriefSink {
         fn write(&mut self, _: &[u8]) -> io::Result<()> {
             thread::sleep(std::mem::take(&mut *self.takes.lock().unwrap()));
             self.sender.send(thread::current().id()).map_err(io::Error::other)
@@ -693,11 +705,11 @@ mod tests {
         }
     }
 
-    fn brief(brief: bool) -> (Arc<AuditWriter>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
+    fn writer_with_brief_sink(brief: bool) -> (Arc<AuditWriter>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
         let (sender, writes) = mpsc::channel();
         let takes = Arc::default();
-        let sink = Box::new(Brief { sender, takes: Arc::clone(&takes), brief });
-        let settings = DeviceSettings::file("file", "unused");
+        let sink = Box::new(BriefSink { sender, takes: Arc::clone(&takes), brief });
+        let settings = AuditDeviceSettings::file("file", "unused");
         (AuditWriter::start(settings, &[7; 32], sink, Clock::system()).unwrap(), takes, writes)
     }
 
@@ -705,10 +717,10 @@ mod tests {
     async fn brief_writes_run_on_the_worker_and_others_on_the_thread() {
         for (workers, is_brief, here) in [(0, true, false), (2, true, true), (1, true, false), (2, false, false)] {
             begin_worker(workers);
-            let (writer, _takes, writes) = brief(is_brief);
+            let (writer, _takes, writes) = writer_with_brief_sink(is_brief);
             let (one, two) = tokio::join!(writer.write(b"one\n"), writer.write(b"two\n"));
             assert!(one.is_ok() && two.is_ok());
-            let by = writes.recv_timeout(SOON).unwrap();
+            let by = writes.recv_timeout(WRITE_TIMEOUT).unwrap();
             assert_eq!(by == thread::current().id(), here, "{workers} workers, brief: {is_brief}");
             assert!(writes.try_recv().is_err(), "one pass is one write");
         }
@@ -717,26 +729,26 @@ mod tests {
     #[tokio::test]
     async fn slow_write_moves_writes_to_the_thread_for_a_while() {
         begin_worker(2);
-        let (writer, takes, writes) = brief(true);
+        let (writer, takes, writes) = writer_with_brief_sink(true);
         *takes.lock().unwrap() = 2 * MAX_WORKER_WRITE_TIME;
         assert!(writer.write(b"one\n").await.is_ok());
-        assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
+        assert_eq!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), thread::current().id());
         assert!(writer.write(b"two\n").await.is_ok());
-        assert_ne!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
+        assert_ne!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), thread::current().id());
         // The thread sends results before it releases the output.
         while writer.shared.queue.lock().writing.is_some() {
             thread::sleep(Duration::from_millis(1));
         }
         writer.shared.queue.lock().worker_writes_from = Some(Instant::now());
         assert!(writer.write(b"three\n").await.is_ok());
-        assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
+        assert_eq!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), thread::current().id());
     }
 
     #[tokio::test]
     async fn write_by_one_worker_does_not_delay_another() {
         const LONG: Duration = Duration::from_secs(2);
         begin_worker(2);
-        let (writer, takes, writes) = brief(true);
+        let (writer, takes, writes) = writer_with_brief_sink(true);
         *takes.lock().unwrap() = LONG;
         let elsewhere = Arc::clone(&writer);
         let other = thread::spawn(move || {
@@ -752,17 +764,17 @@ mod tests {
         while futures_util::poll!(&mut waits).is_pending() && begun.elapsed() < LONG / 3 {
             tokio::task::yield_now().await;
         }
-        assert!(begun.elapsed() < LONG / 2, "it was held up: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG / 2, "the second worker was delayed: {:?}", begun.elapsed());
         assert!(waits.await.is_ok() && other.join().unwrap());
-        let first = writes.recv_timeout(SOON).unwrap();
-        let second = writes.recv_timeout(SOON).unwrap();
-        assert!(first != second && second != thread::current().id(), "the thread was called for the second");
+        let first = writes.recv_timeout(WRITE_TIMEOUT).unwrap();
+        let second = writes.recv_timeout(WRITE_TIMEOUT).unwrap();
+        assert!(first != second && second != thread::current().id(), "the device's thread writes the second entry");
     }
 
     #[tokio::test]
     async fn failed_write_by_a_worker_takes_the_device_down() {
         struct Broken(Arc<AtomicBool>);
-        impl Sink for Broken {
+        impl AuditSink for Broken {
             fn write(&mut self, _: &[u8]) -> io::Result<()> {
                 if self.0.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
             }
@@ -773,13 +785,13 @@ mod tests {
         }
         begin_worker(2);
         let full = Arc::new(AtomicBool::new(true));
-        let writer = start(Box::new(Broken(Arc::clone(&full))));
+        let writer = start_writer(Box::new(Broken(Arc::clone(&full))));
         let (one, two) = tokio::join!(writer.write(b"one\n"), writer.write(b"two\n"));
         assert!(one.is_err() && two.is_err() && writer.is_down());
         full.store(false, Ordering::Relaxed);
         let begun = Instant::now();
         while writer.is_down() {
-            assert!(begun.elapsed() < SOON, "the thread tries it by itself");
+            assert!(begun.elapsed() < WRITE_TIMEOUT, "the device's thread retries by itself");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert!(writer.write(b"three\n").await.is_ok());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde_json::json;
-use signet::audit::DeviceSettings;
+use signet::audit::AuditDeviceSettings;
 use signet::auth::LoginSettings;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
@@ -103,7 +103,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
         (Database::Embedded(_), None) => "Data is temporary and deleted when the server stops.".to_owned(),
     };
     let libraries = parse_libraries(&arguments.pkcs11_library)?;
-    let audit = arguments.audit_file.map(|path| DeviceSettings::file("file", path)).into_iter().collect();
+    let audit = arguments.audit_file.map(|path| AuditDeviceSettings::file("file", path)).into_iter().collect();
     let options = options(folder, database, arguments.listen, libraries.clone()).await?;
     let options = ServerOptions { audit, public_listen: arguments.public_listen, ..options };
     let server = Server::open(options).await?;

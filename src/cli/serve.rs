@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use signet::audit::DeviceSettings;
+use signet::audit::AuditDeviceSettings;
 use signet::auth::mounts::MountKind;
 use signet::clock::Clock;
 use signet::config::{self, Config};
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
         if config.audit.iter().any(|device| device.name == "file") {
             return Err(Error::invalid("--audit-file: the configuration has an audit device \"file\" already"));
         }
-        config.audit.push(DeviceSettings::file("file", path));
+        config.audit.push(AuditDeviceSettings::file("file", path));
     }
     if let Some(address) = arguments.public_listen {
         if config::listeners_overlap(address, config.listen)

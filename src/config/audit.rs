@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::reader::SettingReader;
-use crate::audit::{AuditTarget, DeviceSettings, Peer};
+use crate::audit::{AuditDeviceSettings, AuditTarget, CollectorAddress};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_NAME_LEN};
 
@@ -18,14 +18,14 @@ const DEVICE_FIELDS: [&str; 5] = ["type", "name", "log_raw", "hmac_accessor", "e
 const FILE_FIELDS: [&str; 3] = ["file_path", "mode", "fsync"];
 const SOCKET_FIELDS: [&str; 3] = ["address", "socket_type", "write_timeout"];
 
-pub(super) fn read_devices(read: &mut SettingReader<'_>) -> Vec<DeviceSettings> {
+pub(super) fn read_devices(read: &mut SettingReader<'_>) -> Vec<AuditDeviceSettings> {
     let devices = match read.fields.value("audit") {
         None => Vec::new(),
-        Some(Value::String(path)) => vec![Ok(DeviceSettings::file(DEFAULT_DEVICE_NAME, path))],
+        Some(Value::String(path)) => vec![Ok(AuditDeviceSettings::file(DEFAULT_DEVICE_NAME, path))],
         Some(Value::Array(tables)) if tables.len() <= MAX_AUDIT_DEVICES => tables.iter().map(device).collect(),
         Some(_) => vec![Err(Error::invalid("must be tables of devices, at most 16, or the path of a file"))],
     };
-    let mut good: Vec<DeviceSettings> = Vec::new();
+    let mut good: Vec<AuditDeviceSettings> = Vec::new();
     for device in devices {
         match device {
             Ok(device) if good.iter().any(|other| other.name == device.name) => {
@@ -38,7 +38,7 @@ pub(super) fn read_devices(read: &mut SettingReader<'_>) -> Vec<DeviceSettings> 
     good
 }
 
-fn device(table: &Value) -> Result<DeviceSettings> {
+fn device(table: &Value) -> Result<AuditDeviceSettings> {
     let members = table.as_object().ok_or_else(|| Error::invalid("must be tables of devices"))?;
     let mut fields = Fields::default();
     for (name, value) in members {
@@ -71,8 +71,8 @@ fn device(table: &Value) -> Result<DeviceSettings> {
     {
         return Err(Error::invalid("name must consist of letters, digits, - and _"));
     }
-    let defaults = DeviceSettings::new(name, target);
-    Ok(DeviceSettings {
+    let defaults = AuditDeviceSettings::new(name, target);
+    Ok(AuditDeviceSettings {
         log_raw: flag(&fields, "log_raw", defaults.log_raw)?,
         hmac_accessor: flag(&fields, "hmac_accessor", defaults.hmac_accessor)?,
         elide_list_responses: flag(&fields, "elide_list_responses", defaults.elide_list_responses)?,
@@ -101,9 +101,9 @@ fn parse_socket_target(fields: &Fields) -> Result<AuditTarget> {
         address.ok_or_else(|| Error::invalid("address must be a host and a port, or the path of a socket"))?;
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     let peer = match text(fields, "socket_type")?.as_deref() {
-        None | Some("tcp") if has_port => Peer::Tcp(address),
+        None | Some("tcp") if has_port => CollectorAddress::Tcp(address),
         None | Some("tcp") => return Err(Error::invalid("address must be a host and a port")),
-        Some("unix") => Peer::Unix(PathBuf::from(address)),
+        Some("unix") => CollectorAddress::Unix(PathBuf::from(address)),
         // UDP is not supported, because lost lines would go unnoticed.
         Some(_) => return Err(Error::invalid("socket_type must be tcp or unix")),
     };
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::config::parse;
 
-    fn parsed(audit: &str) -> Result<Vec<DeviceSettings>> {
+    fn parsed(audit: &str) -> Result<Vec<AuditDeviceSettings>> {
         parse(&format!("data_dir = \"d\"\n{audit}"), |_| None).map(|config| config.audit)
     }
 
@@ -143,15 +143,27 @@ mod tests {
         .ok()
         .unwrap();
         let file = AuditTarget::File { path: "/a".into(), mode: 0o640, fsync: true };
-        assert_eq!(devices[0], DeviceSettings::new("file", file));
-        assert_eq!(devices[1], DeviceSettings { log_raw: true, ..DeviceSettings::new("stdout", AuditTarget::Stdout) });
-        let tcp = AuditTarget::Socket { peer: Peer::Tcp("log.test:514".into()), write_timeout: Duration::from_secs(1) };
-        assert_eq!(devices[2], DeviceSettings::new("siem", tcp));
-        let unix = AuditTarget::Socket { peer: Peer::Unix("/run/log".into()), write_timeout: Duration::from_secs(2) };
-        assert_eq!(devices[3], DeviceSettings { hmac_accessor: false, ..DeviceSettings::new("socket", unix) });
+        assert_eq!(devices[0], AuditDeviceSettings::new("file", file));
+        assert_eq!(
+            devices[1],
+            AuditDeviceSettings { log_raw: true, ..AuditDeviceSettings::new("stdout", AuditTarget::Stdout) }
+        );
+        let tcp = AuditTarget::Socket {
+            peer: CollectorAddress::Tcp("log.test:514".into()),
+            write_timeout: Duration::from_secs(1),
+        };
+        assert_eq!(devices[2], AuditDeviceSettings::new("siem", tcp));
+        let unix = AuditTarget::Socket {
+            peer: CollectorAddress::Unix("/run/log".into()),
+            write_timeout: Duration::from_secs(2),
+        };
+        assert_eq!(
+            devices[3],
+            AuditDeviceSettings { hmac_accessor: false, ..AuditDeviceSettings::new("socket", unix) }
+        );
         let env = |name: &str| (name == "SIGNET_AUDIT").then(|| "/var/log/a".to_owned());
         let config = parse("data_dir = \"d\"", env).ok().unwrap();
-        assert_eq!(config.audit, [DeviceSettings::file("file", "/var/log/a")]);
+        assert_eq!(config.audit, [AuditDeviceSettings::file("file", "/var/log/a")]);
     }
 
     /// CVE-2025-6000 (an executable log file) and CVE-2025-54997 (a line prefix).

@@ -23,7 +23,7 @@ const NICE: i32 = 10;
 
 static CPU_QUEUE: LazyLock<CpuQueue> = LazyLock::new(|| {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let queue = CpuQueue::of(threads);
+    let queue = CpuQueue::with_threads(threads);
     queue.start(threads);
     queue
 });
@@ -60,7 +60,7 @@ pub fn lower_priority(nice: i32) {
         return;
     }
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
-        tracing::warn!(%error, "a thread for CPU work runs at normal priority");
+        tracing::warn!(%error, "cannot lower the priority of a CPU queue thread; it runs at normal priority");
     }
 }
 
@@ -73,7 +73,7 @@ trait CpuJob: Send {
     fn run(self: Box<Self>);
     fn refuse(self: Box<Self>, error: Error);
     /// `true` if the caller no longer waits for the result.
-    fn is_void(&self) -> bool;
+    fn is_abandoned(&self) -> bool;
 }
 
 struct CpuWork<F, T> {
@@ -95,7 +95,7 @@ impl<T: Send, F: FnOnce() -> T + Send> CpuJob for CpuWork<F, T> {
         let _ = self.reply.send(Err(error));
     }
 
-    fn is_void(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
     }
 }
@@ -114,11 +114,11 @@ struct CpuQueueState {
 }
 
 impl CpuQueue {
-    fn of(threads: usize) -> Self {
-        let of_one = threads.saturating_sub(1).max(1);
+    fn with_threads(threads: usize) -> Self {
+        let max_per_caller = threads.saturating_sub(1).max(1);
         let state = CpuQueueState {
-            with_token: FairQueue::new(threads, of_one),
-            without_token: FairQueue::new(of_one, of_one),
+            with_token: FairQueue::new(threads, max_per_caller),
+            without_token: FairQueue::new(max_per_caller, max_per_caller),
         };
         Self(Arc::new(CpuQueueShared { state: Mutex::new(state), changed: Condvar::new() }))
     }
@@ -131,7 +131,7 @@ impl CpuQueue {
                 loop {
                     let (caller, job) = queue.wait();
                     job.run();
-                    queue.lock().of(caller.class).ended(caller.caller_id);
+                    queue.lock().queue_of(caller.class).end_job(caller.caller_id);
                 }
             };
             if let Err(error) = thread::Builder::new().name(format!("cpu-{n}")).spawn(work) {
@@ -152,10 +152,10 @@ impl CpuQueue {
 
     fn push(&self, caller: QueueCaller, job: Box<dyn CpuJob>) {
         let mut state = self.lock();
-        let queue = state.of(caller.class);
+        let queue = state.queue_of(caller.class);
         let displaced = if caller.is_bounded() {
             let max = MAX_WAITING_PER_CLASS;
-            Some(queue.push_bounded(caller.caller_id, job, max, MAX_WAITING_PER_CALLER, |job| job.is_void()))
+            Some(queue.push_bounded(caller.caller_id, job, max, MAX_WAITING_PER_CALLER, |job| job.is_abandoned()))
         } else {
             queue.push(caller.caller_id, job);
             None
@@ -172,8 +172,8 @@ impl CpuQueue {
         let mut state = self.lock();
         loop {
             match state.next() {
-                Some((caller, job)) if job.is_void() => {
-                    state.of(caller.class).ended(caller.caller_id);
+                Some((caller, job)) if job.is_abandoned() => {
+                    state.queue_of(caller.class).end_job(caller.caller_id);
                     drop(state);
                     drop(job);
                     state = self.lock();
@@ -190,7 +190,7 @@ impl CpuQueue {
 }
 
 impl CpuQueueState {
-    fn of(&mut self, class: CallerClass) -> &mut FairQueue<Box<dyn CpuJob>> {
+    fn queue_of(&mut self, class: CallerClass) -> &mut FairQueue<Box<dyn CpuJob>> {
         match class {
             CallerClass::Server | CallerClass::WithToken => &mut self.with_token,
             CallerClass::WithoutToken => &mut self.without_token,
@@ -199,7 +199,7 @@ impl CpuQueueState {
 
     fn next(&mut self) -> Option<(QueueCaller, Box<dyn CpuJob>)> {
         [CallerClass::WithToken, CallerClass::WithoutToken].into_iter().find_map(|class| {
-            let (caller_id, job) = self.of(class).take()?;
+            let (caller_id, job) = self.queue_of(class).start_next()?;
             Some((QueueCaller { class, caller_id, must_run: false, trace: None }, job))
         })
     }
@@ -220,12 +220,12 @@ mod tests {
 
     use super::*;
 
-    type Pushed = Pin<Box<dyn Future<Output = Result<u32>>>>;
+    type JobFuture = Pin<Box<dyn Future<Output = Result<u32>>>>;
 
     /// Queues a job. Returns its future, or the error if the queue refuses it.
-    fn pushed(queue: &CpuQueue, caller: QueueCaller, number: u32) -> Result<Pushed> {
+    fn push_job(queue: &CpuQueue, caller: QueueCaller, number: u32) -> Result<JobFuture> {
         let queue = queue.clone();
-        let mut job: Pushed = Box::pin(async move { queue.run(caller, move || number).await });
+        let mut job: JobFuture = Box::pin(async move { queue.run(caller, move || number).await });
         match (&mut job).now_or_never() {
             Some(refused) => refused.map(|_| unreachable!("no thread works")),
             None => Ok(job),
@@ -233,19 +233,19 @@ mod tests {
     }
 
     /// Runs the next job; `false` if there is none.
-    fn step(queue: &CpuQueue) -> bool {
+    fn run_next_job(queue: &CpuQueue) -> bool {
         let next = queue.lock().next();
         let Some((caller, job)) = next else { return false };
         job.run();
-        queue.lock().of(caller.class).ended(caller.caller_id);
+        queue.lock().queue_of(caller.class).end_job(caller.caller_id);
         true
     }
 
     /// Runs all jobs and returns their numbers in the order in which they ended.
-    async fn order(queue: &CpuQueue, jobs: Vec<Pushed>) -> Vec<u32> {
+    async fn run_all_jobs(queue: &CpuQueue, jobs: Vec<JobFuture>) -> Vec<u32> {
         let mut jobs: Vec<_> = jobs.into_iter().map(Some).collect();
         let mut done = Vec::new();
-        while step(queue) {
+        while run_next_job(queue) {
             for slot in &mut jobs {
                 if let Some(job) = slot
                     && let Poll::Ready(number) = poll!(job)
@@ -258,39 +258,45 @@ mod tests {
         done
     }
 
-    fn with(name: &str) -> QueueCaller {
+    fn caller_with_token(name: &str) -> QueueCaller {
         QueueCaller::with_token(name)
     }
 
     #[tokio::test]
     async fn cpu_queue_alternates_callers_and_serves_tokenless_last() {
-        let queue = CpuQueue::of(4);
+        let queue = CpuQueue::with_threads(4);
         let without = QueueCaller::without_token("address");
-        let callers =
-            [(without, 30), (with("a"), 10), (with("a"), 11), (with("a"), 12), (with("b"), 20), (without, 31)];
-        let jobs = callers.map(|(caller, number)| pushed(&queue, caller, number).unwrap());
-        assert_eq!(order(&queue, jobs.into()).await, [10, 20, 11, 12, 30, 31]);
+        let callers = [
+            (without, 30),
+            (caller_with_token("a"), 10),
+            (caller_with_token("a"), 11),
+            (caller_with_token("a"), 12),
+            (caller_with_token("b"), 20),
+            (without, 31),
+        ];
+        let jobs = callers.map(|(caller, number)| push_job(&queue, caller, number).unwrap());
+        assert_eq!(run_all_jobs(&queue, jobs.into()).await, [10, 20, 11, 12, 30, 31]);
     }
 
     #[test]
     fn cpu_queue_leaves_a_thread_free_for_other_callers() {
-        let queue = CpuQueue::of(4);
+        let queue = CpuQueue::with_threads(4);
         let without = |n: u32| QueueCaller::without_token(&n);
-        let _jobs: Vec<_> = (0..4).map(|n| pushed(&queue, without(n), n).unwrap()).collect();
+        let _jobs: Vec<_> = (0..4).map(|n| push_job(&queue, without(n), n).unwrap()).collect();
         let begun = std::iter::from_fn(|| queue.lock().next()).count();
         assert_eq!(begun, 3, "one thread is left to callers with a token");
-        let queue = CpuQueue::of(4);
-        let _jobs: Vec<_> = (0..4).map(|n| pushed(&queue, with("a"), n).unwrap()).collect();
+        let queue = CpuQueue::with_threads(4);
+        let _jobs: Vec<_> = (0..4).map(|n| push_job(&queue, caller_with_token("a"), n).unwrap()).collect();
         let begun = std::iter::from_fn(|| queue.lock().next()).count();
         assert_eq!(begun, 3, "one thread is left to the others");
-        let _other = pushed(&queue, with("b"), 9).unwrap();
+        let _other = push_job(&queue, caller_with_token("b"), 9).unwrap();
         assert!(queue.lock().next().is_some());
     }
 
     #[tokio::test]
     async fn cpu_queue_refuses_only_the_caller_whose_queue_is_full() {
-        let queue = CpuQueue::of(1);
-        let push = |name: &str| pushed(&queue, with(name), 0);
+        let queue = CpuQueue::with_threads(1);
+        let push = |name: &str| push_job(&queue, caller_with_token(name), 0);
         let mut jobs: Vec<_> = (0..MAX_WAITING_PER_CALLER).map(|_| push("a").unwrap()).collect();
         let refused = push("a").err().unwrap();
         assert_eq!(refused.kind(), Kind::Busy);
@@ -298,24 +304,24 @@ mod tests {
         jobs.pop();
         jobs.push(push("a").unwrap());
         assert!(push("a").is_err());
-        let begun = QueueCaller { must_run: true, ..with("a") };
-        assert!(pushed(&queue, begun, 0).is_ok(), "a response that has begun cannot be refused");
+        let begun = QueueCaller { must_run: true, ..caller_with_token("a") };
+        assert!(push_job(&queue, begun, 0).is_ok(), "a response that has begun cannot be refused");
         drop(jobs);
         assert_eq!(queue.lock().with_token.waiting(), MAX_WAITING_PER_CALLER + 2);
         let own = QueueCaller::server("changes");
-        let many: Vec<_> = (0..2 * MAX_WAITING_PER_CLASS).map(|n| pushed(&queue, own, n as u32)).collect();
+        let many: Vec<_> = (0..2 * MAX_WAITING_PER_CLASS).map(|n| push_job(&queue, own, n as u32)).collect();
         assert!(many.iter().all(Result::is_ok), "the server's own work is bounded by the requests that wait for it");
     }
 
     #[tokio::test]
     async fn full_class_drops_newest_job_of_the_longest_queue() {
-        let queue = CpuQueue::of(1);
+        let queue = CpuQueue::with_threads(1);
         let mut jobs = Vec::new();
         for n in 0..MAX_WAITING_PER_CLASS / MAX_WAITING_PER_CALLER {
-            let caller = with(&n.to_string());
-            jobs.extend((0..MAX_WAITING_PER_CALLER).map(|_| pushed(&queue, caller, 0).unwrap()));
+            let caller = caller_with_token(&n.to_string());
+            jobs.extend((0..MAX_WAITING_PER_CALLER).map(|_| push_job(&queue, caller, 0).unwrap()));
         }
-        let _late = pushed(&queue, with("late"), 1).unwrap();
+        let _late = push_job(&queue, caller_with_token("late"), 1).unwrap();
         assert_eq!(queue.lock().with_token.waiting(), MAX_WAITING_PER_CLASS);
         let mut refused = 0;
         for job in &mut jobs {
@@ -326,15 +332,15 @@ mod tests {
 
     #[tokio::test]
     async fn abandoned_job_is_not_run_and_panic_is_an_error() {
-        let queue = CpuQueue::of(1);
+        let queue = CpuQueue::with_threads(1);
         let (sender, receiver) = mpsc::channel();
-        let mut left = Box::pin(queue.run(with("a"), move || sender.send(()).unwrap()));
+        let mut left = Box::pin(queue.run(caller_with_token("a"), move || sender.send(()).unwrap()));
         assert!(poll!(&mut left).is_pending());
         drop(left);
         queue.start(1);
-        let panicked = queue.run(with("b"), || panic!("a defect")).await;
+        let panicked = queue.run(caller_with_token("b"), || panic!("a defect")).await;
         assert_eq!(panicked.err().map(|error: Error| error.kind()), Some(Kind::Internal));
-        assert_eq!(queue.run(with("b"), || 7).await.unwrap(), 7);
+        assert_eq!(queue.run(caller_with_token("b"), || 7).await.unwrap(), 7);
         assert!(receiver.recv_timeout(Duration::from_secs(10)).is_err(), "the job was dropped, not run");
     }
 

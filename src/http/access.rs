@@ -108,7 +108,8 @@ impl AccessLogEntry {
         let id = self.id.as_str();
         let took = self.started.elapsed();
         let trace_id = self.trace.as_ref().map_or("", TraceContext::trace_id);
-        AccessLogLine { id, trace_id, route: self.route, mount, caller, from: self.address, status, took }.log();
+        AccessLogLine { id, trace_id, route: self.route, mount, caller, client_address: self.address, status, took }
+            .log();
     }
 }
 
@@ -137,7 +138,17 @@ pub fn log_scrape(request: &HttpRequest, id: &RequestId, route: &'static RouteMe
         let trace_id = trace.as_ref().map_or("", TraceContext::trace_id);
         let id = id.as_str();
         let status = status.as_u16();
-        AccessLogLine { id, trace_id, route, mount: "", caller: "", from, status, took: started.elapsed() }.log();
+        AccessLogLine {
+            id,
+            trace_id,
+            route,
+            mount: "",
+            caller: "",
+            client_address: from,
+            status,
+            took: started.elapsed(),
+        }
+        .log();
     }
 }
 

@@ -321,7 +321,7 @@ mod tests {
         let others = [keep(other, 17_000).await.unwrap(), keep(other, 17_000).await.unwrap()];
         assert!(keep(other, 20_000).await.is_err(), "the limit holds for each sender");
         drop((some, others));
-        assert_eq!((bodies.left(), bodies.senders()), (240_000, 0));
+        assert_eq!((bodies.left(), bodies.keys_with_reservations()), (240_000, 0));
     }
 
     #[actix_web::test]

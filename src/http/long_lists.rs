@@ -96,7 +96,7 @@ impl LongLists {
     pub async fn wait_for_first_page(&self) -> Result<fair_queue::Permit> {
         self.0
             .first_page_queue
-            .enter_bounded("list: too many queued lists of this caller; retry, or request a page (limit)")
+            .acquire_bounded("list: too many queued lists of this caller; retry, or request a page (limit)")
             .await
     }
 
@@ -129,7 +129,7 @@ impl ListSlot {
         if self.end <= Instant::now() {
             return Err(late());
         }
-        let permit = self.lists.0.read_queue.enter(self.caller_id);
+        let permit = self.lists.0.read_queue.acquire(self.caller_id);
         tokio::time::timeout_at(self.end.into(), permit).await.map_err(|_| late())
     }
 }

@@ -52,8 +52,10 @@ impl ResponseBudget {
     /// `Busy` when the budget is used up, `Quota` when the sender is at its limit.
     pub fn reserve(&self, bytes: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
         match bytes > UNCOUNTED_RESPONSE_BYTES {
-            true if reads => SenderReservation::last(&self.0, sender(), bytes).map_err(reservation_error),
-            true => Ok(SenderReservation::take_unchecked(&self.0, sender(), bytes)),
+            true if reads => {
+                SenderReservation::reserve_if_any_left(&self.0, sender(), bytes).map_err(reservation_error)
+            }
+            true => Ok(SenderReservation::reserve_unchecked(&self.0, sender(), bytes)),
             false => Ok(SenderReservation::default()),
         }
     }
@@ -197,7 +199,7 @@ mod tests {
         let last = take(2_000_000, true, second_sender).unwrap();
         assert_eq!(kind(take(UNCOUNTED_RESPONSE_BYTES + 1, true, || Sender::User(3))), Some(Kind::Busy));
         drop((first, change, last));
-        assert_eq!((budget.0.left(), budget.0.senders()), (1_000_000, 0));
+        assert_eq!((budget.0.left(), budget.0.keys_with_reservations()), (1_000_000, 0));
         assert_eq!(kind(budget.check(first_sender)), None);
     }
 

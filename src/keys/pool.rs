@@ -228,7 +228,7 @@ impl KeyPoolState {
     /// Returns the next job of a lane that needs a generation. Jobs for which the stock has a key by now get that key.
     fn next_job(&mut self, lane: PoolLane) -> Option<KeyGenerationJob> {
         let job = loop {
-            let Some(job) = self.queues[lane as usize].take_next() else { break None };
+            let Some(job) = self.queues[lane as usize].pop_next() else { break None };
             if job.is_void() {
                 job.cancel();
             } else if let Some(key) = self.stock.take_queued(job.spec) {

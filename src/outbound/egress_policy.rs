@@ -33,7 +33,7 @@ impl EgressPolicy {
     ///
     /// # Errors
     /// `Invalid` with `field` and the rule.
-    pub(crate) fn url(self, field: &str, text: &str) -> Result<Url> {
+    pub(crate) fn validate_url(self, field: &str, text: &str) -> Result<Url> {
         if text.len() > MAX_URL_BYTES {
             return Err(Error::invalid(format!("{field}: longer than {MAX_URL_BYTES} bytes")));
         }
@@ -51,7 +51,9 @@ impl EgressPolicy {
             Host::Ipv6(address) => !self.admits(IpAddr::V6(address)),
         };
         if is_refused {
-            return Err(Error::invalid(format!("{field}: the address of the host is not permitted")));
+            return Err(Error::invalid(format!(
+                "{field}: the host's address is not permitted (loopback, link-local, multicast or metadata service)"
+            )));
         }
         Ok(url)
     }
@@ -65,12 +67,13 @@ impl EgressPolicy {
     ///
     /// # Errors
     /// Those of the lookup; an error when no address is permitted.
-    pub(crate) async fn addresses(self, name: &str) -> io::Result<Vec<IpAddr>> {
+    pub(crate) async fn resolve_permitted(self, name: &str) -> io::Result<Vec<IpAddr>> {
         let found = tokio::net::lookup_host((name, 0)).await?;
-        let passed: Vec<IpAddr> = found.map(|address| address.ip()).filter(|address| self.admits(*address)).collect();
-        match passed.is_empty() {
-            true => Err(io::Error::other("the name has no address that may be called")),
-            false => Ok(passed),
+        let permitted: Vec<IpAddr> =
+            found.map(|address| address.ip()).filter(|address| self.admits(*address)).collect();
+        match permitted.is_empty() {
+            true => Err(io::Error::other("the egress policy permits no address of the host name")),
+            false => Ok(permitted),
         }
     }
 
@@ -153,10 +156,10 @@ pub(crate) struct EgressResolver(pub(crate) EgressPolicy);
 
 impl Resolve for EgressResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let reach = self.0;
+        let policy = self.0;
         Box::pin(async move {
-            let passed = reach.addresses(name.as_str()).await?;
-            Ok(Box::new(passed.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
+            let permitted = policy.resolve_permitted(name.as_str()).await?;
+            Ok(Box::new(permitted.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }
 }
@@ -165,11 +168,11 @@ impl Resolve for EgressResolver {
 mod tests {
     use super::*;
 
-    const OPEN: EgressPolicy = EgressPolicy { loopback: true };
-    const USUAL: EgressPolicy = EgressPolicy { loopback: false };
+    const LOOPBACK_PERMITTED: EgressPolicy = EgressPolicy { loopback: true };
+    const LOOPBACK_FORBIDDEN: EgressPolicy = EgressPolicy { loopback: false };
 
     #[test]
-    fn links_metadata_services_and_this_machine_are_not_called() {
+    fn egress_policy_forbids_link_local_metadata_and_own_addresses() {
         let refused = [
             "169.254.169.254",
             "169.254.0.1",
@@ -193,27 +196,35 @@ mod tests {
         ];
         for text in refused {
             let address: IpAddr = text.parse().unwrap();
-            assert!(!OPEN.admits(address) && !USUAL.admits(address), "{text}");
+            assert!(!LOOPBACK_PERMITTED.admits(address) && !LOOPBACK_FORBIDDEN.admits(address), "{text}");
             let host = if address.is_ipv6() { format!("[{text}]") } else { text.to_owned() };
-            let error = OPEN.url("jwks_url", &format!("https://{host}/keys")).unwrap_err();
-            assert_eq!(error.text(), "jwks_url: the address of the host is not permitted", "{text}");
+            let error = LOOPBACK_PERMITTED.validate_url("jwks_url", &format!("https://{host}/keys")).unwrap_err();
+            assert_eq!(
+                error.text(),
+                "jwks_url: the host's address is not permitted (loopback, link-local, multicast or metadata service)",
+                "{text}"
+            );
         }
         for text in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"] {
             let address: IpAddr = text.parse().unwrap();
-            assert!(OPEN.admits(address) && !USUAL.admits(address), "{text}");
+            assert!(LOOPBACK_PERMITTED.admits(address) && !LOOPBACK_FORBIDDEN.admits(address), "{text}");
         }
         for text in ["10.96.0.1", "192.168.1.1", "172.16.0.1", "192.0.2.1", "2001:db8::1", "fd12::1", "2002:0a00:1::"] {
-            assert!(USUAL.admits(text.parse().unwrap()), "{text}");
+            assert!(LOOPBACK_FORBIDDEN.admits(text.parse().unwrap()), "{text}");
         }
     }
 
     #[test]
     fn caller_url_must_be_https_or_allowed_loopback() {
         for good in ["https://issuer.example", "https://issuer.example:8443/a?b=c", "https://10.0.0.1/keys"] {
-            assert!(USUAL.url("u", good).is_ok(), "{good}");
+            assert!(LOOPBACK_FORBIDDEN.validate_url("u", good).is_ok(), "{good}");
         }
         for local in ["http://127.0.0.1:1/keys", "http://localhost:1", "https://[::1]:1/", "https://a.localhost/"] {
-            assert!(OPEN.url("u", local).is_ok() && USUAL.url("u", local).is_err(), "{local}");
+            assert!(
+                LOOPBACK_PERMITTED.validate_url("u", local).is_ok()
+                    && LOOPBACK_FORBIDDEN.validate_url("u", local).is_err(),
+                "{local}"
+            );
         }
         for bad in [
             "",
@@ -233,19 +244,25 @@ mod tests {
             "https://169.254.43518/",
             "https://[::ffff:a9fe:a9fe]/",
         ] {
-            assert!(OPEN.url("u", bad).unwrap_err().text().starts_with("u: "), "{bad}");
+            assert!(LOOPBACK_PERMITTED.validate_url("u", bad).unwrap_err().text().starts_with("u: "), "{bad}");
         }
-        assert_eq!(OPEN.url("u", &"a".repeat(2049)).unwrap_err().text(), "u: longer than 2048 bytes");
+        assert_eq!(
+            LOOPBACK_PERMITTED.validate_url("u", &"a".repeat(2049)).unwrap_err().text(),
+            "u: longer than 2048 bytes"
+        );
     }
 
     #[tokio::test]
     async fn host_name_is_allowed_if_its_addresses_are() {
         let name = || "localhost".parse::<Name>().ok().unwrap();
         assert!(
-            EgressResolver(OPEN).resolve(name()).await.is_ok_and(|mut found| found.all(|at| at.ip().is_loopback()))
+            EgressResolver(LOOPBACK_PERMITTED)
+                .resolve(name())
+                .await
+                .is_ok_and(|mut found| found.all(|at| at.ip().is_loopback()))
         );
-        let error = EgressResolver(USUAL).resolve(name()).await.map(drop).unwrap_err();
-        assert_eq!(error.to_string(), "the name has no address that may be called");
+        let error = EgressResolver(LOOPBACK_FORBIDDEN).resolve(name()).await.map(drop).unwrap_err();
+        assert_eq!(error.to_string(), "the egress policy permits no address of the host name");
     }
 
     #[test]

@@ -28,10 +28,10 @@ const FORM_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     /// Attempts after the first one.
-    pub(crate) more: u32,
+    pub(crate) max_retries: u32,
     /// Delay before the second attempt; doubled for each further one.
-    pub(crate) first: Duration,
-    pub(crate) max_wait: Duration,
+    pub(crate) first_delay: Duration,
+    pub(crate) max_delay: Duration,
     /// Longest `Retry-After` of a response that is waited for. With a longer one the request fails immediately, and the
     /// error carries the value.
     pub(crate) max_retry_after: Duration,
@@ -39,12 +39,16 @@ pub(crate) struct RetryPolicy {
 
 impl RetryPolicy {
     /// A single attempt, for requests that must not be repeated or must not take longer.
-    pub(crate) const ONE: Self =
-        Self { more: 0, first: Duration::ZERO, max_wait: Duration::ZERO, max_retry_after: Duration::ZERO };
-    pub(crate) const FOUR: Self = Self {
-        more: 3,
-        first: Duration::from_millis(200),
-        max_wait: Duration::from_secs(5),
+    pub(crate) const SINGLE_ATTEMPT: Self = Self {
+        max_retries: 0,
+        first_delay: Duration::ZERO,
+        max_delay: Duration::ZERO,
+        max_retry_after: Duration::ZERO,
+    };
+    pub(crate) const FOUR_ATTEMPTS: Self = Self {
+        max_retries: 3,
+        first_delay: Duration::from_millis(200),
+        max_delay: Duration::from_secs(5),
         max_retry_after: Duration::from_secs(1),
     };
 }
@@ -83,38 +87,38 @@ impl OutboundRequest {
     }
 
     fn try_clone(&self) -> Result<RequestBuilder> {
-        self.0.try_clone().ok_or_else(|| Error::internal("a request that cannot be sent twice"))
+        self.0.try_clone().ok_or_else(|| Error::internal("outbound request: its body cannot be sent twice"))
     }
 
     /// Sends the request and returns the response, which may have any status; errors begin with `service`.
     ///
     /// # Errors
     /// `Unavailable` when the last attempt got no response or a temporary error.
-    pub(crate) async fn send(&self, tries: RetryPolicy, service: &str) -> Result<OutboundResponse> {
-        let busy = |reply: &OutboundResponse| {
+    pub(crate) async fn send(&self, retries: RetryPolicy, service: &str) -> Result<OutboundResponse> {
+        let temporary_error = |reply: &OutboundResponse| {
             let text = format!("{service}: answered with status {}", reply.status());
             is_temporary(reply.status()).then(|| Error::new(Kind::Unavailable, text))
         };
-        self.send_while(tries, service, busy).await
+        self.send_while(retries, service, temporary_error).await
     }
 
-    /// As [`OutboundRequest::send`]; `busy` returns an error for responses that ask to retry later.
+    /// As [`OutboundRequest::send`]; `temporary_error` returns an error for responses that ask to retry later.
     ///
     /// # Errors
-    /// `Unavailable` when the last attempt got no response; the error of `busy`.
+    /// `Unavailable` when the last attempt got no response; that of `temporary_error`.
     pub(crate) async fn send_while(
         &self,
-        tries: RetryPolicy,
+        retries: RetryPolicy,
         service: &str,
-        busy: impl Fn(&OutboundResponse) -> Option<Error>,
+        temporary_error: impl Fn(&OutboundResponse) -> Option<Error>,
     ) -> Result<OutboundResponse> {
-        let mut wait = tries.first;
-        for left in (0..=tries.more).rev() {
+        let mut wait = retries.first_delay;
+        for left in (0..=retries.max_retries).rev() {
             let (failure, requested_pause) = match with_trace_context(self.try_clone()?).send().await {
                 Ok(response) => {
                     let requested_pause = retry_after(response.headers());
                     match read_response(response, service).await {
-                        Ok(reply) => match busy(&reply) {
+                        Ok(reply) => match temporary_error(&reply) {
                             Some(failure) => (failure, requested_pause),
                             None => return Ok(reply),
                         },
@@ -124,14 +128,14 @@ impl OutboundRequest {
                 Err(error) => (connection_error(error, service), None),
             };
             let failure = requested_pause.into_iter().fold(failure, Error::with_retry_after);
-            if left == 0 || requested_pause.is_some_and(|pause| pause > tries.max_retry_after) {
+            if left == 0 || requested_pause.is_some_and(|pause| pause > retries.max_retry_after) {
                 return Err(failure);
             }
             tracing::debug!(error = %failure, left, "retrying an outbound request");
-            tokio::time::sleep(add_jitter(wait).max(requested_pause.unwrap_or_default()).min(tries.max_wait)).await;
-            wait = wait.saturating_mul(2).min(tries.max_wait);
+            tokio::time::sleep(add_jitter(wait).max(requested_pause.unwrap_or_default()).min(retries.max_delay)).await;
+            wait = wait.saturating_mul(2).min(retries.max_delay);
         }
-        Err(Error::internal("a request without an attempt"))
+        Err(Error::internal("outbound request: no attempt was made"))
     }
 }
 
@@ -149,7 +153,7 @@ fn render_traceparent() -> Option<String> {
     let mut span: [u8; 8] = crate::random::bytes();
     // A span id must not be zero.
     span[0] |= 1;
-    Some(trace.child(span))
+    Some(trace.child_traceparent(span))
 }
 
 /// A response with any status.
@@ -273,11 +277,11 @@ mod tests {
                 let _ = stream.write_all(&answer).await;
             }
         });
-        let outbound = Outbound::configured("", "").unwrap();
+        let outbound = Outbound::for_configured_urls("", "").unwrap();
         let call = || outbound.call(Method::GET, &url).unwrap();
-        let fits = call().send(RetryPolicy::ONE, "service").await.unwrap();
+        let fits = call().send(RetryPolicy::SINGLE_ATTEMPT, "service").await.unwrap();
         assert!(fits.read::<String>("service").is_ok_and(|text| text.len() == MAX_RESPONSE_BYTES - 2));
-        let larger = call().send(RetryPolicy::ONE, "service").await.unwrap();
+        let larger = call().send(RetryPolicy::SINGLE_ATTEMPT, "service").await.unwrap();
         let error = larger.read::<String>("service").unwrap_err();
         assert_eq!((larger.status(), error.kind()), (200, Kind::BadGateway));
         assert_eq!(error.text(), "service: its response is larger than 1 MiB");

@@ -20,7 +20,7 @@ const MAX_LIFETIME_SECONDS: u64 = 24 * 3600;
 #[derive(Clone)]
 pub(crate) struct AccessToken {
     secret: Secret,
-    until: Instant,
+    replace_at: Instant,
 }
 
 /// The response of an authorization server (RFC 6749, 5.1). Some servers send `expires_in` as a string.
@@ -28,12 +28,12 @@ pub(crate) struct AccessToken {
 struct AccessTokenResponse {
     #[serde(with = "sealed")]
     access_token: Secret,
-    expires_in: Seconds,
+    expires_in: ExpiresIn,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Seconds {
+enum ExpiresIn {
     Number(u64),
     Text(String),
 }
@@ -46,22 +46,22 @@ impl AccessToken {
     pub(crate) fn read(reply: &OutboundResponse, service: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
-            tracing::debug!(status, reason = reply.reason(), "an access token was refused");
+            tracing::debug!(status, reason = reply.reason(), "the service refused to issue an access token");
             let text = format!("{service} refused the service's credential (status {status})");
             return Err(Error::new(Kind::BadGateway, text));
         }
         let wrong = || Error::new(Kind::BadGateway, format!("{service}: its response has no access token"));
         let grant: AccessTokenResponse = reply.read(service).map_err(|_| wrong())?;
         let lifetime = match grant.expires_in {
-            Seconds::Number(seconds) => seconds,
-            Seconds::Text(text) => text.parse().map_err(|_| wrong())?,
+            ExpiresIn::Number(seconds) => seconds,
+            ExpiresIn::Text(text) => text.parse().map_err(|_| wrong())?,
         };
-        let is_header = |b: &u8| b.is_ascii_graphic();
-        if grant.access_token.expose().is_empty() || !grant.access_token.expose().iter().all(is_header) {
+        let is_header_byte = |b: &u8| b.is_ascii_graphic();
+        if grant.access_token.expose().is_empty() || !grant.access_token.expose().iter().all(is_header_byte) {
             return Err(wrong());
         }
         let lifetime = Duration::from_secs(lifetime.min(MAX_LIFETIME_SECONDS));
-        Ok(Self { secret: grant.access_token, until: Instant::now() + lifetime - EXPIRY_MARGIN.min(lifetime / 2) })
+        Ok(Self { secret: grant.access_token, replace_at: Instant::now() + lifetime - EXPIRY_MARGIN.min(lifetime / 2) })
     }
 }
 
@@ -91,12 +91,12 @@ impl<T: Clone> SharedCredential<T> {
         is_usable: impl Fn(&T) -> bool,
         fetch: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let came = Instant::now();
+        let requested_at = Instant::now();
         let mut state = self.0.lock().await;
         if let Some(value) = state.value.as_ref().filter(|value| is_usable(value)) {
             return Ok(value.clone());
         }
-        if let Some((_, error)) = state.failed.as_ref().filter(|(at, _)| came < *at) {
+        if let Some((_, error)) = state.failed.as_ref().filter(|(at, _)| requested_at < *at) {
             return Err(error.clone());
         }
         *state = SharedCredentialState { value: None, failed: None };
@@ -130,12 +130,12 @@ impl AccessTokenCache {
     pub(crate) async fn send<F: Future<Output = Result<AccessToken>>>(
         &self,
         call: OutboundRequest,
-        tries: RetryPolicy,
+        retries: RetryPolicy,
         service: &str,
         fetch: impl Fn() -> F,
     ) -> Result<OutboundResponse> {
         let token = self.get(None, fetch()).await?;
-        let reply = call.with_bearer_token(&token.secret)?.send(tries, service).await?;
+        let reply = call.with_bearer_token(&token.secret)?.send(retries, service).await?;
         if reply.status() != 401 {
             self.set_rejection(None);
             return Ok(reply);
@@ -144,7 +144,7 @@ impl AccessTokenCache {
             return Ok(reply);
         }
         let token = self.get(Some(&token), fetch()).await?;
-        let reply = call.with_bearer_token(&token.secret)?.send(tries, service).await?;
+        let reply = call.with_bearer_token(&token.secret)?.send(retries, service).await?;
         self.set_rejection((reply.status() == 401).then(Instant::now));
         Ok(reply)
     }
@@ -171,7 +171,7 @@ impl AccessTokenCache {
         fetch: impl Future<Output = Result<AccessToken>>,
     ) -> Result<AccessToken> {
         let is_refused = |token: &AccessToken| refused.is_some_and(|refused| refused.secret == token.secret);
-        self.credential.get(|token| Instant::now() < token.until && !is_refused(token), fetch).await
+        self.credential.get(|token| Instant::now() < token.replace_at && !is_refused(token), fetch).await
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        let outbound = Outbound::configured("", "").unwrap();
+        let outbound = Outbound::for_configured_urls("", "").unwrap();
         let tokens = AccessTokenCache::default();
         let fetched = std::cell::Cell::new(0);
         let send = async || {
@@ -274,7 +274,7 @@ mod tests {
                 token(&format!("t{}", fetched.get()), 3600)
             };
             let call = outbound.call(Method::GET, &url).unwrap();
-            tokens.send(call, RetryPolicy::ONE, "service", fetch).await.unwrap().status()
+            tokens.send(call, RetryPolicy::SINGLE_ATTEMPT, "service", fetch).await.unwrap().status()
         };
         for _ in 0..7 {
             assert_eq!(send().await, 401);

@@ -300,7 +300,7 @@ impl ControlActor {
             return;
         }
         // A caller that has disconnected was promised nothing, so its change is skipped.
-        let mut next = || self.own_changes.pop_front().or_else(|| self.changes.take_next());
+        let mut next = || self.own_changes.pop_front().or_else(|| self.changes.pop_next());
         let Some(change) = std::iter::from_fn(&mut next).find(|change| !change.reply.is_closed()) else { return };
         self.changing = true;
         let reload = std::mem::take(&mut self.reload_needed) || self.behind;

@@ -154,7 +154,7 @@ impl PolicyEngine {
             let text = format!("external policy: {}", error.text());
             EngineCallFailure::of("failed", false, Error::new(Kind::Unavailable, text))
         };
-        reach.url("external_service_url", self.url.as_str()).map_err(refused)?;
+        reach.validate_url("external_service_url", self.url.as_str()).map_err(refused)?;
         let client = self.client(reach).map_err(|error| EngineCallFailure::of("failed", false, error))?;
         let request = client.post(self.url.clone()).header(CONTENT_TYPE, MEDIA_TYPE).header(ACCEPT, MEDIA_TYPE);
         let response = with_trace_context(request.body(question)).send().await.map_err(connection_failure)?;

@@ -68,16 +68,16 @@ impl StoreAdmission {
         }
         tokio::task::spawn_local(work).await.map_err(|ended| {
             if !ended.is_panic() {
-                return Error::internal("a task of the project store was cancelled");
+                return Error::internal("projects: the task of a write was cancelled");
             }
             metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
-            Error::internal("a request at the project store panicked")
+            Error::internal("projects: the task of a write panicked")
         })
     }
 
     fn acquire(&self, caller_id: CallerId) -> Result<StorePermit> {
         let mut reservation = Reservation::default();
-        reservation.grow_to(&self.permits, || caller_id, 1).map_err(|lack| match lack {
+        reservation.grow_to(&self.permits, || caller_id, 1).map_err(|exhausted| match exhausted {
             Exhausted::Total => Error::new(Kind::Busy, "too many requests at the project store, try again"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "too many requests of one caller at the project store, try again")
@@ -103,9 +103,9 @@ mod tests {
     use crate::sql::{SqlError, SqlWork};
 
     /// A store that the tests never call.
-    struct Unasked;
+    struct UnusedStore;
 
-    impl ProjectStore for Unasked {
+    impl ProjectStore for UnusedStore {
         fn run(&self, _: &'static str, _: SessionAccess, _: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             unreachable!("no job of these tests asks the store")
         }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn admitted_work_runs_on_the_calling_thread() {
-        let admission = StoreAdmission::new(Arc::new(Unasked));
+        let admission = StoreAdmission::new(Arc::new(UnusedStore));
         let worker = || {
             let admission = admission.clone();
             move || {
@@ -134,21 +134,21 @@ mod tests {
     #[test]
     fn admitted_write_finishes_after_its_caller_has_left() {
         on_this_thread(async {
-            let admission = StoreAdmission::new(Arc::new(Unasked));
-            let go_on = Rc::new(Notify::new());
+            let admission = StoreAdmission::new(Arc::new(UnusedStore));
+            let may_finish = Rc::new(Notify::new());
             let ended = Rc::new(Cell::new(false));
             let job = {
-                let go_on = Rc::clone(&go_on);
+                let may_finish = Rc::clone(&may_finish);
                 let ended = Rc::clone(&ended);
                 async move {
-                    go_on.notified().await;
+                    may_finish.notified().await;
                     ended.set(true);
                 }
             };
             let run = admission.run(SessionAccess::Write(1), |_| job.boxed_local());
             assert!(tokio::time::timeout(Duration::from_millis(1), run).await.is_err());
             assert_eq!((ended.get(), admission.permits.left()), (false, MAX_CONCURRENT_REQUESTS as isize - 1));
-            go_on.notify_one();
+            may_finish.notify_one();
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn admitted_read_ends_with_its_request() {
         on_this_thread(async {
-            let admission = StoreAdmission::new(Arc::new(Unasked));
+            let admission = StoreAdmission::new(Arc::new(UnusedStore));
             let run = admission.run(SessionAccess::Read(1), |_| std::future::pending::<()>().boxed_local());
             assert!(tokio::time::timeout(Duration::from_millis(1), run).await.is_err());
             assert_eq!(admission.permits.left(), MAX_CONCURRENT_REQUESTS as isize);
@@ -169,13 +169,13 @@ mod tests {
     #[test]
     fn full_admission_refuses_and_a_panic_fails_one_request() {
         on_this_thread(async {
-            let admission = StoreAdmission::new(Arc::new(Unasked));
+            let admission = StoreAdmission::new(Arc::new(UnusedStore));
             let panicked = admission.run(SessionAccess::Write(1), |_| async { panic!("a defect") }.boxed_local()).await;
             assert_eq!(panicked.map(|()| "done").unwrap_err().kind(), Kind::Internal);
             let many: Vec<StorePermit> = std::iter::from_fn(|| admission.acquire(1).ok()).collect();
             let run = |caller_id| admission.run(SessionAccess::Write(caller_id), |_| async { "done" }.boxed_local());
             assert_eq!((many.len(), run(1).await.unwrap_err().kind()), (102, Kind::Quota));
-            assert_eq!(run(2).await.unwrap(), "done", "others find a permit");
+            assert_eq!(run(2).await.unwrap(), "done", "another caller gets a permit");
             let full: Vec<StorePermit> = (2..).map_while(|caller_id| admission.acquire(caller_id).ok()).collect();
             assert_eq!(run(1).await.unwrap_err().kind(), Kind::Busy);
             drop((many, full));

@@ -13,9 +13,9 @@ use super::caller::ProjectsCaller;
 use super::grants;
 use super::id;
 use super::member::{self, Member};
-use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::rejection::{ApiRejection, Fault, WorkResult};
-use super::rights::{Flag, ProjectRights};
+use super::rights::{OrganizationFlag, ProjectRights};
 use super::tx::Tx;
 use super::workspace::{self, Workspace, WorkspaceRights};
 use crate::clock::Time;
@@ -44,7 +44,7 @@ pub struct AgentPool {
     pub organization_scoped: bool,
     scope: AgentPoolScope,
     /// The scope without the projects and workspaces that are hidden from the caller.
-    pub seen: AgentPoolScope,
+    pub visible_scope: AgentPoolScope,
     /// Creation time.
     pub created_at: Time,
     /// External ids of the workspaces whose own pool this is, at most 100, without those that are hidden from the
@@ -86,7 +86,7 @@ impl AgentPoolFields {
         attributes.check_max_characters("name", &name, MAX_POOL_NAME_CHARS);
         let scoped = attributes.flag("organization-scoped").value();
         let mut scope = stored.map(|stored| stored.scope.clone()).unwrap_or_default();
-        for (name, kind, given, list) in [
+        for (name, kind, requested, list) in [
             (
                 "excluded-workspaces",
                 ScopedResourceKind::Workspaces,
@@ -101,14 +101,15 @@ impl AgentPoolFields {
                 &mut scope.allowed_workspaces,
             ),
         ] {
-            if let Some(elements) = given {
-                let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
+            if let Some(elements) = requested {
+                let mut named = read_scope_list(tx, member, attributes, name, kind, elements).await?;
                 let max = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
                 // Stored elements that are hidden from the member stay in the list.
                 named.extend(kind.find_hidden(tx, member, std::mem::take(list)).await?);
                 if named.len() > max {
-                    let rule =
-                        format!("{name} may have at most {MAX_SCOPE_LIST_ELEMENTS} elements, including hidden ones");
+                    let rule = format!(
+                        "{name} may have at most {MAX_SCOPE_LIST_ELEMENTS} elements, including those hidden from you"
+                    );
                     attributes.push(Fault::at(format!("/data/relationships/{name}/data"), rule));
                 }
                 *list = named;
@@ -122,7 +123,7 @@ impl AgentPoolFields {
     }
 }
 
-async fn read_list(
+async fn read_scope_list(
     tx: &mut Tx<'_>,
     member: &Member,
     attributes: &mut AttributeReader<'_>,
@@ -133,11 +134,11 @@ async fn read_list(
     let pointer = format!("/data/relationships/{name}/data");
     let ids: Vec<Option<&str>> = elements.iter().map(|element| element.get("id").and_then(Json::as_str)).collect();
     let named: Vec<String> = ids.iter().flatten().filter(|id| !id.contains('\0')).map(|id| (*id).to_owned()).collect();
-    let seen_ids = kind.find_visible(tx, member, named).await?;
+    let visible_ids = kind.find_visible(tx, member, named).await?;
     let mut kept = Vec::new();
     let mut seen = HashSet::new();
     for (n, id) in ids.into_iter().enumerate() {
-        match id.filter(|id| seen_ids.contains(*id)) {
+        match id.filter(|id| visible_ids.contains(*id)) {
             Some(id) if seen.insert(id) => kept.push(id.to_owned()),
             Some(_) => {}
             None => attributes
@@ -179,10 +180,10 @@ impl ScopedResourceKind {
             return Ok(ids);
         }
         let sql = format!("SELECT ext_id FROM {} WHERE +org_id = $1 AND ext_id = ANY($2)", self.table());
-        let there = tx.column(&sql, &[member.organization.id.into(), ids.clone().into()]).await?;
-        let there: HashSet<String> = there.into_iter().collect();
+        let existing = tx.column(&sql, &[member.organization.id.into(), ids.clone().into()]).await?;
+        let existing: HashSet<String> = existing.into_iter().collect();
         let seen = self.find_visible(tx, member, ids.clone()).await?;
-        ids.retain(|id| there.contains(id) && !seen.contains(id));
+        ids.retain(|id| existing.contains(id) && !seen.contains(id));
         Ok(ids)
     }
 
@@ -211,14 +212,14 @@ impl ScopedResourceKind {
         }
         match self {
             Self::Workspaces => {
-                let rights = workspace::rights_of(tx, member, &project_of).await?;
+                let rights = workspace::load_workspace_rights(tx, member, &project_of).await?;
                 found.retain(|(_, id, _)| rights.get(id).is_some_and(|rights| rights.has(WorkspaceRights::READ)));
             }
             Self::Projects => {
                 let projects: Vec<i64> = project_of.iter().map(|(_, project)| *project).collect();
                 let granted = grants::load_for_projects(tx, member, &projects).await?;
                 found.retain(|(_, id, default)| {
-                    member.rights_on_project(*default, granted.on(*id)).has(ProjectRights::READ)
+                    member.rights_on_project(*default, granted.rights_on(*id)).has(ProjectRights::READ)
                 });
             }
         }
@@ -231,23 +232,23 @@ impl ScopedResourceKind {
 /// # Errors
 /// `NotFound` when the member may not.
 pub fn may_manage(member: &Member) -> WorkResult<()> {
-    ApiRejection::not_found_unless(member.rights.has(Flag::ManageAgentPools))
+    ApiRejection::not_found_unless(member.rights.has(OrganizationFlag::ManageAgentPools))
 }
 
 /// Creates a pool in the member's organization and returns its row id.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, given: AgentPoolFields) -> WorkResult<i64> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, fields: AgentPoolFields) -> WorkResult<i64> {
     let insert = "INSERT INTO agent_pools (ext_id, org_id, name, name_lc, organization_scoped, scope, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
     let values: [SqlValue; 7] = [
         id::new("apool").into(),
         member.organization.id.into(),
-        given.name[..].into(),
-        given.name.to_lowercase().into(),
-        given.organization_scoped.into(),
-        given.scope.text().into(),
+        fields.name[..].into(),
+        fields.name.to_lowercase().into(),
+        fields.organization_scoped.into(),
+        fields.scope.text().into(),
         tx.now.into(),
     ];
     Ok(tx.one(insert, &values).await?.get()?)
@@ -257,16 +258,16 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: AgentPoolFields) ->
 ///
 /// # Errors
 /// `Invalid` when the name is taken; `Conflict` when the new scope excludes a resource that uses the pool.
-pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, given: AgentPoolFields) -> WorkResult<()> {
-    if given.organization_scoped != pool.organization_scoped || given.scope != pool.scope {
-        reject_scope_excluding_users(tx, member, pool, &given).await?;
+pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, fields: AgentPoolFields) -> WorkResult<()> {
+    if fields.organization_scoped != pool.organization_scoped || fields.scope != pool.scope {
+        reject_scope_excluding_users(tx, member, pool, &fields).await?;
     }
     let update = "UPDATE agent_pools SET name = $1, name_lc = $2, organization_scoped = $3, scope = $4 WHERE id = $5";
     let values: [SqlValue; 5] = [
-        given.name[..].into(),
-        given.name.to_lowercase().into(),
-        given.organization_scoped.into(),
-        given.scope.text().into(),
+        fields.name[..].into(),
+        fields.name.to_lowercase().into(),
+        fields.organization_scoped.into(),
+        fields.scope.text().into(),
         pool.id.into(),
     ];
     tx.execute(update, &values).await?;
@@ -279,7 +280,7 @@ async fn reject_scope_excluding_users(
     tx: &mut Tx<'_>,
     member: &Member,
     pool: &AgentPool,
-    given: &AgentPoolFields,
+    fields: &AgentPoolFields,
 ) -> WorkResult<()> {
     let refused = |user: &str| {
         let detail = format!("the agent pool is in use by {user}, which the new scope would exclude");
@@ -287,8 +288,8 @@ async fn reject_scope_excluding_users(
     };
     let row: SqlValue = pool.id.into();
     let is_default = member.organization.mode.pool.as_ref() == Some(&pool.ext_id);
-    if !given.organization_scoped {
-        let AgentPoolScope { allowed_projects, allowed_workspaces, .. } = &given.scope;
+    if !fields.organization_scoped {
+        let AgentPoolScope { allowed_projects, allowed_workspaces, .. } = &fields.scope;
         if is_default {
             return refused("the organization");
         }
@@ -305,7 +306,7 @@ async fn reject_scope_excluding_users(
     }
     let before = &pool.scope.excluded_workspaces;
     let excluded =
-        given.scope.excluded_workspaces.iter().filter(|id| !before.contains(id)).cloned().collect::<Vec<_>>();
+        fields.scope.excluded_workspaces.iter().filter(|id| !before.contains(id)).cloned().collect::<Vec<_>>();
     // Includes workspaces that inherit the pool from their project or organization.
     let workspace = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id WHERE w.ext_id = ANY($1)
         AND (w.agent_pool_id = $2 OR (w.execution_mode IS NULL
@@ -351,21 +352,21 @@ pub async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> WorkResu
     Ok(load_by_rows(tx, member, vec![row]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
-fn read(row: &mut SqlRow) -> WorkResult<AgentPool> {
+fn read_pool(row: &mut SqlRow) -> WorkResult<AgentPool> {
     Ok(AgentPool {
         id: row.get()?,
         ext_id: row.get()?,
         name: row.get()?,
         organization_scoped: row.get()?,
         scope: AgentPoolScope::parse(&row.get::<String>()?),
-        seen: AgentPoolScope::default(),
+        visible_scope: AgentPoolScope::default(),
         created_at: row.get()?,
         workspaces: Vec::new(),
     })
 }
 
-/// Returns pools in the order of `rows`. Their fields `seen` and `workspaces` contain only existing resources that the
-/// member sees.
+/// Returns pools in the order of `rows`. Their fields `visible_scope` and `workspaces` contain only existing resources
+/// that the member sees.
 ///
 /// # Errors
 /// `Malformed` when the scopes of several pools contain more than `MAX_NAMED_RESOURCES` resources in total.
@@ -377,12 +378,12 @@ async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkR
         let named = "workspaces and projects in total; use a smaller page";
         return Err(ApiRejection::parameter(
             "page[size]",
-            format!("the pools name more than {MAX_NAMED_RESOURCES} {named}"),
+            format!("the scopes of the pools name more than {MAX_NAMED_RESOURCES} {named}"),
         )
         .into());
     }
     let sql = "SELECT id, ext_id, name, organization_scoped, scope, created_at FROM agent_pools WHERE id = ANY($1)";
-    let mut found = page::load_in_order(tx, sql, &rows, read, |pool| pool.id).await?;
+    let mut found = page::load_in_order(tx, sql, &rows, read_pool, |pool| pool.id).await?;
     let all = |list: fn(&AgentPoolScope) -> &Vec<String>| {
         found.iter().flat_map(move |pool: &AgentPool| list(&pool.scope).clone())
     };
@@ -390,10 +391,10 @@ async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkR
     let projects = all(|scope| &scope.allowed_projects).collect();
     let mut seen = ScopedResourceKind::Workspaces.find_visible(tx, member, workspaces).await?;
     seen.extend(ScopedResourceKind::Projects.find_visible(tx, member, projects).await?);
-    let mut naming = list_workspaces_using(tx, member, rows).await?;
+    let mut workspaces_of = list_workspaces_using(tx, member, rows).await?;
     for pool in &mut found {
-        pool.seen = pool.scope.restricted_to(&seen);
-        pool.workspaces = naming.remove(&pool.id).unwrap_or_default();
+        pool.visible_scope = pool.scope.restricted_to(&seen);
+        pool.workspaces = workspaces_of.remove(&pool.id).unwrap_or_default();
     }
     Ok(found)
 }
@@ -413,8 +414,8 @@ async fn list_workspaces_using(
     member: &Member,
     pools: Vec<i64>,
 ) -> WorkResult<HashMap<i64, Vec<String>>> {
-    let mut naming: HashMap<i64, Vec<String>> = HashMap::new();
-    let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(naming) };
+    let mut workspaces_of: HashMap<i64, Vec<String>> = HashMap::new();
+    let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(workspaces_of) };
     // One query per pool, because each query then stops its index scan at the limit.
     for pool in pools {
         let mut filter = seen.filter.clone();
@@ -422,9 +423,9 @@ async fn list_workspaces_using(
         let condition = filter.text().to_owned();
         let max = filter.parameter(MAX_LISTED_WORKSPACES);
         let sql = format!("SELECT w.ext_id FROM workspaces w WHERE {condition} ORDER BY w.id LIMIT {max}");
-        naming.insert(pool, tx.column(&sql, &filter.values).await?);
+        workspaces_of.insert(pool, tx.column(&sql, &filter.values).await?);
     }
-    Ok(naming)
+    Ok(workspaces_of)
 }
 
 /// Returns the workspaces that the pools list, without duplicates, at most 100.
@@ -483,7 +484,7 @@ pub async fn list(
     wanted: &PoolFilter,
     page: PageRequest,
 ) -> WorkResult<ResultPage<AgentPool>> {
-    let mut filter = Filter::new("a.org_id = {}", member.organization.id);
+    let mut filter = ListCondition::new("a.org_id = {}", member.organization.id);
     if let Some(q) = &wanted.q {
         filter.and(r"a.name_lc LIKE {} ESCAPE '\'", substring_pattern(q));
     }

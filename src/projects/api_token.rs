@@ -6,7 +6,7 @@
 use super::attributes::{AttributeReader, AttributeValue};
 use super::caller::{ProjectsCaller, TokenSubject};
 use super::member::Member;
-use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::rejection::{ApiRejection, WorkResult};
 use super::store::BoundToken;
 use super::token::{self, NewToken};
@@ -57,7 +57,7 @@ pub struct ApiToken {
     /// External id.
     pub ext_id: String,
     /// The owner.
-    pub holder: TokenOwner,
+    pub owner: TokenOwner,
     /// External id of the team, for a team token.
     pub team: Option<String>,
     /// The description.
@@ -74,7 +74,7 @@ pub struct ApiToken {
 
 /// The columns that [`ApiToken::read`] takes. If the creator is an organization, `o.name` is its current name, which
 /// the API uses as its id. `substr` skips the prefix `organizations/`.
-pub const COLUMNS: &str =
+pub const TOKEN_COLUMNS: &str =
     "t.id, t.ext_id, t.user_id, t.team_id, t.org_id, t.kind, m.ext_id, t.description, t.created_by,
     o.name, t.created_at, t.last_used_at, t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.ext_id = substr(t.created_by, 15) AND t.created_by LIKE 'organizations/%'";
@@ -90,19 +90,19 @@ impl ApiToken {
         } else {
             OrganizationTokenKind::AuditTrails
         };
-        let holder = match (user, team, org) {
+        let owner = match (user, team, org) {
             (Some(user), ..) => TokenOwner::User(user),
             (_, Some(team), _) => TokenOwner::Team(team),
             (_, _, org) => TokenOwner::Organization(org.unwrap_or_default(), kind),
         };
-        let (team, description, maker, name): (_, _, String, Option<String>) =
+        let (team, description, creator, name): (_, _, String, Option<String>) =
             (row.get()?, row.get()?, row.get()?, row.get()?);
-        let (kind, maker) = maker.split_once('/').unwrap_or(("users", &maker));
-        let created_by = Some((kind.to_owned(), name.unwrap_or_else(|| maker.to_owned())));
+        let (kind, creator) = creator.split_once('/').unwrap_or(("users", &creator));
+        let created_by = Some((kind.to_owned(), name.unwrap_or_else(|| creator.to_owned())));
         let created_at = row.get()?;
         let last_used_at = row.get()?;
         let expired_at = row.get()?;
-        Ok(Self { id, ext_id, holder, team, description, created_by, created_at, last_used_at, expired_at })
+        Ok(Self { id, ext_id, owner, team, description, created_by, created_at, last_used_at, expired_at })
     }
 }
 
@@ -142,7 +142,7 @@ pub async fn hide_creators(tx: &mut Tx<'_>, member: &Member, tokens: &mut [ApiTo
     let references: Vec<String> = tokens.iter().filter_map(reference).collect();
     let hidden = team::find_hidden_references(tx, member, references.iter().map(String::as_str)).await?;
     for token in tokens {
-        if reference(token).is_some_and(|maker| hidden.contains(&maker)) {
+        if reference(token).is_some_and(|creator| hidden.contains(&creator)) {
             token.created_by = None;
         }
     }
@@ -156,11 +156,11 @@ pub async fn hide_creators(tx: &mut Tx<'_>, member: &Member, tokens: &mut [ApiTo
 pub async fn create(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
-    holder: TokenOwner,
+    owner: TokenOwner,
     wanted: ApiTokenRequest,
 ) -> WorkResult<(ApiToken, Secret)> {
     let NewToken { text, lookup, hash } = token::generate();
-    let (user, team, org, kind) = match holder {
+    let (user, team, org, kind) = match owner {
         TokenOwner::User(user) => (Some(user), None, None, OrganizationTokenKind::Standard),
         TokenOwner::Team(team) => (None, Some(team), None, OrganizationTokenKind::Standard),
         TokenOwner::Organization(org, kind) => (None, None, Some(org), kind),
@@ -188,20 +188,20 @@ pub async fn create(
 pub async fn replace(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
-    holder: TokenOwner,
+    owner: TokenOwner,
     wanted: ApiTokenRequest,
 ) -> WorkResult<(ApiToken, Secret)> {
-    lock_owner(tx, holder).await?;
-    if let Some(before) = load_slot(tx, holder).await? {
-        remove(tx, &before).await?;
+    lock_owner(tx, owner).await?;
+    if let Some(before) = load_slot(tx, owner).await? {
+        delete_row(tx, &before).await?;
     }
-    create(tx, caller, holder, wanted).await
+    create(tx, caller, owner, wanted).await
 }
 
 /// Locks the row of the owner until the end of the transaction. Every change of a slot ([`replace`]) starts with this
 /// lock.
-async fn lock_owner(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
-    let (lock, row) = match holder {
+async fn lock_owner(tx: &mut Tx<'_>, owner: TokenOwner) -> WorkResult<()> {
+    let (lock, row) = match owner {
         TokenOwner::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
         TokenOwner::Team(team) => ("SELECT id FROM teams WHERE id = $1 FOR UPDATE", team),
         TokenOwner::Organization(org, _) => {
@@ -215,8 +215,8 @@ async fn lock_owner(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
 ///
 /// # Errors
 /// `NotFound` when there is none.
-pub async fn find_in_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<ApiToken> {
-    let token = load_slot(tx, holder).await?.ok_or_else(ApiRejection::not_found)?;
+pub async fn find_in_slot(tx: &mut Tx<'_>, owner: TokenOwner) -> WorkResult<ApiToken> {
+    let token = load_slot(tx, owner).await?.ok_or_else(ApiRejection::not_found)?;
     lock_and_reload(tx, token).await
 }
 
@@ -224,9 +224,9 @@ pub async fn find_in_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<Api
 ///
 /// # Errors
 /// `NotFound` when there is none.
-pub async fn delete_in_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
-    lock_owner(tx, holder).await?;
-    let token = load_slot(tx, holder).await?.ok_or_else(ApiRejection::not_found)?;
+pub async fn delete_in_slot(tx: &mut Tx<'_>, owner: TokenOwner) -> WorkResult<()> {
+    lock_owner(tx, owner).await?;
+    let token = load_slot(tx, owner).await?.ok_or_else(ApiRejection::not_found)?;
     delete(tx, &token).await
 }
 
@@ -240,8 +240,8 @@ async fn lock_and_reload(tx: &mut Tx<'_>, token: ApiToken) -> WorkResult<ApiToke
     Ok(find_where(tx, "t.id = $1", &[token.id.into()]).await?.ok_or_else(ApiRejection::not_found)?)
 }
 
-async fn load_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<Option<ApiToken>> {
-    match holder {
+async fn load_slot(tx: &mut Tx<'_>, owner: TokenOwner) -> WorkResult<Option<ApiToken>> {
+    match owner {
         // Users have no slots.
         TokenOwner::User(_) => Ok(None),
         TokenOwner::Team(team) => find_where(tx, "t.team_id = $1 AND t.description IS NULL", &[team.into()]).await,
@@ -252,7 +252,7 @@ async fn load_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<Option<Api
 }
 
 async fn find_where(tx: &mut Tx<'_>, condition: &str, values: &[SqlValue]) -> WorkResult<Option<ApiToken>> {
-    match tx.row(&format!("SELECT {COLUMNS} WHERE {condition}"), values).await? {
+    match tx.row(&format!("SELECT {TOKEN_COLUMNS} WHERE {condition}"), values).await? {
         Some(mut row) => ApiToken::read(&mut row).map(Some),
         None => Ok(None),
     }
@@ -264,20 +264,20 @@ async fn find_where(tx: &mut Tx<'_>, condition: &str, values: &[SqlValue]) -> Wo
 /// `NotFound` when it is absent or the caller may not manage it.
 pub async fn find_manageable(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<ApiToken> {
     let token = find_where(tx, "t.ext_id = $1", &[ext_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
-    let mut of = None;
-    let may = match token.holder {
+    let mut team_member = None;
+    let may = match token.owner {
         TokenOwner::User(user) => matches!(caller.subject, TokenSubject::User { id, .. } if id == user),
         TokenOwner::Team(row) => {
             let (member, team) = team::find_visible_by_row(tx, caller, row).await?;
             let may = team::may_manage_tokens(caller, &member, &team);
-            of = Some(member);
+            team_member = Some(member);
             may
         }
-        TokenOwner::Organization(org, _) => member::find_by_organization_row(tx, caller, org).await?.owner,
+        TokenOwner::Organization(org, _) => member::find_by_organization_row(tx, caller, org).await?.is_owner,
     };
     ApiRejection::not_found_unless(may)?;
     let mut token = lock_and_reload(tx, token).await?;
-    if let Some(member) = of {
+    if let Some(member) = team_member {
         hide_creators(tx, &member, std::slice::from_mut(&mut token)).await?;
     }
     Ok(token)
@@ -287,16 +287,16 @@ pub async fn find_manageable(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &
 ///
 /// # Errors
 /// Those of the store.
-pub async fn list(tx: &mut Tx<'_>, holder: TokenOwner, page: PageRequest) -> WorkResult<ResultPage<ApiToken>> {
+pub async fn list(tx: &mut Tx<'_>, owner: TokenOwner, page: PageRequest) -> WorkResult<ResultPage<ApiToken>> {
     const TOKENS: ListSource = ListSource { id: "t.id", from: "api_tokens t" };
     const ORDER: ListOrder = ListOrder { column: "t.id", descending: true };
-    let filter = match holder {
-        TokenOwner::User(user) => Filter::new("t.user_id = {}", user),
-        TokenOwner::Team(team) => Filter::new("t.team_id = {}", team),
-        TokenOwner::Organization(org, _) => Filter::new("t.org_id = {}", org),
+    let filter = match owner {
+        TokenOwner::User(user) => ListCondition::new("t.user_id = {}", user),
+        TokenOwner::Team(team) => ListCondition::new("t.team_id = {}", team),
+        TokenOwner::Organization(org, _) => ListCondition::new("t.org_id = {}", org),
     };
     let (ids, matching) = page::find_ids_and_count(tx, TOKENS, filter, ORDER, page).await?;
-    let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
+    let sql = format!("SELECT {TOKEN_COLUMNS} WHERE t.id = ANY($1)");
     let items = page::load_in_order(tx, &sql, &ids, ApiToken::read, |token| token.id).await?;
     Ok(ResultPage { items, matching })
 }
@@ -336,7 +336,7 @@ impl ApiTokenExpiry {
         })
     }
 
-    fn condition(self, filter: &mut Filter, now: Time) -> String {
+    fn condition(self, filter: &mut ListCondition, now: Time) -> String {
         match self {
             Self::Active => format!("(k.expired_at IS NULL OR k.expired_at > {})", filter.parameter(now)),
             Self::Expired => format!("k.expired_at <= {}", filter.parameter(now)),
@@ -364,9 +364,9 @@ pub async fn list_team_tokens(
     const TOKENS: ListSource = ListSource { id: "k.id", from: "teams t JOIN api_tokens k ON k.team_id = t.id" };
     const ORDER: ListOrder = ListOrder { column: "k.id", descending: true };
     team::require_may_create(member)?;
-    let mut filter = Filter::new("t.org_id = {}", member.organization.id);
+    let mut filter = ListCondition::new("t.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
-    if !member.owner {
+    if !member.is_owner {
         filter.and_sql("NOT t.is_owners");
     }
     if let Some(q) = &wanted.q {
@@ -377,7 +377,7 @@ pub async fn list_team_tokens(
         filter.and_sql(&format!("({})", ends.join(" OR ")));
     }
     let (ids, matching) = page::find_ids_and_count(tx, TOKENS, filter, ORDER, page).await?;
-    let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
+    let sql = format!("SELECT {TOKEN_COLUMNS} WHERE t.id = ANY($1)");
     let mut items = page::load_in_order(tx, &sql, &ids, ApiToken::read, |token| token.id).await?;
     hide_creators(tx, member, &mut items).await?;
     Ok(ResultPage { items, matching })
@@ -388,7 +388,7 @@ pub async fn list_team_tokens(
 /// # Errors
 /// `NotFound` when it was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<()> {
-    ApiRejection::not_found_unless(remove(tx, token).await?)
+    ApiRejection::not_found_unless(delete_row(tx, token).await?)
 }
 
 /// Revokes these team tokens of the member's organization, all of them or none.
@@ -423,6 +423,6 @@ pub async fn delete_team_tokens(
     ApiRejection::not_found_unless(gone == wanted)
 }
 
-async fn remove(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<bool> {
+async fn delete_row(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<bool> {
     Ok(tx.execute("DELETE FROM api_tokens WHERE id = $1", &[token.id.into()]).await? > 0)
 }

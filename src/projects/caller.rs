@@ -87,11 +87,11 @@ impl ProjectsCaller {
     /// `Unauthenticated`, always with the same text, when the token is malformed, unknown or expired, or its seal (a
     /// MAC over the stored row) is invalid.
     pub async fn identify(tx: &mut Tx<'_>, presented: &str) -> WorkResult<Self> {
-        let (lookup, hash) = token::split(presented).ok_or_else(unauthenticated)?;
-        let mut row = tx.row(SELECT_TOKEN_BY_LOOKUP, &[lookup[..].into()]).await?.ok_or_else(unauthenticated)?;
+        let (lookup, hash) = token::split(presented).ok_or_else(unauthenticated_error)?;
+        let mut row = tx.row(SELECT_TOKEN_BY_LOOKUP, &[lookup[..].into()]).await?.ok_or_else(unauthenticated_error)?;
         let (id, stored, ends): (_, Vec<u8>, Option<Time>) = (row.get()?, row.get()?, row.get()?);
         if !token::constant_time_eq(&stored, &hash) || ends.is_some_and(|ends| ends <= tx.now) {
-            return Err(unauthenticated().into());
+            return Err(unauthenticated_error().into());
         }
         let last_used = row.get()?;
         let user: (Option<i64>, Option<String>, Option<String>) = (row.get()?, row.get()?, row.get()?);
@@ -114,13 +114,13 @@ impl ProjectsCaller {
             None => false,
         };
         if !is_sealed {
-            return Err(unauthenticated().into());
+            return Err(unauthenticated_error().into());
         }
         let subject = match (user, team, organization) {
             ((Some(id), Some(ext_id), Some(username)), ..) => TokenSubject::User { id, ext_id, username },
             (_, (Some(id), Some(ext_id), Some(org_id)), _) => TokenSubject::Team { id, ext_id, org_id },
             (_, _, (Some(id), Some(ext_id))) => TokenSubject::Organization { id, ext_id, audit: kind != "standard" },
-            _ => return Err(unauthenticated().into()),
+            _ => return Err(unauthenticated_error().into()),
         };
         Ok(Self { token: id, subject, last_used })
     }
@@ -130,12 +130,12 @@ impl ProjectsCaller {
     /// # Errors
     /// `Unauthenticated` when the token was deleted (alone or with its team or organization) or has expired.
     pub async fn check_still_valid(&self, tx: &mut Tx<'_>) -> WorkResult<()> {
-        let mut row = tx.row(SELECT_VALID_TOKEN, &[self.token.into()]).await?.ok_or_else(unauthenticated)?;
+        let mut row = tx.row(SELECT_VALID_TOKEN, &[self.token.into()]).await?.ok_or_else(unauthenticated_error)?;
         let ends: Option<Time> = row.get()?;
-        if ends.is_some_and(|ends| ends <= tx.now) { Err(unauthenticated().into()) } else { Ok(()) }
+        if ends.is_some_and(|ends| ends <= tx.now) { Err(unauthenticated_error().into()) } else { Ok(()) }
     }
 }
 
-fn unauthenticated() -> ApiRejection {
+fn unauthenticated_error() -> ApiRejection {
     ApiRejection::new(Kind::Unauthenticated, "the token is missing, unknown or has expired")
 }

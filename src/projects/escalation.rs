@@ -11,7 +11,7 @@ use super::member::Member;
 use super::project::Project;
 use super::project_access::extent::ProjectAccessExtent;
 use super::rejection::{ApiRejection, WorkResult};
-use super::rights::{Flag, GRANT_EXCEEDS_OWN_RIGHTS};
+use super::rights::{GRANT_EXCEEDS_OWN_RIGHTS, OrganizationFlag};
 use super::team::Team;
 use super::tx::Tx;
 use super::workspace;
@@ -37,11 +37,11 @@ pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team)
 /// # Errors
 /// Those of the store.
 pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> WorkResult<HashSet<i64>> {
-    let known = |team: &Team| member.owner || member.teams.contains(&team.id);
+    let known = |team: &Team| member.is_owner || member.teams.contains(&team.id);
     let within = |team: &Team| !team.is_owners && member.rights.covers(team.access);
     let mut covered: HashSet<i64> =
         teams.iter().filter(|team| known(team) || within(team)).map(|team| team.id).collect();
-    if member.rights.has(Flag::ManageProjects) {
+    if member.rights.has(OrganizationFlag::ManageProjects) {
         return Ok(covered);
     }
     let unknown: Vec<i64> = teams.iter().filter(|team| !known(team)).map(|team| team.id).collect();
@@ -61,13 +61,13 @@ pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
     }
-    let access = workspace::access_given(tx, unknown.clone(), MAX_COMPARED_GRANTS + 1).await?;
+    let access = workspace::load_team_workspace_grants(tx, unknown.clone(), MAX_COMPARED_GRANTS + 1).await?;
     if (given.len() + access.len()) as i64 > MAX_COMPARED_GRANTS {
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
     }
     let project_of: Vec<(i64, i64)> = access.iter().map(|given| (given.workspace, given.project)).collect();
-    let rights = workspace::rights_of(tx, member, &project_of).await?;
+    let rights = workspace::load_workspace_rights(tx, member, &project_of).await?;
     for given in access {
         if !rights.get(&given.workspace).is_some_and(|rights| rights.has(given.rights)) {
             covered.remove(&given.team);
@@ -122,7 +122,7 @@ pub async fn reject_excess_access(
     before: ProjectAccessExtent,
     given: ProjectAccessExtent,
 ) -> WorkResult<()> {
-    if member.owner {
+    if member.is_owner {
         return Ok(());
     }
     let held = load_member_extents(tx, member, vec![project.id])

@@ -34,13 +34,13 @@ impl ProjectGrants {
 
     /// Adds one grant. Rights on a project that is already present are united.
     #[must_use]
-    pub fn and(mut self, project: i64, rights: ProjectRights) -> Self {
+    pub fn with_grant(mut self, project: i64, rights: ProjectRights) -> Self {
         self.0.push((project, rights));
         Self::union(self.0)
     }
 
     /// Returns the rights on a project.
-    pub fn on(&self, project: i64) -> ProjectRights {
+    pub fn rights_on(&self, project: i64) -> ProjectRights {
         let found = self.0.binary_search_by_key(&project, |(row, _)| *row);
         found.map_or(ProjectRights::NONE, |at| self.0[at].1)
     }
@@ -93,7 +93,8 @@ fn parse_grant(grant: &str) -> Option<(i64, ProjectRights)> {
 }
 
 fn malformed_grants() -> WorkError {
-    SqlError::Engine(Error::internal("malformed aggregate of grants")).into()
+    SqlError::Engine(Error::internal("projects: the aggregated project grants of the member's teams are malformed"))
+        .into()
 }
 
 /// Returns the grants of the member's teams on these projects. For owners, who need no grants, the result is empty.
@@ -101,7 +102,7 @@ fn malformed_grants() -> WorkError {
 /// # Errors
 /// Those of the store.
 pub async fn load_for_projects(tx: &mut Tx<'_>, member: &Member, projects: &[i64]) -> WorkResult<ProjectGrants> {
-    if member.owner || member.teams.is_empty() {
+    if member.is_owner || member.teams.is_empty() {
         return Ok(ProjectGrants::default());
     }
     let sql = "SELECT project_id, perm_bits FROM team_project_access
@@ -118,15 +119,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_add_up_by_project() {
-        let told = ["7 1", "9 2", "3 1", "7 4"];
-        let grants = ProjectGrants::union(told.map(|grant| parse_grant(grant).unwrap()).to_vec());
+    fn grants_on_one_project_are_united() {
+        let rows = ["7 1", "9 2", "3 1", "7 4"];
+        let grants = ProjectGrants::union(rows.map(|grant| parse_grant(grant).unwrap()).to_vec());
         let bits = |bits| ProjectRights::from_bits(bits);
-        assert_eq!((grants.on(7), grants.on(9), grants.on(4)), (bits(5), bits(2), ProjectRights::NONE));
+        assert_eq!(
+            (grants.rights_on(7), grants.rights_on(9), grants.rights_on(4)),
+            (bits(5), bits(2), ProjectRights::NONE)
+        );
         assert_eq!(grants.newest_with(bits(1)), [7, 3]);
-        let more = grants.and(9, bits(1)).and(1, bits(1));
+        let more = grants.with_grant(9, bits(1)).with_grant(1, bits(1));
         assert_eq!(more.newest_with(bits(1)), [9, 7, 3, 1]);
-        assert_eq!(more.on(9), bits(3));
+        assert_eq!(more.rights_on(9), bits(3));
         assert!(["", "7", "7 x", "7 1 1"].iter().all(|grant| parse_grant(grant).is_none()));
     }
 }

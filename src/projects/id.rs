@@ -1,7 +1,7 @@
 //! External ids: a prefix and 16 uniformly random base-58 characters.
 
 /// Base 58: digits and letters without `0`, `I`, `O` and `l`.
-const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+const BASE58_DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 /// Characters after the prefix: 58^16 is about 1.6e28.
 const ID_CHARS: usize = 16;
 
@@ -17,7 +17,7 @@ pub fn base58(len: usize) -> String {
         for byte in crate::random::bytes::<32>() {
             // 232 = 4 × 58: accepting larger bytes would bias towards the first characters.
             if byte < 232 && text.len() < len {
-                text.push(char::from(ALPHABET[usize::from(byte % 58)]));
+                text.push(char::from(BASE58_DIGITS[usize::from(byte % 58)]));
             }
         }
     }
@@ -34,7 +34,7 @@ mod tests {
         for _ in 0..200 {
             let id = new("prj");
             let rest = id.strip_prefix("prj-").unwrap();
-            assert!(rest.len() == ID_CHARS && rest.bytes().all(|b| ALPHABET.contains(&b)), "{id}");
+            assert!(rest.len() == ID_CHARS && rest.bytes().all(|b| BASE58_DIGITS.contains(&b)), "{id}");
             seen.extend(rest.bytes());
         }
         assert_eq!(seen.len(), 58);

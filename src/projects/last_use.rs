@@ -52,12 +52,13 @@ impl RecentTokenUses {
 /// # Errors
 /// Those of the store.
 pub async fn record_use(tx: &mut Tx<'_>, caller: &ProjectsCaller) -> WorkResult<()> {
-    let used = "UPDATE api_tokens SET last_used_at = $1 WHERE id = $2";
-    tx.execute(used, &[tx.now.into(), caller.token.into()]).await?;
+    let update = "UPDATE api_tokens SET last_used_at = $1 WHERE id = $2";
+    tx.execute(update, &[tx.now.into(), caller.token.into()]).await?;
     if let (TokenSubject::User { id, .. }, None) = (&caller.subject, caller.last_used) {
-        let arrived = "UPDATE organization_memberships SET status = 'active' WHERE user_id = $1 AND status = 'invited'";
+        let activate =
+            "UPDATE organization_memberships SET status = 'active' WHERE user_id = $1 AND status = 'invited'";
         let user: [SqlValue; 1] = [(*id).into()];
-        tx.execute(arrived, &user).await?;
+        tx.execute(activate, &user).await?;
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 //! To callers who are not members, an organization looks as if it did not exist.
 
 use super::caller::{ProjectsCaller, TokenSubject};
-use super::organization::{NOT_ENDED, Organization};
-use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::organization::{ORGANIZATION_NOT_ENDED, Organization};
+use super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::rejection::{ApiRejection, WorkResult};
 use super::rights::{OrganizationRights, ProjectRights};
 use super::tx::Tx;
@@ -15,7 +15,7 @@ use crate::sql::SqlValue;
 #[derive(Clone, Debug)]
 pub struct Member {
     /// `true` if the caller is an owner, who has all rights.
-    pub owner: bool,
+    pub is_owner: bool,
     /// The union of the organization-wide rights of the caller's teams.
     pub rights: OrganizationRights,
     /// Row ids of the caller's teams.
@@ -26,12 +26,12 @@ pub struct Member {
 
 impl Member {
     fn without_teams(organization: Organization) -> Self {
-        Self { owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
+        Self { is_owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
     }
 
     fn add_team(&mut self, team: i64, is_owners: bool, access: i64) {
         self.teams.push(team);
-        self.owner |= is_owners;
+        self.is_owner |= is_owners;
         self.rights |= if is_owners { OrganizationRights::ALL } else { OrganizationRights::from_bits(access) };
     }
 
@@ -47,7 +47,7 @@ impl Member {
     /// # Errors
     /// `NotFound` for other callers.
     pub fn require_owner(&self) -> WorkResult<()> {
-        ApiRejection::not_found_unless(self.owner)
+        ApiRejection::not_found_unless(self.is_owner)
     }
 }
 
@@ -78,7 +78,7 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
     let rows = match &caller.subject {
         TokenSubject::Organization { id, audit: false, .. } if *id == org_id => {
             let member = Member::without_teams(organization);
-            return Ok(Member { owner: true, rights: OrganizationRights::ALL, ..member });
+            return Ok(Member { is_owner: true, rights: OrganizationRights::ALL, ..member });
         }
         TokenSubject::Organization { .. } => return Err(ApiRejection::not_found().into()),
         TokenSubject::Team { id, org_id: own, .. } if *own == org_id => {
@@ -98,7 +98,9 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
                 return Err(ApiRejection::not_found().into());
             }
             if !organization.user_tokens_enabled {
-                return Err(ApiRejection::new(Kind::Unauthenticated, "user tokens are disabled here").into());
+                return Err(
+                    ApiRejection::new(Kind::Unauthenticated, "user tokens are disabled in this organization").into()
+                );
             }
             rows
         }
@@ -169,15 +171,15 @@ pub async fn list(
     const ORGANIZATIONS: ListSource = ListSource { id: "o.id", from: "organizations o" };
     const ORDER: ListOrder = ListOrder { column: "o.id", descending: true };
     let mut filter = match &caller.subject {
-        TokenSubject::User { id, .. } => Filter::new(
+        TokenSubject::User { id, .. } => ListCondition::new(
             "o.user_tokens_enabled AND o.id IN (SELECT org_id FROM organization_memberships WHERE user_id = {})",
             *id,
         ),
-        TokenSubject::Team { org_id, .. } => Filter::new("o.id = {}", *org_id),
+        TokenSubject::Team { org_id, .. } => ListCondition::new("o.id = {}", *org_id),
         TokenSubject::Organization { audit: true, .. } => return Ok(ResultPage::none()),
-        TokenSubject::Organization { id, .. } => Filter::new("o.id = {}", *id),
+        TokenSubject::Organization { id, .. } => ListCondition::new("o.id = {}", *id),
     };
-    filter.and_sql(NOT_ENDED);
+    filter.and_sql(ORGANIZATION_NOT_ENDED);
     const NAME: &str = r"o.name_lc LIKE {} ESCAPE '\'";
     const EMAIL: &str = r"lower(o.email) LIKE {} ESCAPE '\'";
     if let Some(q) = &wanted.q {

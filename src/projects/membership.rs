@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use super::caller::{ProjectsCaller, TokenSubject};
 use super::member::{self, Member};
 use super::organization::{self, Organization};
-use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::rejection::{ApiRejection, Fault, Faults, WorkResult, truncate_for_message};
-use super::rights::Flag;
+use super::rights::OrganizationFlag;
 use super::team::{self, members};
 use super::tx::Tx;
 use super::user::{self, User};
@@ -55,7 +55,7 @@ pub struct Membership {
     pub teams: Vec<(i64, String)>,
 }
 
-const FROM: &str = "organization_memberships m JOIN users u ON u.id = m.user_id";
+const MEMBERSHIPS_FROM: &str = "organization_memberships m JOIN users u ON u.id = m.user_id";
 
 impl Membership {
     fn read(row: &mut SqlRow) -> WorkResult<Self> {
@@ -102,7 +102,7 @@ async fn load_by_rows(
 
 async fn load_without_teams(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Membership>> {
     let columns = "m.id, m.ext_id, m.status, m.created_at, u.id, u.ext_id, u.username, u.email";
-    let sql = format!("SELECT {columns} FROM {FROM} WHERE m.id = ANY($1)");
+    let sql = format!("SELECT {columns} FROM {MEMBERSHIPS_FROM} WHERE m.id = ANY($1)");
     page::load_in_order(tx, &sql, ids, Membership::read, |membership| membership.id).await
 }
 
@@ -118,7 +118,7 @@ async fn load_visible_teams(
     by: &'static str,
 ) -> WorkResult<HashMap<i64, Vec<(i64, String)>>> {
     let max = if users.len() > 1 { MAX_TEAM_MEMBERSHIPS } else { i32::MAX as usize };
-    let mut filter = Filter::new("t.org_id = {}", member.organization.id);
+    let mut filter = ListCondition::new("t.org_id = {}", member.organization.id);
     filter.and("x.user_id = ANY({})", users);
     filter.and("x.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
@@ -185,14 +185,14 @@ pub async fn list(
     wanted: &MembershipFilter,
     page: PageRequest,
 ) -> WorkResult<ResultPage<Membership>> {
-    const MEMBERSHIPS: ListSource = ListSource { id: "m.id", from: FROM };
+    const MEMBERSHIPS: ListSource = ListSource { id: "m.id", from: MEMBERSHIPS_FROM };
     // Row ids are far below 2^62, so the sum neither overflows nor mixes the two groups.
     const STATUS: &str = "(m.id + CASE m.status WHEN 'active' THEN 0 ELSE 4611686018427387904 END)";
     let order = match wanted.by_status {
         None => ListOrder { column: "m.id", descending: true },
         Some(descending) => ListOrder { column: STATUS, descending },
     };
-    let mut filter = Filter::new("m.org_id = {}", member.organization.id);
+    let mut filter = ListCondition::new("m.org_id = {}", member.organization.id);
     if !wanted.emails.is_empty() {
         let emails: Vec<String> = wanted.emails.iter().map(|email| email.to_lowercase()).collect();
         filter.and("u.email_lc = ANY({})", emails);
@@ -224,8 +224,8 @@ pub async fn list_own(
         ListSource { id: "m.id", from: "organization_memberships m JOIN organizations o ON o.id = m.org_id" };
     const ORDER: ListOrder = ListOrder { column: "m.id", descending: true };
     let TokenSubject::User { id: user, .. } = caller.subject else { return Ok(ResultPage::none()) };
-    let mut filter = Filter::new("m.user_id = {} AND o.user_tokens_enabled", user);
-    filter.and_sql(organization::NOT_ENDED);
+    let mut filter = ListCondition::new("m.user_id = {} AND o.user_tokens_enabled", user);
+    filter.and_sql(organization::ORGANIZATION_NOT_ENDED);
     let (ids, matching) = page::find_ids_and_count(tx, WITH_ORGANIZATION, filter, ORDER, page).await?;
     let mut memberships = load_without_teams(tx, &ids).await?;
     let sql = "SELECT id, org_id FROM organization_memberships WHERE id = ANY($1)";
@@ -287,7 +287,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
 /// # Errors
 /// `NotFound` otherwise.
 pub fn may_manage(member: &Member) -> WorkResult<()> {
-    ApiRejection::not_found_unless(member.owner || member.rights.has(Flag::ManageMembership))
+    ApiRejection::not_found_unless(member.is_owner || member.rights.has(OrganizationFlag::ManageMembership))
 }
 
 /// Adds the user with this email address to the organization and to these teams. Creates the user if necessary.
@@ -357,7 +357,7 @@ pub async fn delete(
     if is_owner && matches!(caller.subject, TokenSubject::User { id, .. } if id == user) {
         return Err(ApiRejection::forbidden("owners cannot remove themselves from their organization").into());
     }
-    if is_owner && !member.owner {
+    if is_owner && !member.is_owner {
         return Err(ApiRejection::not_found().into());
     }
     let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;

@@ -29,25 +29,30 @@ pub struct ModeLevel {
     /// `setting-overwrites`.
     pool: &'static str,
     /// `true` if an attribute names the pool, `false` if a relationship does.
-    by_attribute: bool,
-    inherits: bool,
+    pool_by_attribute: bool,
+    inherits_mode: bool,
     /// `true` if the older attribute `operations` is supported.
-    operations: bool,
+    has_operations: bool,
 }
 
 /// Organizations always have a mode of their own. A relationship names the pool.
 pub const ORGANIZATION_LEVEL: ModeLevel = ModeLevel {
     mode: "default-execution-mode",
     pool: "default-agent-pool",
-    by_attribute: false,
-    inherits: false,
-    operations: false,
+    pool_by_attribute: false,
+    inherits_mode: false,
+    has_operations: false,
 };
 /// Projects inherit from the organization.
-pub const PROJECT_LEVEL: ModeLevel = ModeLevel { by_attribute: true, inherits: true, ..ORGANIZATION_LEVEL };
+pub const PROJECT_LEVEL: ModeLevel = ModeLevel { pool_by_attribute: true, inherits_mode: true, ..ORGANIZATION_LEVEL };
 /// Workspaces inherit from their project.
-pub const WORKSPACE_LEVEL: ModeLevel =
-    ModeLevel { mode: "execution-mode", pool: "agent-pool", by_attribute: true, inherits: true, operations: true };
+pub const WORKSPACE_LEVEL: ModeLevel = ModeLevel {
+    mode: "execution-mode",
+    pool: "agent-pool",
+    pool_by_attribute: true,
+    inherits_mode: true,
+    has_operations: true,
+};
 
 /// The change that a request makes to the mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +81,7 @@ impl ModeLevel {
 
     pub(super) fn pool_fault(&self, text: &str) -> Fault {
         let detail = format!("{} {text}", display_name(self.pool));
-        match self.by_attribute {
+        match self.pool_by_attribute {
             true => Fault::attribute(&self.pool_attribute(), detail),
             false => Fault::at(format!("/data/relationships/{}", self.pool), detail),
         }
@@ -93,33 +98,33 @@ pub struct CurrentModes<'m> {
     /// The own mode of the resource; `None` if it inherits.
     pub own: Option<&'m ExecutionMode>,
     /// The effective mode, own or inherited, which responses show.
-    pub shown: Option<&'m ExecutionMode>,
+    pub effective: Option<&'m ExecutionMode>,
 }
 
 struct RequestedPool {
-    given: AttributeValue<String>,
+    requested: AttributeValue<String>,
     /// The pool in the relationship, at a level that has a pool attribute. It is used only if the mode needs a pool and
     /// the attribute is absent.
-    related: Option<String>,
+    fallback: Option<String>,
 }
 
-/// Reads the mode of a request. `related` is the id of the pool in the relationship.
-pub fn read(
+/// Reads the mode of a request. `related_pool` is the id of the pool in the relationship.
+pub fn read_change(
     attributes: &mut AttributeReader<'_>,
     level: &ModeLevel,
-    related: AttributeValue<String>,
+    related_pool: AttributeValue<String>,
     before: CurrentModes<'_>,
 ) -> ModeChange {
-    let mode = read_mode(attributes, level, before.shown);
-    let overwrites = if level.inherits { read_overwrites(attributes, level) } else { Ok(None) };
-    let (given, related) = match level.by_attribute {
-        true => (attributes.text(&level.pool_attribute()), related.value()),
-        false => (related, None),
+    let mode = read_mode(attributes, level, before.effective);
+    let overwrites = if level.inherits_mode { read_overwrites(attributes, level) } else { Ok(None) };
+    let (requested, fallback) = match level.pool_by_attribute {
+        true => (attributes.text(&level.pool_attribute()), related_pool.value()),
+        false => (related_pool, None),
     };
     // An empty string names no pool.
-    let given = if given.as_value().is_some_and(String::is_empty) { AttributeValue::Null } else { given };
+    let requested = if requested.as_value().is_some_and(String::is_empty) { AttributeValue::Null } else { requested };
     let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return ModeChange::Unchanged };
-    decide(level, mode, overwrites, RequestedPool { given, related }, before.own).unwrap_or_else(|fault| {
+    decide_change(level, mode, overwrites, RequestedPool { requested, fallback }, before.own).unwrap_or_else(|fault| {
         attributes.push(fault);
         ModeChange::Unchanged
     })
@@ -133,11 +138,11 @@ fn read_mode(
     shown: Option<&ExecutionMode>,
 ) -> Result<Option<String>, ()> {
     let mode = attributes.text(level.mode).value();
-    let operations = if level.operations { attributes.flag("operations").value() } else { None };
-    let says = |remote: bool, name: &str| remote == (name != "local");
+    let operations = if level.has_operations { attributes.flag("operations").value() } else { None };
+    let agrees = |remote: bool, name: &str| remote == (name != "local");
     let (mode, operations) = match (mode, operations, shown) {
-        (Some(mode), Some(remote), _) if says(remote, &mode) => (Some(mode), None),
-        (Some(mode), Some(remote), Some(shown)) if says(remote, &shown.name) => (Some(mode), None),
+        (Some(mode), Some(remote), _) if agrees(remote, &mode) => (Some(mode), None),
+        (Some(mode), Some(remote), Some(shown)) if agrees(remote, &shown.name) => (Some(mode), None),
         (Some(mode), Some(remote), Some(shown)) if mode == shown.name => (None, Some(remote)),
         (mode, operations, _) => (mode, operations),
     };
@@ -176,11 +181,11 @@ fn read_overwrites(attributes: &mut AttributeReader<'_>, level: &ModeLevel) -> R
     Ok(mode.or(pool))
 }
 
-fn decide(
+fn decide_change(
     level: &ModeLevel,
     mode: Option<String>,
     overwrites: Option<bool>,
-    RequestedPool { given: pool, related }: RequestedPool,
+    RequestedPool { requested: pool, fallback }: RequestedPool,
     stored: Option<&ExecutionMode>,
 ) -> Result<ModeChange, Fault> {
     let stray_pool = || level.pool_fault("must not be specified unless using 'agent' execution mode");
@@ -204,7 +209,7 @@ fn decide(
         };
     }
     // Without a named pool, `agent` keeps the stored pool.
-    match pool.or_stored(related.or_else(|| stored_pool.cloned())) {
+    match pool.or_stored(fallback.or_else(|| stored_pool.cloned())) {
         Some(pool) => Ok(ModeChange::Own(ExecutionMode { name, pool: Some(pool) })),
         None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
     }
@@ -234,7 +239,7 @@ impl ModeChange {
             let is_stored = stored.is_some_and(|stored| stored.pool.as_ref() == Some(&pool));
             match agent_scope::find_usable(tx, org_id, &pool).await? {
                 Some(pool) if is_stored => columns.pool = Some(pool.id),
-                Some(pool) if !pool.admits(user) => attributes.push(level.pool_fault(out_of_scope(user))),
+                Some(pool) if !pool.admits(user) => attributes.push(level.pool_fault(out_of_scope_text(user))),
                 Some(pool) if pool.excludes_inheriting_workspace(tx, org_id, user).await? => {
                     attributes.push(level.pool_fault(EXCLUDES_INHERITING_WORKSPACE));
                 }
@@ -250,7 +255,7 @@ impl ModeChange {
 pub(super) const EXCLUDES_INHERITING_WORKSPACE: &str = "must not exclude a workspace that would inherit it";
 
 /// Returns the text of the fault for a pool whose scope does not include `user`.
-pub(super) fn out_of_scope(user: PoolUser<'_>) -> &'static str {
+pub(super) fn out_of_scope_text(user: PoolUser<'_>) -> &'static str {
     match user {
         PoolUser::Organization => "must be scoped to the organization",
         PoolUser::Project(_) => "project does not have access to use this agent pool",
@@ -276,7 +281,12 @@ mod tests {
         stored: Option<&ExecutionMode>,
     ) -> Result<ModeChange, Vec<(String, String)>> {
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
-        let change = read(&mut attributes, level, AttributeValue::Absent, CurrentModes { own: stored, shown: stored });
+        let change = read_change(
+            &mut attributes,
+            level,
+            AttributeValue::Absent,
+            CurrentModes { own: stored, effective: stored },
+        );
         match attributes.finish() {
             Ok(()) => Ok(change),
             Err(WorkError::Refused(refusal)) => {
@@ -286,7 +296,7 @@ mod tests {
         }
     }
 
-    fn refused(level: &ModeLevel, body: Value, stored: Option<&ExecutionMode>, pointer: &str, text: &str) {
+    fn assert_refused(level: &ModeLevel, body: Value, stored: Option<&ExecutionMode>, pointer: &str, text: &str) {
         let faults = read_all(level, &body, stored).expect_err(&body.to_string());
         assert_eq!(faults.len(), 1, "{faults:?}");
         assert!(faults[0].0.contains(pointer) && faults[0].1.contains(text), "{body}: {faults:?}");
@@ -301,23 +311,29 @@ mod tests {
         assert_eq!(
             read_all(&PROJECT_LEVEL, &again, Some(&agent)),
             Ok(ModeChange::Own(agent.clone())),
-            "it keeps its pool"
+            "the agent mode keeps its pool"
         );
         let pool = "default-agent-pool-id";
         let unless = "must not be specified unless using 'agent'";
         let when = "must be specified when using 'agent'";
-        refused(
+        assert_refused(
             &PROJECT_LEVEL,
             again,
             None,
             pool,
             "Default agent pool must be specified when using 'agent' execution mode",
         );
-        refused(&PROJECT_LEVEL, json!({ "default-execution-mode": "remote", pool: "apool-1" }), None, pool, unless);
-        refused(&PROJECT_LEVEL, json!({ pool: "apool-1" }), None, pool, unless);
-        refused(&PROJECT_LEVEL, json!({ pool: "apool-1" }), Some(&mode("local", None)), pool, unless);
-        refused(&PROJECT_LEVEL, json!({ pool: null }), Some(&agent), pool, when);
-        refused(
+        assert_refused(
+            &PROJECT_LEVEL,
+            json!({ "default-execution-mode": "remote", pool: "apool-1" }),
+            None,
+            pool,
+            unless,
+        );
+        assert_refused(&PROJECT_LEVEL, json!({ pool: "apool-1" }), None, pool, unless);
+        assert_refused(&PROJECT_LEVEL, json!({ pool: "apool-1" }), Some(&mode("local", None)), pool, unless);
+        assert_refused(&PROJECT_LEVEL, json!({ pool: null }), Some(&agent), pool, when);
+        assert_refused(
             &WORKSPACE_LEVEL,
             json!({ "execution-mode": "agent", "agent-pool-id": "" }),
             None,
@@ -332,7 +348,7 @@ mod tests {
         );
         let remote = json!({ "default-execution-mode": "remote" });
         assert_eq!(read_all(&PROJECT_LEVEL, &remote, Some(&agent)), Ok(ModeChange::Own(mode("remote", None))));
-        refused(
+        assert_refused(
             &PROJECT_LEVEL,
             json!({ "default-execution-mode": "fast" }),
             None,
@@ -342,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn overwrites_say_whether_it_is_the_levels_own() {
+    fn setting_overwrites_choose_own_or_inherited_mode() {
         let flags = |mode: Value, pool: Value| json!({ "execution-mode": mode, "agent-pool": pool });
         let with = |flags: Value| json!({ "setting-overwrites": flags });
         let own = mode("local", None);
@@ -359,25 +375,37 @@ mod tests {
             Ok(ModeChange::Unchanged)
         );
         let unequal = with(flags(json!(true), json!(false)));
-        refused(
+        assert_refused(
             &WORKSPACE_LEVEL,
             unequal,
             None,
             "setting-overwrites",
             "If agent-pool and execution-mode are both included",
         );
-        refused(&WORKSPACE_LEVEL, with(flags(json!(true), json!(true))), None, "execution-mode", "must be specified");
+        assert_refused(
+            &WORKSPACE_LEVEL,
+            with(flags(json!(true), json!(true))),
+            None,
+            "execution-mode",
+            "must be specified",
+        );
         let both = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": false } });
         assert_eq!(read_all(&WORKSPACE_LEVEL, &both, Some(&own)), Ok(ModeChange::Inherit), "false wins");
         let pool = json!({ "agent-pool-id": "apool-1", "setting-overwrites": { "agent-pool": false } });
         assert_eq!(read_all(&WORKSPACE_LEVEL, &pool, None), Ok(ModeChange::Inherit));
-        refused(&WORKSPACE_LEVEL, with(json!({ "agent-pool": "x" })), None, "setting-overwrites", "contain booleans");
+        assert_refused(
+            &WORKSPACE_LEVEL,
+            with(json!({ "agent-pool": "x" })),
+            None,
+            "setting-overwrites",
+            "contain booleans",
+        );
         let true_and_mode = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": true } });
         assert_eq!(read_all(&WORKSPACE_LEVEL, &true_and_mode, None), Ok(ModeChange::Own(own)));
     }
 
     #[test]
-    fn operations_are_the_older_form_of_workspaces_alone() {
+    fn operations_attribute_sets_the_mode_of_workspaces_only() {
         let of = |value: bool| json!({ "operations": value });
         assert_eq!(read_all(&WORKSPACE_LEVEL, &of(true), None), Ok(ModeChange::Own(mode("remote", None))));
         assert_eq!(read_all(&WORKSPACE_LEVEL, &of(false), None), Ok(ModeChange::Own(mode("local", None))));
@@ -388,7 +416,7 @@ mod tests {
             let same = read_all(&WORKSPACE_LEVEL, &both(name != "local", name), Some(&own));
             assert_eq!(same, Ok(ModeChange::Own(own)), "as documents show it");
         }
-        refused(&WORKSPACE_LEVEL, both(false, "remote"), None, "operations", "must agree with execution-mode");
+        assert_refused(&WORKSPACE_LEVEL, both(false, "remote"), None, "operations", "must agree with execution-mode");
         let remote = mode("remote", None);
         let local = mode("local", None);
         for (operations, named, stored, expected) in
@@ -403,11 +431,11 @@ mod tests {
     fn agent_mode_takes_its_pool_from_the_relationship() {
         let read = |body: Value, own: Option<&ExecutionMode>| {
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
-            let change = read(
+            let change = read_change(
                 &mut attributes,
                 &PROJECT_LEVEL,
                 AttributeValue::Value("apool-1".to_owned()),
-                CurrentModes { own, shown: own },
+                CurrentModes { own, effective: own },
             );
             attributes.finish().map(|()| change).map_err(drop)
         };
@@ -417,7 +445,11 @@ mod tests {
         assert_eq!(read(named("remote"), Some(&agent)), Ok(ModeChange::Own(mode("remote", None))));
         assert_eq!(read(json!({}), None), Ok(ModeChange::Unchanged));
         let body = json!({ "default-execution-mode": "remote", "default-agent-pool-id": "apool-1" });
-        assert_eq!(read(body.clone(), Some(&agent)), Ok(ModeChange::Own(mode("remote", None))), "no order");
+        assert_eq!(
+            read(body.clone(), Some(&agent)),
+            Ok(ModeChange::Own(mode("remote", None))),
+            "the relationship does not set the mode"
+        );
         assert_eq!(read(body, None), Err(()));
     }
 
@@ -426,12 +458,13 @@ mod tests {
         let body = json!({ "default-execution-mode": "agent", "setting-overwrites": { "agent-pool": false } });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let remote = mode("remote", None);
-        let before = CurrentModes { own: Some(&remote), shown: Some(&remote) };
-        let change = read(&mut attributes, &ORGANIZATION_LEVEL, AttributeValue::Value("apool-1".to_owned()), before);
+        let before = CurrentModes { own: Some(&remote), effective: Some(&remote) };
+        let change =
+            read_change(&mut attributes, &ORGANIZATION_LEVEL, AttributeValue::Value("apool-1".to_owned()), before);
         assert_eq!(change, ModeChange::Own(mode("agent", Some("apool-1"))));
         let nothing = json!({});
         let mut attributes = AttributeReader::new(nothing.as_object().unwrap());
-        read(&mut attributes, &ORGANIZATION_LEVEL, AttributeValue::Value("apool-1".to_owned()), before);
+        read_change(&mut attributes, &ORGANIZATION_LEVEL, AttributeValue::Value("apool-1".to_owned()), before);
         let Err(WorkError::Refused(refusal)) = attributes.finish() else { panic!("refused") };
         assert!(format!("{:?}", refusal.faults).contains("/data/relationships/default-agent-pool"));
     }

@@ -46,11 +46,11 @@ pub struct Organization {
 }
 
 /// The columns that [`Organization::read`] takes, from `organizations o` and its default agent pool `a`.
-const COLUMNS: &str = "o.id, o.ext_id, o.name, o.email, o.execution_mode, a.ext_id, o.user_tokens_enabled,
+const ORGANIZATION_COLUMNS: &str = "o.id, o.ext_id, o.name, o.email, o.execution_mode, a.ext_id, o.user_tokens_enabled,
     o.allow_force_delete, o.settings, o.project_count, o.workspace_count, o.created_at
     FROM organizations o LEFT JOIN agent_pools a ON a.id = o.agent_pool_id";
 
-pub(super) const NOT_ENDED: &str = "o.ended_at IS NULL";
+pub(super) const ORGANIZATION_NOT_ENDED: &str = "o.ended_at IS NULL";
 
 impl Organization {
     fn read(row: &mut SqlRow) -> WorkResult<Self> {
@@ -78,7 +78,7 @@ impl Organization {
         if tx.locks_organization() {
             lock_where(tx, column, value.clone()).await?;
         }
-        let sql = format!("SELECT {COLUMNS} WHERE {column} = $1 AND {NOT_ENDED}");
+        let sql = format!("SELECT {ORGANIZATION_COLUMNS} WHERE {column} = $1 AND {ORGANIZATION_NOT_ENDED}");
         let mut row = tx.row(&sql, &[value]).await?.ok_or_else(ApiRejection::not_found)?;
         Self::read(&mut row)
     }
@@ -90,7 +90,7 @@ impl Organization {
     pub(super) async fn load_by_ids(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Self>> {
         page::load_in_order(
             tx,
-            &format!("SELECT {COLUMNS} WHERE o.id = ANY($1) AND {NOT_ENDED}"),
+            &format!("SELECT {ORGANIZATION_COLUMNS} WHERE o.id = ANY($1) AND {ORGANIZATION_NOT_ENDED}"),
             ids,
             Self::read,
             |one| one.id,
@@ -141,7 +141,7 @@ pub async fn lock(tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
 }
 
 async fn lock_where(tx: &mut Tx<'_>, column: &str, value: SqlValue) -> WorkResult<()> {
-    let sql = format!("SELECT o.id FROM organizations o WHERE {column} = $1 AND {NOT_ENDED} FOR UPDATE");
+    let sql = format!("SELECT o.id FROM organizations o WHERE {column} = $1 AND {ORGANIZATION_NOT_ENDED} FOR UPDATE");
     tx.row(&sql, &[value]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
 }
 

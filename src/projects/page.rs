@@ -64,15 +64,15 @@ impl PageRequest {
     }
 
     /// Returns the rows of the page in a list of `matching` rows, or `None` if the page is empty.
-    fn span(self, matching: i64) -> Option<RowRange> {
+    fn row_range(self, matching: i64) -> Option<RowRange> {
         let offset = self.offset();
         let left = matching.saturating_sub(self.offset());
         if left <= 0 {
             return None;
         }
-        let behind = left.saturating_sub(self.size).max(0);
-        if offset > FORWARD_SCAN_ROWS && behind < offset {
-            return Some(RowRange { offset: behind, limit: self.size.min(left), from_end: true });
+        let rows_after = left.saturating_sub(self.size).max(0);
+        if offset > FORWARD_SCAN_ROWS && rows_after < offset {
+            return Some(RowRange { offset: rows_after, limit: self.size.min(left), from_end: true });
         }
         Some(RowRange { offset, limit: self.size, from_end: false })
     }
@@ -86,7 +86,7 @@ impl PageRequest {
 pub async fn find_ids_and_count(
     tx: &mut Tx<'_>,
     source: ListSource,
-    filter: Filter,
+    filter: ListCondition,
     order: ListOrder,
     page: PageRequest,
 ) -> WorkResult<(Vec<i64>, i64)> {
@@ -105,7 +105,7 @@ pub async fn find_ids_and_count(
 ///
 /// # Errors
 /// Those of the store.
-pub async fn count(tx: &mut Tx<'_>, source: ListSource, filter: &Filter) -> WorkResult<i64> {
+pub async fn count(tx: &mut Tx<'_>, source: ListSource, filter: &ListCondition) -> WorkResult<i64> {
     let sql = format!("SELECT count(*) FROM {} WHERE {}", source.from, filter.text());
     Ok(tx.one(&sql, &filter.values).await?.get()?)
 }
@@ -169,22 +169,22 @@ async fn query_in_order<T>(
 pub async fn find_ids(
     tx: &mut Tx<'_>,
     source: ListSource,
-    mut filter: Filter,
+    mut filter: ListCondition,
     order: ListOrder,
     page: PageRequest,
     matching: i64,
 ) -> WorkResult<Vec<i64>> {
-    let Some(span) = page.span(matching) else { return Ok(Vec::new()) };
-    let direction = if order.descending == span.from_end { "" } else { " DESC" };
-    let limit = filter.parameter(span.limit);
-    let offset = filter.parameter(span.offset);
+    let Some(range) = page.row_range(matching) else { return Ok(Vec::new()) };
+    let direction = if order.descending == range.from_end { "" } else { " DESC" };
+    let limit = filter.parameter(range.limit);
+    let offset = filter.parameter(range.offset);
     let ListSource { id, from } = source;
     let ListOrder { column, .. } = order;
     let condition = filter.text();
     let sql =
         format!("SELECT {id} FROM {from} WHERE {condition} ORDER BY {column}{direction} LIMIT {limit} OFFSET {offset}");
     let mut ids: Vec<i64> = tx.column(&sql, &filter.values).await?;
-    if span.from_end {
+    if range.from_end {
         ids.reverse();
     }
     Ok(ids)
@@ -208,13 +208,13 @@ impl<T> ResultPage<T> {
 
 /// The condition of a list, built from parts with numbered parameters.
 #[derive(Clone)]
-pub struct Filter {
+pub struct ListCondition {
     text: String,
     /// The parameter values so far.
     pub values: Vec<SqlValue>,
 }
 
-impl Filter {
+impl ListCondition {
     /// Creates a filter with one condition, in which `{}` is replaced by the parameter for `value`.
     pub fn new(condition: &str, value: impl Into<SqlValue>) -> Self {
         let mut filter = Self { text: String::new(), values: Vec::new() };
@@ -282,13 +282,16 @@ mod tests {
             let page = PageRequest { number, size };
             let list: Vec<i64> = (0..length).collect();
             let expected: Vec<i64> = list.iter().copied().skip(page.offset() as usize).take(size as usize).collect();
-            let read = page.span(length).map(|span| {
-                let mut rows: Vec<i64> = if span.from_end { list.iter().rev().copied().collect() } else { list.clone() };
-                rows = rows.into_iter().skip(span.offset as usize).take(span.limit as usize).collect();
-                if span.from_end {
+            let read = page.row_range(length).map(|range| {
+                let mut rows: Vec<i64> = list.clone();
+                if range.from_end {
                     rows.reverse();
                 }
-                assert!(span.offset <= FORWARD_SCAN_ROWS.max(length / 2), "{span:?}");
+                rows = rows.into_iter().skip(range.offset as usize).take(range.limit as usize).collect();
+                if range.from_end {
+                    rows.reverse();
+                }
+                assert!(range.offset <= FORWARD_SCAN_ROWS.max(length / 2), "{range:?}");
                 rows
             });
             prop_assert_eq!(read.unwrap_or_default(), expected);
@@ -296,15 +299,15 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_page_number_is_past_the_end_of_any_list() {
+    fn largest_page_number_is_past_the_end_of_any_list() {
         let page = PageRequest { number: i64::from(i32::MAX), size: 100 };
-        assert_eq!(page.span(1_000_000), None);
-        assert_eq!(PageRequest { number: i64::MAX, size: 100 }.span(i64::MAX), None);
+        assert_eq!(page.row_range(1_000_000), None);
+        assert_eq!(PageRequest { number: i64::MAX, size: 100 }.row_range(i64::MAX), None);
     }
 
     #[test]
-    fn parameters_are_numbered_in_order() {
-        let mut filter = Filter::new("p.org_id = {}", 7_i64);
+    fn list_condition_numbers_parameters_in_order() {
+        let mut filter = ListCondition::new("p.org_id = {}", 7_i64);
         filter.and_sql("p.is_default");
         filter.and("p.name_lc = ANY({})", vec!["a".to_owned()]);
         assert_eq!(filter.text(), "p.org_id = $1 AND p.is_default AND p.name_lc = ANY($2)");
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_are_escaped_in_searches() {
+    fn substring_pattern_escapes_wildcards() {
         assert_eq!(substring_pattern("A_b%\\"), r"%a\_b\%\\%");
     }
 }

@@ -14,7 +14,7 @@ use super::mode::{ExecutionMode, ModeColumns};
 use super::organization::removal;
 use super::page;
 use super::rejection::{ApiRejection, WorkResult};
-use super::rights::{Flag, ProjectRights};
+use super::rights::{OrganizationFlag, ProjectRights};
 use super::tag::{self, Tag, TaggedResource};
 use super::tx::{MAX_ROWS_PER_SESSION, Tx};
 use crate::clock::Time;
@@ -50,7 +50,7 @@ pub struct Project {
     pub rights: ProjectRights,
 }
 
-const COLUMNS: &str = "p.id, p.ext_id, p.name, p.description, p.auto_destroy, p.execution_mode, a.ext_id,
+const PROJECT_COLUMNS: &str = "p.id, p.ext_id, p.name, p.description, p.auto_destroy, p.execution_mode, a.ext_id,
     p.is_default, p.workspace_count, p.team_count, p.created_at
     FROM projects p LEFT JOIN agent_pools a ON a.id = p.agent_pool_id";
 
@@ -87,25 +87,25 @@ impl Project {
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, given: ProjectFields) -> WorkResult<Project> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, fields: ProjectFields) -> WorkResult<Project> {
     let org_id = member.organization.id;
     // The update locks the organization's row, which serializes the creation of projects.
     let count = "UPDATE organizations SET project_count = project_count + 1 WHERE id = $1 AND ended_at IS NULL";
     ApiRejection::not_found_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let insert = "INSERT INTO projects (ext_id, org_id, name, name_lc, description, auto_destroy, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
-    let name = given.name.value().unwrap_or_default();
+    let name = fields.name.value().unwrap_or_default();
     let values: [SqlValue; 7] = [
         id::new("prj").into(),
         org_id.into(),
         name.as_str().into(),
         name.to_lowercase().into(),
-        given.description.value().into(),
-        given.auto_destroy.value().into(),
+        fields.description.value().into(),
+        fields.auto_destroy.value().into(),
         tx.now.into(),
     ];
     let row: i64 = tx.one(insert, &values).await?.get()?;
-    store_mode_and_tags(tx, row, given.mode, given.tags).await?;
+    store_mode_and_tags(tx, row, fields.mode, fields.tags).await?;
     load_by_row(tx, member, row).await
 }
 
@@ -129,18 +129,18 @@ async fn store_mode_and_tags(
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: ProjectFields) -> WorkResult<Project> {
-    let name = given.name.value().unwrap_or(project.name);
+pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, fields: ProjectFields) -> WorkResult<Project> {
+    let name = fields.name.value().unwrap_or(project.name);
     let update = "UPDATE projects SET name = $1, name_lc = $2, description = $3, auto_destroy = $4 WHERE id = $5";
     let values: [SqlValue; 5] = [
         name.as_str().into(),
         name.to_lowercase().into(),
-        given.description.or_stored(project.description).into(),
-        given.auto_destroy.or_stored(project.auto_destroy).into(),
+        fields.description.or_stored(project.description).into(),
+        fields.auto_destroy.or_stored(project.auto_destroy).into(),
         project.id.into(),
     ];
     tx.execute(update, &values).await?;
-    store_mode_and_tags(tx, project.id, given.mode, given.tags).await?;
+    store_mode_and_tags(tx, project.id, fields.mode, fields.tags).await?;
     load_by_row(tx, member, project.id).await
 }
 
@@ -150,7 +150,7 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: P
 /// `Forbidden` when the member may not. It is not `NotFound`, because known clients react to 404 by placing the
 /// contents of the project elsewhere.
 pub fn require_may_create(member: &Member) -> WorkResult<()> {
-    if member.owner || member.rights.has(Flag::ManageProjects) {
+    if member.is_owner || member.rights.has(OrganizationFlag::ManageProjects) {
         return Ok(());
     }
     Err(ApiRejection::forbidden("you may not create projects in this organization").into())
@@ -236,10 +236,10 @@ async fn load_with_grants(
 ) -> WorkResult<Vec<Project>> {
     // The condition on the organization excludes projects that were deleted meanwhile: they belong to an ended
     // (deleted) organization.
-    let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1) AND +p.org_id = $2");
+    let sql = format!("SELECT {PROJECT_COLUMNS} WHERE p.id = ANY($1) AND +p.org_id = $2");
     let read = |row: &mut SqlRow| {
         let mut project = Project::read(row)?;
-        project.rights = member.rights_on_project(project.is_default, granted.on(project.id));
+        project.rights = member.rights_on_project(project.is_default, granted.rights_on(project.id));
         Ok(project)
     };
     page::load_in_order_with_organization(tx, &sql, rows, member.organization.id, read, |project| project.id).await

@@ -22,7 +22,7 @@ pub enum ProjectAccessLevel {
 }
 
 /// The levels, in the order of the values in each row of `keys::PROJECT_KEYS`.
-const LEVELS: [(&str, ProjectAccessLevel); 5] = [
+const PROJECT_LEVELS: [(&str, ProjectAccessLevel); 5] = [
     ("read", ProjectAccessLevel::Read),
     ("write", ProjectAccessLevel::Write),
     ("maintain", ProjectAccessLevel::Maintain),
@@ -33,15 +33,15 @@ const LEVELS: [(&str, ProjectAccessLevel); 5] = [
 impl ProjectAccessLevel {
     /// Parses the name of a level.
     pub fn of(word: &str) -> Option<Self> {
-        LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
+        PROJECT_LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
     }
 
     /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
-        LEVELS[self.column()].0
+        PROJECT_LEVELS[self.column()].0
     }
 
     fn column(self) -> usize {
-        LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
+        PROJECT_LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
     }
 }

@@ -221,7 +221,9 @@ impl From<SqlError> for ApiRejection {
             }
             SqlError::SerializationConflict => Self::new(Kind::Unavailable, "concurrent modification; retry shortly"),
             SqlError::Engine(error) => error.into(),
-            SqlError::Rejected => Error::internal("the work was rejected without a reason").into(),
+            SqlError::Rejected => {
+                Error::internal("projects: the work of a session was rejected without a reason").into()
+            }
         }
     }
 }
@@ -260,7 +262,7 @@ fn reject_constraint(name: &str) -> ApiRejection {
             ApiRejection::conflict("the resource is in use, or a referenced resource was deleted")
         }
         _ => ApiRejection {
-            cause: Some(Error::internal(name.to_owned())),
+            cause: Some(Error::internal(format!("projects: a constraint without a rule is violated: {name}"))),
             ..ApiRejection::new(Kind::Internal, "internal error")
         },
     }

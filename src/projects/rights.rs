@@ -72,7 +72,7 @@ impl BitOrAssign for ProjectRights {
 
 /// A flag of `organization-access`. Its discriminant is the number of its bit in the stored integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flag {
+pub enum OrganizationFlag {
     /// Manage policies.
     ManagePolicies,
     /// Override policies.
@@ -107,7 +107,7 @@ pub enum Flag {
     ManageAgentPools,
 }
 
-impl Flag {
+impl OrganizationFlag {
     /// All flags.
     pub const ALL: [Self; 16] = [
         Self::ManagePolicies,
@@ -163,7 +163,7 @@ impl OrganizationRights {
     /// No rights.
     pub const NONE: Self = Self(0);
     /// All flags.
-    pub const ALL: Self = Self((1 << Flag::ALL.len()) - 1);
+    pub const ALL: Self = Self((1 << OrganizationFlag::ALL.len()) - 1);
 
     /// Returns the stored bits.
     pub const fn bits(self) -> i64 {
@@ -176,25 +176,27 @@ impl OrganizationRights {
     }
 
     /// `true` if the flag is granted.
-    pub const fn has(self, flag: Flag) -> bool {
+    pub const fn has(self, flag: OrganizationFlag) -> bool {
         self.0 & flag.bit() != 0
     }
 
     /// Returns the rights with a flag set or cleared.
     #[must_use]
-    pub const fn with(self, flag: Flag, granted: bool) -> Self {
+    pub const fn with(self, flag: OrganizationFlag, granted: bool) -> Self {
         if granted { Self(self.0 | flag.bit()) } else { Self(self.0 & !flag.bit()) }
     }
 
     /// Adds implied flags: for example, `manage-projects` implies managing and reading all workspaces.
     fn with_implied_flags(self) -> Self {
-        let reads_all =
-            self.has(Flag::ManageProjects) || self.has(Flag::ReadProjects) || self.has(Flag::ManageWorkspaces);
-        let mut meant = self.with(Flag::ReadWorkspaces, self.has(Flag::ReadWorkspaces) || reads_all);
-        if self.has(Flag::ManageProjects) {
-            meant = meant.with(Flag::ManageWorkspaces, true).with(Flag::ReadProjects, true);
+        let reads_all = self.has(OrganizationFlag::ManageProjects)
+            || self.has(OrganizationFlag::ReadProjects)
+            || self.has(OrganizationFlag::ManageWorkspaces);
+        let mut rights =
+            self.with(OrganizationFlag::ReadWorkspaces, self.has(OrganizationFlag::ReadWorkspaces) || reads_all);
+        if self.has(OrganizationFlag::ManageProjects) {
+            rights = rights.with(OrganizationFlag::ManageWorkspaces, true).with(OrganizationFlag::ReadProjects, true);
         }
-        meant
+        rights
     }
 
     /// `true` if these rights, with implied flags, include those of `other`.
@@ -203,17 +205,17 @@ impl OrganizationRights {
     }
 
     /// Returns the flags in `given` that neither these rights nor the rights `before` include or imply.
-    pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = Flag> {
+    pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = OrganizationFlag> {
         let own = self.with_implied_flags();
         let before = before.with_implied_flags();
-        Flag::ALL.into_iter().filter(move |flag| given.has(*flag) && !own.has(*flag) && !before.has(*flag))
+        OrganizationFlag::ALL.into_iter().filter(move |flag| given.has(*flag) && !own.has(*flag) && !before.has(*flag))
     }
 
     /// Returns the rights on every project of the organization.
     pub fn on_projects(self) -> ProjectRights {
-        if self.has(Flag::ManageProjects) {
+        if self.has(OrganizationFlag::ManageProjects) {
             ProjectRights::ALL
-        } else if self.has(Flag::ReadProjects) {
+        } else if self.has(OrganizationFlag::ReadProjects) {
             ProjectRights::READ
         } else {
             ProjectRights::NONE
@@ -231,12 +233,14 @@ impl OrganizationRights {
 
     /// `true` if all workspaces may be managed, which `manage-projects` implies.
     pub fn manages_workspaces(self) -> bool {
-        self.has(Flag::ManageWorkspaces) || self.has(Flag::ManageProjects)
+        self.has(OrganizationFlag::ManageWorkspaces) || self.has(OrganizationFlag::ManageProjects)
     }
 
     /// `true` if all workspaces may be read.
     pub fn reads_workspaces(self) -> bool {
-        self.manages_workspaces() || self.has(Flag::ReadWorkspaces) || self.has(Flag::ReadProjects)
+        self.manages_workspaces()
+            || self.has(OrganizationFlag::ReadWorkspaces)
+            || self.has(OrganizationFlag::ReadProjects)
     }
 }
 
@@ -251,32 +255,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_keep_their_bits() {
+    fn organization_flags_keep_their_bits() {
         // The bits are stored, so new flags may only be appended, and existing flags must keep their bit.
-        for (bit, flag) in Flag::ALL.into_iter().enumerate() {
+        for (bit, flag) in OrganizationFlag::ALL.into_iter().enumerate() {
             assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << bit, "{}", flag.name());
         }
-        assert_eq!(OrganizationRights::NONE.with(Flag::ManagePolicies, true).bits(), 1);
-        assert_eq!(OrganizationRights::NONE.with(Flag::ManageProjects, true).bits(), 256);
-        assert_eq!(OrganizationRights::NONE.with(Flag::ManageAgentPools, true).bits(), 1 << 15);
-        assert_eq!(OrganizationRights::ALL.with(Flag::ManageProjects, false).bits(), 0xfeff);
+        assert_eq!(OrganizationRights::NONE.with(OrganizationFlag::ManagePolicies, true).bits(), 1);
+        assert_eq!(OrganizationRights::NONE.with(OrganizationFlag::ManageProjects, true).bits(), 256);
+        assert_eq!(OrganizationRights::NONE.with(OrganizationFlag::ManageAgentPools, true).bits(), 1 << 15);
+        assert_eq!(OrganizationRights::ALL.with(OrganizationFlag::ManageProjects, false).bits(), 0xfeff);
     }
 
     #[test]
-    fn rights_come_one_by_one() {
+    fn each_returns_single_rights() {
         let each: Vec<_> = ProjectRights::READ.and(ProjectRights::MOVE_WORKSPACE).each().collect();
         assert_eq!(each, [ProjectRights::READ, ProjectRights::MOVE_WORKSPACE]);
         assert_eq!((ProjectRights::ALL.each().count(), ProjectRights::NONE.each().count()), (6, 0));
     }
 
     #[test]
-    fn rights_include_only_their_implied_rights() {
+    fn organization_rights_cover_only_implied_rights() {
         let of = |flag| OrganizationRights::NONE.with(flag, true);
-        for one in Flag::ALL {
-            for other in Flag::ALL {
+        for one in OrganizationFlag::ALL {
+            for other in OrganizationFlag::ALL {
                 let expected = match (one, other) {
-                    (Flag::ManageProjects, Flag::ManageWorkspaces | Flag::ReadProjects | Flag::ReadWorkspaces) => true,
-                    (Flag::ManageWorkspaces | Flag::ReadProjects, Flag::ReadWorkspaces) => true,
+                    (
+                        OrganizationFlag::ManageProjects,
+                        OrganizationFlag::ManageWorkspaces
+                        | OrganizationFlag::ReadProjects
+                        | OrganizationFlag::ReadWorkspaces,
+                    ) => true,
+                    (
+                        OrganizationFlag::ManageWorkspaces | OrganizationFlag::ReadProjects,
+                        OrganizationFlag::ReadWorkspaces,
+                    ) => true,
                     _ => one == other,
                 };
                 assert_eq!(of(one).covers(of(other)), expected, "{one:?} {other:?}");
@@ -284,19 +296,24 @@ mod tests {
             assert!(OrganizationRights::ALL.covers(of(one)) && of(one).covers(OrganizationRights::NONE));
             assert_eq!(OrganizationRights::NONE.missing(of(one), of(one)).count(), 0, "{one:?} stays");
         }
-        let missing: Vec<_> = of(Flag::ManageTeams).missing(of(Flag::ReadProjects), OrganizationRights::ALL).collect();
+        let missing: Vec<_> = of(OrganizationFlag::ManageTeams)
+            .missing(of(OrganizationFlag::ReadProjects), OrganizationRights::ALL)
+            .collect();
         assert_eq!(missing.len(), 13);
     }
 
     #[test]
     fn organization_flags_grant_project_and_workspace_rights() {
         let of = |flag| OrganizationRights::NONE.with(flag, true);
-        assert_eq!(of(Flag::ManageProjects).on_projects(), ProjectRights::ALL);
-        assert!(of(Flag::ManageProjects).manages_workspaces());
-        assert_eq!(of(Flag::ReadProjects).on_projects(), ProjectRights::READ);
-        assert!(of(Flag::ReadProjects).reads_workspaces() && !of(Flag::ReadProjects).manages_workspaces());
-        assert_eq!(of(Flag::ManageWorkspaces).on_projects(), ProjectRights::NONE);
-        assert!(of(Flag::ManageWorkspaces).on_default_project().has(ProjectRights::CREATE_WORKSPACE));
-        assert_eq!(of(Flag::ReadWorkspaces).on_projects(), ProjectRights::NONE);
+        assert_eq!(of(OrganizationFlag::ManageProjects).on_projects(), ProjectRights::ALL);
+        assert!(of(OrganizationFlag::ManageProjects).manages_workspaces());
+        assert_eq!(of(OrganizationFlag::ReadProjects).on_projects(), ProjectRights::READ);
+        assert!(
+            of(OrganizationFlag::ReadProjects).reads_workspaces()
+                && !of(OrganizationFlag::ReadProjects).manages_workspaces()
+        );
+        assert_eq!(of(OrganizationFlag::ManageWorkspaces).on_projects(), ProjectRights::NONE);
+        assert!(of(OrganizationFlag::ManageWorkspaces).on_default_project().has(ProjectRights::CREATE_WORKSPACE));
+        assert_eq!(of(OrganizationFlag::ReadWorkspaces).on_projects(), ProjectRights::NONE);
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use super::attributes::AttributeReader;
 use super::id;
-use super::page::Filter;
+use super::page::ListCondition;
 use super::rejection::{ApiRejection, Fault, WorkResult};
 use super::tx::Tx;
 use crate::error::Kind;
@@ -111,10 +111,10 @@ pub fn parse_bindings(attributes: &mut AttributeReader<'_>, elements: &[Json], p
             attributes.push(Fault::at(at("value"), format!("Value must have at most {MAX_VALUE_CHARS} characters")));
             continue;
         };
-        tags.put(key.to_owned(), value);
+        tags.insert_or_replace(key.to_owned(), value);
     }
     if tags.list.len() > MAX_TAGS {
-        attributes.push(too_many(pointer, MAX_TAGS));
+        attributes.push(too_many_tags_fault(pointer, MAX_TAGS));
     }
     tags.list
 }
@@ -126,15 +126,15 @@ pub fn read_flat(attributes: &mut AttributeReader<'_>, elements: &[Json], pointe
     for (n, element) in elements.iter().enumerate() {
         let name = element.get("attributes").and_then(|members| members.get("name")).and_then(Json::as_str);
         match name.filter(|name| is_flat(name)) {
-            Some(name) => tags.put(name.to_ascii_lowercase(), ""),
-            None => attributes.push(Fault::at(format!("{pointer}/{n}/attributes/name"), FLAT_RULE)),
+            Some(name) => tags.insert_or_replace(name.to_ascii_lowercase(), ""),
+            None => attributes.push(Fault::at(format!("{pointer}/{n}/attributes/name"), FLAT_TAG_NAME_RULE)),
         }
     }
     tags.list
 }
 
-const FLAT_RULE: &str = "Name must have 1 to 255 letters, numbers, colons, hyphens and underscores, and begin and end \
-    with a letter or a number";
+const FLAT_TAG_NAME_RULE: &str = "Name must have 1 to 255 letters, numbers, colons, hyphens and underscores, and begin \
+    and end with a letter or a number";
 
 fn is_flat(name: &str) -> bool {
     let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -174,7 +174,7 @@ pub fn read_selection<'j>(attributes: &mut AttributeReader<'_>, elements: &'j [J
         let id = text(element.get("id"), MAX_TAG_ID_CHARS);
         let name = text(element.get("attributes").and_then(|members| members.get("name")), MAX_FLAT_TAG_CHARS);
         if id.is_none() && name.is_none() {
-            let rule = format!("a tag is named by its id or its name, of 1 to {MAX_FLAT_TAG_CHARS} characters");
+            let rule = format!("a tag needs an id or a name of 1 to {MAX_FLAT_TAG_CHARS} characters");
             attributes.push(Fault::at(format!("{pointer}/{n}/id"), rule));
         }
         let of_id = id.and_then(|id| id.strip_prefix(FLAT_TAG_ID_PREFIX));
@@ -195,7 +195,7 @@ struct TagCollector {
 }
 
 impl TagCollector {
-    fn put(&mut self, key: String, value: &str) {
+    fn insert_or_replace(&mut self, key: String, value: &str) {
         match self.index_by_key.entry(key) {
             Entry::Occupied(entry) => value.clone_into(&mut self.list[*entry.get()].value),
             Entry::Vacant(entry) => {
@@ -206,7 +206,7 @@ impl TagCollector {
     }
 }
 
-fn too_many(pointer: &str, max: usize) -> Fault {
+fn too_many_tags_fault(pointer: &str, max: usize) -> Fault {
     Fault::at(pointer.to_owned(), format!("at most {max} tags can be bound to one resource"))
 }
 
@@ -214,18 +214,18 @@ fn too_many(pointer: &str, max: usize) -> Fault {
 ///
 /// # Errors
 /// `Invalid` when the resource would have more than [`MAX_TAGS`] tags.
-pub async fn merge(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
-    lock(tx, holder, row).await?;
-    insert_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await?;
-    reject_excess_tags(tx, holder, row, MAX_TAGS).await
+pub async fn merge(tx: &mut Tx<'_>, resource: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
+    lock_resource(tx, resource, row).await?;
+    insert_tags(tx, resource, row, tags, "DO UPDATE SET value = excluded.value").await?;
+    reject_excess_tags(tx, resource, row, MAX_TAGS).await
 }
 
-async fn reject_excess_tags(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, max: usize) -> WorkResult<()> {
-    let column = holder.column();
+async fn reject_excess_tags(tx: &mut Tx<'_>, resource: TaggedResource, row: i64, max: usize) -> WorkResult<()> {
+    let column = resource.column();
     let count = format!("SELECT count(*) FROM tag_bindings WHERE {column} = $1");
     let bound: i64 = tx.one(&count, &[row.into()]).await?.get()?;
     if bound > max as i64 {
-        return Err(ApiRejection::of(Kind::Invalid, vec![too_many("/data", max)]).into());
+        return Err(ApiRejection::of(Kind::Invalid, vec![too_many_tags_fault("/data", max)]).into());
     }
     Ok(())
 }
@@ -234,35 +234,35 @@ async fn reject_excess_tags(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, m
 ///
 /// # Errors
 /// Those of the store.
-pub async fn replace(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
-    lock(tx, holder, row).await?;
-    let column = holder.column();
+pub async fn replace(tx: &mut Tx<'_>, resource: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
+    lock_resource(tx, resource, row).await?;
+    let column = resource.column();
     let keys: Vec<String> = tags.iter().map(|tag| tag.key.clone()).collect();
     let delete = format!("DELETE FROM tag_bindings WHERE {column} = $1 AND NOT (key = ANY($2))");
     tx.execute(&delete, &[row.into(), keys.into()]).await?;
-    insert_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await
+    insert_tags(tx, resource, row, tags, "DO UPDATE SET value = excluded.value").await
 }
 
 /// Adds flat tags. An existing tag with the same key keeps its value.
 ///
 /// # Errors
 /// `Invalid` when the resource would have more than `MAX_BINDINGS` tags.
-pub async fn add_flat(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
+pub async fn add_flat(tx: &mut Tx<'_>, resource: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
     if tags.is_empty() {
         return Ok(());
     }
-    lock(tx, holder, row).await?;
-    insert_all(tx, holder, row, tags, "DO NOTHING").await?;
-    reject_excess_tags(tx, holder, row, MAX_BINDINGS).await
+    lock_resource(tx, resource, row).await?;
+    insert_tags(tx, resource, row, tags, "DO NOTHING").await?;
+    reject_excess_tags(tx, resource, row, MAX_BINDINGS).await
 }
 
 /// Removes flat tags. Absent tags are ignored, and tags with a value remain.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn remove_flat(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, named: TagSelection) -> WorkResult<()> {
-    lock(tx, holder, row).await?;
-    let column = holder.column();
+pub async fn remove_flat(tx: &mut Tx<'_>, resource: TaggedResource, row: i64, named: TagSelection) -> WorkResult<()> {
+    lock_resource(tx, resource, row).await?;
+    let column = resource.column();
     let delete =
         format!("DELETE FROM tag_bindings WHERE {column} = $1 AND value = '' AND (ext_id = ANY($2) OR key = ANY($3))");
     tx.execute(&delete, &[row.into(), named.ids.into(), named.keys.into()]).await?;
@@ -273,18 +273,18 @@ pub async fn remove_flat(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, name
 ///
 /// # Errors
 /// `NotFound` when the resource was deleted.
-async fn lock(tx: &mut Tx<'_>, holder: TaggedResource, row: i64) -> WorkResult<()> {
-    tx.lock_row(holder.table(), row).await
+async fn lock_resource(tx: &mut Tx<'_>, resource: TaggedResource, row: i64) -> WorkResult<()> {
+    tx.lock_row(resource.table(), row).await
 }
 
-async fn insert_all(
+async fn insert_tags(
     tx: &mut Tx<'_>,
-    holder: TaggedResource,
+    resource: TaggedResource,
     row: i64,
     tags: &[Tag],
     on_conflict: &str,
 ) -> WorkResult<()> {
-    let column = holder.column();
+    let column = resource.column();
     let insert = format!(
         "INSERT INTO tag_bindings (ext_id, {column}, key, value) VALUES ($1, $2, $3, $4)
         ON CONFLICT ({column}, key) {on_conflict}"
@@ -302,16 +302,16 @@ async fn insert_all(
 /// Those of the store.
 pub async fn load_bindings(
     tx: &mut Tx<'_>,
-    holder: TaggedResource,
+    resource: TaggedResource,
     rows: Vec<i64>,
 ) -> WorkResult<HashMap<i64, Vec<TagBinding>>> {
-    let column = holder.column();
+    let column = resource.column();
     let sql = format!("SELECT {column}, ext_id, key, value FROM tag_bindings WHERE {column} = ANY($1) ORDER BY id");
     let mut bindings: HashMap<i64, Vec<TagBinding>> = HashMap::new();
     for mut row in tx.rows(&sql, &[rows.into()]).await? {
-        let resource = row.get()?;
+        let resource_row = row.get()?;
         let binding = TagBinding { ext_id: row.get()?, key: row.get()?, value: row.get()? };
-        bindings.entry(resource).or_default().push(binding);
+        bindings.entry(resource_row).or_default().push(binding);
     }
     Ok(bindings)
 }
@@ -320,8 +320,8 @@ pub async fn load_bindings(
 ///
 /// # Errors
 /// Those of the store.
-pub async fn load_bindings_of(tx: &mut Tx<'_>, holder: TaggedResource, row: i64) -> WorkResult<Vec<TagBinding>> {
-    Ok(load_bindings(tx, holder, vec![row]).await?.remove(&row).unwrap_or_default())
+pub async fn load_bindings_of(tx: &mut Tx<'_>, resource: TaggedResource, row: i64) -> WorkResult<Vec<TagBinding>> {
+    Ok(load_bindings(tx, resource, vec![row]).await?.remove(&row).unwrap_or_default())
 }
 
 /// Returns the effective bindings of a workspace: its own, then those of its project with other keys. The flag is
@@ -332,7 +332,7 @@ pub fn resolve_effective<'b>(own: &'b [TagBinding], project: &'b [TagBinding]) -
 }
 
 /// Restricts a list of `projects p` to those with all of these tags.
-pub fn narrow_projects(filter: &mut Filter, tagged: &[TagFilter]) {
+pub fn narrow_projects(filter: &mut ListCondition, tagged: &[TagFilter]) {
     for term in build_terms(&[], tagged) {
         let matches = term.matches(filter);
         filter.and_sql(&format!("EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = p.id AND {matches})"));
@@ -368,7 +368,7 @@ fn build_terms(flat: &[String], tagged: &[TagFilter]) -> Vec<TagTerm> {
 }
 
 impl TagTerm {
-    fn matches(&self, filter: &mut Filter) -> String {
+    fn matches(&self, filter: &mut ListCondition) -> String {
         let key = if self.keys.is_empty() {
             String::new()
         } else {
@@ -380,7 +380,7 @@ impl TagTerm {
 }
 
 /// Restricts a list of `workspaces w` to those that have all of these tags, own or inherited.
-pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilter]) {
+pub fn narrow_workspaces(filter: &mut ListCondition, flat: &[String], tagged: &[TagFilter]) {
     for term in build_terms(flat, tagged) {
         let matches = term.matches(filter);
         // An inherited binding counts only if the workspace has no binding with that key.
@@ -403,7 +403,7 @@ const MAX_RARE_TAG_ROWS: usize = 500;
 /// Those of the store.
 pub async fn find_rows_with_rare_tag(
     tx: &mut Tx<'_>,
-    holder: TaggedResource,
+    resource: TaggedResource,
     org_id: i64,
     flat: &[String],
     tagged: &[TagFilter],
@@ -411,11 +411,11 @@ pub async fn find_rows_with_rare_tag(
     let all: BTreeSet<TagTerm> = build_terms(flat, tagged).into_iter().collect();
     // In reverse order, terms with a key come first. The index finds their keys.
     for term in all.into_iter().rev() {
-        let mut filter = Filter::new("b.org_id = {}", org_id);
+        let mut filter = ListCondition::new("b.org_id = {}", org_id);
         let matches = term.matches(&mut filter);
         let condition = format!("{} AND {matches}", filter.text());
         let limit = filter.parameter(MAX_RARE_TAG_ROWS as i64 + 1);
-        let sql = match holder {
+        let sql = match resource {
             TaggedResource::Project => format!(
                 "SELECT b.project_id FROM tag_bindings b WHERE {condition} AND b.project_id IS NOT NULL LIMIT {limit}"
             ),
@@ -436,7 +436,7 @@ pub async fn find_rows_with_rare_tag(
 }
 
 /// Restricts a list of `workspaces w` to those that have no tag with one of these keys.
-pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
+pub fn exclude_workspaces(filter: &mut ListCondition, keys: &[String]) {
     if keys.is_empty() {
         return;
     }
@@ -456,7 +456,7 @@ mod tests {
     use super::*;
     use crate::projects::rejection::{FaultSource, WorkError};
 
-    type Narrow = fn(&mut Filter, &[TagFilter]);
+    type Narrow = fn(&mut ListCondition, &[TagFilter]);
     type Reader = fn(&mut AttributeReader<'_>, &[Json], &str) -> Vec<Tag>;
 
     fn read_with(reader: Reader, elements: &Json) -> Result<Vec<(String, String)>, Vec<String>> {
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn flat_tags_are_named() {
+    fn flat_tag_names_are_lower_cased_and_validated() {
         let flat = json!([{ "type": "tags", "attributes": { "name": "one" } }, { "attributes": { "name": "one" } }]);
         assert_eq!(read_with(read_flat, &flat), Ok(vec![("one".to_owned(), String::new())]));
         let cased = json!([{ "attributes": { "name": "One:a_b-C" } }, { "attributes": { "name": "ONE:A_B-C" } }]);
@@ -541,8 +541,8 @@ mod tests {
     }
 
     #[test]
-    fn conditions_number_their_parameters_in_order_of_use() {
-        let mut filter = Filter::new("w.org_id = {}", 7_i64);
+    fn tag_conditions_number_parameters_in_order_of_use() {
+        let mut filter = ListCondition::new("w.org_id = {}", 7_i64);
         let value = TagFilter { key: None, value: Some("1".to_owned()) };
         narrow_workspaces(&mut filter, &["A".to_owned()], &[value]);
         exclude_workspaces(&mut filter, &["b".to_owned()]);
@@ -560,7 +560,7 @@ mod tests {
     fn tag_filters_use_a_bounded_number_of_sql_texts() {
         let texts = |narrow: Narrow, max: usize| {
             let text = |terms: usize| {
-                let mut filter = Filter::new("w.org_id = {}", 7_i64);
+                let mut filter = ListCondition::new("w.org_id = {}", 7_i64);
                 let value = |n: usize| n.is_multiple_of(2).then(|| n.to_string());
                 let tagged = |n: usize| TagFilter { key: Some(format!("k{n}")), value: value(n) };
                 narrow(&mut filter, &(0..terms).map(tagged).collect::<Vec<_>>());
@@ -572,7 +572,7 @@ mod tests {
         let of_workspaces: Narrow = |filter, tagged| narrow_workspaces(filter, &[], tagged);
         assert_eq!((texts(of_projects, 20), texts(of_workspaces, 40)), (6, 7));
         let without = |n: usize| {
-            let mut filter = Filter::new("w.org_id = {}", 7_i64);
+            let mut filter = ListCondition::new("w.org_id = {}", 7_i64);
             exclude_workspaces(&mut filter, &vec!["k".to_owned(); n]);
             filter.text().to_owned()
         };

@@ -14,9 +14,9 @@ use super::caller::{ProjectsCaller, TokenSubject};
 use super::id;
 use super::member::{self, Member};
 use super::organization::{self, removal};
-use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::rejection::{ApiRejection, WorkResult};
-use super::rights::{Flag, OrganizationRights};
+use super::rights::{OrganizationFlag, OrganizationRights};
 use super::tx::{MAX_ROWS_PER_SESSION, Tx};
 use crate::sql::{SqlRow, SqlValue};
 use access::OrganizationFlagChanges;
@@ -79,7 +79,7 @@ pub struct Team {
     pub users: i64,
 }
 
-const COLUMNS: &str =
+const TEAM_COLUMNS: &str =
     "t.id, t.ext_id, t.org_id, t.name, t.is_owners, t.visibility, t.org_access, t.description, t.sso_team_id,
     t.member_tokens, t.user_count FROM teams t";
 
@@ -102,7 +102,7 @@ impl Team {
 }
 
 fn sees_all(member: &Member) -> bool {
-    member.owner || member.rights.has(Flag::AccessSecretTeams)
+    member.is_owner || member.rights.has(OrganizationFlag::AccessSecretTeams)
 }
 
 /// `true` if the member sees the team.
@@ -138,7 +138,7 @@ pub(super) async fn find_hidden_references(
     }
     let ids: Vec<String> =
         named.iter().filter_map(|reference| reference.strip_prefix(TEAM_REFERENCE_PREFIX)).map(str::to_owned).collect();
-    let mut filter = Filter::new("t.ext_id = ANY({})", ids);
+    let mut filter = ListCondition::new("t.ext_id = ANY({})", ids);
     filter.and("+t.org_id = {}", member.organization.id);
     restrict_to_visible(member, &mut filter);
     let sql = format!("SELECT t.ext_id FROM teams t WHERE {}", filter.text());
@@ -150,12 +150,12 @@ pub(super) async fn find_hidden_references(
 
 /// `true` if the member may change and delete a visible team.
 pub fn may_manage(member: &Member, team: &Team) -> bool {
-    member.owner || (member.rights.has(Flag::ManageTeams) && !team.is_owners)
+    member.is_owner || (member.rights.has(OrganizationFlag::ManageTeams) && !team.is_owners)
 }
 
 /// `true` if the member may change the members of a visible team.
 pub fn may_change_members(member: &Member, team: &Team) -> bool {
-    member.owner || (member.rights.has(Flag::ManageMembership) && !team.is_owners)
+    member.is_owner || (member.rights.has(OrganizationFlag::ManageMembership) && !team.is_owners)
 }
 
 /// `true` if the caller may manage the tokens of a visible team: the caller may manage the team, or is a user in the
@@ -217,7 +217,8 @@ pub async fn find_permitted(
 /// # Errors
 /// Those of the store.
 pub async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Team>> {
-    page::load_in_order(tx, &format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), ids, Team::read, |team| team.id).await
+    page::load_in_order(tx, &format!("SELECT {TEAM_COLUMNS} WHERE t.id = ANY($1)"), ids, Team::read, |team| team.id)
+        .await
 }
 
 /// The filters of a list of teams.
@@ -241,7 +242,7 @@ pub async fn list(
 ) -> WorkResult<ResultPage<Team>> {
     const TEAMS: ListSource = ListSource { id: "t.id", from: "teams t" };
     const ORDER: ListOrder = ListOrder { column: "t.name_lc", descending: false };
-    let mut filter = Filter::new("t.org_id = {}", member.organization.id);
+    let mut filter = ListCondition::new("t.org_id = {}", member.organization.id);
     restrict_to_visible(member, &mut filter);
     if !wanted.names.is_empty() {
         let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();
@@ -255,7 +256,7 @@ pub async fn list(
 }
 
 /// Restricts a filter on `teams t` to the teams that the member sees.
-pub(super) fn restrict_to_visible(member: &Member, filter: &mut Filter) {
+pub(super) fn restrict_to_visible(member: &Member, filter: &mut ListCondition) {
     if !sees_all(member) {
         filter.and("(t.visibility = 'organization' OR t.id = ANY({}))", member.teams.clone());
     }
@@ -312,7 +313,7 @@ impl TeamChange {
         if self.flags.is_empty() {
             return Ok(before);
         }
-        if !member.owner && !member.rights.has(Flag::ManageOrganizationAccess) {
+        if !member.is_owner && !member.rights.has(OrganizationFlag::ManageOrganizationAccess) {
             let detail = "you may not change what teams may do in the organization";
             return Err(ApiRejection::forbidden(detail).into());
         }
@@ -342,7 +343,7 @@ fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
 /// # Errors
 /// `NotFound` otherwise.
 pub fn require_may_create(member: &Member) -> WorkResult<()> {
-    ApiRejection::not_found_unless(member.owner || member.rights.has(Flag::ManageTeams))
+    ApiRejection::not_found_unless(member.is_owner || member.rights.has(OrganizationFlag::ManageTeams))
 }
 
 /// Creates a team in the member's organization.
@@ -376,7 +377,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> WorkRe
 pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamChange) -> WorkResult<Team> {
     // The row lock serializes concurrent changes of flags, because each change keeps the stored flags that it does not
     // set.
-    let sql = format!("SELECT {COLUMNS} WHERE t.id = $1 FOR UPDATE");
+    let sql = format!("SELECT {TEAM_COLUMNS} WHERE t.id = $1 FOR UPDATE");
     let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let before = Team::read(&mut row)?;
     // A concurrent deletion moves the team to another organization.

@@ -6,7 +6,7 @@
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
 use super::member::Member;
-use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage};
+use super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage};
 use super::project::{self, Project};
 use super::project_access::ProjectAccessLevel;
 use super::project_access::extent::ProjectAccessExtent;
@@ -39,7 +39,7 @@ pub struct ProjectAccess {
 
 /// The rows of a deleted team or project remain for some time in another, ended organization. The join on the
 /// organization excludes them.
-const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id
+const PROJECT_ACCESS_FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id
     JOIN projects p ON p.id = a.project_id AND p.org_id = t.org_id";
 
 impl ProjectAccess {
@@ -57,8 +57,10 @@ impl ProjectAccess {
 }
 
 async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<ProjectAccess>> {
-    let sql =
-        format!("SELECT a.id, a.ext_id, t.id, t.ext_id, p.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
+    let sql = format!(
+        "SELECT a.id, a.ext_id, t.id, t.ext_id, p.ext_id, a.access, a.custom FROM {PROJECT_ACCESS_FROM}
+        WHERE a.id = ANY($1)"
+    );
     page::load_in_order(tx, &sql, ids, ProjectAccess::read, |access| access.id).await
 }
 
@@ -117,9 +119,9 @@ pub async fn list(
     project: &Project,
     page: PageRequest,
 ) -> WorkResult<ResultPage<ProjectAccess>> {
-    const ACCESS: ListSource = ListSource { id: "a.id", from: FROM };
+    const ACCESS: ListSource = ListSource { id: "a.id", from: PROJECT_ACCESS_FROM };
     const ORDER: ListOrder = ListOrder { column: "a.id", descending: true };
-    let mut filter = Filter::new("a.project_id = {}", project.id);
+    let mut filter = ListCondition::new("a.project_id = {}", project.id);
     if sees_all(tx, member, project).await? {
         team::restrict_to_visible(member, &mut filter);
     } else {

@@ -52,7 +52,7 @@ pub fn from_text(text: &str) -> Option<NewToken> {
     Some(NewToken { text: Secret::new(text), lookup, hash })
 }
 
-/// Stores a token with its seal and returns its row id. `maker` refers to the creator, such as `users/user-…`.
+/// Stores a token with its seal and returns its row id. `creator` refers to the creator, such as `users/user-…`.
 ///
 /// # Errors
 /// Those of the store.
@@ -60,7 +60,7 @@ pub(super) async fn insert(
     tx: &mut Tx<'_>,
     token: &BoundToken<'_>,
     description: Option<&str>,
-    maker: String,
+    creator: String,
 ) -> WorkResult<i64> {
     let body = tx.token_seal().seal(token).map_err(SqlError::Engine)?;
     let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, team_id, org_id, kind, description,
@@ -75,7 +75,7 @@ pub(super) async fn insert(
         token.org.into(),
         token.kind.into(),
         description.into(),
-        maker.into(),
+        creator.into(),
         tx.now.into(),
         token.expired_at.into(),
         body.into(),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_recognised_by_its_parts() {
+    fn token_split_returns_lookup_key_and_hash() {
         let token = generate();
         let text = std::str::from_utf8(token.text.expose()).unwrap();
         let (lookup, hash) = split(text).unwrap();

@@ -141,7 +141,10 @@ impl Tx<'_> {
     /// Those of the store; `Internal` when there is no row.
     pub async fn one(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<SqlRow> {
         let row = self.row(sql, values).await?;
-        row.ok_or_else(|| SqlError::Engine(Error::internal("a required row is missing")).into())
+        row.ok_or_else(|| {
+            SqlError::Engine(Error::internal(format!("projects: a query that must return a row returned none: {sql}")))
+                .into()
+        })
     }
 
     /// Executes a statement and returns the number of changed rows.

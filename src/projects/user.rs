@@ -95,7 +95,7 @@ pub fn read_change(attributes: &mut AttributeReader<'_>, stored: &User) -> Strin
             name
         }
         AttributeValue::Value(_) | AttributeValue::Null => {
-            let rule = "Username must be 1 to 60 letters, numbers, -, _ and ., or the own address";
+            let rule = "Username must be 1 to 60 letters, numbers, -, _ and ., or your email address";
             attributes.fault("username", rule);
             stored.username.clone()
         }
@@ -223,7 +223,7 @@ pub async fn store_token(
     token: &NewToken,
     ends: Option<Time>,
 ) -> WorkResult<()> {
-    let maker: String = tx.one("SELECT ext_id FROM users WHERE id = $1", &[user.into()]).await?.get()?;
+    let creator: String = tx.one("SELECT ext_id FROM users WHERE id = $1", &[user.into()]).await?.get()?;
     let bound = BoundToken {
         lookup: &token.lookup,
         secret_sha256: &token.hash,
@@ -233,7 +233,7 @@ pub async fn store_token(
         kind: "standard",
         expired_at: ends,
     };
-    token::insert(tx, &bound, description, format!("users/{maker}")).await?;
+    token::insert(tx, &bound, description, format!("users/{creator}")).await?;
     Ok(())
 }
 

@@ -27,7 +27,7 @@ pub use fields::{WorkspaceFields, WorkspaceTarget};
 pub use list::{WorkspaceFilter, list, select_visible};
 pub use lock::{lock, unlock, unlock_by_force};
 pub use rights::WorkspaceRights;
-pub(super) use rights::{load_for_workspaces as rights_of, load_team_grants as access_given};
+pub(super) use rights::{load_for_workspaces as load_workspace_rights, load_team_grants as load_team_workspace_grants};
 pub use settings::WorkspaceSettingValues;
 
 /// A workspace as stored, with inherited values and the caller's rights.
@@ -74,7 +74,8 @@ pub struct Workspace {
     pub rights: WorkspaceRights,
 }
 
-const COLUMNS: &str = "w.id, w.ext_id, w.name, w.description, w.project_id, p.ext_id, w.inherits_auto_destroy,
+const WORKSPACE_COLUMNS: &str =
+    "w.id, w.ext_id, w.name, w.description, w.project_id, p.ext_id, w.inherits_auto_destroy,
     CASE WHEN w.inherits_auto_destroy THEN p.auto_destroy ELSE w.own_auto_destroy END, p.auto_destroy,
     w.auto_destroy_at,
     w.execution_mode, a.ext_id, p.execution_mode, b.ext_id, w.terraform_version, w.settings, w.locked_by,
@@ -196,7 +197,7 @@ pub async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Wor
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = format!("SELECT {COLUMNS} WHERE w.id = ANY($1)");
+    let sql = format!("SELECT {WORKSPACE_COLUMNS} WHERE w.id = ANY($1)");
     let mut found = page::load_in_order(tx, &sql, rows, Workspace::read, |workspace| workspace.id).await?;
     let project_of: Vec<(i64, i64)> = found.iter().map(|workspace| (workspace.id, workspace.project)).collect();
     let rights = rights::load_for_workspaces(tx, member, &project_of).await?;
@@ -230,7 +231,7 @@ pub async fn find_destination(tx: &mut Tx<'_>, member: &Member, named: Option<St
 ///
 /// # Errors
 /// `NotFound` when the project was deleted concurrently; `Invalid` when the name is taken.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: WorkspaceFields) -> WorkResult<i64> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, fields: WorkspaceFields) -> WorkResult<i64> {
     let org_id = member.organization.id;
     // The counters are updated first, which locks the row of the organization and then that of the project, as all
     // sessions do.
@@ -242,21 +243,21 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: 
         inherits_auto_destroy, own_auto_destroy, auto_destroy_at, execution_mode, agent_pool_id, terraform_version,
         settings, created_at, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) RETURNING id";
-    let mode = given.mode.unwrap_or_default();
+    let mode = fields.mode.unwrap_or_default();
     let values: [SqlValue; 15] = [
         id::new("ws").into(),
         org_id.into(),
         project.id.into(),
-        given.name[..].into(),
-        given.name.to_lowercase().into(),
-        given.description.into(),
-        given.inherits_auto_destroy.into(),
-        given.own_auto_destroy.into(),
-        given.auto_destroy_at.into(),
+        fields.name[..].into(),
+        fields.name.to_lowercase().into(),
+        fields.description.into(),
+        fields.inherits_auto_destroy.into(),
+        fields.own_auto_destroy.into(),
+        fields.auto_destroy_at.into(),
         mode.mode.into(),
         mode.pool.into(),
-        given.terraform_version.into(),
-        given.settings.text().into(),
+        fields.terraform_version.into(),
+        fields.settings.text().into(),
         tx.now.into(),
         tx.now.into(),
     ];
@@ -267,24 +268,24 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: 
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn change(tx: &mut Tx<'_>, row: i64, given: WorkspaceFields) -> WorkResult<()> {
+pub async fn change(tx: &mut Tx<'_>, row: i64, fields: WorkspaceFields) -> WorkResult<()> {
     let update = "UPDATE workspaces SET name = $1, name_lc = $2, description = $3, inherits_auto_destroy = $4,
         own_auto_destroy = $5, auto_destroy_at = $6, terraform_version = $7, settings = $8, updated_at = $9
         WHERE id = $10";
     let values: [SqlValue; 10] = [
-        given.name[..].into(),
-        given.name.to_lowercase().into(),
-        given.description.into(),
-        given.inherits_auto_destroy.into(),
-        given.own_auto_destroy.into(),
-        given.auto_destroy_at.into(),
-        given.terraform_version.into(),
-        given.settings.text().into(),
+        fields.name[..].into(),
+        fields.name.to_lowercase().into(),
+        fields.description.into(),
+        fields.inherits_auto_destroy.into(),
+        fields.own_auto_destroy.into(),
+        fields.auto_destroy_at.into(),
+        fields.terraform_version.into(),
+        fields.settings.text().into(),
         tx.now.into(),
         row.into(),
     ];
     tx.execute(update, &values).await?;
-    if let Some(mode) = given.mode {
+    if let Some(mode) = fields.mode {
         let update = "UPDATE workspaces SET execution_mode = $1, agent_pool_id = $2 WHERE id = $3";
         tx.execute(update, &[mode.mode.into(), mode.pool.into(), row.into()]).await?;
     }

@@ -6,7 +6,7 @@
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
 use super::member::Member;
-use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage};
+use super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage};
 use super::rejection::{ApiRejection, WorkResult};
 use super::rights::GRANT_EXCEEDS_OWN_RIGHTS;
 use super::team::{self, Team};
@@ -37,7 +37,7 @@ pub struct WorkspaceAccess {
 
 /// The rows of a deleted team or workspace remain for some time in another, ended organization. The join on the
 /// organization excludes them.
-const FROM: &str = "team_workspace_access a JOIN teams t ON t.id = a.team_id
+const WORKSPACE_ACCESS_FROM: &str = "team_workspace_access a JOIN teams t ON t.id = a.team_id
     JOIN workspaces w ON w.id = a.workspace_id AND w.org_id = t.org_id";
 
 impl WorkspaceAccess {
@@ -55,8 +55,10 @@ impl WorkspaceAccess {
 }
 
 async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<WorkspaceAccess>> {
-    let sql =
-        format!("SELECT a.id, a.ext_id, t.id, t.ext_id, w.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
+    let sql = format!(
+        "SELECT a.id, a.ext_id, t.id, t.ext_id, w.ext_id, a.access, a.custom FROM {WORKSPACE_ACCESS_FROM}
+        WHERE a.id = ANY($1)"
+    );
     page::load_in_order(tx, &sql, ids, WorkspaceAccess::read, |access| access.id).await
 }
 
@@ -109,9 +111,9 @@ pub async fn list(
     team: Option<&str>,
     page: PageRequest,
 ) -> WorkResult<ResultPage<WorkspaceAccess>> {
-    const ACCESS: ListSource = ListSource { id: "a.id", from: FROM };
+    const ACCESS: ListSource = ListSource { id: "a.id", from: WORKSPACE_ACCESS_FROM };
     const ORDER: ListOrder = ListOrder { column: "a.id", descending: true };
-    let mut filter = Filter::new("a.workspace_id = {}", workspace.id);
+    let mut filter = ListCondition::new("a.workspace_id = {}", workspace.id);
     if sees_all(workspace) {
         team::restrict_to_visible(member, &mut filter);
     } else {
@@ -158,7 +160,7 @@ fn reject_excess_access(
     before: WorkspaceRights,
     given: WorkspaceRights,
 ) -> Result<(), ApiRejection> {
-    let is_within = member.owner || (workspace.rights | before).has(given);
+    let is_within = member.is_owner || (workspace.rights | before).has(given);
     if is_within { Ok(()) } else { Err(ApiRejection::forbidden(GRANT_EXCEEDS_OWN_RIGHTS)) }
 }
 

@@ -24,7 +24,7 @@ pub enum WorkspaceAccessLevel {
 }
 
 /// The levels, in the order of the values in each row of `WORKSPACE_KEYS`.
-const LEVELS: [(&str, WorkspaceAccessLevel); 5] = [
+const WORKSPACE_LEVELS: [(&str, WorkspaceAccessLevel); 5] = [
     ("read", WorkspaceAccessLevel::Read),
     ("plan", WorkspaceAccessLevel::Plan),
     ("write", WorkspaceAccessLevel::Write),
@@ -35,16 +35,16 @@ const LEVELS: [(&str, WorkspaceAccessLevel); 5] = [
 impl WorkspaceAccessLevel {
     /// Parses the name of a level.
     pub fn of(word: &str) -> Option<Self> {
-        LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
+        WORKSPACE_LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
     }
 
     /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
-        LEVELS[self.column()].0
+        WORKSPACE_LEVELS[self.column()].0
     }
 
     fn column(self) -> usize {
-        LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
+        WORKSPACE_LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
     }
 }
 
@@ -118,7 +118,8 @@ pub struct WorkspaceKeyRanks([u8; WORKSPACE_KEY_COUNT]);
 impl WorkspaceKeyRanks {
     /// Returns the values that a level implies; for the custom level, the initial values.
     pub fn of(level: WorkspaceAccessLevel) -> Self {
-        let rank = |form: &WorkspaceKeyDefinition| form.1.rank(form.2[level.column()]).unwrap_or_default();
+        let rank =
+            |definition: &WorkspaceKeyDefinition| definition.1.rank(definition.2[level.column()]).unwrap_or_default();
         Self(std::array::from_fn(|index| rank(&WORKSPACE_KEYS[index])))
     }
 
@@ -126,8 +127,8 @@ impl WorkspaceKeyRanks {
     pub fn stored(level: WorkspaceAccessLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
-        for (form, rank) in WORKSPACE_KEYS.iter().zip(&mut settings.0) {
-            *rank = form.1.rank_of(&stored[form.0]).unwrap_or(*rank);
+        for (definition, rank) in WORKSPACE_KEYS.iter().zip(&mut settings.0) {
+            *rank = definition.1.rank_of(&stored[definition.0]).unwrap_or(*rank);
         }
         settings
     }
@@ -139,12 +140,16 @@ impl WorkspaceKeyRanks {
 
     /// Returns the attributes of a response, with all keys.
     pub fn attributes(&self) -> Map<String, Value> {
-        WORKSPACE_KEYS.iter().zip(self.0).map(|(form, rank)| (form.0.to_owned(), form.1.value(rank))).collect()
+        WORKSPACE_KEYS
+            .iter()
+            .zip(self.0)
+            .map(|(definition, rank)| (definition.0.to_owned(), definition.1.value(rank)))
+            .collect()
     }
 
     /// `true` if the key has at least the rank that the permission needs.
-    pub fn allows(&self, reach: WorkspacePermission) -> bool {
-        self.0[reach.0] >= reach.1
+    pub fn allows(&self, permission: WorkspacePermission) -> bool {
+        self.0[permission.0] >= permission.1
     }
 }
 
@@ -205,38 +210,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_belongs_to_its_key() {
+    fn workspace_key_values_belong_to_their_key() {
         for WorkspaceKeyDefinition(name, words, levels) in &WORKSPACE_KEYS {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{name}");
         }
-        for (word, level) in LEVELS {
+        for (word, level) in WORKSPACE_LEVELS {
             assert_eq!((WorkspaceAccessLevel::of(word), level.name()), (Some(level), word));
         }
     }
 
     #[test]
     fn workspace_permissions_map_to_their_key_and_value() {
-        type Reach = WorkspacePermission;
-        for (reach, key, word) in [
-            (Reach::PLAN, "runs", "plan"),
-            (Reach::APPLY, "runs", "apply"),
-            (Reach::READ_VARIABLES, "variables", "read"),
-            (Reach::WRITE_VARIABLES, "variables", "write"),
-            (Reach::READ_OUTPUTS, "state-versions", "read-outputs"),
-            (Reach::READ_STATE, "state-versions", "read"),
-            (Reach::WRITE_STATE, "state-versions", "write"),
-            (Reach::READ_MOCKS, "sentinel-mocks", "read"),
-            (Reach::LOCK, "workspace-locking", "true"),
-            (Reach::RUN_TASKS, "run-tasks", "true"),
-            (Reach::OVERRIDE_POLICIES, "policy-overrides", "true"),
+        type Permission = WorkspacePermission;
+        for (permission, key, word) in [
+            (Permission::PLAN, "runs", "plan"),
+            (Permission::APPLY, "runs", "apply"),
+            (Permission::READ_VARIABLES, "variables", "read"),
+            (Permission::WRITE_VARIABLES, "variables", "write"),
+            (Permission::READ_OUTPUTS, "state-versions", "read-outputs"),
+            (Permission::READ_STATE, "state-versions", "read"),
+            (Permission::WRITE_STATE, "state-versions", "write"),
+            (Permission::READ_MOCKS, "sentinel-mocks", "read"),
+            (Permission::LOCK, "workspace-locking", "true"),
+            (Permission::RUN_TASKS, "run-tasks", "true"),
+            (Permission::OVERRIDE_POLICIES, "policy-overrides", "true"),
         ] {
-            let WorkspaceKeyDefinition(name, words, _) = &WORKSPACE_KEYS[reach.0];
-            assert_eq!((*name, words.0[usize::from(reach.1)]), (key, word));
+            let WorkspaceKeyDefinition(name, words, _) = &WORKSPACE_KEYS[permission.0];
+            assert_eq!((*name, words.0[usize::from(permission.1)]), (key, word));
         }
     }
 
     #[test]
-    fn custom_keys_are_named_stored_and_read_again() {
+    fn custom_workspace_keys_survive_a_round_trip() {
         let body = json!({ "runs": "plan", "workspace-locking": true, "unknown": 1 });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let named = RequestedWorkspaceKeys::read(&mut attributes);
@@ -248,7 +253,10 @@ mod tests {
         assert_eq!(WorkspaceKeyRanks::stored(custom, settings.to_store(custom).as_deref()), settings);
         let read = WorkspaceAccessLevel::Read;
         assert!(named.apply_to(read, WorkspaceKeyRanks::of(read), None).is_err());
-        assert!(named.apply_to(read, WorkspaceKeyRanks::of(read), Some(&settings)).is_ok(), "as it was shown before");
+        assert!(
+            named.apply_to(read, WorkspaceKeyRanks::of(read), Some(&settings)).is_ok(),
+            "an unchanged key is ignored at a predefined level"
+        );
         assert_eq!(settings.to_store(read), None);
     }
 }

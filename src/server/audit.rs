@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 
 use super::{read_server_document, write_server_document};
-use crate::audit::{AuditWriter, DeviceSettings};
+use crate::audit::{AuditDeviceSettings, AuditWriter};
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
@@ -23,7 +23,7 @@ const HMAC_KEY_BYTES: usize = 32;
 /// `Invalid` when a device cannot be opened; the errors of the store.
 pub(super) async fn open(
     store: &dyn AuthStore,
-    declared: Vec<DeviceSettings>,
+    declared: Vec<AuditDeviceSettings>,
     clock: &Clock,
 ) -> Result<Vec<Arc<AuditWriter>>> {
     if declared.is_empty() {
@@ -34,7 +34,7 @@ pub(super) async fn open(
         Err(error) if error.kind() == Kind::Conflict => keys(store, &declared).await?,
         result => result?,
     };
-    let open = |settings: DeviceSettings| {
+    let open = |settings: AuditDeviceSettings| {
         let sink = settings.open()?;
         let key = BASE64_STANDARD.decode(&keys[&settings.name]).map_err(Error::internal)?;
         AuditWriter::start(settings, &key, sink, clock.clone())
@@ -42,7 +42,7 @@ pub(super) async fn open(
     declared.into_iter().map(open).collect()
 }
 
-async fn keys(store: &dyn AuthStore, declared: &[DeviceSettings]) -> Result<BTreeMap<String, String>> {
+async fn keys(store: &dyn AuthStore, declared: &[AuditDeviceSettings]) -> Result<BTreeMap<String, String>> {
     let stored = read_server_document(store, AUDIT_DOCUMENT).await?;
     let mut keys: BTreeMap<String, String> = match &stored {
         Some(document) => document.parse()?,

@@ -28,7 +28,7 @@ pub struct AccessLogLine<'a> {
     /// The display name of the caller; empty without one.
     pub caller: &'a str,
     /// The address of the client.
-    pub from: Option<IpAddr>,
+    pub client_address: Option<IpAddr>,
     /// The response status; 499 if the client disconnected before the response.
     pub status: u16,
     /// Time from the request head to the response.
@@ -41,38 +41,38 @@ impl AccessLogLine<'_> {
         thread_local! {
             static LINE: RefCell<String> = const { RefCell::new(String::new()) };
         }
-        let Some(json) = line::is_json() else { return };
+        let Some(json) = line::is_access_log_json() else { return };
         // While the thread ends, the buffer may be gone; then the line is lost.
         let _ = LINE.try_with(|text| {
             let mut text = text.borrow_mut();
             text.clear();
-            self.write(json, line::now(), &mut text);
+            self.write(json, line::system_time(), &mut text);
             LOG_OUTPUT.push(text.as_bytes());
         });
     }
 
     fn write(&self, json: bool, now: SystemTime, line: &mut String) {
         let [service, operation, route] = self.route.names();
-        let mut put = LogLine::begin(json, now, "INFO", line);
-        put.unescaped("request", self.id);
+        let mut log_line = LogLine::begin(json, now, "INFO", line);
+        log_line.push_unescaped("request", self.id);
         if !self.trace_id.is_empty() {
-            put.unescaped("trace_id", self.trace_id);
+            log_line.push_unescaped("trace_id", self.trace_id);
         }
-        put.unescaped("service", service);
-        put.unescaped("operation", operation);
-        put.unescaped("route", route);
+        log_line.push_unescaped("service", service);
+        log_line.push_unescaped("operation", operation);
+        log_line.push_unescaped("route", route);
         if !self.mount.is_empty() {
-            put.name("mount", self.mount);
+            log_line.push_name("mount", self.mount);
         }
-        put.number("status", format_args!("{}", self.status));
-        put.number("ms", format_args!("{}.{:03}", self.took.as_millis(), self.took.subsec_micros() % 1000));
+        log_line.push_number("status", format_args!("{}", self.status));
+        log_line.push_number("ms", format_args!("{}.{:03}", self.took.as_millis(), self.took.subsec_micros() % 1000));
         if !self.caller.is_empty() {
-            put.name("caller", self.caller);
+            log_line.push_name("caller", self.caller);
         }
-        if let Some(from) = self.from {
-            put.display("from", format_args!("{from}"));
+        if let Some(address) = self.client_address {
+            log_line.push_display("from", format_args!("{address}"));
         }
-        put.end();
+        log_line.end();
     }
 }
 
@@ -90,8 +90,9 @@ mod tests {
     fn line_with_trace(trace_id: &str, json: bool, mount: &str, caller: &str) -> String {
         let route = RouteMeter::new("secrets", "update", "pki/issue/:role".to_owned());
         let took = Duration::from_micros(1_204_007);
-        let from = Some([192, 0, 2, 1].into());
-        let access = AccessLogLine { id: "4c", trace_id, route: &route, mount, caller, from, status: 200, took };
+        let client_address = Some([192, 0, 2, 1].into());
+        let access =
+            AccessLogLine { id: "4c", trace_id, route: &route, mount, caller, client_address, status: 200, took };
         let mut line = String::new();
         access.write(json, SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_158_830_000_012), &mut line);
         line
@@ -140,9 +141,9 @@ mod tests {
 
     #[test]
     fn dropped_access_lines_are_reported() {
-        let mut told = Vec::new();
-        write_dropped_warning(7, &mut told);
-        let told = String::from_utf8(told).unwrap();
-        assert!(told.contains("WARN") && told.contains("7 log lines were dropped"), "{told}");
+        let mut warning = Vec::new();
+        write_dropped_warning(7, &mut warning);
+        let warning = String::from_utf8(warning).unwrap();
+        assert!(warning.contains("WARN") && warning.contains("7 log lines were dropped"), "{warning}");
     }
 }

@@ -23,7 +23,7 @@ catalogue! {
     HTTP_REQUESTS = "signet_http_requests_total": counter(&["mount", "service", "operation", "route", "status"]);
     /// Time from a request's head to its response, by service, operation and route pattern.
     HTTP_SECONDS = "signet_http_request_seconds": request_seconds(&["service", "operation", "route"]);
-    /// Handlers that panicked; each is a defect.
+    /// Request handlers and CPU jobs that panicked; each is a defect of the server.
     HANDLER_PANICS = "signet_handler_panics_total": counter(&[]);
     /// Version and commit of the program; always 1.
     BUILD_INFO = "signet_build_info": gauge(&["version", "commit"]).live();
@@ -31,11 +31,11 @@ catalogue! {
     PROCESS_CPU = "process_cpu_seconds_total": counter(&[]).in_seconds().live();
     /// Resident memory, bytes.
     PROCESS_MEMORY = "process_resident_memory_bytes": gauge(&[]).live();
-    /// Open files and sockets.
+    /// Open files and sockets of the process.
     PROCESS_OPEN_FDS = "process_open_fds": gauge(&[]).live();
-    /// Maximum number of open files and sockets.
+    /// Maximum number of open files and sockets of the process.
     PROCESS_MAX_FDS = "process_max_fds": gauge(&[]).live();
-    /// Threads.
+    /// Threads of the process.
     PROCESS_THREADS = "process_threads": gauge(&[]).live();
     /// Start time of the process, epoch seconds.
     PROCESS_START = "process_start_time_seconds": gauge(&[]).in_seconds().live();
@@ -74,9 +74,9 @@ catalogue! {
     QUOTA_SHARED = "signet_quota_shared_requests_total": counter(&[]);
     /// Fetches of the key set of a token issuer, by result.
     AUTH_KEY_SET_REFRESHES = "signet_auth_key_set_refreshes_total": counter(&["result"]).starting(&["done", "failed"]);
-    /// Logins of the method cloudb, by mount and result: ok, bad_request, denied, provider_error.
+    /// Logins by the method cloudb, by mount and result: ok, bad_request, denied, provider_error.
     CLOUDB_LOGINS = "signet_cloudb_logins_total": counter(&["mount", "result"]);
-    /// Time of one login of the method cloudb.
+    /// Time of one login by the method cloudb.
     CLOUDB_LOGIN_SECONDS = "signet_cloudb_login_seconds": request_seconds(&[]);
     /// Time of one call of the provider of the method cloudb, retries included, by call and status: ok, not_found,
     /// refused, failed.
@@ -87,13 +87,13 @@ catalogue! {
     PKI_CERTIFICATES = "signet_pki_certificates_total": counter(&["mount", "operation"]);
     /// Issuing requests that were rejected or failed, by mount and operation.
     PKI_REFUSALS = "signet_pki_refusals_total": counter(&["mount", "operation"]);
-    /// Panics caught in a mount's actors; each is a defect.
+    /// Panics caught in a mount's actors; each is a defect of the server.
     PKI_PANICS = "signet_pki_panics_total": counter(&[]);
     /// Revocations recorded.
     PKI_REVOCATIONS = "signet_pki_revocations_total": counter(&[]);
-    /// Leases created.
+    /// Certificate leases created.
     PKI_LEASES = "signet_pki_leases_total": counter(&[]);
-    /// Leases that ended, by result: revoked with their certificate, or expired with it.
+    /// Certificate leases that ended, by result: revoked with their certificate, or expired with it.
     PKI_LEASES_ENDED = "signet_pki_leases_ended_total": counter(&["result"]).starting(&["revoked", "expired"]);
     /// Time of one build of a mount's CRLs.
     PKI_CRL_BUILD_SECONDS = "signet_pki_crl_build_seconds": histogram(&[], BACKGROUND_SECONDS_BOUNDS).in_seconds();
@@ -269,11 +269,16 @@ mod tests {
     #[test]
     fn request_and_stage_histograms_have_the_same_bounds() {
         // Times that are not part of a request.
-        const BACKGROUND: [&str; 4] =
+        const BACKGROUND_METRICS: [&str; 4] =
             [PKI_CRL_BUILD_SECONDS, PKI_CRL_PUBLISH_SECONDS, PKI_TIDY_SECONDS, CHANGES_LAG_SECONDS];
         for metric in CATALOGUE.iter().filter(|metric| metric.unit == Unit::Seconds) {
             if let MetricKind::Histogram(bounds) = metric.kind {
-                assert_eq!(bounds == REQUEST_SECONDS_BOUNDS, !BACKGROUND.contains(&metric.name), "{}", metric.name);
+                assert_eq!(
+                    bounds == REQUEST_SECONDS_BOUNDS,
+                    !BACKGROUND_METRICS.contains(&metric.name),
+                    "{}",
+                    metric.name
+                );
             }
         }
         let milliseconds = REQUEST_SECONDS_BOUNDS.iter().map(|bound| bound * 1e3).filter(|bound| *bound > 0.9);

@@ -63,7 +63,7 @@ impl Exemplars {
         // If the lock is taken, another worker is storing an exemplar, which is enough.
         let Ok(mut exemplar) = bucket.exemplar.try_lock() else { return };
         bucket.second.store(second, Ordering::Relaxed);
-        let epoch_seconds = line::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let epoch_seconds = line::system_time().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let trace = trace.copied().filter(TraceContext::is_sampled);
         *exemplar = Some(Exemplar { request_id: request_id.to_owned(), trace, seconds, epoch_seconds });
     }
@@ -75,9 +75,10 @@ pub(super) struct ExemplarSnapshot(HashMap<String, Vec<Option<Exemplar>>>);
 impl ExemplarSnapshot {
     pub(super) fn take() -> Self {
         let all = ALL_EXEMPLARS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let of = |bucket: &ExemplarBucket| bucket.exemplar.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let each = |one: &Arc<Exemplars>| (one.series.clone(), one.buckets.iter().map(of).collect());
-        Self(all.iter().map(each).collect())
+        let exemplar_of =
+            |bucket: &ExemplarBucket| bucket.exemplar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let by_series = |all: &Arc<Exemplars>| (all.series.clone(), all.buckets.iter().map(exemplar_of).collect());
+        Self(all.iter().map(by_series).collect())
     }
 
     /// Appends the exemplar of the bucket with this upper bound to its line, if there is one.
@@ -99,7 +100,7 @@ impl ExemplarSnapshot {
 mod tests {
     use super::*;
 
-    fn shown(exemplars: &Exemplars, bound: f64) -> String {
+    fn rendered_exemplar(exemplars: &Exemplars, bound: f64) -> String {
         let mut line = String::new();
         ExemplarSnapshot::take().append(&exemplars.series, bound, &mut line);
         line
@@ -113,16 +114,16 @@ mod tests {
         let took = Duration::from_millis(20);
         exemplars.offer(begin, took, "one", trace("00").as_ref());
         exemplars.offer(begin + Duration::from_millis(900), took, "two", None);
-        let line = shown(&exemplars, 0.025);
+        let line = rendered_exemplar(&exemplars, 0.025);
         assert!(line.starts_with(" # {request_id=\"one\"} 0.02 "), "{line}");
         exemplars.offer(begin + Duration::from_secs(1), took, "three", trace("01").as_ref());
-        let line = shown(&exemplars, 0.025);
+        let line = rendered_exemplar(&exemplars, 0.025);
         assert!(line.starts_with(&format!(" # {{request_id=\"three\",trace_id=\"{:032x}\"}} 0.02 ", 7)), "{line}");
         for other in [0.015, 0.035, f64::INFINITY] {
-            assert_eq!(shown(&exemplars, other), "");
+            assert_eq!(rendered_exemplar(&exemplars, other), "");
         }
         exemplars.offer(begin, Duration::from_secs(60), "long", None);
-        assert!(shown(&exemplars, f64::INFINITY).contains("long"));
+        assert!(rendered_exemplar(&exemplars, f64::INFINITY).contains("long"));
     }
 
     #[test]
@@ -130,7 +131,7 @@ mod tests {
         let exemplars = Exemplars::registered(&[Label::new("route", "exemplar_limit")]);
         let trace = TraceContext::parse(format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16)).as_bytes());
         exemplars.offer(*EPOCH, Duration::ZERO, &"0".repeat(36), trace.as_ref());
-        let line = shown(&exemplars, REQUEST_SECONDS_BOUNDS[0]);
+        let line = rendered_exemplar(&exemplars, REQUEST_SECONDS_BOUNDS[0]);
         let (labels, _) = line.split_once('}').unwrap();
         let characters = labels.chars().filter(|c| !" #{},=\"".contains(*c)).count();
         assert!((86..=128).contains(&characters), "{characters}: {line}");

@@ -29,7 +29,7 @@ const FORMAT_JSON: u8 = 2;
 static ACCESS_LOG_FORMAT: AtomicU8 = AtomicU8::new(FORMAT_OFF);
 
 /// Enables the access log in this format, or disables it.
-pub(super) fn set_format(format: Option<LogFormat>) {
+pub(super) fn set_access_log_format(format: Option<LogFormat>) {
     let format = match format {
         None => FORMAT_OFF,
         Some(LogFormat::Text) => FORMAT_TEXT,
@@ -44,7 +44,7 @@ pub fn is_enabled() -> bool {
 }
 
 /// `true` for JSON; `None` if the access log is disabled.
-pub(super) fn is_json() -> Option<bool> {
+pub(super) fn is_access_log_json() -> Option<bool> {
     match ACCESS_LOG_FORMAT.load(Ordering::Relaxed) {
         FORMAT_OFF => None,
         format => Some(format == FORMAT_JSON),
@@ -53,16 +53,17 @@ pub(super) fn is_json() -> Option<bool> {
 
 /// The system time, as in all other log lines, instead of the injected clock.
 #[allow(clippy::disallowed_methods)]
-pub(super) fn now() -> SystemTime {
+pub(super) fn system_time() -> SystemTime {
     SystemTime::now()
 }
 
 /// Writes the warning about `count` dropped lines.
 pub(super) fn write_dropped_warning(count: u64, to: &mut Vec<u8>) {
     let mut line = String::new();
-    let mut put = LogLine::begin(ACCESS_LOG_FORMAT.load(Ordering::Relaxed) == FORMAT_JSON, now(), "WARN", &mut line);
-    put.message(&format!("{count} log lines were dropped: standard error is not read fast enough"));
-    put.end();
+    let mut log_line =
+        LogLine::begin(ACCESS_LOG_FORMAT.load(Ordering::Relaxed) == FORMAT_JSON, system_time(), "WARN", &mut line);
+    log_line.push_message(&format!("{count} log lines were dropped: standard error is not read fast enough"));
+    log_line.end();
     to.extend_from_slice(line.as_bytes());
 }
 
@@ -97,25 +98,25 @@ impl<'a> LogLine<'a> {
     }
 
     /// Appends a value that needs no escapes, because no user chose it.
-    pub(super) fn unescaped(&mut self, key: &str, value: &str) {
+    pub(super) fn push_unescaped(&mut self, key: &str, value: &str) {
         self.key(key);
         let quote = if self.json { "\"" } else { "" };
         self.to.extend([quote, value, quote]);
     }
 
-    pub(super) fn display(&mut self, key: &str, value: std::fmt::Arguments<'_>) {
+    pub(super) fn push_display(&mut self, key: &str, value: std::fmt::Arguments<'_>) {
         self.key(key);
         let quote = if self.json { "\"" } else { "" };
         let _ = write!(self.to, "{quote}{value}{quote}");
     }
 
-    pub(super) fn number(&mut self, key: &str, value: std::fmt::Arguments<'_>) {
+    pub(super) fn push_number(&mut self, key: &str, value: std::fmt::Arguments<'_>) {
         self.key(key);
         let _ = self.to.write_fmt(value);
     }
 
     /// Appends a name that a user chose, escaped and truncated.
-    pub(super) fn name(&mut self, key: &str, value: &str) {
+    pub(super) fn push_name(&mut self, key: &str, value: &str) {
         self.key(key);
         self.to.push('"');
         let mut characters = value.chars();
@@ -134,9 +135,9 @@ impl<'a> LogLine<'a> {
         self.to.push_str(if characters.next().is_some() { "…\"" } else { "\"" });
     }
 
-    fn message(&mut self, text: &str) {
+    fn push_message(&mut self, text: &str) {
         match self.json {
-            true => self.unescaped("message", text),
+            true => self.push_unescaped("message", text),
             false => self.to.extend([" ", text]),
         }
     }

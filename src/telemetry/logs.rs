@@ -40,14 +40,14 @@ const SERVER_LIBRARY: &str = "actix_server";
 
 /// `true` if a line is suppressed; `debugging` is `true` if the filter enables any debug output.
 fn is_suppressed(library: &str, level: Level, debugging: bool) -> bool {
-    let loudest = match library {
+    let most_verbose = match library {
         SERVER_LIBRARY if debugging => Level::INFO,
         SERVER_LIBRARY => Level::WARN,
         HTTP2_LIBRARY => Level::ERROR,
         _ if QUIET_LIBRARIES.contains(&library) => Level::WARN,
         _ => return false,
     };
-    level > loudest
+    level > most_verbose
 }
 
 fn passes_library_filter(metadata: &Metadata<'_>, debugging: bool) -> bool {
@@ -148,7 +148,7 @@ pub fn install_logs(settings: &LogSettings) -> Result<()> {
     }
     .map_err(|_| Error::invalid("logs: already set up"))?;
     let is_access_enabled = tracing::enabled!(target: line::ACCESS_LOG_TARGET, Level::INFO);
-    line::set_format(Some(*format).filter(|_| *access && is_access_enabled));
+    line::set_access_log_format(Some(*format).filter(|_| *access && is_access_enabled));
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(location, "panic");

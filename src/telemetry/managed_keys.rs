@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Number of existing `ExportedKey` values by key name.
 static EXPORTED_KEY_OWNERS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
-fn names() -> MutexGuard<'static, BTreeMap<String, usize>> {
+fn lock_owners() -> MutexGuard<'static, BTreeMap<String, usize>> {
     EXPORTED_KEY_OWNERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -16,25 +16,25 @@ pub struct ExportedKey(String);
 impl ExportedKey {
     /// Adds the series of the key with this name to the metrics page.
     pub fn new(name: &str) -> Self {
-        *names().entry(name.to_owned()).or_default() += 1;
+        *lock_owners().entry(name.to_owned()).or_default() += 1;
         Self(name.to_owned())
     }
 }
 
 impl Drop for ExportedKey {
     fn drop(&mut self) {
-        let mut names = names();
-        if let Some(owners) = names.get_mut(&self.0) {
+        let mut all_owners = lock_owners();
+        if let Some(owners) = all_owners.get_mut(&self.0) {
             *owners -= 1;
             if *owners == 0 {
-                names.remove(&self.0);
+                all_owners.remove(&self.0);
             }
         }
     }
 }
 
 pub(super) fn is_exported(name: &str) -> bool {
-    names().contains_key(name)
+    lock_owners().contains_key(name)
 }
 
 #[cfg(test)]

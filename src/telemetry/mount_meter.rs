@@ -107,12 +107,12 @@ impl MountMeter {
     }
 
     /// Counts a certificate; `operation` is an index in [`ISSUING_OPERATIONS`].
-    pub fn issued(&self, operation: usize) {
+    pub fn count_issued(&self, operation: usize) {
         self.0.issuing().certificates[operation].increment(1);
     }
 
-    /// Counts an issuing request that was rejected or failed; `operation` as in [`MountMeter::issued`].
-    pub fn refused(&self, operation: usize) {
+    /// Counts an issuing request that was rejected or failed; `operation` as in [`MountMeter::count_issued`].
+    pub fn count_refused(&self, operation: usize) {
         self.0.issuing().refusals[operation].increment(1);
     }
 

@@ -13,7 +13,7 @@ pub(super) fn render(text: &str, exemplars: &ExemplarSnapshot) -> String {
     let mut page = String::with_capacity(text.len() + text.len() / 8);
     for line in text.lines().filter(|line| !line.is_empty()) {
         match line.strip_prefix("# ").and_then(parse_descriptor) {
-            Some((word, name, rest)) => write_descriptor(&mut page, word, name, rest),
+            Some((keyword, name, rest)) => write_descriptor(&mut page, keyword, name, rest),
             None => write_sample(&mut page, line, exemplars),
         }
         page.push('\n');
@@ -24,24 +24,24 @@ pub(super) fn render(text: &str, exemplars: &ExemplarSnapshot) -> String {
 
 /// Splits `HELP name text` and `TYPE name kind`.
 fn parse_descriptor(line: &str) -> Option<(&str, &str, &str)> {
-    let (word, rest) = line.split_once(' ')?;
+    let (keyword, rest) = line.split_once(' ')?;
     let (name, rest) = rest.split_once(' ')?;
-    Some((word, name, rest))
+    Some((keyword, name, rest))
 }
 
 fn find_metric(name: &str) -> Option<&'static Metric> {
     CATALOGUE.iter().find(|metric| metric.name == name)
 }
 
-fn family(name: &str) -> &str {
+fn metric_family(name: &str) -> &str {
     let is_counter = find_metric(name).is_some_and(|metric| metric.kind == MetricKind::Counter);
     name.strip_suffix("_total").filter(|_| is_counter).unwrap_or(name)
 }
 
-fn write_descriptor(page: &mut String, word: &str, name: &str, rest: &str) {
-    let family = family(name);
-    page.extend(["# ", word, " ", family, " "]);
-    match word {
+fn write_descriptor(page: &mut String, keyword: &str, name: &str, rest: &str) {
+    let family = metric_family(name);
+    page.extend(["# ", keyword, " ", family, " "]);
+    match keyword {
         "HELP" => page.push_str(&rest.replace('"', "\\\"")),
         _ => {
             page.push_str(rest);

@@ -117,30 +117,31 @@ mod tests {
 
     #[test]
     fn outage_log_line_includes_the_cause_once() {
-        let told = |error: Error| describe_for_log_in(&OutageTable::new(), error.kind(), error.text(), &error).unwrap();
+        let logged =
+            |error: Error| describe_for_log_in(&OutageTable::new(), error.kind(), error.text(), &error).unwrap();
         let cause = || std::io::Error::other("the disk");
         let once = "key: away (the disk); not logged again until recovery";
-        assert_eq!(told(Error::unavailable("key: away", cause())), once);
-        assert_eq!(told(Error::unavailable("key: away (the disk)", cause())), once);
-        assert_eq!(told(Error::not_found()), "not found");
-        assert_eq!(told(Error::internal("no randomness")), "internal error (no randomness)");
+        assert_eq!(logged(Error::unavailable("key: away", cause())), once);
+        assert_eq!(logged(Error::unavailable("key: away (the disk)", cause())), once);
+        assert_eq!(logged(Error::not_found()), "not found");
+        assert_eq!(logged(Error::internal("no randomness")), "internal error (no randomness)");
     }
 
     #[test]
     fn recurring_failure_is_logged_once_with_its_cause() {
         let table = OutageTable::new();
-        let told = || record_recurring_failure(&table, "no key", &Error::internal("no randomness"));
+        let logged = || record_recurring_failure(&table, "no key", &Error::internal("no randomness"));
         let once = "no key: internal error (no randomness); not logged again until recovery";
-        assert_eq!([told().as_deref(), told().as_deref()], [Some(once), None]);
+        assert_eq!([logged().as_deref(), logged().as_deref()], [Some(once), None]);
     }
 
     #[test]
     fn unreachable_service_is_logged_once_and_a_defect_each_time() {
         let table = OutageTable::new();
-        let told = |error: Error| describe_for_log_in(&table, error.kind(), error.text(), &error);
+        let logged = |error: Error| describe_for_log_in(&table, error.kind(), error.text(), &error);
         let away = || Error::new(Kind::BadGateway, "provider: refused the credential");
-        assert!(told(away()).is_some() && told(away()).is_none());
+        assert!(logged(away()).is_some() && logged(away()).is_none());
         let defect = || Error::internal("a defect");
-        assert!(told(defect()).is_some() && told(defect()).is_some());
+        assert!(logged(defect()).is_some() && logged(defect()).is_some());
     }
 }

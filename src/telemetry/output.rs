@@ -38,12 +38,12 @@ struct LogOutputState {
     /// `true` while the thread waits to be woken.
     idle: bool,
     /// Value of `takes_written` that the latest event waits for.
-    due: u64,
+    awaited_takes: u64,
     /// `true` if an event timed out and nothing has been written since.
     stuck: bool,
     /// Number of times that the thread has taken the buffered lines; `takes_written` counts those that it has also
     /// written.
-    takes: u64,
+    takes_begun: u64,
     takes_written: u64,
 }
 
@@ -53,9 +53,9 @@ impl<W: Write + 'static> LogOutput<W> {
             lines: Vec::new(),
             dropped: 0,
             idle: false,
-            due: 0,
+            awaited_takes: 0,
             stuck: false,
-            takes: 0,
+            takes_begun: 0,
             takes_written: 0,
         };
         Self {
@@ -77,9 +77,9 @@ impl<W: Write + 'static> LogOutput<W> {
         }
         state.lines.extend_from_slice(line);
         // The thread writes the buffered lines with its next take.
-        let due = state.takes + 1;
+        let due = state.takes_begun + 1;
         let end = Instant::now() + MAX_EVENT_WAIT;
-        state.due = due;
+        state.awaited_takes = due;
         state.idle = false;
         self.work_arrived.notify_one();
         while state.takes_written < due && !state.stuck {
@@ -123,12 +123,12 @@ impl<W: Write + 'static> LogOutput<W> {
     fn run(&self) {
         loop {
             let mut state = self.lock();
-            while state.lines.is_empty() && state.dropped == 0 && state.takes_written >= state.due {
+            while state.lines.is_empty() && state.dropped == 0 && state.takes_written >= state.awaited_takes {
                 state.idle = true;
                 state = self.work_arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             state.idle = false;
-            if state.takes_written >= state.due {
+            if state.takes_written >= state.awaited_takes {
                 state =
                     self.work_arrived.wait_timeout(state, COLLECTION_TIME).unwrap_or_else(PoisonError::into_inner).0;
             }
@@ -138,7 +138,7 @@ impl<W: Write + 'static> LogOutput<W> {
             // A failed write cannot be reported anywhere.
             let _ = output.write_all(&lines);
             let mut state = self.lock();
-            state.takes_written = state.takes;
+            state.takes_written = state.takes_begun;
             state.stuck = false;
             drop(state);
             self.lines_written.notify_all();
@@ -156,7 +156,7 @@ fn take_lines(state: &mut LogOutputState) -> Vec<u8> {
     let next = Vec::with_capacity(state.lines.len());
     let mut lines = std::mem::replace(&mut state.lines, next);
     let dropped = std::mem::take(&mut state.dropped);
-    state.takes += 1;
+    state.takes_begun += 1;
     if dropped > 0 {
         metrics::counter!(LOG_LINES_DROPPED).increment(dropped);
         super::line::write_dropped_warning(dropped, &mut lines);
@@ -237,11 +237,11 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         let written = written();
-        assert_eq!(written.matches("unread\n").count(), 20, "they are written later");
+        assert_eq!(written.matches("unread\n").count(), 20, "events that timed out are written later");
         let kept = written.lines().filter(|line| line.starts_with('x')).count();
-        let told = written.lines().find(|line| line.contains("log lines were dropped")).unwrap();
-        let dropped = told.split_whitespace().find_map(|word| word.parse::<usize>().ok()).unwrap();
-        assert_eq!(kept + dropped, pushed, "{told}");
+        let warning = written.lines().find(|line| line.contains("log lines were dropped")).unwrap();
+        let dropped = warning.split_whitespace().find_map(|word| word.parse::<usize>().ok()).unwrap();
+        assert_eq!(kept + dropped, pushed, "{warning}");
         assert!(kept * line.len() <= 2 * MAX_ACCESS_BYTES);
     }
 }

@@ -13,18 +13,18 @@ use super::series::Series;
 /// Returns the available metrics; `/proc` may be missing.
 pub(super) fn read_series() -> Vec<Series> {
     let stat = fs::read_to_string("/proc/self/stat").ok();
-    let stat = stat.as_deref().and_then(ProcessStat::read);
+    let stat = stat.as_deref().and_then(ProcessStat::parse);
     let limit = getrlimit(Resource::Nofile).current;
     let from_stat = stat.map(|stat| {
-        let start = boot_time().map(|boot| boot + stat.start);
+        let start = boot_epoch_seconds().map(|boot| boot + stat.start_seconds);
         [
-            (PROCESS_CPU, Some(stat.cpu)),
-            (PROCESS_MEMORY, Some(stat.memory)),
-            (PROCESS_THREADS, Some(stat.threads)),
+            (PROCESS_CPU, Some(stat.cpu_seconds)),
+            (PROCESS_MEMORY, Some(stat.memory_bytes)),
+            (PROCESS_THREADS, Some(stat.thread_count)),
             (PROCESS_START, start),
         ]
     });
-    let files = [(PROCESS_OPEN_FDS, open_files()), (PROCESS_MAX_FDS, limit.map(|limit| limit as f64))];
+    let files = [(PROCESS_OPEN_FDS, count_open_files()), (PROCESS_MAX_FDS, limit.map(|limit| limit as f64))];
     let all = from_stat.into_iter().flatten().chain(files);
     all.filter_map(|(metric, value)| Some(Series { metric, labels: Vec::new(), value: value? })).collect()
 }
@@ -33,38 +33,38 @@ pub(super) fn read_series() -> Vec<Series> {
 #[derive(Debug, PartialEq)]
 struct ProcessStat {
     /// User and system time of all threads, in seconds.
-    cpu: f64,
-    threads: f64,
+    cpu_seconds: f64,
+    thread_count: f64,
     /// Seconds from system boot to process start.
-    start: f64,
+    start_seconds: f64,
     /// Resident memory, in bytes.
-    memory: f64,
+    memory_bytes: f64,
 }
 
 impl ProcessStat {
     /// Parses the file. The program name is in parentheses and may contain any character; the numbers follow it.
-    fn read(text: &str) -> Option<Self> {
-        let (_, behind) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = behind.split_whitespace().collect();
+    fn parse(text: &str) -> Option<Self> {
+        let (_, numbers) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = numbers.split_whitespace().collect();
         // The first one is field 3 of the manual page.
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let ticks = clock_ticks_per_second() as f64;
         Some(Self {
-            cpu: (field(14)? + field(15)?) / ticks,
-            threads: field(20)?,
-            start: field(22)? / ticks,
-            memory: field(24)? * page_size() as f64,
+            cpu_seconds: (field(14)? + field(15)?) / ticks,
+            thread_count: field(20)?,
+            start_seconds: field(22)? / ticks,
+            memory_bytes: field(24)? * page_size() as f64,
         })
     }
 }
 
-fn boot_time() -> Option<f64> {
+fn boot_epoch_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
 /// Returns the number of open file descriptors: the size of the folder on newer kernels, else its number of entries.
-fn open_files() -> Option<f64> {
+fn count_open_files() -> Option<f64> {
     const FOLDER: &str = "/proc/self/fd";
     let size = fs::metadata(FOLDER).ok()?.len();
     if size > 0 {
@@ -79,14 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_name_may_have_blanks_and_parentheses() {
+    fn process_stat_accepts_blanks_and_parentheses_in_the_name() {
         let numbers: Vec<String> = (4..=52).map(|n: u64| (n * 100).to_string()).collect();
-        let stat = ProcessStat::read(&format!("7 (a) b (c)) S {}\n", numbers.join(" "))).unwrap();
+        let stat = ProcessStat::parse(&format!("7 (a) b (c)) S {}\n", numbers.join(" "))).unwrap();
         let ticks = clock_ticks_per_second() as f64;
-        assert_eq!((stat.cpu, stat.threads), (2900.0 / ticks, 2000.0));
-        assert_eq!((stat.start, stat.memory), (2200.0 / ticks, 2400.0 * page_size() as f64));
+        assert_eq!((stat.cpu_seconds, stat.thread_count), (2900.0 / ticks, 2000.0));
+        assert_eq!((stat.start_seconds, stat.memory_bytes), (2200.0 / ticks, 2400.0 * page_size() as f64));
         for text in ["", "7 (a", "7 (a) S 1 2", "7 (a) S x"] {
-            assert_eq!(ProcessStat::read(text), None, "{text}");
+            assert_eq!(ProcessStat::parse(text), None, "{text}");
         }
     }
 }

@@ -21,9 +21,9 @@ impl ResponseCounters {
     pub(super) fn count(&self, mount: &SharedString, labels: &[Label], status: u16) {
         let slot = COUNTED_STATUSES.iter().position(|known| *known == status).unwrap_or(COUNTED_STATUSES.len() - 1);
         let counter = self.0[slot].get_or_init(|| {
-            let word = if COUNTED_STATUSES[slot] == 0 { "other".to_owned() } else { status.to_string() };
+            let status_label = if COUNTED_STATUSES[slot] == 0 { "other".to_owned() } else { status.to_string() };
             let mount = Label::new("mount", mount.clone());
-            let labels = [mount].into_iter().chain(labels.iter().cloned()).chain([Label::new("status", word)]);
+            let labels = [mount].into_iter().chain(labels.iter().cloned()).chain([Label::new("status", status_label)]);
             metrics::counter!(HTTP_REQUESTS, labels.collect::<Vec<_>>())
         });
         counter.increment(1);

@@ -63,9 +63,9 @@ fn parse_line(line: &str) -> Option<(&str, SampleLabels, f64)> {
 fn parse_labels(text: &str) -> SampleLabels {
     let mut labels = SampleLabels::new();
     let mut rest = text;
-    while let Some((name, behind)) = rest.split_once("=\"") {
+    while let Some((name, after_name)) = rest.split_once("=\"") {
         let mut value = String::new();
-        let mut chars = behind.char_indices();
+        let mut chars = after_name.char_indices();
         let end = loop {
             match chars.next() {
                 None => return labels,
@@ -79,7 +79,7 @@ fn parse_labels(text: &str) -> SampleLabels {
             }
         };
         labels.insert(name.to_owned(), value);
-        rest = behind[end + 1..].trim_start_matches(',');
+        rest = after_name[end + 1..].trim_start_matches(',');
     }
     labels
 }

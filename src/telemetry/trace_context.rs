@@ -42,7 +42,7 @@ impl TraceContext {
     }
 
     /// Renders the `traceparent` of an outbound request with this span id, which must not be all zeros.
-    pub fn child(&self, span: [u8; 8]) -> String {
+    pub fn child_traceparent(&self, span: [u8; 8]) -> String {
         format!("00-{}-{:016x}-{:02x}", self.trace_id(), u64::from_be_bytes(span), self.flags)
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         for (flags, passed) in [("00", "00"), ("01", "01"), ("03", "03"), ("ff", "03"), ("08", "00")] {
             let trace = read(&format!("00-{TRACE}-00f067aa0ba902b7-{flags}")).unwrap();
             assert_eq!((trace.trace_id(), trace.is_sampled()), (TRACE, passed != "00"));
-            let child = trace.child([0, 0, 0, 0, 0, 0, 0, 7]);
+            let child = trace.child_traceparent([0, 0, 0, 0, 0, 0, 0, 7]);
             assert_eq!(child, format!("00-{TRACE}-0000000000000007-{passed}"));
             assert_eq!(read(&child), Some(trace));
         }

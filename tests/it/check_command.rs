@@ -150,7 +150,7 @@ fn check_and_serve_name_the_owner_of_an_audit_file() {
         return crate::crash::left_out("it takes root, and a program that other users reach");
     }
     write_private(&file, "");
-    let why = format!("permission denied: it belongs to root; run chown nobody {} as root", file.display());
+    let why = format!("permission denied: the file belongs to root; run chown nobody {} as root", file.display());
     let told = checked(&mut run("check")).1;
     assert!(line(&told, "audit").0 == "wrong" && line(&told, "audit").1.ends_with(&why), "{told:?}");
     let error = refused(&mut run("serve"));

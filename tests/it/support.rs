@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use signet::audit::{Device, DeviceSettings};
+use signet::audit::{AuditDevice, AuditDeviceSettings};
 use signet::auth::{CloudbSettings, LoginSettings};
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
@@ -65,8 +65,8 @@ pub struct Builder {
     faults: Option<Arc<Faults>>,
     skew_limit: Duration,
     tls: Option<TlsFiles>,
-    listeners: Vec<Arc<dyn Device>>,
-    audit: Vec<DeviceSettings>,
+    listeners: Vec<Arc<dyn AuditDevice>>,
+    audit: Vec<AuditDeviceSettings>,
     libraries: Libraries,
     cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
@@ -146,12 +146,12 @@ impl Builder {
         self
     }
 
-    pub fn audit(mut self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
+    pub fn audit(mut self, devices: impl IntoIterator<Item = Arc<dyn AuditDevice>>) -> Self {
         self.listeners = devices.into_iter().collect();
         self
     }
 
-    pub fn audit_devices(mut self, devices: impl IntoIterator<Item = DeviceSettings>) -> Self {
+    pub fn audit_devices(mut self, devices: impl IntoIterator<Item = AuditDeviceSettings>) -> Self {
         self.audit = devices.into_iter().collect();
         self
     }

@@ -11,7 +11,7 @@ const POSTGRES_HELP: &str = "Use PostgreSQL for all parts: the folder of its pro
 
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum LimitPart {
     /// The start with the filled store, and the first CRL.
     Start,
     /// `issue` with P-256, stored and not stored.
@@ -40,7 +40,7 @@ pub(crate) enum Part {
 #[derive(clap::Args, Debug)]
 #[command(mut_arg("server", |arg| arg.required(true)))]
 #[command(mut_arg("postgres", |arg| arg.help(POSTGRES_HELP)))]
-pub(crate) struct Options {
+pub(crate) struct LimitsArgs {
     #[command(flatten)]
     pub(super) launch: Launch,
     /// Number of stored certificates.
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// Number of projects (default: as many as certificates are stored, at most 1,000,000).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
     pub(super) projects: Option<u64>,
-    /// Connections.
+    /// Number of connections.
     #[arg(long, default_value_t = CLIENTS, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) clients: u16,
     /// Duration of each part in seconds.
@@ -60,7 +60,7 @@ pub(crate) struct Options {
     pub(super) seconds: u64,
     /// Measure only these parts.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
-    pub(super) only: Vec<Part>,
+    pub(super) only: Vec<LimitPart>,
     #[command(flatten)]
     pub(super) outputs: Outputs,
     /// No progress bar and no progress messages.

@@ -7,7 +7,7 @@ use crate::format::{counts, number};
 
 /// A row of the table.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct LimitRow {
     pub(super) name: String,
     /// `None` if it could not be measured; the note has the reason.
     pub(super) measured: Option<f64>,
@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub(super) failed: bool,
 }
 
-impl Row {
+impl LimitRow {
     pub(super) fn new(
         name: impl Into<String>,
         measured: impl Into<Option<f64>>,
@@ -70,7 +70,7 @@ impl Row {
 }
 
 /// Returns the number of rows whose limit was exceeded, and of rows that could not be measured.
-pub(super) fn count_missed(rows: &[Row]) -> (usize, usize) {
+pub(super) fn count_missed(rows: &[LimitRow]) -> (usize, usize) {
     let of = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
     (of("missed"), of("not measured"))
 }
@@ -81,11 +81,15 @@ mod tests {
 
     #[test]
     fn row_verdict_is_held_up_to_its_limit_and_missed_above() {
-        assert_eq!(Row::new("a", 10.0, 10.0, "ms").verdict(), "held");
-        assert_eq!(Row::new("a", 10.01, 10.0, "ms").verdict(), "missed");
-        assert_eq!(Row::new("a", Option::<f64>::None, 10.0, "ms").verdict(), "not measured");
-        assert_eq!(Row::new("a", 10.0, None::<f64>, "ms").verdict(), "no limit");
-        let rows = [Row::new("a", 2.0, 1.0, ""), Row::new("b", 1.0, 1.0, ""), Row::not_measured("c", "why".to_owned())];
+        assert_eq!(LimitRow::new("a", 10.0, 10.0, "ms").verdict(), "held");
+        assert_eq!(LimitRow::new("a", 10.01, 10.0, "ms").verdict(), "missed");
+        assert_eq!(LimitRow::new("a", Option::<f64>::None, 10.0, "ms").verdict(), "not measured");
+        assert_eq!(LimitRow::new("a", 10.0, None::<f64>, "ms").verdict(), "no limit");
+        let rows = [
+            LimitRow::new("a", 2.0, 1.0, ""),
+            LimitRow::new("b", 1.0, 1.0, ""),
+            LimitRow::not_measured("c", "why".to_owned()),
+        ];
         assert_eq!(count_missed(&rows), (1, 1));
         assert_eq!((&rows[2].json()["verdict"], &rows[2].json()["note"]), (&json!("not measured"), &json!("why")));
     }
@@ -94,7 +98,7 @@ mod tests {
     fn row_with_errors_is_missed_regardless_of_its_value() {
         let mut figures = Figures::of_counts(&[1]);
         figures.classes[0].errors = [("503".to_owned(), 4)].into();
-        let row = Row::new("a", 1.0, 10.0, "ms").of(&figures);
+        let row = LimitRow::new("a", 1.0, 10.0, "ms").of(&figures);
         assert_eq!(row.verdict(), "missed");
         assert!(row.note.contains("4 × 503"), "{}", row.note);
     }

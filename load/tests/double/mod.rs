@@ -69,7 +69,7 @@ struct State {
     methods: BTreeSet<String>,
     tokens: BTreeSet<String>,
     /// Method and path of every request, in order.
-    asked: Vec<String>,
+    requests: Vec<String>,
 }
 
 /// The running test server; it ends with the test process.
@@ -109,13 +109,13 @@ impl Double {
     }
 
     /// Counts the requests whose method and path start with `begin`.
-    pub(crate) fn asked(&self, begin: &str) -> usize {
-        self.state.lock().unwrap().asked.iter().filter(|asked| asked.starts_with(begin)).count()
+    pub(crate) fn count_requests(&self, begin: &str) -> usize {
+        self.state.lock().unwrap().requests.iter().filter(|request| request.starts_with(begin)).count()
     }
 
     /// Counts the requests whose method and path contain `part`.
-    pub(crate) fn asked_within(&self, part: &str) -> usize {
-        self.state.lock().unwrap().asked.iter().filter(|asked| asked.contains(part)).count()
+    pub(crate) fn count_requests_containing(&self, part: &str) -> usize {
+        self.state.lock().unwrap().requests.iter().filter(|request| request.contains(part)).count()
     }
 
     /// Returns the numbers of certificates and of revoked certificates of a mount.
@@ -172,9 +172,9 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
         let path = parts.next().unwrap().to_owned();
         let (number, (status, answer)) = {
             let mut state = state.lock().unwrap();
-            state.asked.push(format!("{method} {path}"));
+            state.requests.push(format!("{method} {path}"));
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            (state.asked.len() as u64 - 1, answer(&mut state, shape, &method, &path, &token, &body))
+            (state.requests.len() as u64 - 1, answer(&mut state, shape, &method, &path, &token, &body))
         };
         std::thread::sleep((shape.delay)(number));
         let head = format!("HTTP/1.1 {status} Any\r\nContent-Length: {}\r\n\r\n", answer.len());
@@ -207,7 +207,7 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
         _ if !state.tokens.contains(token) => return refused(403, "permission denied"),
         _ => {}
     }
-    let serial = serial(state.asked.len());
+    let serial = serial(state.requests.len());
     match (method, &path.split('/').collect::<Vec<_>>()[..]) {
         ("GET", ["sys", "mounts"]) => {
             let mounts: BTreeMap<String, Value> =
@@ -239,7 +239,7 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
             return json(200, json!({ "auth": { "client_token": "of a login" } }));
         }
         ("POST", ["auth", "token", "create"]) => {
-            let token = format!("{MADE}{}", state.asked.len());
+            let token = format!("{MADE}{}", state.requests.len());
             state.tokens.insert(token.clone());
             return json(200, json!({ "auth": { "client_token": token, "accessor": "a-1" } }));
         }
@@ -259,9 +259,9 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
         json(200, json!({ "data": { "certificate": certificate, "serial_number": serial.replace('-', ":") } }))
     };
     let list = |serials: &BTreeSet<String>| {
-        let asked = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-        let after = asked("after").unwrap_or_default();
-        let limit = asked("limit").and_then(|text| text.parse().ok());
+        let parameter = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let after = parameter("after").unwrap_or_default();
+        let limit = parameter("limit").and_then(|text| text.parse().ok());
         // Without pages, a request for the next page returns the whole list again.
         let (after, limit) = if shape.pages { (after, limit.unwrap_or(usize::MAX)) } else { ("", usize::MAX) };
         let page = serials.iter().filter(|serial| serial.as_str() > after).take(limit);

@@ -82,7 +82,7 @@ impl<M: AuthMethod> MethodMount<M> {
     /// the plan finds nothing to do, or a conflict, it is repeated once on freshly loaded state, since another node may
     /// have made a change that this node does not know of.
     pub(super) async fn change<T>(&self, plan: impl Fn(&MethodView<M>) -> Result<MethodChangePlan<M, T>>) -> Result<T> {
-        let _one_writer = self.writing.enter_bounded(TOO_MANY_CHANGES).await?;
+        let _one_writer = self.writing.acquire_bounded(TOO_MANY_CHANGES).await?;
         let attempt = async || {
             if self.write_outcome_unknown.load(Ordering::Relaxed) {
                 self.reload_locked().await?;
@@ -138,7 +138,7 @@ impl<M: AuthMethod> MethodMount<M> {
     }
 
     pub(super) async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.enter(fair_queue::QueueCaller::SERVER.caller_id()).await;
+        let _one_writer = self.writing.acquire(fair_queue::QueueCaller::SERVER.caller_id()).await;
         self.reload_locked().await
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum ClientNetwork {
 impl ClientNetwork {
     /// Returns the network that counts as the client at this address.
     pub(super) fn of(address: Option<IpAddr>) -> Self {
-        match address.map(|address| CallerNetwork::of(address).first()) {
+        match address.map(|address| CallerNetwork::of(address).first_address()) {
             Some(IpAddr::V4(address)) => Self::V4 { length: V4_PREFIX_LENGTHS[0], bits: address.to_bits() },
             Some(IpAddr::V6(address)) => {
                 Self::V6 { length: V6_PREFIX_LENGTHS[0], bits: (address.to_bits() >> 64) as u64 }

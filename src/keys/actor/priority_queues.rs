@@ -82,7 +82,7 @@ impl PriorityQueues {
             self.last_was_lookup = has_lookup && !(has_last && self.last_was_lookup);
             if self.last_was_lookup { JobPriority::Lookup } else { JobPriority::Last }
         };
-        self.queues[priority as usize].take_next()
+        self.queues[priority as usize].pop_next()
     }
 
     fn capacity(priority: JobPriority, max: usize) -> usize {
@@ -258,7 +258,7 @@ mod tests {
         assert!(!waiting.has_capacity(First, busy.caller_id(), 5) && waiting.has_capacity(First, other.caller_id(), 5));
         let (job, _answered) = job(First, LONG);
         let displaced = waiting.push(SigningJob { caller: other, ..job }, 5);
-        assert!(displaced.left.is_empty() && displaced.refused.is_some_and(|job| job.caller == busy));
+        assert!(displaced.abandoned.is_empty() && displaced.refused.is_some_and(|job| job.caller == busy));
         waiting.call_estimate = Duration::from_millis(100);
         let wait = |caller: QueueCaller| waiting.expected_wait(First, caller.caller_id(), 1, 1, Duration::ZERO);
         assert_eq!((wait(busy).as_millis(), wait(other).as_millis()), (600, 600));
@@ -277,7 +277,7 @@ mod tests {
         (0..10).for_each(|_| drop(waiting.push(job(First, LONG).0, 100)));
         assert_eq!(waiting.expected_wait(First, 0, 2, 2, Duration::ZERO), Duration::from_millis(1_800));
         assert!(waiting.has_capacity(First, 0, 10), "the callers of the waiting jobs have left");
-        assert_eq!((waiting.push(soon, 10).left.len(), waiting.len()), (10, 1));
+        assert_eq!((waiting.push(soon, 10).abandoned.len(), waiting.len()), (10, 1));
     }
 
     #[test]

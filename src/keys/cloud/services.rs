@@ -121,6 +121,6 @@ impl CloudServices {
         if let Some((name, rule)) = settings.problems().first() {
             return Err(Error::invalid(format!("{name}: {rule}")));
         }
-        Ok(Arc::new(Self { settings, clock, outbound: Outbound::configured("", "")? }))
+        Ok(Arc::new(Self { settings, clock, outbound: Outbound::for_configured_urls("", "")? }))
     }
 }

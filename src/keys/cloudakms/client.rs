@@ -105,8 +105,8 @@ impl AkmsClient {
             endpoint => endpoint.to_owned(),
         };
         let outbound = match reach {
-            Some(reach) => Outbound::given(reach, "", "")?,
-            None => Outbound::configured("", "")?,
+            Some(reach) => Outbound::for_caller_urls(reach, "", "")?,
+            None => Outbound::for_configured_urls("", "")?,
         };
         Ok(Self { outbound, url: format!("{}/", endpoint.trim_end_matches('/')), region, credentials })
     }
@@ -218,7 +218,7 @@ mod tests {
     async fn error_of(config: &CloudAkmsConfig, reach: Option<EgressPolicy>) -> Error {
         let client = AkmsClient::connect(config, reach).await.unwrap();
         let body = json!({ "KeyId": "alias/x" });
-        client.call::<Value>("DescribeKey", &body, RetryPolicy::ONE).await.unwrap_err().into()
+        client.call::<Value>("DescribeKey", &body, RetryPolicy::SINGLE_ATTEMPT).await.unwrap_err().into()
     }
 
     #[tokio::test]

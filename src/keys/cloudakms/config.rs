@@ -81,7 +81,7 @@ impl CloudAkmsConfig {
     }
 
     fn check_endpoint(&self, reach: EgressPolicy) -> Result<()> {
-        let url = reach.url("endpoint", &self.endpoint)?;
+        let url = reach.validate_url("endpoint", &self.endpoint)?;
         if url.query().is_some() {
             return Err(Error::invalid("endpoint: must have no query"));
         }
@@ -217,7 +217,10 @@ mod tests {
             ("kms", "must be an absolute https URL without credentials"),
             ("https://user@kms.example", "must be an absolute https URL without credentials"),
             ("https://kms.example/?a=b", "must have no query"),
-            ("https://169.254.169.254", "the address of the host is not permitted"),
+            (
+                "https://169.254.169.254",
+                "the host's address is not permitted (loopback, link-local, multicast or metadata service)",
+            ),
         ] {
             assert_eq!(refusal(bad, OPEN), Some(format!("endpoint: {rule}")), "{bad}");
         }

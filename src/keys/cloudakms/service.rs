@@ -164,7 +164,7 @@ impl CloudKeyService for AkmsKeyClient {
         let spec = self.config.kind().and_then(aws_key_spec);
         let spec = spec.ok_or_else(|| Error::internal("a key is made with a curve or a size"))?;
         let body = json!({ "KeyUsage": "SIGN_VERIFY", "KeySpec": spec, "Description": "made by signet" });
-        let made: DescribeKeyResponse = client.call("CreateKey", &body, RetryPolicy::ONE).await?;
+        let made: DescribeKeyResponse = client.call("CreateKey", &body, RetryPolicy::SINGLE_ATTEMPT).await?;
         self.name(client, &made.key_metadata.key_id).await
     }
 

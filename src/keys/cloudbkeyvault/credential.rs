@@ -20,7 +20,7 @@ pub(super) async fn fetch(services: &CloudServices, config: &CloudBkeyvaultConfi
         client_id: &config.client_id,
         client_secret: &config.client_secret,
         resource: &format!("https://{}", config.resource()),
-        tries: RetryPolicy::FOUR,
+        tries: RetryPolicy::FOUR_ATTEMPTS,
         error_prefix: super::config::NAME,
     };
     credential.fetch().await

@@ -135,7 +135,7 @@ impl CloudKeyService for VaultKeyClient {
     }
 
     async fn find(&self) -> Result<Option<KeyIdentity>> {
-        let reply = self.call(Method::GET, "", None, RetryPolicy::FOUR).await?;
+        let reply = self.call(Method::GET, "", None, RetryPolicy::FOUR_ATTEMPTS).await?;
         match reply.status() {
             200 => self.check_key(&reply.read(STORE)?).map(Some),
             404 => Ok(None),
@@ -151,14 +151,15 @@ impl CloudKeyService for VaultKeyClient {
             "attributes": { "enabled": true },
         });
         // Not retried: a second request would generate another version of the key.
-        let reply = self.call(Method::POST, "/create", Some(body), RetryPolicy::ONE).await?;
+        let reply = self.call(Method::POST, "/create", Some(body), RetryPolicy::SINGLE_ATTEMPT).await?;
         if reply.status() == 200 { Ok(()) } else { Err(rejection_error(&reply)) }
     }
 
     async fn sign(&self, version: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
         let word = jws_algorithm(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
         let body = json!({ "alg": word, "value": URL_SAFE_NO_PAD.encode(digest) });
-        let reply = self.call(Method::POST, &format!("/{version}/sign"), Some(body), RetryPolicy::FOUR).await?;
+        let reply =
+            self.call(Method::POST, &format!("/{version}/sign"), Some(body), RetryPolicy::FOUR_ATTEMPTS).await?;
         if reply.status() != 200 {
             return Err(rejection_error(&reply));
         }

@@ -5,7 +5,7 @@ use crate::outbound::cloudb::Cloud;
 /// `true` if tokens may be sent to vaults with this DNS suffix. It must equal a suffix of the provider or of the
 /// server's configuration, or be below one.
 pub(super) fn is_trusted(resource: &str, extra: &[String]) -> bool {
-    let of_provider = Cloud::all().flat_map(|cloud| cloud.vaults.iter().copied());
+    let of_provider = Cloud::all().flat_map(|cloud| cloud.key_store_suffixes.iter().copied());
     of_provider
         .chain(extra.iter().map(String::as_str))
         .any(|suffix| resource.strip_suffix(suffix).is_some_and(|before| before.is_empty() || before.ends_with('.')))

@@ -51,14 +51,14 @@ pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialF
         .append_pair("assertion", &assertion)
         .finish();
     let call = services.outbound.call(Method::POST, &url)?.form(form);
-    AccessToken::read(&call.send(RetryPolicy::FOUR, TOKEN_SERVICE).await?, TOKEN_SERVICE)
+    AccessToken::read(&call.send(RetryPolicy::FOUR_ATTEMPTS, TOKEN_SERVICE).await?, TOKEN_SERVICE)
 }
 
 async fn fetch_machine_token(services: &CloudServices) -> Result<AccessToken> {
     let base = services.settings.google.metadata_url.trim_end_matches('/');
     let url = format!("{base}/computeMetadata/v1/instance/service-accounts/default/token");
     let call = services.outbound.call(Method::GET, &url)?.header("Metadata-Flavor", "Google");
-    AccessToken::read(&call.send(RetryPolicy::FOUR, METADATA_SERVICE).await?, METADATA_SERVICE)
+    AccessToken::read(&call.send(RetryPolicy::FOUR_ATTEMPTS, METADATA_SERVICE).await?, METADATA_SERVICE)
 }
 
 /// Returns a JWT that identifies the account, signed with its key (RFC 7519, RFC 7515 3.1).

@@ -99,7 +99,7 @@ impl CkmsKeyClient {
 
     async fn call(&self, call: OutboundRequest) -> Result<OutboundResponse> {
         let fetch = || credential::fetch(Arc::clone(&self.services), self.file.clone());
-        self.tokens.send(call, RetryPolicy::FOUR, SERVICE, fetch).await
+        self.tokens.send(call, RetryPolicy::FOUR_ATTEMPTS, SERVICE, fetch).await
     }
 
     /// Looks the configured version up; `None` when the key does not exist.

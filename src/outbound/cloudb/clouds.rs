@@ -10,7 +10,7 @@ pub(crate) struct Cloud {
     /// Base URL of the API for the directory's applications.
     pub(crate) graph: &'static str,
     /// DNS suffixes of the cloud's key stores; the first is the default.
-    pub(crate) vaults: &'static [&'static str],
+    pub(crate) key_store_suffixes: &'static [&'static str],
 }
 
 const CLOUDS: [Cloud; 3] = [
@@ -19,21 +19,21 @@ const CLOUDS: [Cloud; 3] = [
         authority: "https://login.microsoftonline.com",
         arm: "https://management.azure.com",
         graph: "https://graph.microsoft.com",
-        vaults: &["vault.azure.net", "managedhsm.azure.net"],
+        key_store_suffixes: &["vault.azure.net", "managedhsm.azure.net"],
     },
     Cloud {
         name: "AzureUSGovernmentCloud",
         authority: "https://login.microsoftonline.us",
         arm: "https://management.usgovcloudapi.net",
         graph: "https://graph.microsoft.us",
-        vaults: &["vault.usgovcloudapi.net", "managedhsm.usgovcloudapi.net"],
+        key_store_suffixes: &["vault.usgovcloudapi.net", "managedhsm.usgovcloudapi.net"],
     },
     Cloud {
         name: "AzureChinaCloud",
         authority: "https://login.chinacloudapi.cn",
         arm: "https://management.chinacloudapi.cn",
         graph: "https://microsoftgraph.chinacloudapi.cn",
-        vaults: &["vault.azure.cn"],
+        key_store_suffixes: &["vault.azure.cn"],
     },
 ];
 
@@ -50,7 +50,7 @@ impl Cloud {
 
     /// Returns the default DNS suffix of the cloud's key stores.
     pub(crate) fn vault(&self) -> &'static str {
-        self.vaults[0]
+        self.key_store_suffixes[0]
     }
 }
 

@@ -41,7 +41,7 @@ impl CloudbTokenRequest<'_> {
     /// `BadGateway` when the credential is rejected, `Unavailable` when the service does not respond.
     pub(crate) async fn fetch(&self) -> Result<AccessToken> {
         if self.client_secret.expose().is_empty() {
-            self.fetch_for_machine().await
+            self.fetch_for_managed_identity().await
         } else {
             self.fetch_for_application().await
         }
@@ -64,7 +64,7 @@ impl CloudbTokenRequest<'_> {
     }
 
     /// Fetches a token for the managed identity.
-    async fn fetch_for_machine(&self) -> Result<AccessToken> {
+    async fn fetch_for_managed_identity(&self) -> Result<AccessToken> {
         let client_id = Some(("client_id", self.client_id)).filter(|(_, id)| !id.is_empty());
         let pairs = [("api-version", IMDS_VERSION), ("resource", self.resource)].into_iter().chain(client_id);
         let query = Serializer::new(String::new()).extend_pairs(pairs).finish();

@@ -338,7 +338,7 @@ pub async fn write_external_policy(
             let config =
                 external_policy::ExternalPolicyConfig { updated_at: now.unix_timestamp(), ..merged }.checked()?;
             if !config.external_service_url.is_empty() {
-                reach.url("external_service_url", &config.external_service_url)?;
+                reach.validate_url("external_service_url", &config.external_service_url)?;
             }
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];

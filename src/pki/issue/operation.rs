@@ -45,12 +45,12 @@ impl IssuingOperation {
 
     /// Counts a request that was rejected or failed.
     pub fn count_refusal(self, mount: &MountMeter) {
-        mount.refused(self as usize);
+        mount.count_refused(self as usize);
     }
 
     /// Counts an issued certificate.
     pub(crate) fn count_issued(self, mount: &MountMeter) {
-        mount.issued(self as usize);
+        mount.count_issued(self as usize);
     }
 
     /// Metric label.

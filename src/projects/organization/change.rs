@@ -46,11 +46,11 @@ impl OrganizationChange {
         Self {
             name: name.value(),
             email: email.value(),
-            mode: mode::read(
+            mode: mode::read_change(
                 attributes,
                 &ORGANIZATION_LEVEL,
                 pool,
-                CurrentModes { own: mode_before, shown: mode_before },
+                CurrentModes { own: mode_before, effective: mode_before },
             ),
             mode_before: mode_before.cloned(),
             columns: None,

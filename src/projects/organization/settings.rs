@@ -13,7 +13,7 @@ enum OrganizationSettingType {
     Text,
 }
 
-const SETTINGS: &[(&str, OrganizationSettingType)] = &[
+const ORGANIZATION_SETTINGS: &[(&str, OrganizationSettingType)] = &[
     ("cost-estimation-enabled", OrganizationSettingType::Flag(false)),
     ("assessments-enforced", OrganizationSettingType::Flag(false)),
     ("send-passing-statuses-for-untriggered-speculative-plans", OrganizationSettingType::Flag(false)),
@@ -40,8 +40,8 @@ impl OrganizationSettingsChange {
     /// Reads the attributes. Null clears nullable attributes and leaves others unchanged.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut named = Map::new();
-        for (name, form) in SETTINGS {
-            let given = match form {
+        for (name, setting_type) in ORGANIZATION_SETTINGS {
+            let given = match setting_type {
                 OrganizationSettingType::Flag(_) => attributes.flag(name).value().map(Value::from),
                 OrganizationSettingType::Word(_) => {
                     attributes.short_text(name, MAX_SETTING_CHARS).value().map(Value::from)
@@ -49,10 +49,10 @@ impl OrganizationSettingsChange {
                 OrganizationSettingType::Minutes => to_nullable_json(attributes.number(name)),
                 OrganizationSettingType::Text => to_nullable_json(attributes.short_text(name, MAX_SETTING_CHARS)),
             };
-            if matches!(form, OrganizationSettingType::Minutes)
+            if matches!(setting_type, OrganizationSettingType::Minutes)
                 && given.as_ref().and_then(Value::as_i64).is_some_and(|n| n < 1)
             {
-                attributes.fault(name, format!("{} must be 1 minute at least", display_name(name)));
+                attributes.fault(name, format!("{} must be at least 1 minute", display_name(name)));
             }
             if let Some(value) = given {
                 named.insert((*name).to_owned(), value);
@@ -76,15 +76,15 @@ fn to_nullable_json<T: Into<Value>>(given: AttributeValue<T>) -> Option<Value> {
 /// Returns every attribute with its stored or default value.
 pub fn with_defaults(stored: &str) -> Map<String, Value> {
     let mut stored = parse(stored);
-    let with_default = |(name, form): &(&str, OrganizationSettingType)| {
-        let default = || match form {
+    let with_default = |(name, setting_type): &(&str, OrganizationSettingType)| {
+        let default = || match setting_type {
             OrganizationSettingType::Flag(flag) => Value::from(*flag),
             OrganizationSettingType::Word(word) => Value::from(*word),
             OrganizationSettingType::Minutes | OrganizationSettingType::Text => Value::Null,
         };
         ((*name).to_owned(), stored.remove(*name).unwrap_or_else(default))
     };
-    SETTINGS.iter().map(with_default).collect()
+    ORGANIZATION_SETTINGS.iter().map(with_default).collect()
 }
 
 fn parse(stored: &str) -> Map<String, Value> {
@@ -104,7 +104,7 @@ mod tests {
             .apply_to(r#"{"session-remember":5,"owners-team-saml-role-id":"a"}"#);
         assert!(attributes.has_no_faults());
         let all = with_defaults(&stored);
-        assert_eq!(all.len(), SETTINGS.len());
+        assert_eq!(all.len(), ORGANIZATION_SETTINGS.len());
         for (name, value) in [
             ("stacks-enabled", json!(true)),
             ("session-timeout", json!(20)),

@@ -40,8 +40,8 @@ impl ProjectFields {
         let description = attributes.short_text("description", MAX_DESCRIPTION_CHARS);
         let auto_destroy = read_duration(attributes);
         let own = stored.and_then(|stored| stored.own_mode.as_ref());
-        let before = CurrentModes { own, shown: stored.map(|stored| stored.mode(member)) };
-        let change = mode::read(attributes, &mode::PROJECT_LEVEL, pool, before);
+        let before = CurrentModes { own, effective: stored.map(|stored| stored.mode(member)) };
+        let change = mode::read_change(attributes, &mode::PROJECT_LEVEL, pool, before);
         let user = PoolUser::Project(stored.map(|stored| &stored.ext_id[..]));
         let org_id = member.organization.id;
         if let (ModeChange::Inherit, Some(_), Some(pool)) = (&change, own, &member.organization.mode.pool)

@@ -6,7 +6,7 @@
 //! finds visible ones quickly.
 
 use super::super::grants::{self, ProjectGrants};
-use super::super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::super::tag::{self, TagFilter, TaggedResource};
 use super::{Member, Project, ProjectRights, Tx, WorkResult, load_by_rows, load_with_grants};
 
@@ -108,14 +108,14 @@ impl LoadedGrants {
         Ok(match (grants::load_all(tx, member).await?, default) {
             (None, default) => Self::Many(default),
             (Some(few), None) => Self::Few(few),
-            (Some(few), Some((project, rights))) => Self::Few(few.and(project, rights)),
+            (Some(few), Some((project, rights))) => Self::Few(few.with_grant(project, rights)),
         })
     }
 }
 
 /// The projects of a list: a condition on `projects p`, and their number if it is known.
 struct VisibleProjects {
-    filter: Filter,
+    filter: ListCondition,
     known: Option<i64>,
     /// Row ids of the projects, newest first, if they were loaded.
     newest: Option<Vec<i64>>,
@@ -132,13 +132,13 @@ async fn select_visible(
     let missing = ProjectRights::from_bits(needed.bits() & !everywhere.bits());
     Ok(match grants {
         _ if everywhere.has(needed) => {
-            let filter = Filter::new("p.org_id = {}", member.organization.id);
+            let filter = ListCondition::new("p.org_id = {}", member.organization.id);
             VisibleProjects { filter, known: Some(member.organization.projects), newest: None }
         }
         LoadedGrants::Few(few) => {
             let ids = few.newest_with(missing);
             let known = Some(ids.len() as i64);
-            VisibleProjects { filter: Filter::new("p.id = ANY({})", ids.clone()), known, newest: Some(ids) }
+            VisibleProjects { filter: ListCondition::new("p.id = ANY({})", ids.clone()), known, newest: Some(ids) }
         }
         LoadedGrants::None => VisibleProjects { filter: filter_by_grants(member, missing), known: None, newest: None },
         LoadedGrants::Many(default) => {
@@ -159,7 +159,7 @@ async fn count_granted(
     let mut each = missing.each();
     let (Some(right), None) = (each.next(), each.next()) else { return Ok(None) };
     let default = default.filter(|(_, rights)| rights.has(right));
-    let mut filter = Filter::new("a.team_id = ANY({})", member.teams.clone());
+    let mut filter = ListCondition::new("a.team_id = ANY({})", member.teams.clone());
     filter.and("a.perm_bits & {} <> 0", right.bits());
     let organization = filter.parameter(member.organization.id);
     filter.and_sql(&grants::on_existing_project(&organization));
@@ -172,8 +172,8 @@ async fn count_granted(
 }
 
 /// Returns a condition on `projects p` that looks up the grants of each project.
-fn filter_by_grants(member: &Member, missing: ProjectRights) -> Filter {
-    let mut filter = Filter::new("p.org_id = {}", member.organization.id);
+fn filter_by_grants(member: &Member, missing: ProjectRights) -> ListCondition {
+    let mut filter = ListCondition::new("p.org_id = {}", member.organization.id);
     let teams = filter.parameter(member.teams.clone());
     let by_default = member.rights.on_default_project();
     // Rights of different teams add up, so each right is checked separately.

@@ -1,6 +1,6 @@
 //! Comparison of access to projects, so that a member cannot grant more than the member has.
 
-use super::super::rights::{Flag, OrganizationRights};
+use super::super::rights::{OrganizationFlag, OrganizationRights};
 use super::ProjectAccessLevel;
 use super::keys::{PROJECT_KEY_COUNT, ProjectAccessKey, ProjectKeyBlock, ProjectKeyRanks, keys_of};
 
@@ -38,7 +38,7 @@ impl ProjectAccessExtent {
     /// Returns the access to a project that organization-wide rights imply.
     pub fn of_organization(rights: OrganizationRights, is_default: bool) -> Self {
         let admin = Self::of(ProjectAccessLevel::Admin, &ProjectKeyRanks::of(ProjectAccessLevel::Admin));
-        if rights.has(Flag::ManageProjects) {
+        if rights.has(OrganizationFlag::ManageProjects) {
             return admin;
         }
         let mut extent = Self::NONE;
@@ -61,7 +61,8 @@ impl ProjectAccessExtent {
                 extent.0[key.index()] = rank;
             }
         }
-        extent.0[READS_INDEX] = u8::from(rights.has(Flag::ReadProjects) || (is_default && rights.manages_workspaces()));
+        extent.0[READS_INDEX] =
+            u8::from(rights.has(OrganizationFlag::ReadProjects) || (is_default && rights.manages_workspaces()));
         extent
     }
 
@@ -90,12 +91,12 @@ mod tests {
 
     const LEVELS: [&str; 5] = ["read", "write", "maintain", "admin", "custom"];
 
-    fn organization(flags: &[Flag]) -> OrganizationRights {
+    fn organization(flags: &[OrganizationFlag]) -> OrganizationRights {
         flags.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(*flag, true))
     }
 
     #[test]
-    fn levels_cover_those_below_them() {
+    fn project_levels_cover_the_levels_below_them() {
         for (n, higher) in LEVELS[..4].iter().enumerate() {
             for (m, lower) in LEVELS[..4].iter().enumerate() {
                 assert_eq!(
@@ -109,7 +110,7 @@ mod tests {
         }
         assert!(
             !ProjectAccessExtent::NONE.covers(ProjectAccessExtent::stored("custom", None)),
-            "the project is not even seen"
+            "without access the project is hidden"
         );
     }
 
@@ -128,29 +129,31 @@ mod tests {
         );
         assert!(
             all.and(ProjectAccessExtent::stored("maintain", None)).covers(ProjectAccessExtent::stored("admin", None)),
-            "they add up"
+            "custom keys and a level add up"
         );
     }
 
     #[test]
-    fn flags_of_the_organization_mean_something_on_each_project() {
-        let on = |flags: &[Flag], is_default| ProjectAccessExtent::of_organization(organization(flags), is_default);
+    fn organization_flags_imply_access_to_each_project() {
+        let on = |flags: &[OrganizationFlag], is_default| {
+            ProjectAccessExtent::of_organization(organization(flags), is_default)
+        };
         let admin = ProjectAccessExtent::stored("admin", None);
         let read = ProjectAccessExtent::stored("read", None);
-        assert!(on(&[Flag::ManageProjects], false).covers(admin));
-        assert_eq!(on(&[Flag::ManageTeams], true), ProjectAccessExtent::NONE);
-        let manages = on(&[Flag::ManageWorkspaces], false);
+        assert!(on(&[OrganizationFlag::ManageProjects], false).covers(admin));
+        assert_eq!(on(&[OrganizationFlag::ManageTeams], true), ProjectAccessExtent::NONE);
+        let manages = on(&[OrganizationFlag::ManageWorkspaces], false);
         assert!(
             !manages.covers(ProjectAccessExtent::stored("custom", None))
-                && manages.covers(on(&[Flag::ReadWorkspaces], false))
+                && manages.covers(on(&[OrganizationFlag::ReadWorkspaces], false))
         );
         let creates =
             ProjectAccessExtent::stored("custom", Some(r#"{"workspace-access":{"create":true,"runs":"apply"}}"#));
         let moves = ProjectAccessExtent::stored("custom", Some(r#"{"workspace-access":{"move":true}}"#));
-        let on_default = on(&[Flag::ManageWorkspaces], true);
+        let on_default = on(&[OrganizationFlag::ManageWorkspaces], true);
         assert!(on_default.covers(creates) && !on_default.covers(moves) && !on_default.covers(admin));
-        assert!(!on(&[Flag::ReadWorkspaces], true).covers(ProjectAccessExtent::stored("custom", None)));
-        let reads = on(&[Flag::ReadProjects], false);
+        assert!(!on(&[OrganizationFlag::ReadWorkspaces], true).covers(ProjectAccessExtent::stored("custom", None)));
+        let reads = on(&[OrganizationFlag::ReadProjects], false);
         assert!(
             reads.covers(ProjectAccessExtent::stored("custom", None)) && !reads.covers(creates) && !reads.covers(read)
         );

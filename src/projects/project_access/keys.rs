@@ -171,7 +171,7 @@ pub const PROJECT_KEY_COUNT: usize = 13;
 
 /// Returns the keys of a block.
 pub fn keys_of(block: ProjectKeyBlock) -> impl Iterator<Item = ProjectAccessKey> {
-    PROJECT_KEYS.iter().filter(move |form| form.1 == block).map(|form| form.0)
+    PROJECT_KEYS.iter().filter(move |definition| definition.1 == block).map(|definition| definition.0)
 }
 
 impl ProjectAccessKey {
@@ -187,7 +187,7 @@ impl ProjectAccessKey {
 }
 
 impl ProjectKeyDefinition {
-    fn at(&self, level: ProjectAccessLevel) -> u8 {
+    fn rank_at(&self, level: ProjectAccessLevel) -> u8 {
         self.3.rank(self.4[level.column()]).unwrap_or_default()
     }
 }
@@ -242,15 +242,15 @@ pub struct ProjectKeyRanks([u8; PROJECT_KEY_COUNT]);
 impl ProjectKeyRanks {
     /// Returns the values that a level implies; for the custom level, the initial values.
     pub fn of(level: ProjectAccessLevel) -> Self {
-        Self(std::array::from_fn(|index| PROJECT_KEYS[index].at(level)))
+        Self(std::array::from_fn(|index| PROJECT_KEYS[index].rank_at(level)))
     }
 
     /// Reads stored values. An absent key has the value of the level.
     pub fn stored(level: ProjectAccessLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
-        for (form, rank) in PROJECT_KEYS.iter().zip(&mut settings.0) {
-            *rank = form.3.rank_of(&stored[form.1.name()][form.2]).unwrap_or(*rank);
+        for (definition, rank) in PROJECT_KEYS.iter().zip(&mut settings.0) {
+            *rank = definition.3.rank_of(&stored[definition.1.name()][definition.2]).unwrap_or(*rank);
         }
         settings
     }
@@ -267,8 +267,8 @@ impl ProjectKeyRanks {
     /// Returns the blocks `project-access` and `workspace-access` with all keys.
     pub fn blocks(&self) -> (Value, Value) {
         let block = |block| {
-            let keys = PROJECT_KEYS.iter().zip(self.0).filter(|(form, _)| form.1 == block);
-            Value::Object(keys.map(|(form, rank)| (form.2.to_owned(), form.3.value(rank))).collect())
+            let keys = PROJECT_KEYS.iter().zip(self.0).filter(|(definition, _)| definition.1 == block);
+            Value::Object(keys.map(|(definition, rank)| (definition.2.to_owned(), definition.3.value(rank))).collect())
         };
         (block(ProjectKeyBlock::Project), block(ProjectKeyBlock::Workspace))
     }
@@ -276,14 +276,14 @@ impl ProjectKeyRanks {
     /// Returns the rights on the project that these values give.
     pub fn rights(&self) -> ProjectRights {
         let mut rights = ProjectRights::READ;
-        for (reach, right) in [
+        for (permission, right) in [
             (ProjectPermission::UPDATE, ProjectRights::UPDATE),
             (ProjectPermission::DELETE_PROJECT, ProjectRights::DESTROY),
             (ProjectPermission::MANAGE_TEAMS, ProjectRights::MANAGE_TEAMS),
             (ProjectPermission::CREATE, ProjectRights::CREATE_WORKSPACE),
             (ProjectPermission::MOVE, ProjectRights::MOVE_WORKSPACE),
         ] {
-            if self.allows(reach) {
+            if self.allows(permission) {
                 rights |= right;
             }
         }
@@ -291,8 +291,8 @@ impl ProjectKeyRanks {
     }
 
     /// `true` if the key has at least the rank that the permission needs.
-    pub fn allows(&self, reach: ProjectPermission) -> bool {
-        self.0[reach.0.index()] >= reach.1
+    pub fn allows(&self, permission: ProjectPermission) -> bool {
+        self.0[permission.0.index()] >= permission.1
     }
 
     /// Returns the rank of each key.
@@ -311,10 +311,10 @@ impl RequestedProjectKeys {
         let mut named = Vec::new();
         for block in ProjectKeyBlock::ALL {
             let Some(members) = attributes.object(block.name()).value() else { continue };
-            for form in PROJECT_KEYS.iter().filter(|form| form.1 == block) {
-                let ProjectKeyDefinition(key, _, name, words, _) = form;
+            for definition in PROJECT_KEYS.iter().filter(|definition| definition.1 == block) {
+                let ProjectKeyDefinition(key, _, name, words, _) = definition;
                 let Some(value) = members.get(*name).filter(|value| !value.is_null()) else { continue };
-                match form.3.rank_of(value) {
+                match definition.3.rank_of(value) {
                     Some(rank) => named.push((*key, rank)),
                     None => {
                         let detail = format!("{name} must be one of {}", words.0.join(", "));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_amount_to_rights() {
+    fn project_access_levels_imply_rights() {
         const READ: ProjectRights = ProjectRights::READ;
         for (level, rights) in [
             (ProjectAccessLevel::Read, READ),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_belongs_to_its_key() {
+    fn project_key_values_belong_to_their_key() {
         for (index, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{block:?} {name}");
             assert_eq!(key.index(), index, "{block:?} {name}");
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn project_permissions_map_to_their_key_and_value() {
-        for (reach, attribute, word) in [
+        for (permission, attribute, word) in [
             (ProjectPermission::UPDATE, "project-access/settings", "update"),
             (ProjectPermission::DELETE_PROJECT, "project-access/settings", "delete"),
             (ProjectPermission::READ_TEAMS, "project-access/teams", "read"),
@@ -427,13 +427,13 @@ mod tests {
             (ProjectPermission::RUN_TASKS, "workspace-access/run-tasks", "true"),
             (ProjectPermission::OVERRIDE_POLICIES, "workspace-access/policy-overrides", "true"),
         ] {
-            let ProjectPermission(key, rank) = reach;
+            let ProjectPermission(key, rank) = permission;
             assert_eq!((&key.attribute()[..], PROJECT_KEYS[key.index()].3.0[usize::from(rank)]), (attribute, word));
         }
     }
 
     #[test]
-    fn custom_keys_are_named_stored_and_read_again() {
+    fn custom_project_keys_survive_a_round_trip() {
         let body =
             json!({ "project-access": { "settings": "update", "unknown": 1 }, "workspace-access": { "move": true } });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
@@ -456,7 +456,7 @@ mod tests {
         assert!(named.apply_to(ProjectAccessLevel::Read, read.clone(), None).is_err());
         assert!(
             named.apply_to(ProjectAccessLevel::Read, read.clone(), Some(&settings)).is_ok(),
-            "as it was shown before"
+            "an unchanged key is ignored at a predefined level"
         );
         let moves = RequestedProjectKeys(vec![(ProjectAccessKey::Move, 1)]);
         assert!(

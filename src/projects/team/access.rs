@@ -9,32 +9,33 @@
 use super::super::attributes::AttributeReader;
 use super::super::member::Member;
 use super::super::rejection::{ApiRejection, Fault, WorkResult};
-use super::super::rights::{Flag, GRANT_EXCEEDS_OWN_RIGHTS, OrganizationRights};
+use super::super::rights::{GRANT_EXCEEDS_OWN_RIGHTS, OrganizationFlag, OrganizationRights};
 use crate::error::Kind;
 
 const ACCESS_ATTRIBUTE: &str = "organization-access";
 
 /// Flags and the flags that they need. A flag precedes the flags that it needs, so one pass is enough.
-const FLAG_DEPENDENCIES: &[(Flag, &[Flag])] = &[
-    (Flag::ManageOrganizationAccess, &[Flag::ManageTeams, Flag::ManageMembership]),
-    (Flag::ManageTeams, &[Flag::ManageMembership]),
-    (Flag::ManageProjects, &[Flag::ManageWorkspaces]),
-    (Flag::ReadProjects, &[Flag::ReadWorkspaces]),
+const FLAG_DEPENDENCIES: &[(OrganizationFlag, &[OrganizationFlag])] = &[
+    (OrganizationFlag::ManageOrganizationAccess, &[OrganizationFlag::ManageTeams, OrganizationFlag::ManageMembership]),
+    (OrganizationFlag::ManageTeams, &[OrganizationFlag::ManageMembership]),
+    (OrganizationFlag::ManageProjects, &[OrganizationFlag::ManageWorkspaces]),
+    (OrganizationFlag::ReadProjects, &[OrganizationFlag::ReadWorkspaces]),
 ];
 
 /// The flag `access-secret-teams` needs at least one of these flags.
-const TEAM_FLAGS: [Flag; 3] = [Flag::ManageMembership, Flag::ManageTeams, Flag::ManageOrganizationAccess];
+const TEAM_FLAGS: [OrganizationFlag; 3] =
+    [OrganizationFlag::ManageMembership, OrganizationFlag::ManageTeams, OrganizationFlag::ManageOrganizationAccess];
 
 /// The flags that a request sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OrganizationFlagChanges(Vec<(Flag, bool)>);
+pub struct OrganizationFlagChanges(Vec<(OrganizationFlag, bool)>);
 
 impl OrganizationFlagChanges {
     /// Reads the flags. Unknown names and null values are ignored.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut flags = Vec::new();
         let Some(members) = attributes.object(ACCESS_ATTRIBUTE).value() else { return Self::default() };
-        for flag in Flag::ALL {
+        for flag in OrganizationFlag::ALL {
             let word = flag.name();
             match members.get(word) {
                 None | Some(serde_json::Value::Null) => {}
@@ -56,17 +57,17 @@ impl OrganizationFlagChanges {
     /// `Invalid` when the request clears a needed flag.
     pub fn apply_to(&self, before: OrganizationRights) -> WorkResult<OrganizationRights> {
         let mut rights = self.0.iter().fold(before, |rights, (flag, granted)| rights.with(*flag, *granted));
-        let refused = |flag: Flag| self.0.contains(&(flag, false));
+        let refused = |flag: OrganizationFlag| self.0.contains(&(flag, false));
         let mut faults = Vec::new();
-        let mut fault = |flag: Flag, needed: &str| {
+        let mut fault = |flag: OrganizationFlag, needed: &str| {
             let flag = flag.name();
             faults.push(Fault::attribute(&format!("{ACCESS_ATTRIBUTE}/{flag}"), format!("{flag} needs {needed}")));
         };
-        if rights.has(Flag::AccessSecretTeams) && !TEAM_FLAGS.iter().any(|flag| rights.has(*flag)) {
-            if refused(Flag::ManageMembership) {
-                fault(Flag::AccessSecretTeams, &TEAM_FLAGS.map(Flag::name).join(" or "));
+        if rights.has(OrganizationFlag::AccessSecretTeams) && !TEAM_FLAGS.iter().any(|flag| rights.has(*flag)) {
+            if refused(OrganizationFlag::ManageMembership) {
+                fault(OrganizationFlag::AccessSecretTeams, &TEAM_FLAGS.map(OrganizationFlag::name).join(" or "));
             }
-            rights = rights.with(Flag::ManageMembership, true);
+            rights = rights.with(OrganizationFlag::ManageMembership, true);
         }
         for (flag, needed) in FLAG_DEPENDENCIES {
             let granted = rights.has(*flag);
@@ -86,8 +87,8 @@ impl OrganizationFlagChanges {
 /// # Errors
 /// `Forbidden`, naming the rights.
 pub fn reject_excess_flags(member: &Member, before: OrganizationRights, given: OrganizationRights) -> WorkResult<()> {
-    let own = if member.owner { OrganizationRights::ALL } else { member.rights };
-    let beyond: Vec<_> = own.missing(before, given).map(Flag::name).collect();
+    let own = if member.is_owner { OrganizationRights::ALL } else { member.rights };
+    let beyond: Vec<_> = own.missing(before, given).map(OrganizationFlag::name).collect();
     if beyond.is_empty() {
         return Ok(());
     }
@@ -98,36 +99,64 @@ pub fn reject_excess_flags(member: &Member, before: OrganizationRights, given: O
 mod tests {
     use super::*;
 
-    fn set_flags(before: &[Flag], named: &[(Flag, bool)]) -> Result<Vec<Flag>, ()> {
+    fn set_flags(before: &[OrganizationFlag], named: &[(OrganizationFlag, bool)]) -> Result<Vec<OrganizationFlag>, ()> {
         let before = before.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(*flag, true));
         let after = OrganizationFlagChanges(named.to_vec()).apply_to(before).map_err(drop)?;
-        Ok(Flag::ALL.into_iter().filter(|flag| after.has(*flag)).collect())
+        Ok(OrganizationFlag::ALL.into_iter().filter(|flag| after.has(*flag)).collect())
     }
 
     #[test]
-    fn needed_flags_are_raised_unless_the_request_says_otherwise() {
+    fn needed_flags_are_set_unless_the_request_clears_them() {
         for (before, named, after) in [
-            (&[][..], &[(Flag::ManageAgentPools, true)][..], Ok(vec![Flag::ManageAgentPools])),
-            (&[], &[(Flag::ManageProjects, true)], Ok(vec![Flag::ManageWorkspaces, Flag::ManageProjects])),
-            (&[], &[(Flag::ManageProjects, true), (Flag::ManageWorkspaces, false)], Err(())),
-            (&[Flag::ManageProjects, Flag::ManageWorkspaces], &[(Flag::ManageWorkspaces, false)], Err(())),
-            (
-                &[Flag::ManageProjects, Flag::ManageWorkspaces],
-                &[(Flag::ManageProjects, false)],
-                Ok(vec![Flag::ManageWorkspaces]),
-            ),
-            (&[], &[(Flag::ReadProjects, true)], Ok(vec![Flag::ReadWorkspaces, Flag::ReadProjects])),
-            (&[], &[(Flag::ReadProjects, true), (Flag::ReadWorkspaces, false)], Err(())),
-            (&[], &[(Flag::ManageTeams, true)], Ok(vec![Flag::ManageMembership, Flag::ManageTeams])),
-            (&[], &[(Flag::ManageTeams, true), (Flag::ManageMembership, false)], Err(())),
+            (&[][..], &[(OrganizationFlag::ManageAgentPools, true)][..], Ok(vec![OrganizationFlag::ManageAgentPools])),
             (
                 &[],
-                &[(Flag::ManageOrganizationAccess, true)],
-                Ok(vec![Flag::ManageMembership, Flag::ManageTeams, Flag::ManageOrganizationAccess]),
+                &[(OrganizationFlag::ManageProjects, true)],
+                Ok(vec![OrganizationFlag::ManageWorkspaces, OrganizationFlag::ManageProjects]),
             ),
-            (&[], &[(Flag::ManageOrganizationAccess, true), (Flag::ManageTeams, false)], Err(())),
-            (&[], &[(Flag::AccessSecretTeams, true)], Ok(vec![Flag::ManageMembership, Flag::AccessSecretTeams])),
-            (&[], &[(Flag::AccessSecretTeams, true), (Flag::ManageMembership, false)], Err(())),
+            (&[], &[(OrganizationFlag::ManageProjects, true), (OrganizationFlag::ManageWorkspaces, false)], Err(())),
+            (
+                &[OrganizationFlag::ManageProjects, OrganizationFlag::ManageWorkspaces],
+                &[(OrganizationFlag::ManageWorkspaces, false)],
+                Err(()),
+            ),
+            (
+                &[OrganizationFlag::ManageProjects, OrganizationFlag::ManageWorkspaces],
+                &[(OrganizationFlag::ManageProjects, false)],
+                Ok(vec![OrganizationFlag::ManageWorkspaces]),
+            ),
+            (
+                &[],
+                &[(OrganizationFlag::ReadProjects, true)],
+                Ok(vec![OrganizationFlag::ReadWorkspaces, OrganizationFlag::ReadProjects]),
+            ),
+            (&[], &[(OrganizationFlag::ReadProjects, true), (OrganizationFlag::ReadWorkspaces, false)], Err(())),
+            (
+                &[],
+                &[(OrganizationFlag::ManageTeams, true)],
+                Ok(vec![OrganizationFlag::ManageMembership, OrganizationFlag::ManageTeams]),
+            ),
+            (&[], &[(OrganizationFlag::ManageTeams, true), (OrganizationFlag::ManageMembership, false)], Err(())),
+            (
+                &[],
+                &[(OrganizationFlag::ManageOrganizationAccess, true)],
+                Ok(vec![
+                    OrganizationFlag::ManageMembership,
+                    OrganizationFlag::ManageTeams,
+                    OrganizationFlag::ManageOrganizationAccess,
+                ]),
+            ),
+            (
+                &[],
+                &[(OrganizationFlag::ManageOrganizationAccess, true), (OrganizationFlag::ManageTeams, false)],
+                Err(()),
+            ),
+            (
+                &[],
+                &[(OrganizationFlag::AccessSecretTeams, true)],
+                Ok(vec![OrganizationFlag::ManageMembership, OrganizationFlag::AccessSecretTeams]),
+            ),
+            (&[], &[(OrganizationFlag::AccessSecretTeams, true), (OrganizationFlag::ManageMembership, false)], Err(())),
         ] {
             assert_eq!(set_flags(before, named), after, "{before:?} {named:?}");
         }

@@ -99,7 +99,7 @@ pub async fn add(tx: &mut Tx<'_>, team: i64, users: &[i64]) -> WorkResult<()> {
 /// # Errors
 /// Those of the store.
 pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> WorkResult<()> {
-    lock(tx, teams).await?;
+    lock_teams(tx, teams).await?;
     let join = "INSERT INTO team_memberships (team_id, user_id) SELECT id, $1 FROM teams WHERE id = ANY($2)
         ON CONFLICT DO NOTHING RETURNING team_id";
     let joined: Vec<i64> = tx.column(join, &[user.into(), teams.to_vec().into()]).await?;
@@ -126,19 +126,19 @@ pub async fn remove_everywhere(tx: &mut Tx<'_>, org_id: i64, user: i64) -> WorkR
     let sql = "SELECT t.id FROM team_memberships m JOIN teams t ON t.id = m.team_id AND t.org_id = m.org_id
         WHERE m.user_id = $1 AND m.org_id = $2";
     let teams: Vec<i64> = tx.column(sql, &[user.into(), org_id.into()]).await?;
-    lock(tx, &teams).await?;
+    lock_teams(tx, &teams).await?;
     let leave = "DELETE FROM team_memberships WHERE user_id = $1 AND team_id = ANY($2) RETURNING team_id";
     let left: Vec<i64> = tx.column(leave, &[user.into(), teams.into()]).await?;
     let count = "UPDATE teams SET user_count = user_count - 1 WHERE id = ANY($1)";
     tx.execute(count, &[left.clone().into()]).await?;
     let empty = "SELECT 1 FROM teams WHERE id = ANY($1) AND is_owners AND user_count = 0";
     match tx.row(empty, &[left.into()]).await? {
-        Some(_) => Err(owners_team_empty()),
+        Some(_) => Err(owners_team_empty_error()),
         None => Ok(()),
     }
 }
 
-async fn lock(tx: &mut Tx<'_>, teams: &[i64]) -> WorkResult<()> {
+async fn lock_teams(tx: &mut Tx<'_>, teams: &[i64]) -> WorkResult<()> {
     let sql = "SELECT id FROM teams WHERE id = ANY($1) ORDER BY id FOR UPDATE";
     tx.rows(sql, &[teams.to_vec().into()]).await?;
     Ok(())
@@ -148,9 +148,9 @@ async fn subtract_from_count(tx: &mut Tx<'_>, team: i64, left: i64) -> WorkResul
     let sql = "UPDATE teams SET user_count = user_count - $1 WHERE id = $2 RETURNING user_count, is_owners";
     let mut row = tx.one(sql, &[left.into(), team.into()]).await?;
     let (users, is_owners): (i64, bool) = (row.get()?, row.get()?);
-    if is_owners && users == 0 { Err(owners_team_empty()) } else { Ok(()) }
+    if is_owners && users == 0 { Err(owners_team_empty_error()) } else { Ok(()) }
 }
 
-fn owners_team_empty() -> WorkError {
+fn owners_team_empty_error() -> WorkError {
     ApiRejection::conflict("the owners team of an organization must have at least one member").into()
 }

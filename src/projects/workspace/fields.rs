@@ -54,8 +54,8 @@ impl WorkspaceFields {
         let version = settings::read_version(attributes);
         let settings = stored.map(|stored| stored.settings.clone()).unwrap_or_default().changed(attributes);
         let own = stored.and_then(|stored| stored.own_mode.as_ref());
-        let before = CurrentModes { own, shown: stored.map(|stored| stored.mode(member)) };
-        let change = mode::read(attributes, &mode::WORKSPACE_LEVEL, pool, before);
+        let before = CurrentModes { own, effective: stored.map(|stored| stored.mode(member)) };
+        let change = mode::read_change(attributes, &mode::WORKSPACE_LEVEL, pool, before);
         if change == ModeChange::Inherit && own.is_some() {
             reject_excluding_pool(tx, member, attributes, stored).await?;
         }
@@ -117,7 +117,7 @@ async fn reject_excluding_pool(
     let found = agent_scope::find_usable(tx, member.organization.id, pool).await?;
     if found.is_some_and(|pool| pool.excludes(Some(&workspace.ext_id))) {
         let user = PoolUser::Workspace(Some(&workspace.ext_id), &workspace.project_ext_id);
-        attributes.push(mode::WORKSPACE_LEVEL.pool_fault(mode::out_of_scope(user)));
+        attributes.push(mode::WORKSPACE_LEVEL.pool_fault(mode::out_of_scope_text(user)));
     }
     Ok(())
 }
@@ -143,7 +143,7 @@ fn read_auto_destroy(attributes: &mut AttributeReader<'_>, of: WorkspaceTarget<'
     if duration.as_value().is_some_and(|duration| !of.matches_duration(duration)) && inherits == Some(true) {
         attributes.fault(
             "inherits-project-auto-destroy",
-            "Inherits project auto destroy must not be true where a duration is given",
+            "Inherits project auto destroy must not be true when a duration is given",
         );
     }
     match (duration, inherits) {

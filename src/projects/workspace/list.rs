@@ -4,7 +4,7 @@
 //! the grants (rights of their teams on single projects and workspaces) are loaded first, unless there are too many.
 
 use super::super::grants;
-use super::super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::super::page::{self, ListCondition, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::super::rights::ProjectRights;
 use super::super::tag::{self, TagFilter, TaggedResource};
 use super::rights::{self, WorkspaceRights};
@@ -78,7 +78,7 @@ pub async fn list(
 /// The workspaces that a member sees: a condition on `workspaces w`, and their number if it is known.
 pub struct VisibleWorkspaces {
     /// The condition.
-    pub filter: Filter,
+    pub filter: ListCondition,
     known: Option<i64>,
 }
 
@@ -107,7 +107,7 @@ impl DirectAccess {
         matches!(self, Self::Few(rows) if rows.is_empty())
     }
 
-    fn or(self, other: Option<String>, member: &Member, filter: &mut Filter) -> String {
+    fn or(self, other: Option<String>, member: &Member, filter: &mut ListCondition) -> String {
         let own = match self {
             Self::Few(rows) if rows.is_empty() => return other.unwrap_or_else(|| "FALSE".to_owned()),
             Self::Few(rows) => format!("w.id = ANY({})", filter.parameter(rows)),
@@ -125,7 +125,7 @@ impl DirectAccess {
 /// # Errors
 /// Those of the store.
 pub async fn select_visible(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Option<VisibleWorkspaces>> {
-    let mut filter = Filter::new("w.org_id = {}", member.organization.id);
+    let mut filter = ListCondition::new("w.org_id = {}", member.organization.id);
     if rights::organization_wide_rights(member).has(WorkspaceRights::READ) {
         return Ok(Some(VisibleWorkspaces { filter, known: Some(member.organization.workspaces) }));
     }
@@ -171,7 +171,7 @@ async fn select_visible_in_projects(
     if counts.len() < requested.len() {
         let direct = DirectAccess::of(tx, member).await?;
         if !direct.is_none() {
-            let mut filter = Filter::new("w.project_id = ANY({})", requested);
+            let mut filter = ListCondition::new("w.project_id = ANY({})", requested);
             let readable: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
             let granted = format!("w.project_id = ANY({})", filter.parameter(readable));
             let condition = direct.or(Some(granted), member, &mut filter);
@@ -182,15 +182,15 @@ async fn select_visible_in_projects(
     let known = Some(counts.iter().map(|(_, count)| count).sum());
     Ok(match &counts[..] {
         [] => None,
-        [(id, _)] => Some(VisibleWorkspaces { filter: Filter::new("w.project_id = {}", *id), known }),
+        [(id, _)] => Some(VisibleWorkspaces { filter: ListCondition::new("w.project_id = {}", *id), known }),
         several => {
             let ids: Vec<i64> = several.iter().map(|(id, _)| *id).collect();
-            Some(VisibleWorkspaces { filter: Filter::new("w.project_id = ANY({})", ids), known })
+            Some(VisibleWorkspaces { filter: ListCondition::new("w.project_id = ANY({})", ids), known })
         }
     })
 }
 
-fn narrow(filter: &mut Filter, wanted: &WorkspaceFilter) {
+fn narrow(filter: &mut ListCondition, wanted: &WorkspaceFilter) {
     if let Some(name) = &wanted.name {
         filter.and(r"w.name_lc LIKE {} ESCAPE '\'", substring_pattern(name));
     }

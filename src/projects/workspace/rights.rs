@@ -100,7 +100,7 @@ impl WorkspaceRights {
             (WorkspacePermission::OVERRIDE_POLICIES, Self::OVERRIDE_POLICIES),
         ]
         .into_iter()
-        .filter(|(reach, _)| keys.allows(*reach))
+        .filter(|(permission, _)| keys.allows(*permission))
         .fold(Self::READ, |rights, (_, right)| rights | right)
     }
 
@@ -127,7 +127,7 @@ impl BitOrAssign for WorkspaceRights {
 
 /// Returns the member's rights on every workspace of the organization.
 pub(crate) fn organization_wide_rights(member: &Member) -> WorkspaceRights {
-    if member.owner && member.teams.is_empty() {
+    if member.is_owner && member.teams.is_empty() {
         // An organization token has all rights of an owner, except that it cannot start runs.
         WorkspaceRights(WorkspaceRights::ALL.0 & !(WorkspaceRights::PLAN.0 | WorkspaceRights::APPLY.0))
     } else if member.rights.manages_workspaces() {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_keys_count_one_by_one() {
+    fn custom_keys_grant_rights_individually() {
         type Rights = WorkspaceRights;
         let of = |keys: &str| Rights::of_level("custom", Some(&format!("{{\"workspace-access\":{keys}}}")));
         assert_eq!(of("{}"), Rights::READ);

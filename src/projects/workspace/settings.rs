@@ -11,7 +11,7 @@ enum WorkspaceSettingType {
     Texts,
 }
 
-const SETTINGS: &[(&str, WorkspaceSettingType)] = &[
+const WORKSPACE_SETTINGS: &[(&str, WorkspaceSettingType)] = &[
     ("allow-destroy-plan", WorkspaceSettingType::Flag(true)),
     ("file-triggers-enabled", WorkspaceSettingType::Flag(true)),
     ("speculative-enabled", WorkspaceSettingType::Flag(true)),
@@ -20,16 +20,16 @@ const SETTINGS: &[(&str, WorkspaceSettingType)] = &[
     ("queue-all-runs", WorkspaceSettingType::Flag(false)),
     ("assessments-enabled", WorkspaceSettingType::Flag(false)),
     ("structured-run-output-enabled", WorkspaceSettingType::Flag(false)),
-    (GLOBAL_STATE, WorkspaceSettingType::Flag(false)),
-    (PROJECT_STATE, WorkspaceSettingType::Flag(false)),
+    (GLOBAL_REMOTE_STATE, WorkspaceSettingType::Flag(false)),
+    (PROJECT_REMOTE_STATE, WorkspaceSettingType::Flag(false)),
     (TRIGGER_PREFIXES, WorkspaceSettingType::Texts),
     (TRIGGER_PATTERNS, WorkspaceSettingType::Texts),
     ("working-directory", WorkspaceSettingType::Text(Some(""))),
     ("source-name", WorkspaceSettingType::Text(None)),
     ("source-url", WorkspaceSettingType::Text(None)),
 ];
-const GLOBAL_STATE: &str = "global-remote-state";
-const PROJECT_STATE: &str = "project-remote-state";
+const GLOBAL_REMOTE_STATE: &str = "global-remote-state";
+const PROJECT_REMOTE_STATE: &str = "project-remote-state";
 const TRIGGER_PREFIXES: &str = "trigger-prefixes";
 const TRIGGER_PATTERNS: &str = "trigger-patterns";
 
@@ -58,13 +58,13 @@ impl WorkspaceSettingValues {
 
     /// Returns every setting with its value or default.
     pub fn all(&self) -> Map<String, Value> {
-        let usual = |form: &WorkspaceSettingType| match form {
+        let default_value = |setting_type: &WorkspaceSettingType| match setting_type {
             WorkspaceSettingType::Flag(flag) => json!(flag),
             WorkspaceSettingType::Text(text) => json!(text),
             WorkspaceSettingType::Texts => json!([]),
         };
-        let value = |name: &str, form| self.0.get(name).cloned().unwrap_or_else(|| usual(form));
-        SETTINGS.iter().map(|(name, form)| ((*name).to_owned(), value(name, form))).collect()
+        let value = |name: &str, setting_type| self.0.get(name).cloned().unwrap_or_else(|| default_value(setting_type));
+        WORKSPACE_SETTINGS.iter().map(|(name, setting_type)| ((*name).to_owned(), value(name, setting_type))).collect()
     }
 
     /// Returns the settings after a request. Null resets a setting to its default. Setting trigger prefixes clears
@@ -72,8 +72,8 @@ impl WorkspaceSettingValues {
     pub fn changed(&self, attributes: &mut AttributeReader<'_>) -> Self {
         let mut settings = self.0.clone();
         let mut filled = Vec::new();
-        for (name, form) in SETTINGS {
-            let given = match form {
+        for (name, setting_type) in WORKSPACE_SETTINGS {
+            let given = match setting_type {
                 WorkspaceSettingType::Flag(_) => to_json(attributes.flag(name)),
                 WorkspaceSettingType::Text(_) => to_json(read_text(attributes, name)),
                 WorkspaceSettingType::Texts => to_json(read_list(attributes, name)),
@@ -88,8 +88,9 @@ impl WorkspaceSettingValues {
             }
         }
         let is_set = |name: &str| settings.get(name) == Some(&Value::Bool(true));
-        if is_set(GLOBAL_STATE) && is_set(PROJECT_STATE) {
-            attributes.fault(PROJECT_STATE, "Project remote state must not be set together with global remote state");
+        if is_set(GLOBAL_REMOTE_STATE) && is_set(PROJECT_REMOTE_STATE) {
+            attributes
+                .fault(PROJECT_REMOTE_STATE, "Project remote state must not be set together with global remote state");
         }
         match filled[..] {
             [TRIGGER_PREFIXES] => drop(settings.remove(TRIGGER_PATTERNS)),
@@ -117,7 +118,7 @@ fn read_list(attributes: &mut AttributeReader<'_>, name: &str) -> AttributeValue
     let texts = attributes.texts(name, MAX_LIST_ELEMENTS, MAX_TEXT_CHARS);
     let together = texts.as_value().map_or(0, |texts| texts.iter().map(|text| text.chars().count()).sum());
     if together > MAX_LIST_CHARS {
-        attributes.fault(name, format!("{} may have at most {MAX_LIST_CHARS} characters together", display_name(name)));
+        attributes.fault(name, format!("{} may have at most {MAX_LIST_CHARS} characters in total", display_name(name)));
     }
     texts
 }
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_and_constraints() {
+    fn terraform_versions_and_constraints_are_validated() {
         for good in
             ["0.11.0", "1.5", "1", "~> 1.5", "~>1.5.0", ">= 1.2, < 2.0", "1.6.0-rc1", "1.0.0-alpha.1+b7", "!= 1.5.1"]
         {
@@ -208,7 +209,7 @@ mod tests {
         let body = json!({ "trigger-patterns": ["b"], "trigger-prefixes": ["/a"] });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         stored.changed(&mut attributes);
-        assert!(!attributes.has_no_faults(), "both at once");
+        assert!(!attributes.has_no_faults(), "patterns and prefixes are exclusive");
     }
 
     #[test]
@@ -218,11 +219,14 @@ mod tests {
             let settings = stored.changed(&mut attributes);
             attributes.finish().map(|()| settings).map_err(drop)
         };
-        let project =
-            changed(&WorkspaceSettingValues::default(), json!({ PROJECT_STATE: true, GLOBAL_STATE: false })).unwrap();
-        assert_eq!(project.all()[PROJECT_STATE], json!(true));
-        assert!(changed(&project, json!({ GLOBAL_STATE: true })).is_err());
-        assert!(changed(&project, json!({ GLOBAL_STATE: true, PROJECT_STATE: false })).is_ok());
+        let project = changed(
+            &WorkspaceSettingValues::default(),
+            json!({ PROJECT_REMOTE_STATE: true, GLOBAL_REMOTE_STATE: false }),
+        )
+        .unwrap();
+        assert_eq!(project.all()[PROJECT_REMOTE_STATE], json!(true));
+        assert!(changed(&project, json!({ GLOBAL_REMOTE_STATE: true })).is_err());
+        assert!(changed(&project, json!({ GLOBAL_REMOTE_STATE: true, PROJECT_REMOTE_STATE: false })).is_ok());
     }
 
     #[test]

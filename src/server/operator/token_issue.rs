@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::context::OperatorContext;
 use super::wire::OperatorConnection;
 use crate::audit::{
-    Audit, AuditCaller, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse, DeviceSettings,
+    Audit, AuditCaller, AuditDeviceSettings, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse,
 };
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
@@ -99,7 +99,7 @@ async fn record_refusal<T>(record: &mut AuditRecord<'_>, request: &AuditRequest<
 ///
 /// # Errors
 /// `Invalid` when a device cannot be opened; the errors of the store.
-pub async fn open_audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: Clock) -> Result<Audit> {
+pub async fn open_audit(store: &dyn AuthStore, declared: Vec<AuditDeviceSettings>, clock: Clock) -> Result<Audit> {
     let writers = crate::server::audit::open(store, declared, &clock).await?;
     Ok(Audit::new(writers, Vec::new(), clock))
 }

@@ -125,7 +125,7 @@ impl QueuedUnits {
 
     fn set_max_work(&mut self, max: usize) {
         self.max_work = max.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
-        self.work.allow(self.max_work, self.max_work.div_ceil(2));
+        self.work.set_limits(self.max_work, self.max_work.div_ceil(2));
     }
 }
 
@@ -174,9 +174,9 @@ impl CommitQueue {
         if is_empty {
             return Some(batch);
         }
-        let session_work: Vec<_> = std::iter::from_fn(|| waiting.work.take()).collect();
+        let session_work: Vec<_> = std::iter::from_fn(|| waiting.work.start_next()).collect();
         for (caller_id, job) in session_work {
-            waiting.work.ended(caller_id);
+            waiting.work.end_job(caller_id);
             batch.push(job);
         }
         Some(batch)

@@ -110,7 +110,7 @@ impl ConnectionPool {
     }
 
     async fn borrow_now(&self, caller_id: CallerId) -> Result<PooledConnection> {
-        let permit = tokio::time::timeout(MAX_CONNECTION_WAIT, self.0.permits.enter(caller_id));
+        let permit = tokio::time::timeout(MAX_CONNECTION_WAIT, self.0.permits.acquire(caller_id));
         let permit = permit
             .await
             .map_err(|_| Error::new(Kind::Busy, "storage: all database connections of this node are in use; retry"))?;

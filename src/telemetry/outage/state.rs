@@ -18,15 +18,15 @@ pub(super) struct Outage {
 
 #[derive(Clone, Copy)]
 struct OutageState {
-    now: Option<OngoingOutage>,
-    ended: Option<Instant>,
-    quiet: Duration,
+    ongoing: Option<OngoingOutage>,
+    ended_at: Option<Instant>,
+    required_quiet_time: Duration,
 }
 
 #[derive(Clone, Copy)]
 struct OngoingOutage {
-    began: Instant,
-    last: Instant,
+    first_failure: Instant,
+    last_failure: Instant,
     failures: u64,
 }
 
@@ -43,7 +43,7 @@ impl Outage {
     pub(super) const fn new() -> Self {
         Self {
             on: AtomicBool::new(false),
-            state: Mutex::new(OutageState { now: None, ended: None, quiet: MIN_QUIET_TIME }),
+            state: Mutex::new(OutageState { ongoing: None, ended_at: None, required_quiet_time: MIN_QUIET_TIME }),
         }
     }
 
@@ -54,13 +54,14 @@ impl Outage {
     /// Counts a failure; `true` if it begins an outage.
     pub(super) fn record(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outage) = &mut state.now {
-            (outage.last, outage.failures) = (now, outage.failures + 1);
+        if let Some(outage) = &mut state.ongoing {
+            (outage.last_failure, outage.failures) = (now, outage.failures + 1);
             return false;
         }
-        let again = state.ended.is_some_and(|ended| now.saturating_duration_since(ended) < RECURRENCE_WINDOW);
-        state.quiet = if again { (state.quiet * 2).min(MAX_QUIET_TIME) } else { MIN_QUIET_TIME };
-        state.now = Some(OngoingOutage { began: now, last: now, failures: 1 });
+        let is_recurring = state.ended_at.is_some_and(|ended| now.saturating_duration_since(ended) < RECURRENCE_WINDOW);
+        state.required_quiet_time =
+            if is_recurring { (state.required_quiet_time * 2).min(MAX_QUIET_TIME) } else { MIN_QUIET_TIME };
+        state.ongoing = Some(OngoingOutage { first_failure: now, last_failure: now, failures: 1 });
         self.on.store(true, Ordering::Relaxed);
         true
     }
@@ -71,18 +72,23 @@ impl Outage {
             return None;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let quiet = state.quiet;
-        let over = state.now.take_if(|outage| now.saturating_duration_since(outage.last) >= quiet)?;
-        state.ended = Some(now);
+        let required = state.required_quiet_time;
+        let over = state.ongoing.take_if(|outage| now.saturating_duration_since(outage.last_failure) >= required)?;
+        state.ended_at = Some(now);
         self.on.store(false, Ordering::Relaxed);
-        let quiet = now.saturating_duration_since(over.last).as_secs();
-        Some(EndedOutage { seconds: (over.last - over.began).as_secs(), failures: over.failures, quiet })
+        let quiet = now.saturating_duration_since(over.last_failure).as_secs();
+        Some(EndedOutage {
+            seconds: (over.last_failure - over.first_failure).as_secs(),
+            failures: over.failures,
+            quiet,
+        })
     }
 
     /// `true` if the outage can be forgotten: it is over, and a new failure would not count as recurring.
     pub(super) fn is_expired(&self, now: Instant) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.now.is_none() && state.ended.is_none_or(|ended| now.saturating_duration_since(ended) >= RECURRENCE_WINDOW)
+        state.ongoing.is_none()
+            && state.ended_at.is_none_or(|ended| now.saturating_duration_since(ended) >= RECURRENCE_WINDOW)
     }
 }
 
@@ -99,7 +105,7 @@ mod tests {
         assert!(outage.record(at(0)) && outage.is_on());
         for second in 1..=600 {
             assert!(!outage.record(at(second)));
-            assert_eq!(outage.take_ended(at(second)), None, "the store answers some and not others");
+            assert_eq!(outage.take_ended(at(second)), None, "the outage goes on while some requests fail");
         }
         assert_eq!(outage.take_ended(at(604)), None);
         assert_eq!(outage.take_ended(at(605)), Some(EndedOutage { seconds: 600, failures: 601, quiet: 5 }));
@@ -118,7 +124,7 @@ mod tests {
                 lines += u32::from(second % every == 0 && outage.record(now));
                 lines += u32::from(outage.take_ended(now).is_some());
             }
-            assert!(lines < 20, "{lines} lines of one that fails every {every} s");
+            assert!(lines < 20, "{lines} lines for a store that fails every {every} s");
         }
     }
 }

@@ -13,7 +13,7 @@ use super::state::{EndedOutage, Outage};
 /// Maximum number of outages that are logged separately. Further ones share an entry, so that a total outage takes less
 /// than twenty lines.
 const MAX_SEPARATE_OUTAGES: usize = 7;
-const SHARED_OUTAGE_NAME: &str = "something else";
+const SHARED_OUTAGE_NAME: &str = "other outages";
 
 /// All outages of this process except the store's.
 pub static OUTAGES: OutageTable = OutageTable::new();
@@ -35,7 +35,7 @@ impl OutageTable {
         match self.record(what, Instant::now()) {
             Some(OutageEntryKind::Separate) => Some(format!("{why}; not logged again until recovery")),
             Some(OutageEntryKind::Shared) => Some(format!(
-                "{SHARED_OUTAGE_NAME} fails: {why}; too many outages, further ones are not logged until recovery"
+                "{SHARED_OUTAGE_NAME}: {why}; too many outages to log each, further ones are not logged until recovery"
             )),
             None => {
                 tracing::debug!("{why}");
@@ -59,12 +59,12 @@ impl OutageTable {
         if let Some(outage) = outages.get(what) {
             return outage.record(now).then_some(OutageEntryKind::Separate);
         }
-        let (what, named) = if outages.len() < MAX_SEPARATE_OUTAGES {
+        let (what, kind) = if outages.len() < MAX_SEPARATE_OUTAGES {
             (what, OutageEntryKind::Separate)
         } else {
             (SHARED_OUTAGE_NAME, OutageEntryKind::Shared)
         };
-        outages.entry(what.to_owned()).or_insert_with(Outage::new).record(now).then_some(named)
+        outages.entry(what.to_owned()).or_insert_with(Outage::new).record(now).then_some(kind)
     }
 
     /// Ends the outages that are over, and returns them. Each stays in the table until a new failure would not count as
@@ -89,8 +89,8 @@ enum OutageEntryKind {
 }
 
 /// The message for the end of an outage. It claims no recovery, because perhaps no request has used the device since.
-fn describe_end(what: &str, over: EndedOutage) -> String {
-    format!("{what}: has not failed for {} s", over.quiet)
+fn describe_end(what: &str, ended: EndedOutage) -> String {
+    format!("{what}: no failure for {} s", ended.quiet)
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
 
     /// Returns the log lines of ten minutes, and until all outages are over. In each second, the objects that `failing`
     /// names fail.
-    fn lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
+    fn log_lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
         let others = OutageTable::new();
         let start = Instant::now();
         let mut lines = Vec::new();
@@ -115,15 +115,15 @@ mod tests {
             }
         }
         assert!(others.take_ended(start + Duration::from_secs(900)).is_empty());
-        assert!(!others.has_outages.load(Ordering::Relaxed), "nothing is remembered for ever");
+        assert!(!others.has_outages.load(Ordering::Relaxed), "ended outages are removed from the table");
         lines
     }
 
     #[test]
     fn long_outage_logs_one_begin_and_one_end_line() {
-        let told = lines(|_| vec!["key: away".to_owned(); 100]);
+        let logged = log_lines(|_| vec!["key: away".to_owned(); 100]);
         assert_eq!(
-            told,
+            logged,
             [
                 "key: away".to_owned(),
                 "key: away: over EndedOutage { seconds: 599, failures: 60000, quiet: 6 }".to_owned()
@@ -133,19 +133,19 @@ mod tests {
 
     #[test]
     fn outages_of_many_parts_log_under_twenty_lines() {
-        let told = lines(|second| (0..40).map(|number| format!("part {}", number * (second % 3 + 1))).collect());
-        assert!(told.len() > 4 && told.len() < 18, "{told:?}");
+        let logged = log_lines(|second| (0..40).map(|number| format!("part {}", number * (second % 3 + 1))).collect());
+        assert!(logged.len() > 4 && logged.len() < 18, "{logged:?}");
         assert!(
-            told.contains(&"part 0".to_owned()) && told.iter().any(|line| line.starts_with(SHARED_OUTAGE_NAME)),
-            "{told:?}"
+            logged.contains(&"part 0".to_owned()) && logged.iter().any(|line| line.starts_with(SHARED_OUTAGE_NAME)),
+            "{logged:?}"
         );
     }
 
     #[test]
     fn outage_of_a_flapping_part_logs_under_twenty_lines() {
         for every in [6, 10, 20, 30, 59] {
-            let told = lines(|second| if second % every == 0 { vec!["key".to_owned()] } else { Vec::new() });
-            assert!(told.len() > 1 && told.len() < 20, "{every}: {told:?}");
+            let logged = log_lines(|second| if second % every == 0 { vec!["key".to_owned()] } else { Vec::new() });
+            assert!(logged.len() > 1 && logged.len() < 20, "{every}: {logged:?}");
         }
     }
 
@@ -153,18 +153,18 @@ mod tests {
     fn outages_above_the_limit_share_a_begin_and_an_end_line() {
         let others = OutageTable::new();
         let start = Instant::now();
-        let told = |part: usize| others.record_failure(&format!("part {part}"), format!("part {part} (away)"));
+        let logged = |part: usize| others.record_failure(&format!("part {part}"), format!("part {part} (away)"));
         for part in 0..MAX_SEPARATE_OUTAGES {
-            assert_eq!(told(part).unwrap(), format!("part {part} (away); not logged again until recovery"));
+            assert_eq!(logged(part).unwrap(), format!("part {part} (away); not logged again until recovery"));
         }
-        let first = told(MAX_SEPARATE_OUTAGES).unwrap();
+        let first = logged(MAX_SEPARATE_OUTAGES).unwrap();
         assert!(
             first.starts_with(&format!(
-                "{SHARED_OUTAGE_NAME} fails: part {MAX_SEPARATE_OUTAGES} (away); too many outages"
+                "{SHARED_OUTAGE_NAME}: part {MAX_SEPARATE_OUTAGES} (away); too many outages to log each"
             )),
             "{first}"
         );
-        assert_eq!((told(MAX_SEPARATE_OUTAGES), told(MAX_SEPARATE_OUTAGES + 1), told(0)), (None, None, None));
+        assert_eq!((logged(MAX_SEPARATE_OUTAGES), logged(MAX_SEPARATE_OUTAGES + 1), logged(0)), (None, None, None));
         let ends: Vec<String> = others
             .take_ended(start + Duration::from_secs(9))
             .into_iter()
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(ends.len(), MAX_SEPARATE_OUTAGES + 1);
         let rest = ends.iter().find(|end| end.starts_with(SHARED_OUTAGE_NAME)).unwrap();
         // The message does not claim that the object works again.
-        let seconds = rest.strip_prefix("something else: has not failed for ").and_then(|end| end.strip_suffix(" s"));
+        let seconds = rest.strip_prefix("other outages: no failure for ").and_then(|end| end.strip_suffix(" s"));
         assert!(["8", "9"].contains(&seconds.unwrap()), "{rest}");
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signet::audit::{AuditTarget, DeviceSettings, Peer};
+use signet::audit::{AuditDeviceSettings, AuditTarget, CollectorAddress};
 
 use crate::support::{Answer, App, Client, send, tests_on, until};
 
@@ -46,7 +46,7 @@ impl Audited {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+        let app = App::builder().audit_devices([AuditDeviceSettings::file("main", &path)]).start().await;
         Self { app, path, _folder: folder }
     }
 
@@ -60,9 +60,9 @@ async fn issue(client: &Client) -> Answer {
 }
 
 /// A device that writes to a Unix socket.
-fn collector(name: &str, path: &Path) -> DeviceSettings {
+fn collector(name: &str, path: &Path) -> AuditDeviceSettings {
     let write_timeout = Duration::from_millis(300);
-    DeviceSettings::new(name, AuditTarget::Socket { peer: Peer::Unix(path.into()), write_timeout })
+    AuditDeviceSettings::new(name, AuditTarget::Socket { peer: CollectorAddress::Unix(path.into()), write_timeout })
 }
 
 /// Entries contain neither raw bytes (CVE-2025-62513) nor JSON inside texts (CVE-2025-62705).
@@ -157,7 +157,7 @@ async fn cve_2025_6000_api_cannot_create_or_remove_audit_devices() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let other = folder.path().join("other");
-    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+    let app = App::builder().audit_devices([AuditDeviceSettings::file("main", &path)]).start().await;
     let options = json!({ "file_path": other, "mode": "0755", "prefix": "#!/bin/sh" });
     for client in [&app.client, &app.client.with_token("s.unknown")] {
         let known = client.token == app.client.token;
@@ -199,8 +199,8 @@ async fn cve_2024_0831_raw_device_does_not_affect_other_devices() {
     let folder = tempfile::tempdir().unwrap();
     let open = folder.path().join("open.log");
     let closed = folder.path().join("closed.log");
-    let raw = DeviceSettings { log_raw: true, ..DeviceSettings::file("open", &open) };
-    let app = App::builder().audit_devices([raw, DeviceSettings::file("closed", &closed)]).start().await;
+    let raw = AuditDeviceSettings { log_raw: true, ..AuditDeviceSettings::file("open", &open) };
+    let app = App::builder().audit_devices([raw, AuditDeviceSettings::file("closed", &closed)]).start().await;
     app.shared().audit.reopen();
     let looked = app.client.post("auth/token/lookup", json!({ "token": "hunter2" })).await;
     assert_eq!(of(&open, &looked)[0]["request"]["data"], json!({ "token": "hunter2" }));
@@ -215,7 +215,7 @@ async fn cve_2024_0831_raw_device_does_not_affect_other_devices() {
 async fn a_text_has_the_same_hash_after_a_restart_and_on_another_node() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let app = App::builder().postgres().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+    let app = App::builder().postgres().audit_devices([AuditDeviceSettings::file("main", &path)]).start().await;
     let hash =
         async |client: &Client| client.post("sys/audit-hash/main", json!({ "input": "x" })).await.body["data"].clone();
     let first = hash(&app.client).await;
@@ -261,7 +261,10 @@ async fn unrecordable_request_is_rejected_without_effect() {
     fs::remove_file(&path).unwrap();
 
     let refused = issue(&app.client).await;
-    assert_eq!((refused.status, refused.error()), (503, "audit: the request cannot be recorded"));
+    assert_eq!(
+        (refused.status, refused.error()),
+        (503, "audit: no audit device can record the request; see the server's log")
+    );
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(app.client.post("auth/token/create", json!({})).await.status, 503);
     let health = app.client.get("sys/health").await;
@@ -284,7 +287,7 @@ async fn one_device_that_takes_an_entry_is_enough() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let dead = collector("dead", &folder.path().join("nobody"));
-    let app = App::builder().audit_devices([dead, DeviceSettings::file("main", &path)]).start().await;
+    let app = App::builder().audit_devices([dead, AuditDeviceSettings::file("main", &path)]).start().await;
     app.client.authority("pki", json!({})).await;
     of(&path, &issue(&app.client).await.assert_status(200));
     let metrics = app.raw_get("/metrics").await;
@@ -302,7 +305,7 @@ async fn hanging_device_delays_requests_briefly_and_recovers() {
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     // Both ends are open, so that the device's open does not block.
     let mut held = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let app = App::builder().audit_devices([DeviceSettings::file("pipe", &path)]).start().await;
+    let app = App::builder().audit_devices([AuditDeviceSettings::file("pipe", &path)]).start().await;
     let full = loop {
         let begun = Instant::now();
         let answer = app.client.get("sys/policies/acl").await;
@@ -310,7 +313,10 @@ async fn hanging_device_delays_requests_briefly_and_recovers() {
             break (answer, begun.elapsed());
         }
     };
-    assert_eq!((full.0.status, full.0.error()), (503, "audit: the request cannot be recorded"));
+    assert_eq!(
+        (full.0.status, full.0.error()),
+        (503, "audit: no audit device can record the request; see the server's log")
+    );
     assert!(full.1 < Duration::from_secs(30), "{:?}", full.1);
     let begun = Instant::now();
     assert_eq!(app.client.get("sys/policies/acl").await.status, 503);
@@ -333,7 +339,7 @@ async fn health_is_503_until_an_audit_device_accepts_entries_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     symlink("/dev/full", &path).unwrap();
-    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+    let app = App::builder().audit_devices([AuditDeviceSettings::file("main", &path)]).start().await;
     let health = async || app.client.get("sys/health").await.status;
     assert_eq!(health().await, 200, "nothing was to be written yet");
     assert_eq!(app.client.get("sys/mounts").await.status, 503);
@@ -369,9 +375,10 @@ async fn unreachable_collector_delays_once_and_reconnects_by_itself() {
         held.push(stream);
         assert!(held.len() < 20);
     }
-    let peer = Peer::Tcp(address.to_string());
-    let silent = DeviceSettings::new("silent", AuditTarget::Socket { peer, write_timeout: Duration::from_secs(1) });
-    let app = App::builder().audit_devices([silent, DeviceSettings::file("main", &path)]).start().await;
+    let peer = CollectorAddress::Tcp(address.to_string());
+    let silent =
+        AuditDeviceSettings::new("silent", AuditTarget::Socket { peer, write_timeout: Duration::from_secs(1) });
+    let app = App::builder().audit_devices([silent, AuditDeviceSettings::file("main", &path)]).start().await;
     assert_eq!(app.client.get("sys/mounts").await.status, 200, "it waits, once");
     let begun = Instant::now();
     let mut requests = 0;
@@ -469,9 +476,9 @@ async fn a_device_that_does_not_open_is_an_error_at_the_start() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     for (path, why) in [
         (Path::new("/nowhere/audit.log"), "its folder does not exist"),
-        (pipe.as_path(), "a pipe without a reader, or a socket"),
+        (pipe.as_path(), "is a pipe without a reader, or a socket"),
     ] {
-        let audit = vec![DeviceSettings::file("main", path)];
+        let audit = vec![AuditDeviceSettings::file("main", path)];
         let options = signet::server::ServerOptions { audit, ..place.options() };
         let refusal = signet::server::Server::open(options).await.err().unwrap();
         let expected = format!("audit: the device \"main\", {}, cannot be opened ({why})", path.display());

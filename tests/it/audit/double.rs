@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, pending};
 use serde_json::{Value, json};
-use signet::audit::{AuditData, AuditEntry, AuditStep, Device};
+use signet::audit::{AuditData, AuditDevice, AuditEntry, AuditStep};
 use signet::error::{Error, Result};
 
 use crate::support::Answer;
@@ -134,7 +134,7 @@ fn line(entry: &AuditEntry<'_>) -> Line {
     line
 }
 
-impl Device for Double {
+impl AuditDevice for Double {
     fn name(&self) -> &str {
         "double"
     }

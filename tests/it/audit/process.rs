@@ -91,5 +91,5 @@ fn check_reports_pipe_without_reader() {
     fs::write(&file, format!("data_dir = \"{}\"\n{device}", data.display())).unwrap();
     let output = signet().args(["check", "--config"]).arg(&file).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(!output.status.success() && text.contains("pipe: a pipe without a reader, or a socket"), "{text}");
+    assert!(!output.status.success() && text.contains("pipe: is a pipe without a reader, or a socket"), "{text}");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::audit::{Device, DeviceSettings};
+use signet::audit::{AuditDevice, AuditDeviceSettings};
 
 use super::double::{Double, Mood};
 use crate::support::{Answer, App, Builder, send};
@@ -15,7 +15,7 @@ const PROJECTS: &str = "organizations/acme/projects";
 
 async fn told(builder: Builder) -> (World, Arc<Double>) {
     let device = Double::new();
-    let world = World::of(builder.audit([device.clone() as Arc<dyn Device>])).await;
+    let world = World::of(builder.audit([device.clone() as Arc<dyn AuditDevice>])).await;
     (world, device)
 }
 
@@ -33,7 +33,7 @@ fn with_body(api: &Api, body: impl ToString) -> reqwest::RequestBuilder {
 async fn long_body_is_logged_as_one_hash() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let world = World::of(App::builder().audit_devices([DeviceSettings::file("main", &path)])).await;
+    let world = World::of(App::builder().audit_devices([AuditDeviceSettings::file("main", &path)])).await;
     for (octets, is_short, status) in [(200, true, 422), (4_000, false, 422), (400_000, false, 422)] {
         let before = std::fs::metadata(&path).unwrap().len();
         let answer = send(with_body(&world.owner, format!("[{}0]", "\"a\",".repeat(octets / 4)))).await;
@@ -114,7 +114,10 @@ async fn names(world: &World, device: &Double) -> Vec<String> {
 
 fn assert_held_back(answer: &Answer) {
     assert_eq!(answer.status, 503, "{}", answer.text);
-    assert_eq!(answer.body["errors"][0]["detail"], "audit: the request cannot be recorded");
+    assert_eq!(
+        answer.body["errors"][0]["detail"],
+        "audit: no audit device can record the request; see the server's log"
+    );
 }
 
 #[actix_web::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signet::audit::Device;
+use signet::audit::AuditDevice;
 use signet::documents::MountId;
 
 use super::double::{Double, Mood};
@@ -32,7 +32,7 @@ impl AuditedSecrets {
 
     async fn by(builder: Builder) -> Self {
         let device = Double::new();
-        let app = builder.audit([device.clone() as Arc<dyn Device>]).start().await;
+        let app = builder.audit([device.clone() as Arc<dyn AuditDevice>]).start().await;
         app.client.authority("pki", json!({})).await;
         Self { app, device }
     }
@@ -180,7 +180,10 @@ async fn entries_contain_caller_request_address_and_response(AuditedSecrets { ap
 
 fn assert_held_back(answer: &Answer) {
     assert_eq!(answer.status, 503, "{}", answer.text);
-    assert_eq!(answer.body, json!({ "errors": ["audit: the request cannot be recorded"] }));
+    assert_eq!(
+        answer.body,
+        json!({ "errors": ["audit: no audit device can record the request; see the server's log"] })
+    );
     assert_eq!(answer.header("retry-after"), "1");
 }
 
@@ -210,7 +213,7 @@ async fn request_without_audit_entry_is_rejected_without_effect(AuditedSecrets {
 #[actix_web::test]
 async fn entry_goes_to_all_devices_and_one_success_suffices() {
     let devices = [Double::new(), Double::new()];
-    let app = App::builder().audit(devices.iter().map(|device| device.clone() as Arc<dyn Device>)).start().await;
+    let app = App::builder().audit(devices.iter().map(|device| device.clone() as Arc<dyn AuditDevice>)).start().await;
     let answer = app.client.get("sys/mounts").await;
     devices.iter().for_each(|device| device.assert_told(&answer, "intent", "both keep"));
     devices[0].set(Mood::Refuse);

@@ -114,7 +114,12 @@ async fn full_audit_disk_rejects_requests_and_truncates_no_entry() {
     ledger.wait_for(0, 0, 20);
     let client = dev.client().with_token(&token);
     let answer = refusal(&client, &ledger).await;
-    assert_eq!((answer.status, answer.error()), (503, "audit: the request cannot be recorded"), "{}", answer.text);
+    assert_eq!(
+        (answer.status, answer.error()),
+        (503, "audit: no audit device can record the request; see the server's log"),
+        "{}",
+        answer.text
+    );
     std::fs::remove_file(&filler).unwrap();
     ledger.wait_for(10, 1, 0);
     load.finish();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use signet::audit::DeviceSettings;
+use signet::audit::AuditDeviceSettings;
 use signet::keys::SignerActor;
 use signet::telemetry::{CATALOGUE, MetricKind};
 
@@ -63,7 +63,7 @@ async fn log_in(app: &App, provider: &Provider) {
 async fn queries_return_data_after_a_walk_and_metrics_have_help() {
     let provider = Provider::start();
     let folder = tempfile::tempdir().unwrap();
-    let audit = DeviceSettings::file("main", folder.path().join("audit.log"));
+    let audit = AuditDeviceSettings::file("main", folder.path().join("audit.log"));
     let app = App::builder().postgres().public().cloudb(provider.settings()).audit_devices([audit]).start().await;
     let _key = walk(&app, &provider).await;
     let page = page_of_all(&app.client).await.text;

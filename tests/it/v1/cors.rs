@@ -1,7 +1,7 @@
 //! CORS: response headers for pages of other origins, and their configuration.
 
 use serde_json::{Value, json};
-use signet::audit::DeviceSettings;
+use signet::audit::AuditDeviceSettings;
 
 use crate::support::{Answer, App, Client, send, tests_on};
 
@@ -136,7 +136,7 @@ async fn invalid_cors_configuration_is_rejected_without_change(app: &App) {
 async fn rejected_origins_are_audited_and_preflights_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("audit.log");
-    let app = App::builder().audit_devices([DeviceSettings::file("main", &file)]).start().await;
+    let app = App::builder().audit_devices([AuditDeviceSettings::file("main", &file)]).start().await;
     assert_eq!(app.client.post(CONFIG, json!({ "allowed_origins": PAGE })).await.status, 204);
     let lines = || std::fs::read_to_string(&file).unwrap().lines().count();
     let before = lines();

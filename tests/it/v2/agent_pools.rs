@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use signet::projects::id::new as new_id;
-use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{
     ACME, NONE, POOLS, PROJECTS, WORKSPACES, World, assert_invalid, assert_refused, attribute, ids, in_project, items,
@@ -295,7 +295,7 @@ async fn pools_with_too_many_references_need_smaller_pages(world: &World) {
     }
     let list = async |query: &str| world.owner.get(&format!("{POOLS}?sort=name&{query}")).await;
     let refused = list("page[size]=3").await;
-    let detail = "the pools name more than 20000 workspaces and projects in total; use a smaller page";
+    let detail = "the scopes of the pools name more than 20000 workspaces and projects in total; use a smaller page";
     assert_refused(&refused, 400, &[("page[size]", detail)]);
     assert_refused(&list("").await, 400, &[("page[size]", detail)]);
     for query in ["page[size]=2", "page[size]=2&page[number]=2", "q=c"] {
@@ -328,7 +328,7 @@ async fn hidden_entries_count_towards_the_list_limit(world: &World) {
     assert_eq!(related(&owner.get(&path).await, name).len(), 1000);
     assert_eq!(owner.patch(&path, named(&others)).await.status, 200);
     let refused = manager.api.patch(&path, with_own).await;
-    let rule = "allowed-projects may have at most 1000 elements, including hidden ones";
+    let rule = "allowed-projects may have at most 1000 elements, including those hidden from you";
     assert_refused(&refused, 422, &[("/data/relationships/allowed-projects/data", rule)]);
     assert_eq!(manager.api.patch(&path, named(&[])).await.status, 200);
     assert_eq!(related(&owner.get(&path).await, name).len(), 1000);

@@ -5,7 +5,7 @@ use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::caller::ProjectsCaller;
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 use signet::projects::{project, team};
 
 use super::fixture::{

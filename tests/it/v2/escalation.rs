@@ -2,7 +2,7 @@
 //! projects. Each caller here has only the right that the route needs.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{
     ACME, Api, NONE, PEOPLE, TEAMS, World, assert_refused, attribute, ids, no_attributes, on_both_stores, path_of,

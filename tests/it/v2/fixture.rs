@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::rejection::WorkResult;
-use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, OrganizationRights, ProjectRights};
 use signet::projects::store::SERVER_CALLER;
 use signet::projects::{SessionAccess, Tx, id, organization, token, user};
 use signet::sql::FromColumn;

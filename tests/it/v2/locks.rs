@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{ACME, NONE, World, assert_refused, attribute, no_attributes, on_both_stores, statuses};
 use crate::support::Answer;

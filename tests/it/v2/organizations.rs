@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::caller::{ProjectsCaller, TokenSubject};
 use signet::projects::member;
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{
     ACME, NONE, POOLS, TEAMS, World, assert_invalid, assert_refused, attribute, ids, items, link, on_both_stores,
@@ -74,7 +74,7 @@ async fn membership_reads_only_teams_of_its_organization(world: &World) {
             for (name, teams) in [("acme", 1), ("umbrella", 301)] {
                 let before = tx.rows_read();
                 let member = member::find_by_organization_name(&mut tx, &caller, name).await?;
-                assert!(member.owner && member.teams.len() == teams, "{member:?}");
+                assert!(member.is_owner && member.teams.len() == teams, "{member:?}");
                 read.push(tx.rows_read() - before);
             }
             Ok(read)
@@ -235,7 +235,7 @@ async fn settings_are_stored_and_returned(world: &World) {
     let wrong = world.owner.change("organizations/acme2", wrong).await;
     let faults = [
         ("/data/attributes/stacks-enabled", "Stacks enabled must be a boolean"),
-        ("/data/attributes/session-timeout", "Session timeout must be 1 minute at least"),
+        ("/data/attributes/session-timeout", "Session timeout must be at least 1 minute"),
     ];
     assert_refused(&wrong, 422, &faults);
 }

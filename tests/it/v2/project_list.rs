@@ -1,7 +1,7 @@
 //! Lists of projects: visibility, filters, sorting, pages.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{
     Api, NONE, PROJECTS, Person, World, assert_refused, attribute, ids, names, on_both_stores, path_of, related, tags,

@@ -1,7 +1,7 @@
 //! Projects.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{
     NONE, POOLS, PROJECTS, World, assert_invalid, assert_refused, attribute, on_both_stores, pairs, path_of, related,

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use signet::http::jsonapi::route::ProjectsRoute;
 use signet::http::jsonapi::table::all_routes;
-use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{
     Api, NONE, PEOPLE as PEOPLE_LIST, POOLS as POOL_LIST, Person, TEAMS as TEAM_LIST, World, no_attributes,

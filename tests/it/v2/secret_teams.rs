@@ -1,7 +1,7 @@
 //! Secret teams: members who do not know a secret team see nothing that names it, even if they manage other teams.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{
     ACME, Api, NONE, TEAMS, WORKSPACES, World, assert_refused, attribute, items, on_both_stores, resource, rights,

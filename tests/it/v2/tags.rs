@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{
     Api, NONE, PROJECTS, WORKSPACES, World, assert_refused, attribute, flat_tags as flat, items, names, on_both_stores,
@@ -198,7 +198,7 @@ async fn flat_tags_are_removed(world: &World) {
         { "attributes": { "name": "a\0" } }] });
     let places = [0, 1, 2, 3, 4].map(|n| format!("/data/{n}/id"));
     let refused = remove(owner, &path, nameless).await;
-    assert_refused(&refused, 422, &places.each_ref().map(|place| (&place[..], "a tag is named by its id or its name")));
+    assert_refused(&refused, 422, &places.each_ref().map(|place| (&place[..], "a tag needs an id or a name")));
     assert_eq!(remove(owner, &path, json!({ "data": { "type": "tags" } })).await.status, 422);
     let reader = world.member("rita", NONE.with(Flag::ReadWorkspaces, true)).await;
     assert_eq!(remove(&reader.api, &path, flat(&["e"])).await.status, 404);

@@ -1,7 +1,7 @@
 //! The access of teams to single workspaces.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{
     Api, NONE, PROJECTS, Person, TEAMS, WORKSPACES, World, assert_invalid, assert_refused, attribute, id_of, items,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::projects::api_token::COLUMNS;
+use signet::projects::api_token::TOKEN_COLUMNS;
 use signet::projects::token;
 use time::macros::datetime;
 
@@ -455,7 +455,7 @@ async fn creator_organization_of_a_token_is_shown_by_name(world: &World) {
     let plan: Vec<String> = world
         .run(move |mut tx| {
             async move {
-                let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
+                let sql = format!("SELECT {TOKEN_COLUMNS} WHERE t.id = ANY($1)");
                 let one = || vec![vec![1_i64].into()];
                 if postgres {
                     // PostgreSQL scans an empty table unless sequential scans are disabled.

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, ProjectRights};
+use signet::projects::rights::{OrganizationFlag as Flag, ProjectRights};
 
 use super::fixture::{
     Api, NONE, POOLS, PROJECTS, Person, WORKSPACES, World, assert_invalid, assert_refused, attribute, id_of,

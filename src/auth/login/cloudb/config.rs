@@ -127,9 +127,9 @@ impl CloudbConfig {
             client_id: either(&config.client_id, &fallback.client_id),
             client_secret,
             retry_policy: RetryPolicy {
-                more: u32::try_from(config.max_retries).unwrap_or(0),
-                first: config.retry_delay,
-                max_wait: config.max_retry_delay,
+                max_retries: u32::try_from(config.max_retries).unwrap_or(0),
+                first_delay: config.retry_delay,
+                max_delay: config.max_retry_delay,
                 max_retry_after: Duration::MAX,
             },
         })
@@ -213,11 +213,11 @@ mod tests {
         };
         let effective = CloudbConfig::effective(None, &fallback).ok().unwrap();
         assert_eq!((effective.tenant.as_str(), effective.client_id.as_str()), (TENANT, "env-app"));
-        assert!(effective.client_secret.expose() == b"hunter2" && effective.retry_policy.more == 3);
+        assert!(effective.client_secret.expose() == b"hunter2" && effective.retry_policy.max_retries == 3);
         let config = written(None, json!({"resource": "https://own.example/", "max_retries": -1})).ok().unwrap();
         assert_eq!(config.tenant_id, "");
         let effective = CloudbConfig::effective(Some(&config), &fallback).ok().unwrap();
-        assert_eq!((effective.resource.as_str(), effective.retry_policy.more), ("https://own.example/", 0));
+        assert_eq!((effective.resource.as_str(), effective.retry_policy.max_retries), ("https://own.example/", 0));
         let missing =
             |fallback: CloudbFallback| CloudbConfig::effective(None, &fallback).err().unwrap().text().to_owned();
         assert_eq!(missing(CloudbFallback::default()), "tenant_id is required");

@@ -90,7 +90,7 @@ impl<'p> GraphClient<'p> {
     pub(super) async fn add_password(&self, application: &Application, name: &str, until: Time) -> Result<NewPassword> {
         let path = format!("/v1.0/applications/{}/addPassword", percent_encode(&application.id));
         let body = json!({"passwordCredential": {"displayName": name, "endDateTime": format_rfc3339(until)}});
-        let reply = self.send(Method::POST, &path, Some(&body), RetryPolicy::ONE).await?;
+        let reply = self.send(Method::POST, &path, Some(&body), RetryPolicy::SINGLE_ATTEMPT).await?;
         let created: NewPassword = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
         match created.secret_text.expose().is_empty() || created.key_id.is_empty() {
             true => Err(invalid_response(format!("{GRAPH_API_NAME}: the response contains no secret"))),

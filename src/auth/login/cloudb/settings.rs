@@ -105,6 +105,6 @@ impl CloudbServices {
                 .map_err(|e| Error::of_file("cloudb.ca_file", file, "read", e).with_kind(Kind::Invalid))?,
             None => String::new(),
         };
-        Ok(Arc::new(Self { outbound: Outbound::configured("cloudb.ca_file", &pem)?, clock, urls, fallback }))
+        Ok(Arc::new(Self { outbound: Outbound::for_configured_urls("cloudb.ca_file", &pem)?, clock, urls, fallback }))
     }
 }

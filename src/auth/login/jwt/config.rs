@@ -138,8 +138,8 @@ impl JwtConfig {
             KeySource::None => Err(not_one_source()),
             KeySource::Keys(keys) => JwtVerifier::configured("jwt_validation_pubkeys", keys, clock.clone()),
             KeySource::KeySet { url, ca_pem } => {
-                settings.reach.url("jwks_url", url)?;
-                let outbound = Outbound::given(settings.reach, "jwks_ca_pem", ca_pem)?;
+                settings.reach.validate_url("jwks_url", url)?;
+                let outbound = Outbound::for_caller_urls(settings.reach, "jwks_ca_pem", ca_pem)?;
                 published(KeySetSource::KeySet(url.clone()), outbound)
             }
             KeySource::Discovery { url, ca_pem } => {
@@ -147,10 +147,10 @@ impl JwtConfig {
                 if url.contains("/.well-known/") {
                     return Err(Error::invalid("'oidc_discovery_url' contains '.well-known' component"));
                 }
-                if settings.reach.url(FIELD, url)?.query().is_some() {
+                if settings.reach.validate_url(FIELD, url)?.query().is_some() {
                     return Err(Error::invalid("oidc_discovery_url: must have no query"));
                 }
-                let outbound = Outbound::given(settings.reach, "oidc_discovery_ca_pem", ca_pem)?;
+                let outbound = Outbound::for_caller_urls(settings.reach, "oidc_discovery_ca_pem", ca_pem)?;
                 published(discovery_source(url), outbound)
             }
         }

@@ -30,9 +30,9 @@ const MAX_REFRESH_WAIT: Duration = Duration::from_secs(1);
 
 /// Retries within one attempt while there are no usable keys.
 const INITIAL_RETRIES: RetryPolicy = RetryPolicy {
-    more: 2,
-    first: Duration::from_millis(200),
-    max_wait: Duration::from_secs(2),
+    max_retries: 2,
+    first_delay: Duration::from_millis(200),
+    max_delay: Duration::from_secs(2),
     max_retry_after: Duration::from_secs(2),
 };
 
@@ -77,7 +77,7 @@ impl KeySetCache {
             return self.keys_within(MAX_STALE_AGE).ok_or_else(|| Error::internal("the fetched keys are not cached"));
         };
         // An unresponsive issuer delays logins with known keys only briefly.
-        match tokio::time::timeout(MAX_REFRESH_WAIT, self.refresh(RetryPolicy::ONE)).await {
+        match tokio::time::timeout(MAX_REFRESH_WAIT, self.refresh(RetryPolicy::SINGLE_ATTEMPT)).await {
             Ok(Ok(())) => Ok(self.keys_within(MAX_STALE_AGE).unwrap_or(cached)),
             Ok(Err(_)) | Err(_) => Ok(cached),
         }
@@ -92,7 +92,7 @@ impl KeySetCache {
         if let Some(cached) = self.keys_within(MAX_FRESH_AGE).filter(differs) {
             return Ok(Some(cached));
         }
-        self.refresh(RetryPolicy::ONE).await?;
+        self.refresh(RetryPolicy::SINGLE_ATTEMPT).await?;
         Ok(self.keys_within(MAX_FRESH_AGE).filter(differs))
     }
 

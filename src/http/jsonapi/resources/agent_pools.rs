@@ -166,9 +166,9 @@ fn document(member: &Member, pool: &AgentPool) -> Rendered {
         "relationships": {
             "organization": related("organizations", &member.organization.name),
             "workspaces": to_many("workspaces", &pool.workspaces),
-            "allowed-workspaces": to_many("workspaces", &pool.seen.allowed_workspaces),
-            "allowed-projects": to_many("projects", &pool.seen.allowed_projects),
-            "excluded-workspaces": to_many("workspaces", &pool.seen.excluded_workspaces),
+            "allowed-workspaces": to_many("workspaces", &pool.visible_scope.allowed_workspaces),
+            "allowed-projects": to_many("projects", &pool.visible_scope.allowed_projects),
+            "excluded-workspaces": to_many("workspaces", &pool.visible_scope.excluded_workspaces),
         },
         "links": { "self": format!("/api/v2/agent-pools/{}", pool.ext_id) },
     })

@@ -20,7 +20,7 @@ use crate::projects::organization::{self, Organization, settings};
 use crate::projects::page::{PageRequest, ResultPage};
 use crate::projects::project::{self, Project};
 use crate::projects::rejection::{ApiRejection, WorkResult};
-use crate::projects::rights::{Flag, ProjectRights};
+use crate::projects::rights::{OrganizationFlag, ProjectRights};
 
 pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(POST "organizations", "organization_create", create => render_created),
@@ -178,7 +178,7 @@ fn organization_path(name: &str) -> String {
 pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Rendered {
     let organization = &member.organization;
     let rights = member.rights;
-    let owner = member.owner;
+    let owner = member.is_owner;
     let mut attributes = settings::with_defaults(&organization.settings);
     let own = json!({
         "name": organization.name,
@@ -198,11 +198,11 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
             "can-update": owner,
             "can-destroy": owner,
             "can-update-api-token": owner,
-            "can-create-team": rights.has(Flag::ManageTeams),
+            "can-create-team": rights.has(OrganizationFlag::ManageTeams),
             "can-create-workspace": rights.manages_workspaces(),
-            "can-create-project": rights.has(Flag::ManageProjects),
+            "can-create-project": rights.has(OrganizationFlag::ManageProjects),
             "can-traverse": true,
-            "can-manage-run-tasks": rights.has(Flag::ManageRunTasks),
+            "can-manage-run-tasks": rights.has(OrganizationFlag::ManageRunTasks),
             "can-deploy-no-code-modules": owner,
             "can-manage-no-code-modules": owner,
         },

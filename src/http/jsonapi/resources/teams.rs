@@ -16,7 +16,7 @@ use crate::projects::member::{self, Member};
 use crate::projects::membership::{self, Membership, MembershipFilter};
 use crate::projects::page::ResultPage;
 use crate::projects::rejection::{ApiRejection, WorkResult};
-use crate::projects::rights::Flag;
+use crate::projects::rights::OrganizationFlag;
 use crate::projects::team::{self, Team, TeamChange, TeamFilter, members};
 use crate::projects::{Tx, escalation};
 
@@ -254,7 +254,7 @@ const RESOURCE_TYPE: &str = "teams";
 /// Renders a team.
 pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     let flags: Map<String, Value> =
-        Flag::ALL.into_iter().map(|flag| (flag.name().to_owned(), team.access.has(flag).into())).collect();
+        OrganizationFlag::ALL.into_iter().map(|flag| (flag.name().to_owned(), team.access.has(flag).into())).collect();
     let manages = team::may_manage(member, team);
     let changes_people = team::may_change_members(member, team);
     json!({

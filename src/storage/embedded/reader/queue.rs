@@ -176,7 +176,7 @@ impl ReadQueue {
         if let Some((done, db)) = done {
             state.active_threads -= 1;
             if let FinishedBatch::Session(caller_id) = done {
-                state.sessions.ended(caller_id);
+                state.sessions.end_job(caller_id);
             }
             state.connections.push(db);
             if state.paused && state.active_threads == 0 {
@@ -238,11 +238,11 @@ impl ReadQueueState {
 
     /// Takes a batch for one thread: a single session, or some of the reads. Leaves reads for the other threads.
     fn take_batch(&mut self) -> ReadBatch {
-        if let Some((caller_id, session)) = self.sessions.take() {
+        if let Some((caller_id, session)) = self.sessions.start_next() {
             return ReadBatch::Session(caller_id, session);
         }
         let max = self.reads.waiting().div_ceil(READ_CONNECTIONS).min(MAX_READS_PER_TRANSACTION);
-        ReadBatch::Reads(std::iter::from_fn(|| self.reads.take_next()).take(max).collect())
+        ReadBatch::Reads(std::iter::from_fn(|| self.reads.pop_next()).take(max).collect())
     }
 
     fn clear(&mut self) -> Vec<VecDeque<ReadWork>> {

@@ -66,7 +66,12 @@ async fn exactly_one_permitted_key_source_is_accepted(bed: &Bed) {
     for wrong in
         ["https://169.254.169.254/latest", "https://[fe80::1]/", "https://[::ffff:a9fe:a9fe]/", "https://0.0.0.0/"]
     {
-        refused(bed, json!({"jwks_url": wrong}), "jwks_url: the address of the host is not permitted").await;
+        refused(
+            bed,
+            json!({"jwks_url": wrong}),
+            "jwks_url: the host's address is not permitted (loopback, link-local, multicast or metadata service)",
+        )
+        .await;
     }
     let known = format!("{url}/.well-known/openid-configuration");
     refused(bed, json!({"oidc_discovery_url": known}), "'oidc_discovery_url' contains '.well-known' component").await;
@@ -94,7 +99,11 @@ async fn loopback_issuer_is_called_only_if_configured() {
     refused(json!({"oidc_discovery_url": issuer.url}), https).await;
     for host in ["127.0.0.1", "localhost", "a.localhost", "[::1]", "2130706433", "[::ffff:7f00:1]"] {
         let url = format!("https://{host}/keys");
-        refused(json!({"jwks_url": url}), "jwks_url: the address of the host is not permitted").await;
+        refused(
+            json!({"jwks_url": url}),
+            "jwks_url: the host's address is not permitted (loopback, link-local, multicast or metadata service)",
+        )
+        .await;
     }
     let (documents, key_sets) = {
         let seen = issuer.lock();

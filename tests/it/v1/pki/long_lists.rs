@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use signet::audit::DeviceSettings;
+use signet::audit::AuditDeviceSettings;
 
 use super::mount::Pki;
 use crate::faults::double::{Fault, Faults};
@@ -389,7 +389,7 @@ async fn long_list_is_wrapped_up_to_the_wrapping_limit() {
 async fn long_list_is_audited_before_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let pki = Pki::on(App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await).await;
+    let pki = Pki::on(App::builder().audit_devices([AuditDeviceSettings::file("main", &path)]).start().await).await;
     pki.leaf().await;
     copies(&pki.app, 3_000);
     let lines = |id: &str| -> Vec<Value> {

@@ -50,7 +50,7 @@ async fn settings_are_merged_stored_and_never_read_back_with_the_key() {
     for host in ["169.254.169.254", "100.100.100.200", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "2852039166"]
     {
         let body = json!({ "external_service_url": format!("https://{host}/decide") });
-        let rule = "external_service_url: the address of the host is not permitted";
+        let rule = "external_service_url: the host's address is not permitted (loopback, link-local, multicast or metadata service)";
         pki.refused("config/external-policy", body, rule).await;
     }
     assert_eq!(engine.asked(), 0, "writing calls nobody");

@@ -228,7 +228,7 @@ async fn foreign_endpoint_does_not_get_the_process_credential() {
     for endpoint in ["https://kms.example", "https://kms.amazonaws.com.example"] {
         refused(&app, "cloudakms/web", body(endpoint), text).await;
     }
-    let text = "endpoint: the address of the host is not permitted";
+    let text = "endpoint: the host's address is not permitted (loopback, link-local, multicast or metadata service)";
     refused(&app, "cloudakms/web", body("https://169.254.169.254"), text).await;
     // This test server may call the loopback.
     for endpoint in ["https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", "http://127.0.0.1:4566"] {
