@@ -140,7 +140,7 @@ impl KeyPoolQueue {
 
     fn push(&self, lane: PoolLane, caller_id: CallerId, job: KeyGenerationJob) {
         let mut state = self.lock();
-        let DisplacedJobs { left, refused } = state.queues[lane as usize].push_bounded(
+        let DisplacedJobs { abandoned, refused } = state.queues[lane as usize].push_bounded(
             caller_id,
             job,
             lane.max_queued(),

@@ -175,7 +175,7 @@ impl SignQueue {
             return Err(stopped_error(&self.name));
         }
         self.require_early_start(&state, job.priority, job.caller.caller_id())?;
-        let DisplacedJobs { left, refused } = state.waiting.push(job, self.limits.queue);
+        let DisplacedJobs { abandoned, refused } = state.waiting.push(job, self.limits.queue);
         self.start_or_wake_worker(state, true);
         left.into_iter().for_each(|job| self.expire(job));
         if let Some(job) = refused {

@@ -36,9 +36,9 @@ const SIGNING_SERVICE_NAME: &str = "kms";
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
 /// The retry policy of idempotent calls.
 pub(super) const IDEMPOTENT_TRIES: RetryPolicy = RetryPolicy {
-    more: 2,
-    first: Duration::from_millis(200),
-    max_wait: Duration::from_secs(5),
+    max_retries: 2,
+    first_delay: Duration::from_millis(200),
+    max_delay: Duration::from_secs(5),
     max_retry_after: Duration::from_secs(1),
 };
 /// Maximum duration of a call, with all attempts and pauses.
