@@ -215,7 +215,7 @@ mod tests {
             (format!("{file}library = \"hsm\""), "seal.library: must not be given with a seal of type file"),
             (format!("seal_key_file = \"s\"\n{SERVICE}kms_key = \"k\""), "seal_key_file: must not be given with"),
             (format!("{SERVICE}kms_key = \"k\"\nslot = \"1\""), "seal.slot: must not be given with a seal of type"),
-            (SERVICE.to_owned(), "seal.kms_key: must be given with a seal of type cloudakms"),
+            (SERVICE.to_owned(), "seal.kms_key: is required for a seal of type cloudakms"),
             (format!("{SERVICE}kms_key = \"a b\""), "seal.kms_key: must be 1 to 2048 letters"),
             (
                 format!("{SERVICE}kms_key = \"k\"\naccess_key = \"AK\""),

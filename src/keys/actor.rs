@@ -105,9 +105,11 @@ impl SignerActor {
         let kind = signer.public().kind();
         let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.wants(*algorithm).is_ok());
         let of_mount = |error: Error| {
-            classify_test_error(error.within("the key that a mount uses, which is not the one named now"))
+            classify_test_error(
+                error.within("the key that mounts still use, although its configuration now names another key"),
+            )
         };
-        let algorithm = algorithm.ok_or_else(|| of_mount(Error::invalid("supports no algorithm")))?;
+        let algorithm = algorithm.ok_or_else(|| of_mount(Error::invalid("supports no signature algorithm")))?;
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();
         let input = match (signer.wants(algorithm).map_err(of_mount)?, algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => SigningInput::Digest(hash.digest(&message).as_ref().to_vec()),

@@ -44,14 +44,18 @@ impl KeySpec {
                 return Err(Error::invalid("key_bits: RSA keys below 2048 bits are not supported"));
             }
             ("rsa", _) => {
-                return Err(Error::invalid("key_bits: unsupported bit length, RSA keys have 2048, 3072, 4096 or 8192"));
+                return Err(Error::invalid(
+                    "key_bits: unsupported bit length, must be 2048, 3072, 4096 or 8192 for RSA keys",
+                ));
             }
             ("ec", 224) => KeyKind::Ec(Curve::P224),
             ("ec", 0 | 256) => KeyKind::Ec(Curve::P256),
             ("ec", 384) => KeyKind::Ec(Curve::P384),
             ("ec", 521) => KeyKind::Ec(Curve::P521),
             ("ec", _) => {
-                return Err(Error::invalid("key_bits: unsupported curve size, EC keys have 224, 256, 384 or 521"));
+                return Err(Error::invalid(
+                    "key_bits: unsupported curve size, must be 224, 256, 384 or 521 for EC keys",
+                ));
             }
             ("ed25519", _) => KeyKind::Ed25519,
             _ => return Err(Error::invalid("key_type: unknown key type, must be rsa, ec or ed25519")),
@@ -129,7 +133,7 @@ impl PrivateKey {
     /// `Invalid`, which never quotes the key: invalid DER, trailing bytes, unsupported key type, RSA size outside 2048
     /// to 8192 bits, parts that do not belong together.
     pub fn from_pkcs8(der: &[u8]) -> Result<Self> {
-        let wrong = |_| Error::invalid("private key: its parts are not a valid key");
+        let wrong = |_| Error::invalid("private key: its numbers do not form a valid key");
         let info = local_der::PrivateKeyInfo::read(der).map_err(|e| e.of("private key"))?;
         let material = match info.kind {
             KeyKind::Rsa { .. } => LocalKeyMaterial::Rsa(RsaKeyPair::from_pkcs8(der).map_err(wrong)?),
@@ -345,7 +349,7 @@ fn generate_p224() -> p224::ecdsa::SigningKey {
 }
 
 fn load_p224(sec1: &[u8]) -> Result<p224::ecdsa::SigningKey> {
-    let wrong = || Error::invalid("private key: its parts are not a valid key");
+    let wrong = || Error::invalid("private key: its numbers do not form a valid key");
     let parts = local_der::Sec1::read(sec1).map_err(|e| e.of("private key"))?;
     if parts.scalar.len() != Curve::P224.coordinate_len() {
         return Err(wrong());

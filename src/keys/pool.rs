@@ -99,7 +99,7 @@ impl KeyPool {
             let make = make.clone();
             let name = format!("key-pool-{}", lane.name());
             if let Err(error) = thread::Builder::new().name(name).spawn(move || queue.work(lane, make)) {
-                tracing::error!(%error, "a key generation thread did not start");
+                tracing::error!(%error, "a thread that generates RSA keys did not start");
             }
         }
     }
@@ -118,7 +118,7 @@ impl KeyPool {
         let (answer, key) = oneshot::channel();
         let job = KeyGenerationJob { spec, caller: caller.clone(), queued_at: Instant::now(), answer };
         self.0.0.push(lane, QueueCaller::current().caller_id(), job);
-        key.await.map_err(|_| Error::internal("a key generation thread died"))?
+        key.await.map_err(|_| Error::internal("the thread that generates RSA keys died"))?
     }
 }
 
@@ -218,7 +218,7 @@ impl KeyPoolQueue {
             Err(error) => {
                 state.stock_resumes_at = Some(Instant::now() + FAILURE_PAUSE);
                 drop(state);
-                outage::warn_recurring_failure("no key for the stock", &error);
+                outage::warn_recurring_failure("RSA key stock: no key was generated", &error);
             }
         }
     }

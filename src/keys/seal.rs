@@ -79,6 +79,7 @@ pub(super) fn with_timeout<T: Send + 'static>(
     what: &'static str,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> BoxFuture<'static, Result<T>> {
-    let late = move || Error::new(Kind::Unavailable, format!("{what}: did not answer in time"));
+    let late =
+        move || Error::new(Kind::Unavailable, format!("{what}: did not answer within {} s", CALL_TIMEOUT.as_secs()));
     async move { tokio::time::timeout(CALL_TIMEOUT, work).await.unwrap_or_else(|_| Err(late())) }.boxed()
 }

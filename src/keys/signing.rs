@@ -167,7 +167,9 @@ impl ManagedKey {
                 SigningInput::Digest(hash.digest_pieces(pieces).as_ref().to_vec())
             }
             (SigningInputKind::Digest, None) => {
-                return Err(Error::internal("a signer wants the digest of an Ed25519 message"));
+                return Err(Error::internal(
+                    "a signer requests the digest of an Ed25519 message, which must not be hashed",
+                ));
             }
             (SigningInputKind::Message, _) => SigningInput::Message(pieces.collect::<Vec<_>>().concat()),
         };
@@ -193,13 +195,16 @@ impl ManagedKey {
     ) -> Result<VerifiedSignature> {
         match tokio::time::timeout(time_limit, AssertUnwindSafe(signed).catch_unwind()).await {
             Ok(Ok(signed)) => signed,
-            Ok(Err(_)) => Err(Error::internal("a signer panicked")),
-            Err(_) => Err(Error::new(Kind::Unavailable, format!("managed key {:?} did not sign in time", self.name))),
+            Ok(Err(_)) => Err(Error::internal(format!("managed key {:?}: its signer panicked", self.name))),
+            Err(_) => Err(Error::new(
+                Kind::Unavailable,
+                format!("managed key {:?}: did not sign in time; retry later", self.name),
+            )),
         }
     }
 
     fn replaced_key_error(&self) -> Error {
-        let why = "the backend has a different key than before";
+        let why = "the backend has a different key than the one that the mount stored";
         let mount = telemetry::mount_path(self.mount.0);
         tracing::error!(key = self.name, uuid = self.uuid, mount, "managed key not used: {why}");
         Error::new(Kind::BadGateway, format!("managed key {:?}: {why}", self.name))

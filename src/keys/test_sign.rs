@@ -83,7 +83,7 @@ impl TestHash {
     }
 
     fn row(self) -> &'static (Self, &'static str, usize, &'static [u8]) {
-        TEST_HASHES.iter().find(|row| row.0 == self).expect("the table has a row for every hash")
+        TEST_HASHES.iter().find(|row| row.0 == self).expect("TEST_HASHES has a row for every hash")
     }
 
     /// The digest of `message`.

@@ -73,5 +73,5 @@ impl QueueHandle {
 }
 
 pub(super) fn unexpected_response() -> Error {
-    Error::internal("the response of a backend does not match the request")
+    Error::internal("managed key: the response of its backend does not match the request")
 }

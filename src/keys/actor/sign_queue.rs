@@ -290,7 +290,9 @@ impl SignQueue {
     pub(super) fn configure(&self, backend: KeyBackend, max_parallel: usize) -> Result<()> {
         let mut state = self.lock();
         if std::mem::discriminant(&state.backend) != std::mem::discriminant(&backend) {
-            return Err(Error::internal("a signer actor keeps to one kind of backend"));
+            return Err(Error::internal(
+                "managed key: its signer cannot change between a blocking and an asynchronous backend",
+            ));
         }
         // If the limit was raised, additional workers start with the next jobs.
         (state.backend, state.max_parallel) = (backend, max_parallel.max(1));
@@ -332,7 +334,10 @@ impl SignQueue {
         let name = &self.name;
         let limit = self.limits.call_timeout;
         let seconds = limit.as_secs_f64();
-        Error::new(Kind::Unavailable, format!("managed key {name:?}: no response of the backend within {seconds} s"))
+        Error::new(
+            Kind::Unavailable,
+            format!("managed key {name:?}: no response of the backend within {seconds} s; retry later"),
+        )
     }
 
     /// Fails a job whose caller has left or whose deadline is too close.
@@ -437,7 +442,10 @@ impl Drop for WorkerSlot {
 }
 
 pub(super) fn stopped_error(name: &str) -> Error {
-    Error::new(Kind::Unavailable, format!("managed key {name:?}: its signer is stopping"))
+    Error::new(
+        Kind::Unavailable,
+        format!("managed key {name:?}: its signer is stopping, because the server stops or the key was deleted"),
+    )
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::error::Error;
 pub(super) fn start(slot: WorkerSlot) {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn(work(slot))),
-        Err(error) => tracing::error!(%error, "a signing task did not start"),
+        Err(error) => tracing::error!(key = slot.key_name(), %error, "a signing task of a managed key did not start"),
     }
 }
 
@@ -32,7 +32,7 @@ async fn work(mut slot: WorkerSlot) {
         drop(running);
         let _ = call.job.answer.send(match outcome {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(Error::internal("a signing backend panicked")),
+            Ok(Err(_)) => Err(Error::internal(format!("managed key {:?}: the backend panicked", queue.name()))),
             Err(_) => Err(queue.timeout_error()),
         });
     }

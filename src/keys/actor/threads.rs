@@ -4,15 +4,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Instant;
 
-use super::backend::{BackendResponse, BackendSession, KeyBackend};
+use super::backend::{BackendSession, KeyBackend};
 use super::sign_queue::{BackendCall, WorkerSlot, WorkerStep};
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// Starts a worker thread. If that fails, `slot` is freed, and the next job tries to start a worker again.
 pub(super) fn start(slot: WorkerSlot) {
-    let name = format!("sign-{}", slot.key_name().replace('\0', ""));
-    if let Err(error) = thread::Builder::new().name(name).spawn(move || work(slot)) {
-        tracing::error!(%error, "a signing thread did not start");
+    let key = slot.key_name().to_owned();
+    let thread_name = format!("sign-{}", key.replace('\0', ""));
+    if let Err(error) = thread::Builder::new().name(thread_name).spawn(move || work(slot)) {
+        tracing::error!(key, %error, "a signing thread of a managed key did not start");
     }
 }
 
@@ -35,7 +36,7 @@ fn work(mut slot: WorkerSlot) {
                 if outcome.is_err() {
                     session = None;
                 }
-                let _ = job.answer.send(outcome.unwrap_or_else(|_| panic_error()));
+                let _ = job.answer.send(outcome.unwrap_or_else(|_| Err(panic_error(queue.name()))));
                 since = Instant::now();
             }
             WorkerStep::Rest { version } => {
@@ -47,6 +48,6 @@ fn work(mut slot: WorkerSlot) {
     }
 }
 
-fn panic_error() -> Result<BackendResponse> {
-    Err(Error::internal("a signing backend panicked"))
+fn panic_error(key: &str) -> Error {
+    Error::internal(format!("managed key {key:?}: the backend panicked"))
 }

@@ -104,7 +104,7 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
             Ok(())
         }
         (SigningInputKind::Digest, SigningInput::Digest(digest)) => Err(Error::invalid(format!(
-            "digest: {} bytes are not the length of a digest for {}",
+            "digest: has {} bytes, which is not the digest length of {}",
             digest.len(),
             algorithm.name()
         ))),
@@ -127,6 +127,9 @@ async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
 
 fn changed_key_error(link: &QueueHandle) -> Error {
     link.queue().key_metrics().count_changed_key();
-    tracing::error!(key = link.queue().name(), "another key has replaced a managed key");
+    tracing::error!(
+        key = link.queue().name(),
+        "the backend now has another key for a managed key; its signatures are rejected"
+    );
     Error::new(Kind::BadGateway, "managed key changed in backend")
 }

@@ -116,7 +116,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             return Err(Error::invalid(text));
         }
         if self.pins().record_lookup(Arc::clone(&found)) {
-            let text = "the name of a managed key now refers to another key; keys in use are not changed";
+            let text = "the name of a managed key now refers to another key; mounts keep using the previous key";
             tracing::warn!(service = S::NAME, "{text}");
         }
         Ok(Some(found))
@@ -245,7 +245,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         if let Some(pinned) = self.pins().signing_identity(key) {
             return Ok(Some((pinned, false)));
         }
-        let gone = || Error::new(Kind::BadGateway, "the managed key is not in its backend any more");
+        let gone = || Error::new(Kind::BadGateway, "the managed key no longer exists in its backend");
         let found = self.find_shared().await?.ok_or_else(gone)?;
         if found.public == key.public {
             return Ok(Some((found, false)));

@@ -8,13 +8,13 @@ use super::services::CloudSettings;
 use crate::outbound::validate_base_url;
 
 const BASE_URL_RULE: &str =
-    "must be an absolute https URL without credentials and query; http is allowed on the loopback only";
+    "must be an absolute https URL without credentials or query; http is allowed only for loopback addresses";
 const URL_TEMPLATE_RULE: &str =
-    "must be an absolute https URL that contains {vault_name}; http is allowed on the loopback only";
+    "must be an absolute https URL that contains {vault_name}; http is allowed only for loopback addresses";
 const API_VERSION_RULE: &str = "must be 1 to 32 letters, digits, dots or hyphens";
-const DNS_SUFFIXES_RULE: &str = "must be DNS names of two labels at least, in lower case";
+const DNS_SUFFIXES_RULE: &str = "must be lower-case DNS names with at least two labels, such as vault.example.net";
 const LOCAL_URL_RULE: &str =
-    "must be a URL of this machine: on the loopback, a link-local address or metadata.google.internal";
+    "must be a URL of this machine: a loopback or link-local address, or metadata.google.internal";
 const FOLDER_RULE: &str = "must be the absolute path of a folder";
 
 impl CloudSettings {

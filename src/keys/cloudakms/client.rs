@@ -122,7 +122,8 @@ impl AkmsClient {
         body: &Value,
         tries: RetryPolicy,
     ) -> Result<T, AkmsFailure> {
-        let late = |_| Error::new(Kind::Unavailable, format!("{SERVICE}: did not answer in time"));
+        let late =
+            |_| Error::new(Kind::Unavailable, format!("{SERVICE}: did not answer within {} s", CALL_TIMEOUT.as_secs()));
         let reply = tokio::time::timeout(CALL_TIMEOUT, self.send(operation, body, tries)).await.map_err(late)??;
         match reply.status() {
             200 => reply.read(SERVICE).map_err(|_| unexpected_response().into()),
@@ -170,7 +171,10 @@ impl CredentialSource {
         };
         let fetch = async {
             let credentials = chain.provide_credentials().await.map_err(|error| {
-                Error::unavailable(format!("{NAME}: there is no credential in the environment"), error)
+                Error::unavailable(
+                    format!("{NAME}: no credential in the environment; set access_key and secret_key"),
+                    error,
+                )
             })?;
             let now = now();
             let lifetime = credentials.expiry().map(|end| end.duration_since(now).unwrap_or_default());

@@ -89,7 +89,7 @@ impl CloudAkmsConfig {
         if redaction::is_set(&self.access_key) || is_trusted {
             return Ok(());
         }
-        Err(Error::invalid("endpoint: must be one of the provider's for this service, or be given with access_key"))
+        Err(Error::invalid("endpoint: must be an endpoint of AWS KMS unless access_key is set"))
     }
 
     fn check_kms_key(&self, generate: bool) -> Result<()> {
@@ -222,7 +222,7 @@ mod tests {
             assert_eq!(refusal(bad, OPEN), Some(format!("endpoint: {rule}")), "{bad}");
         }
         // The process's own credential is sent only to AWS, or to this machine if that is allowed.
-        let text = "endpoint: must be one of the provider's for this service, or be given with access_key";
+        let text = "endpoint: must be an endpoint of AWS KMS unless access_key is set";
         for (endpoint, is_refused) in [
             ("https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", false),
             ("https://kms.corp.example", true),

@@ -42,7 +42,7 @@ impl AkmsSealSettings {
             _ => Err(Error::invalid("access_key: must be set together with secret_key")),
         };
         let kms_key = match self.kms_key.as_str() {
-            "" => Err(Error::invalid("must be given with a seal of type cloudakms")),
+            "" => Err(Error::invalid("is required for a seal of type cloudakms")),
             key => word("kms_key", key, ":/_-", 1..=rules::MAX_CLOUD_PARAMETER_BYTES),
         };
         let names = ["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key"];
@@ -155,7 +155,7 @@ mod device {
                 match self.client().await?.call("Decrypt", &body, IDEMPOTENT_TRIES).await {
                     Err(failure) if failure.is("InvalidCiphertextException") || failure.is("IncorrectKeyException") => {
                         return Err(Error::invalid(format!(
-                            "{NAME}: the key does not open the root key of this store"
+                            "{NAME}: the seal key cannot decrypt the root key; configure the key that sealed this store"
                         )));
                     }
                     answer => answer?,

@@ -111,11 +111,13 @@ impl AkmsKeyClient {
 
     /// Creates the alias of a new key. Deletes the key if that fails.
     async fn name(&self, client: &AkmsClient, id: &str) -> Result<()> {
-        let alias = self.config.alias().ok_or_else(|| Error::internal("a key is made for an alias"))?;
+        let alias =
+            self.config.alias().ok_or_else(|| Error::internal("kms_key: must be an alias for a generated key"))?;
         let Err(failure) = create_alias(client, alias, id).await else { return Ok(()) };
         let body = json!({ "KeyId": id, "PendingWindowInDays": DELETION_DAYS });
         if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, IDEMPOTENT_TRIES).await {
-            tracing::warn!(key = id, error = %deletion.error, "a key without an alias is left at the key service");
+            let text = "a new key without an alias could not be deleted at the key service; delete it there";
+            tracing::warn!(key = id, error = %deletion.error, "{text}");
         }
         // Another node created the alias first, and the key of that node is used.
         if failure.is("AlreadyExistsException") { Ok(()) } else { Err(failure.error) }
@@ -146,7 +148,7 @@ impl CloudKeyService for AkmsKeyClient {
         let given: AkmsPublicKey = match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
             // The lookup has just found this key, so it is new: the service is eventually consistent.
             Err(failure) if failure.is(NOT_FOUND) => {
-                let text = format!("{NAME}: the service does not show the key everywhere yet, try again shortly");
+                let text = format!("{NAME}: the new key is not visible everywhere yet; retry shortly");
                 return Err(Error::new(Kind::Unavailable, text));
             }
             answer => answer?,
@@ -162,19 +164,21 @@ impl CloudKeyService for AkmsKeyClient {
     async fn create(&self) -> Result<()> {
         let client = self.client().await?;
         let spec = self.config.kind().and_then(aws_key_spec);
-        let spec = spec.ok_or_else(|| Error::internal("a key is made with a curve or a size"))?;
+        let spec = spec.ok_or_else(|| Error::internal("key_bits, curve: no key spec for a generated key"))?;
         let body = json!({ "KeyUsage": "SIGN_VERIFY", "KeySpec": spec, "Description": "made by signet" });
         let made: DescribeKeyResponse = client.call("CreateKey", &body, RetryPolicy::ONE).await?;
         self.name(client, &made.key_metadata.key_id).await
     }
 
     async fn sign(&self, arn: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
-        let by = signing_algorithm(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
+        let unsupported =
+            || Error::internal(format!("{NAME}: signature algorithm {} is unsupported", algorithm.name()));
+        let aws_algorithm = signing_algorithm(algorithm).ok_or_else(unsupported)?;
         let body = json!({
             "KeyId": arn,
             "Message": STANDARD.encode(digest),
             "MessageType": "DIGEST",
-            "SigningAlgorithm": by,
+            "SigningAlgorithm": aws_algorithm,
         });
         let signed: AkmsSignResponse = self.client().await?.call("Sign", &body, IDEMPOTENT_TRIES).await?;
         decode_base64(&signed.signature)

@@ -81,7 +81,7 @@ impl CloudBkeyvaultConfig {
         // The suffix becomes a part of a URL to which a token is sent.
         rules::validate_url_part("resource", self.resource(), ".-", 1..=253)?;
         if !is_trusted(self.resource(), &services.settings.azure.extra_suffixes) {
-            return Err(Error::invalid("resource: must be the DNS suffix of a key store of the provider"));
+            return Err(Error::invalid("resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes"));
         }
         rules::require_value("key_type", &self.key_type)?;
         if self.key_type != KEY_TYPE {
@@ -91,7 +91,7 @@ impl CloudBkeyvaultConfig {
     }
 
     pub(super) fn cloud(&self) -> Result<&'static Cloud> {
-        Cloud::named(&self.environment).ok_or_else(|| Error::internal("an environment that was not checked"))
+        Cloud::named(&self.environment).ok_or_else(|| Error::internal("environment: unknown cloud"))
     }
 
     pub(super) fn resource(&self) -> &str {
@@ -154,7 +154,7 @@ mod tests {
             (
                 |c| c.resource = "evil.example".into(),
                 false,
-                "resource: must be the DNS suffix of a key store of the provider",
+                "resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes",
             ),
             (
                 |c| c.resource = "evil.example/vault.azure.net".into(),

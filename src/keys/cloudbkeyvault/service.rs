@@ -106,7 +106,7 @@ impl VaultKeyClient {
             return Err(Error::invalid(format!("{NAME}: the type of the key is {is:?}, but must be {KEY_TYPE}")));
         }
         if !key.key_ops.iter().any(|operation| operation == "sign") {
-            return Err(Error::invalid(format!("{NAME}: the key is not for signing")));
+            return Err(Error::invalid(format!("{NAME}: the key_ops of the key must include sign")));
         }
         let numbers = [&key.n, &key.e].map(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')));
         let [Ok(modulus), Ok(exponent)] = numbers else { return Err(unexpected_response()) };
@@ -156,8 +156,10 @@ impl CloudKeyService for VaultKeyClient {
     }
 
     async fn sign(&self, version: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
-        let word = jws_algorithm(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
-        let body = json!({ "alg": word, "value": URL_SAFE_NO_PAD.encode(digest) });
+        let unsupported =
+            || Error::internal(format!("{NAME}: signature algorithm {} is unsupported", algorithm.name()));
+        let jws_name = jws_algorithm(algorithm).ok_or_else(unsupported)?;
+        let body = json!({ "alg": jws_name, "value": URL_SAFE_NO_PAD.encode(digest) });
         let reply = self.call(Method::POST, &format!("/{version}/sign"), Some(body), RetryPolicy::FOUR).await?;
         if reply.status() != 200 {
             return Err(rejection_error(&reply));

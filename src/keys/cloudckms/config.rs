@@ -135,7 +135,7 @@ mod tests {
             (
                 |c| c.credentials = "/etc/passwd".into(),
                 false,
-                "credentials: must be the file of the server's environment, or inside its credentials_dir",
+                "credentials: must be the file that the environment names, or a file in google_credentials_dir",
             ),
         ];
         let none = services(GoogleSettings::default());

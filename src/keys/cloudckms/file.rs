@@ -41,7 +41,7 @@ impl CredentialFile {
             }
             (named, _) => Path::new(named),
         };
-        let outside = "credentials: must be the file of the server's environment, or inside its credentials_dir";
+        let outside = "credentials: must be the file that the environment names, or a file in google_credentials_dir";
         let folder = settings.credentials_dir.clone().ok_or_else(|| Error::invalid(outside))?;
         let path = named.strip_prefix(&folder).map_err(|_| Error::invalid(outside))?.to_owned();
         let names = path.components().all(|step| matches!(step, Component::Normal(_)));

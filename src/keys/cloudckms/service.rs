@@ -115,7 +115,7 @@ impl CkmsKeyClient {
                 let reply = self.call(self.request(Method::GET, &self.key)?).await?;
                 match reply.status() {
                     404 => Ok(None),
-                    200 => Err(Error::invalid(format!("{NAME}: the key has no such version"))),
+                    200 => Err(Error::invalid(format!("{NAME}: the key has no such crypto_key_version"))),
                     _ => Err(rejection_error(&reply)),
                 }
             }
@@ -212,7 +212,7 @@ impl CloudKeyService for CkmsKeyClient {
             Some(Hash::Sha256) => "sha256",
             Some(Hash::Sha384) => "sha384",
             Some(Hash::Sha512) => "sha512",
-            None => return Err(Error::internal("an algorithm without a hash")),
+            None => return Err(Error::internal(format!("{NAME}: the algorithm {} has no hash", self.algorithm.name))),
         };
         let body = json!({
             "digest": { hash: STANDARD.encode(digest) },
@@ -250,7 +250,7 @@ fn rejection_error(reply: &OutboundResponse) -> Error {
     let text = match (status, refusal.as_ref().map_or("", |refusal| refusal.error.status.as_str())) {
         (401 | 403, _) => "the key service rejected the credential of this server".to_owned(),
         (404, _) => "the key no longer exists at the key service".to_owned(),
-        (_, "FAILED_PRECONDITION") => "the key is in a state that does not allow it".to_owned(),
+        (_, "FAILED_PRECONDITION") => "the state of the key does not allow the operation".to_owned(),
         _ => format!("the key service refused the request (status {status})"),
     };
     Error::new(Kind::BadGateway, format!("{NAME}: {text}"))

@@ -128,7 +128,7 @@ impl GenerationLeases {
 
     async fn release(&self, lease: HeldGenerationLease) {
         if let Err(error) = self.write(&lease.name, lease.version, 0).await {
-            tracing::debug!("the lease of a managed key expires by itself: {error}");
+            tracing::debug!("the lease for generating a managed key was not released; it expires by itself: {error}");
         }
     }
 

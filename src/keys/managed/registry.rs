@@ -172,7 +172,7 @@ impl ManagedKeys {
         let libraries = self.devices().libraries.clone();
         let closed = tokio::task::spawn_blocking(move || libraries.close());
         if tokio::time::timeout(limit, closed).await.is_err() {
-            tracing::warn!("a pkcs11 module hangs: it was not closed");
+            tracing::warn!("a pkcs11 module hangs in a call and was not closed at shutdown");
         }
     }
 

@@ -84,7 +84,7 @@ fn make_key_pair(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKin
         (public.clone(), [&private[..], &not_extractable].concat()),
         (public, private),
     ];
-    let mut outcome = Err(Pkcs11Failure::from(Error::internal("no attempt to generate a key pair")));
+    let mut outcome = Err(Pkcs11Failure::from(Error::internal("pkcs11 token: no key pair was generated")));
     for (public, private) in attempts {
         match session.generate_key_pair(&mechanism, &public, &private) {
             Err(error) if is_template_error(&error) => outcome = Err(error.into()),

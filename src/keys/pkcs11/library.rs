@@ -52,7 +52,9 @@ impl Libraries {
             let name = name.to_ascii_lowercase();
             let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
             if name.is_empty() || !name.chars().all(allowed) {
-                return Err(Error::invalid(format!("pkcs11 library {name:?}: a name has letters, digits, - and _")));
+                return Err(Error::invalid(format!(
+                    "pkcs11 library {name:?}: the name must consist of letters, digits, - and _"
+                )));
             }
             let library = Library::open(&name, &path, &real)?;
             if libraries.insert(name.clone(), library).is_some() {
@@ -118,7 +120,7 @@ impl Library {
             return Err(wrong("is not a regular file"));
         }
         if metadata.is_some_and(|metadata| metadata.permissions().mode() & 0o022 != 0) {
-            tracing::warn!(library = name, "the file of a pkcs11 library can be written by others than its owner");
+            tracing::warn!(library = name, "users other than its owner can write the file of a pkcs11 library");
         }
         let mut loaded = LOADED_LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
         // A library whose file was missing is stored under its configured path, not under its real path.

@@ -68,10 +68,12 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Lo
         return Err(Error::invalid("keys with CKA_ALWAYS_AUTHENTICATE are not supported").into());
     }
     let other = match attributes.public_key_template() {
-        Some(template) => match find_unique(session, &template, "the public part of the key is ambiguous")? {
-            Some(public) => Some(Pkcs11Attributes::read(session, public)?),
-            None => None,
-        },
+        Some(template) => {
+            match find_unique(session, &template, "the token has several public keys for the private key")? {
+                Some(public) => Some(Pkcs11Attributes::read(session, public)?),
+                None => None,
+            }
+        }
         None => None,
     };
     let public = other.and_then(|other| other.public_key().transpose()).or_else(|| attributes.public_key().transpose());
@@ -96,7 +98,7 @@ pub(super) fn check_size(public: &PublicKey) -> Result<()> {
 /// Finds the public key object of a private key, with which the module can verify signatures.
 pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
     match Pkcs11Attributes::read(session, private)?.public_key_template() {
-        Some(template) => find_unique(session, &template, "the public part of the key is ambiguous"),
+        Some(template) => find_unique(session, &template, "the token has several public keys for the private key"),
         None => Ok(None),
     }
 }

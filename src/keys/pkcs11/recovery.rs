@@ -142,7 +142,7 @@ impl From<BindingError> for Pkcs11Failure {
                 Self::new(row.cause, format!("pkcs11 module: C_{function:?}: {}", return_code_name(code)))
             }
             BindingError::NullFunctionPointer => {
-                Self::new(Pkcs11FailureCause::Request, "pkcs11 module: lacks a required function")
+                Self::new(Pkcs11FailureCause::Request, "pkcs11 module: lacks a function that this server requires")
             }
             other => Self {
                 cause: Pkcs11FailureCause::Device,

@@ -124,7 +124,7 @@ impl Pkcs11SealDevice {
             let (sender, receiver) = oneshot::channel();
             let body = move || drop(sender.send(run_with_recovery(&key, work)));
             std::thread::Builder::new().name("seal".to_owned()).spawn(body).map_err(Error::internal)?;
-            receiver.await.map_err(|_| Error::internal("the thread of the seal panicked"))?
+            receiver.await.map_err(|_| Error::internal("seal: the thread that calls the pkcs11 module panicked"))?
         })
     }
 }
@@ -160,9 +160,9 @@ fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> R
 
 fn find_key(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Pkcs11Failure> {
     let wanted: Vec<Attribute> = search_template(class, config);
-    let found = find_unique(raw, &wanted, "there are several keys with this label or id on the token")?;
+    let found = find_unique(raw, &wanted, "the token has several keys with this label or id")?;
     // The key is missing, or the login was lost, which looks the same.
-    found.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Missing, "there is no such key on the token"))
+    found.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Missing, "the token has no key with this label or id"))
 }
 
 fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Pkcs11Failure> {
@@ -230,5 +230,5 @@ fn map_decryption(answer: cryptoki::error::Result<Vec<u8>>) -> Result<Secret, Pk
 }
 
 fn wrong_key_error() -> Pkcs11Failure {
-    Error::invalid("the key on the token does not open the root key of this store").into()
+    Error::invalid("the key on the token cannot decrypt the root key; configure the key that sealed this store").into()
 }

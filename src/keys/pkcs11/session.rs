@@ -98,7 +98,7 @@ impl Pkcs11Session {
 }
 
 pub(super) fn ended_error() -> Pkcs11Failure {
-    Pkcs11Failure::new(Pkcs11FailureCause::Ended, "pkcs11 session: it has ended")
+    Pkcs11Failure::new(Pkcs11FailureCause::Ended, "pkcs11 session: has ended; retry shortly")
 }
 
 impl Drop for Pkcs11Session {

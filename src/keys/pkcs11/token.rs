@@ -24,7 +24,7 @@ const LOGIN_WAIT: Duration = Duration::from_millis(500);
 pub(in crate::keys) const PIN_NOT_RETRIED: &str =
     "the token rejected the pin; it is not retried until the key is written or tested";
 
-const TOKEN_ABSENT: &str = "pkcs11 token: is not present";
+const TOKEN_ABSENT: &str = "pkcs11 token: not found";
 
 /// A slot with a token, and the token information if it can be read.
 type TokenSlot = (Slot, Option<TokenInfo>);
@@ -173,12 +173,16 @@ impl TokenAddress {
                 Ok((*slot, None))
             }
             [_] => {
-                let text =
-                    format!("{TOKEN_ABSENT}, or is in slot {slots}, whose token information cannot be read: use slot");
+                let text = format!(
+                    "{TOKEN_ABSENT}, unless it is in slot {slots}, whose information cannot be read; set slot instead of \
+                     token_label"
+                );
                 Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, text))
             }
             _ => {
-                let text = format!("token_label: the token information in slots {slots} cannot be read, use slot");
+                let text = format!(
+                    "token_label: the information of slots {slots} cannot be read; set slot instead of token_label"
+                );
                 Err(Error::invalid(text).into())
             }
         }

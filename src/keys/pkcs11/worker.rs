@@ -72,9 +72,13 @@ impl BackendSession for Pkcs11Worker {
                 return Err(failure.error);
             }
             if row.metric_label.is_empty() {
-                tracing::debug!(key = self.key.config.name, "a session is opened again: {}", failure.error);
+                tracing::debug!(
+                    key = self.key.config.name,
+                    "the pkcs11 session of a managed key is opened again: {}",
+                    failure.error
+                );
             } else {
-                let what = format!("managed key {:?}: its session is opened again", self.key.config.name);
+                let what = format!("managed key {:?}: its pkcs11 session is opened again", self.key.config.name);
                 outage::warn_recurring_failure(&what, &failure.error);
                 self.key_metrics.count_recovery(row.metric_label);
             }
@@ -182,7 +186,7 @@ impl Pkcs11Worker {
         if key.is_some() && self.found.is_none() {
             // The key existed when the signer was created. A lost login would look like a missing key.
             let missing =
-                || Pkcs11Failure::new(Pkcs11FailureCause::Missing, "the managed key is not in its backend any more");
+                || Pkcs11Failure::new(Pkcs11FailureCause::Missing, "the managed key no longer exists in its backend");
             self.found = Some(self.look_up(key)?.ok_or_else(missing)?);
         }
         Ok(())
@@ -223,7 +227,7 @@ impl Pkcs11Worker {
         let session = self.session()?;
         let Some(located) = session.run(|raw| object::find(raw, &self.key.config))? else {
             if !session.has_token()? {
-                return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, "pkcs11 token: is not present"));
+                return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, "pkcs11 token: not found"));
             }
             return Ok(None);
         };
@@ -323,7 +327,9 @@ impl Pkcs11Worker {
         let second = Pkcs11Session::open(&self.key, false)?;
         second.run(|raw| {
             let Some(public) = object::find_public(raw, found.private)? else {
-                return Err(Error::invalid("the token has no public key object to verify with").into());
+                return Err(
+                    Error::invalid("the token has no public key object to verify the test signature with").into()
+                );
             };
             plan.verify(raw, public, input, signature)
         })

@@ -87,7 +87,7 @@ async fn a_key_is_found_by_slot_by_identifier_and_by_both_names(hsm: &Hsm) {
         by(TokenAddress::Slot(999_999), Some("web"), None),
         by(TokenAddress::Label("two".to_owned()), Some("web"), None),
     ] {
-        assert_error_has(absent.key(false).await, Kind::Unavailable, "is not present");
+        assert_error_has(absent.key(false).await, Kind::Unavailable, "pkcs11 token: not found");
     }
 }
 

@@ -121,7 +121,7 @@ fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
         let n = made.fetch_add(1, Ordering::SeqCst);
         // The test may have ended.
         let _ = begin.send(spec);
-        let wait = waits.get(n).ok_or_else(|| Error::internal("one more than the test looks at"))?;
+        let wait = waits.get(n).ok_or_else(|| Error::internal("the test expects at most four keys"))?;
         wait.lock().unwrap().recv().map_err(Error::internal)?;
         cheap(spec)
     });
