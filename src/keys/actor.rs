@@ -65,8 +65,8 @@ impl SignerActor {
 
     /// Stores public keys from certificates as candidates, for a device that does not return the public key of its key.
     /// A candidate is used only if a signature of the key verifies under it.
-    pub fn offer(&self, candidates: &[PublicKey]) {
-        self.0.queue().backend().offer(candidates);
+    pub fn offer_candidates(&self, candidates: &[PublicKey]) {
+        self.0.queue().backend().offer_candidates(candidates);
     }
 
     /// Looks up the key in the backend. With `create`, a missing key is generated if its configuration allows that.
@@ -85,12 +85,12 @@ impl SignerActor {
     /// the prefix `backend`.
     pub async fn test_sign(&self, test: TestSign) -> Result<()> {
         match self.0.request(BackendRequest::TestSign(test), JobPriority::Lookup).await {
-            Ok(BackendResponse::Tested) => Ok(()),
-            Ok(BackendResponse::Wrong) => {
+            Ok(BackendResponse::TestPassed) => Ok(()),
+            Ok(BackendResponse::TestFailed) => {
                 self.0.queue().key_metrics().count_wrong_signature();
                 Err(Error::invalid("verification: the test signature does not verify"))
             }
-            Ok(_) => Err(queue_handle::unexpected_response()),
+            Ok(_) => Err(queue_handle::mismatched_response_error()),
             Err(error) => Err(classify_test_error(error)),
         }
     }
@@ -103,7 +103,7 @@ impl SignerActor {
     pub async fn test_key(&self, key: KeyIdentity) -> Result<()> {
         let signer = self.signer(key);
         let kind = signer.public().kind();
-        let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.wants(*algorithm).is_ok());
+        let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.input_kind(*algorithm).is_ok());
         let of_mount = |error: Error| {
             classify_test_error(
                 error.within("the key that mounts still use, although its configuration now names another key"),
@@ -111,7 +111,7 @@ impl SignerActor {
         };
         let algorithm = algorithm.ok_or_else(|| of_mount(Error::invalid("supports no signature algorithm")))?;
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();
-        let input = match (signer.wants(algorithm).map_err(of_mount)?, algorithm.hash()) {
+        let input = match (signer.input_kind(algorithm).map_err(of_mount)?, algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => SigningInput::Digest(hash.digest(&message).as_ref().to_vec()),
             _ => SigningInput::Message(message.to_vec()),
         };

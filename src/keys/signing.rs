@@ -149,7 +149,7 @@ impl ManagedKey {
     /// until the future is polled; dropping it cancels the job.
     ///
     /// # Errors
-    /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer now has another key. From
+    /// Those of [`Signers::signer`] and [`RemoteSigner::input_kind`]; `BadGateway` when the signer now has another key. From
     /// the future: those of [`RemoteSigner::sign`]; `Unavailable` on timeout.
     pub(crate) fn request_signature<'m>(
         self: &Arc<Self>,
@@ -162,7 +162,7 @@ impl ManagedKey {
         if *signer.public() != self.public {
             return Err(self.replaced_key_error());
         }
-        let input = match (signer.wants(algorithm)?, algorithm.hash()) {
+        let input = match (signer.input_kind(algorithm)?, algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => {
                 SigningInput::Digest(hash.digest_pieces(pieces).as_ref().to_vec())
             }
@@ -220,7 +220,7 @@ mod tests {
     /// A signer whose response comes from `answer`, usually signed with a local key.
     struct Double {
         key: Arc<PrivateKey>,
-        wants: SigningInputKind,
+        input_kind: SigningInputKind,
         answer: fn(&PrivateKey, SignatureAlgorithm, &SigningInput) -> SignatureFuture,
     }
 
@@ -229,8 +229,8 @@ mod tests {
             self.key.public()
         }
 
-        fn wants(&self, _: SignatureAlgorithm) -> Result<SigningInputKind> {
-            Ok(self.wants)
+        fn input_kind(&self, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+            Ok(self.input_kind)
         }
 
         fn require_capacity(&self) -> Result<()> {
@@ -291,7 +291,7 @@ mod tests {
     async fn message_signer_gets_the_whole_message_and_is_verified() {
         for (key_type, algorithm) in [("ec", P256), ("ed25519", SignatureAlgorithm::Ed25519)] {
             let key = local(key_type);
-            let double = Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer: honest };
+            let double = Double { key: Arc::clone(&key), input_kind: SigningInputKind::Message, answer: honest };
             let signature = signed(double, &managed(key.public()), algorithm).await.unwrap();
             key.public().verify(algorithm, b"one message", &signature).unwrap();
         }
@@ -304,7 +304,7 @@ mod tests {
             async { Err(Error::new(Kind::Busy, "enough")) }.boxed()
         };
         let key = local("ec");
-        let double = Double { key: key.clone(), wants: SigningInputKind::Digest, answer };
+        let double = Double { key: key.clone(), input_kind: SigningInputKind::Digest, answer };
         let managed = managed(key.public());
         assert_eq!(signed(double, &managed, P256).await.unwrap_err().kind(), Kind::Busy);
     }
@@ -313,7 +313,7 @@ mod tests {
     async fn another_key_and_a_signature_of_other_bytes_go_no_further() {
         let key = local("ec");
         let other = local("ec");
-        let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
+        let double = |answer| Double { key: Arc::clone(&key), input_kind: SigningInputKind::Message, answer };
         let replaced = signed(double(honest), &managed(other.public()), P256).await.unwrap_err();
         assert_eq!(replaced.kind(), Kind::BadGateway);
         assert!(replaced.text().contains("a different key"), "{replaced}");
@@ -329,7 +329,7 @@ mod tests {
     #[tokio::test]
     async fn hanging_or_panicking_signer_fails_within_the_timeout() {
         let key = local("ec");
-        let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
+        let double = |answer| Double { key: Arc::clone(&key), input_kind: SigningInputKind::Message, answer };
         let managed = managed(key.public());
         let input = || SigningInput::Message(Vec::new());
         let hangs = double(|_, _, _| std::future::pending().boxed());

@@ -39,11 +39,11 @@ fn work(mut slot: WorkerSlot) {
                 let _ = job.answer.send(outcome.unwrap_or_else(|_| Err(panic_error(queue.name()))));
                 since = Instant::now();
             }
-            WorkerStep::Rest { version } => {
+            WorkerStep::Idle { version } => {
                 session.take_if(|(opened, _)| *opened != version);
-                session.iter_mut().for_each(|(_, current)| current.rest());
+                session.iter_mut().for_each(|(_, current)| current.on_idle());
             }
-            WorkerStep::Leave => return,
+            WorkerStep::Exit => return,
         }
     }
 }

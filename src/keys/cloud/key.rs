@@ -263,12 +263,12 @@ impl<S: CloudKeyService> CloudKey<S> {
             return Err(Error::internal("a cloud service signs digests, not messages"));
         };
         let resolved = self.resolve_signing_key(key).await.map_err(to_gateway_error)?;
-        let Some((known, is_replaced)) = resolved else { return Ok(BackendResponse::Changed) };
+        let Some((known, is_replaced)) = resolved else { return Ok(BackendResponse::KeyChanged) };
         match self.service.sign(&known.locator, algorithm, digest).await.map_err(to_gateway_error) {
             Err(error) if error.kind() == Kind::BadGateway => {
                 self.pins().remove_refused(&known);
                 if is_replaced {
-                    return Ok(BackendResponse::Changed);
+                    return Ok(BackendResponse::KeyChanged);
                 }
                 // The service refused the known locator, but the name may lead to the same key under another locator.
                 match self.find_shared().await {
@@ -292,7 +292,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let digest = hash.digest(&crate::random::bytes::<TEST_MESSAGE_BYTES>());
         let signature = self.service.sign(&found.locator, algorithm, digest.as_ref()).await?;
         let verified = found.public.verify_digest(algorithm, digest.as_ref(), &signature);
-        Ok(if verified.is_ok() { BackendResponse::Tested } else { BackendResponse::Wrong })
+        Ok(if verified.is_ok() { BackendResponse::TestPassed } else { BackendResponse::TestFailed })
     }
 
     /// The requested algorithm, with defaults that depend on the key.
@@ -334,7 +334,7 @@ impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
         let _ = self.pending.set((pending, location));
     }
 
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+    fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
         self.service.check(kind, algorithm).map(|()| SigningInputKind::Digest)
     }
 

@@ -139,11 +139,11 @@ impl ManagedKeys {
     }
 
     /// Stores public keys of certificates as candidates for the key of a device that does not return its public key.
-    pub fn offer(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
+    pub fn offer_candidates(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
         if let Some(entry) = self.entry(kind, name)
             && let Ok(actor) = entry.actor()
         {
-            actor.offer(candidates);
+            actor.offer_candidates(candidates);
         }
     }
 

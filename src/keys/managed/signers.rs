@@ -68,7 +68,7 @@ impl Signers for ManagedKeys {
             }
             ManagedKeyRef::Uuid(uuid) => self.require_grant(mount, view.by_uuid(uuid), uuid),
         }?;
-        actor.offer(candidates);
+        actor.offer_candidates(candidates);
         let leases = Arc::clone(&self.leases);
         let taking = async move {
             let KeyIdentity { public, locator } = match entry.record.location() {

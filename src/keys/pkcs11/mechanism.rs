@@ -166,7 +166,7 @@ impl MechanismPlan {
         Ok(Self { kind, scheme, hash, call, hashes: fixed_hash.is_some() || scheme == Ed25519 })
     }
 
-    pub(super) fn wants(&self) -> SigningInputKind {
+    pub(super) fn input_kind(&self) -> SigningInputKind {
         if self.hashes { SigningInputKind::Message } else { SigningInputKind::Digest }
     }
 
@@ -188,7 +188,7 @@ impl MechanismPlan {
         }
     }
 
-    /// Signs; `input` is of the kind that [`MechanismPlan::wants`] returns. The signature is in the module's encoding.
+    /// Signs; `input` is of the kind that [`MechanismPlan::input_kind`] returns. The signature is in the module's encoding.
     pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Pkcs11Failure> {
         let input = self.encode_input(input);
         self.call_with_mechanism(|mechanism| session.sign(mechanism, key, &input))
@@ -293,20 +293,20 @@ mod tests {
 
     #[test]
     fn mechanisms_sign_only_with_their_algorithm() {
-        let wants = |mechanism, kind, algorithm| {
-            MechanismPlan::for_signature(mechanism, kind, algorithm).map(|plan| plan.wants()).ok()
+        let input_kind = |mechanism, kind, algorithm| {
+            MechanismPlan::for_signature(mechanism, kind, algorithm).map(|plan| plan.input_kind()).ok()
         };
-        assert_eq!(wants(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
-        assert_eq!(wants(RSA_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(SigningInputKind::Digest));
-        assert_eq!(wants(RSA_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
-        assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Message));
-        assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha256)), None);
-        assert_eq!(wants(0x0041, RSA, A::RsaPss(Hash::Sha384)), None);
-        assert_eq!(wants(ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Digest));
-        assert_eq!(wants(0x1044, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Message));
-        assert_eq!(wants(EDDSA, KeyKind::Ed25519, A::Ed25519), Some(SigningInputKind::Message));
-        assert_eq!(wants(ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
-        assert_eq!(wants(RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
+        assert_eq!(input_kind(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(RSA_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(RSA_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(input_kind(0x0041, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Message));
+        assert_eq!(input_kind(0x0041, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(input_kind(0x0041, RSA, A::RsaPss(Hash::Sha384)), None);
+        assert_eq!(input_kind(ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(0x1044, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Message));
+        assert_eq!(input_kind(EDDSA, KeyKind::Ed25519, A::Ed25519), Some(SigningInputKind::Message));
+        assert_eq!(input_kind(ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(input_kind(RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
         let text = MechanismPlan::for_signature(0x1087, P256, A::Ecdsa(Hash::Sha256)).unwrap_err().to_string();
         assert_eq!(text, "unsupported mechanism 0x1087");
     }

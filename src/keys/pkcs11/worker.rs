@@ -91,7 +91,7 @@ impl BackendSession for Pkcs11Worker {
         Ok(answer)
     }
 
-    fn rest(&mut self) {
+    fn on_idle(&mut self) {
         if self.session.as_ref().is_some_and(Pkcs11Session::is_awaited) {
             self.close();
         }
@@ -266,7 +266,7 @@ impl Pkcs11Worker {
         };
         let Some((algorithm, plan)) = SignatureAlgorithm::all_for(kind).find_map(plan) else { return Ok(None) };
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>().to_vec();
-        let input = match (plan.wants(), algorithm.hash()) {
+        let input = match (plan.input_kind(), algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => hash.digest(&message).as_ref().to_vec(),
             _ => message.clone(),
         };
@@ -290,7 +290,7 @@ impl Pkcs11Worker {
         let Some(found) = &self.found else { return Err(session::ended_error()) };
         if found.public != *key {
             self.found = None;
-            return Ok(BackendResponse::Changed);
+            return Ok(BackendResponse::KeyChanged);
         }
         let plan = MechanismPlan::for_signature(self.key.config.mechanism, key.kind(), algorithm)?;
         let (SigningInput::Digest(input) | SigningInput::Message(input)) = input;
@@ -300,11 +300,11 @@ impl Pkcs11Worker {
 
     fn make_test_signature(&mut self, test: TestSign) -> Result<BackendResponse, Pkcs11Failure> {
         let public = self.find(true)?;
-        let Some(found) = &self.found else { return Ok(BackendResponse::Wrong) };
+        let Some(found) = &self.found else { return Ok(BackendResponse::TestFailed) };
         let plan = MechanismPlan::for_test(self.key.config.mechanism, public.kind(), test)?;
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();
         let digest = plan.hash.digest(&message);
-        let input = if plan.wants() == SigningInputKind::Message { &message[..] } else { &digest };
+        let input = if plan.input_kind() == SigningInputKind::Message { &message[..] } else { &digest };
         let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
         let verifies = match (public.kind(), plan.verifier(&digest)) {
             (KeyKind::Ed25519, _) => public.verify(SignatureAlgorithm::Ed25519, &message, &signature).is_ok(),
@@ -313,7 +313,7 @@ impl Pkcs11Worker {
             }
             (_, None) => self.verify(&plan, found, input, &signature)?,
         };
-        Ok(if verifies { BackendResponse::Tested } else { BackendResponse::Wrong })
+        Ok(if verifies { BackendResponse::TestPassed } else { BackendResponse::TestFailed })
     }
 
     /// Lets the module verify a signature that no local library can verify, in a second session.
