@@ -39,5 +39,5 @@ pub fn backend(config: CloudAkmsConfig, reach: EgressPolicy, generate: bool) -> 
 /// `Invalid`.
 #[cfg(not(feature = "keys-aws"))]
 pub fn backend(_: CloudAkmsConfig, _: EgressPolicy, _: bool) -> Result<Arc<dyn AsyncBackend>> {
-    Err(crate::error::Error::invalid(format!("this build does not support {}", config::NAME)))
+    Err(crate::error::Error::invalid(format!("this build does not support {}", config::TYPE_NAME)))
 }

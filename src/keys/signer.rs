@@ -1,8 +1,8 @@
 //! Interface to a key that is not in this process.
 //!
-//! The caller asks [`RemoteSigner::input_kind`] for the kind of input (digest or message) and then awaits one future. The
-//! result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once, by
-//! the signer, which also counts and logs wrong signatures.
+//! The caller asks [`RemoteSigner::input_kind`] for the kind of input (digest or message) and then awaits one future.
+//! The result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once,
+//! by the signer, which also counts and logs wrong signatures.
 
 use futures_util::future::BoxFuture;
 

@@ -149,8 +149,8 @@ impl ManagedKey {
     /// until the future is polled; dropping it cancels the job.
     ///
     /// # Errors
-    /// Those of [`Signers::signer`] and [`RemoteSigner::input_kind`]; `BadGateway` when the signer now has another key. From
-    /// the future: those of [`RemoteSigner::sign`]; `Unavailable` on timeout.
+    /// Those of [`Signers::signer`] and [`RemoteSigner::input_kind`]; `BadGateway` when the signer now has another key.
+    /// From the future: those of [`RemoteSigner::sign`]; `Unavailable` on timeout.
     pub(crate) fn request_signature<'m>(
         self: &Arc<Self>,
         signers: &dyn Signers,

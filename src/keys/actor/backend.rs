@@ -20,8 +20,8 @@ pub enum BackendRequest {
         /// Generates a missing key if the configuration allows that.
         create: bool,
     },
-    /// Signs. Response: [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::KeyChanged`]. A digest has the
-    /// length of the algorithm's hash.
+    /// Signs. Response: [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::KeyChanged`]. A digest has
+    /// the length of the algorithm's hash.
     Sign {
         /// The signature algorithm.
         algorithm: SignatureAlgorithm,
@@ -30,8 +30,8 @@ pub enum BackendRequest {
         /// The expected key: a backend that finds another key instead does not sign.
         key: Arc<KeyIdentity>,
     },
-    /// Makes and verifies a test signature. Response: [`BackendResponse::TestPassed`] or [`BackendResponse::TestFailed`].
-    /// Generates a missing key if that is allowed.
+    /// Makes and verifies a test signature. Response: [`BackendResponse::TestPassed`] or
+    /// [`BackendResponse::TestFailed`]. Generates a missing key if that is allowed.
     TestSign(TestSign),
 }
 

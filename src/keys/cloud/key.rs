@@ -77,11 +77,11 @@ type SharedLookup = BoxFuture<'static, Result<Option<Arc<KeyIdentity>>>>;
 pub(in crate::keys) struct CloudKey<S: CloudKeyService> {
     service: S,
     /// `true` if a missing key may be generated.
-    generate: bool,
-    pins: Mutex<PinnedKeys>,
+    may_generate: bool,
+    pinned_keys: Mutex<PinnedKeys>,
     running_lookup: Mutex<Option<WeakShared<SharedLookup>>>,
     /// Held while a key is generated.
-    generation: tokio::sync::Mutex<()>,
+    generation_lock: tokio::sync::Mutex<()>,
     /// The record of generated keys that the service does not list yet, and the location of this key in it. Without it,
     /// nothing is shared with other nodes and configurations.
     pending: OnceLock<(Arc<dyn PendingKeys>, String)>,
@@ -94,18 +94,18 @@ impl<S: CloudKeyService> CloudKey<S> {
     pub(in crate::keys) fn backend(service: S, generate: bool) -> Arc<dyn AsyncBackend> {
         Arc::new(Self {
             service,
-            generate,
-            pins: Mutex::default(),
+            may_generate: generate,
+            pinned_keys: Mutex::default(),
             running_lookup: Mutex::default(),
-            generation: tokio::sync::Mutex::default(),
+            generation_lock: tokio::sync::Mutex::default(),
             pending: OnceLock::new(),
             is_pending: AtomicBool::new(false),
             paused_until: Mutex::default(),
         })
     }
 
-    fn pins(&self) -> MutexGuard<'_, PinnedKeys> {
-        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pinned_keys(&self) -> MutexGuard<'_, PinnedKeys> {
+        self.pinned_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves the name now.
@@ -115,7 +115,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             let text = format!("{}: the key has {bits} bits, but must have at least {MIN_RSA_BITS}", S::NAME);
             return Err(Error::invalid(text));
         }
-        if self.pins().record_lookup(Arc::clone(&found)) {
+        if self.pinned_keys().record_lookup(Arc::clone(&found)) {
             let text = "the name of a managed key now refers to another key; mounts keep using the previous key";
             tracing::warn!(service = S::NAME, "{text}");
         }
@@ -129,16 +129,16 @@ impl<S: CloudKeyService> CloudKey<S> {
 
     fn shared_lookup(self: &Arc<Self>) -> Shared<SharedLookup> {
         let mut running_lookup = self.running_lookup.lock().unwrap_or_else(PoisonError::into_inner);
-        let under_way = running_lookup.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
+        let under_way = running_lookup.as_ref().and_then(WeakShared::upgrade).filter(|lookup| lookup.peek().is_none());
         under_way.unwrap_or_else(|| {
             let this = Arc::clone(self);
             // Without this, a panic would affect all callers that share the lookup, and all later ones.
-            let look = AssertUnwindSafe(async move { this.find().await }).catch_unwind();
-            let look = look
+            let lookup = AssertUnwindSafe(async move { this.find().await }).catch_unwind();
+            let lookup = lookup
                 .map(|found| found.unwrap_or_else(|_| Err(Error::internal("the lookup of a managed key panicked"))));
-            let look = look.boxed().shared();
-            *running_lookup = look.downgrade();
-            look
+            let lookup = lookup.boxed().shared();
+            *running_lookup = lookup.downgrade();
+            lookup
         })
     }
 
@@ -151,7 +151,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             }
             return Ok(found);
         }
-        if !self.generate {
+        if !self.may_generate {
             return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
         }
         let this = Arc::clone(self);
@@ -160,7 +160,7 @@ impl<S: CloudKeyService> CloudKey<S> {
     }
 
     async fn generate_key(&self) -> Result<Arc<KeyIdentity>> {
-        let _one_at_a_time = self.generation.lock().await;
+        let _one_at_a_time = self.generation_lock.lock().await;
         if let Some(found) = self.find().await? {
             self.end_pending().await;
             return Ok(found);
@@ -242,7 +242,7 @@ impl<S: CloudKeyService> CloudKey<S> {
     /// Returns the identity that signs for `key`, and `true` if the name now refers to another key. `None` if the name
     /// refers to another key and `key` has no locator.
     async fn resolve_signing_key(self: &Arc<Self>, key: &KeyIdentity) -> Result<Option<(Arc<KeyIdentity>, bool)>> {
-        if let Some(pinned) = self.pins().signing_identity(key) {
+        if let Some(pinned) = self.pinned_keys().signing_identity(key) {
             return Ok(Some((pinned, false)));
         }
         let gone = || Error::new(Kind::BadGateway, "the managed key no longer exists in its backend");
@@ -250,7 +250,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         if found.public == key.public {
             return Ok(Some((found, false)));
         }
-        Ok(self.pins().use_recorded_locator(key).map(|recorded| (recorded, true)))
+        Ok(self.pinned_keys().use_recorded_locator(key).map(|recorded| (recorded, true)))
     }
 
     async fn sign(
@@ -266,7 +266,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let Some((known, is_replaced)) = resolved else { return Ok(BackendResponse::KeyChanged) };
         match self.service.sign(&known.locator, algorithm, digest).await.map_err(to_gateway_error) {
             Err(error) if error.kind() == Kind::BadGateway => {
-                self.pins().remove_refused(&known);
+                self.pinned_keys().remove_refused(&known);
                 if is_replaced {
                     return Ok(BackendResponse::KeyChanged);
                 }
@@ -379,13 +379,13 @@ mod tests {
     use crate::x509::algorithm::Hash;
 
     /// A service that signs immediately, and answers lookups when the test allows it.
-    struct Slow {
+    struct SlowCloudService {
         key: PrivateKey,
         answers: Arc<Semaphore>,
         lookups: Arc<AtomicUsize>,
     }
 
-    impl CloudKeyService for Slow {
+    impl CloudKeyService for SlowCloudService {
         const NAME: &'static str = "slow";
 
         fn check(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<()> {
@@ -418,7 +418,7 @@ mod tests {
         let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
         let answers = Arc::new(Semaphore::new(1));
         let lookups = Arc::new(AtomicUsize::new(0));
-        let slow = Slow { key, answers: Arc::clone(&answers), lookups: Arc::clone(&lookups) };
+        let slow = SlowCloudService { key, answers: Arc::clone(&answers), lookups: Arc::clone(&lookups) };
         let backend = KeyBackend::Async(CloudKey::backend(slow, true));
         let actor = SignerActor::start("key", backend, 4, SignerLimits::default());
         let signer = actor.signer(actor.key(true).await.unwrap());

@@ -11,7 +11,7 @@ use crate::outbound::EgressPolicy;
 use crate::secret::sealed;
 use crate::x509::algorithm::{Curve, KeyKind};
 
-pub(super) const NAME: &str = "cloudakms";
+pub(super) const TYPE_NAME: &str = "cloudakms";
 
 resource! {
     /// The configuration of one key.
@@ -132,9 +132,9 @@ mod tests {
     use super::*;
     use crate::secret::Secret;
 
-    const USUAL: EgressPolicy = EgressPolicy { loopback: false };
+    const LOOPBACK_FORBIDDEN: EgressPolicy = EgressPolicy { loopback: false };
 
-    fn rsa() -> CloudAkmsConfig {
+    fn rsa_config() -> CloudAkmsConfig {
         CloudAkmsConfig {
             key_type: "RSA".to_owned(),
             key_bits: "2048".to_owned(),
@@ -155,9 +155,9 @@ mod tests {
             ("arn:aws:kms:us-east-1:000000000000:key/1234abcd-12ab-34cd-56ef-1234567890ab", false),
             ("1234abcd-12ab-34cd-56ef-1234567890ab", false),
         ] {
-            let config = CloudAkmsConfig { kms_key: kms_key.to_owned(), ..rsa() };
-            config.check(false, USUAL).unwrap();
-            match config.check(true, USUAL) {
+            let config = CloudAkmsConfig { kms_key: kms_key.to_owned(), ..rsa_config() };
+            config.check(false, LOOPBACK_FORBIDDEN).unwrap();
+            match config.check(true, LOOPBACK_FORBIDDEN) {
                 Ok(()) => assert!(may, "{kms_key}"),
                 Err(error) => {
                     assert!(!may, "{kms_key}");
@@ -165,7 +165,7 @@ mod tests {
                 }
             }
         }
-        let arn = CloudAkmsConfig { kms_key: "arn:aws:kms:us-east-1:000000000000:alias/x".to_owned(), ..rsa() };
+        let arn = CloudAkmsConfig { kms_key: "arn:aws:kms:us-east-1:000000000000:alias/x".to_owned(), ..rsa_config() };
         assert_eq!(arn.alias(), Some("alias/x"));
     }
 
@@ -189,28 +189,28 @@ mod tests {
             (|c| c.region = "evil.example/".into(), false, "region: must be 1 to 32 letters, digits or -"),
         ];
         for (edit, generate, text) in cases {
-            let mut config = rsa();
+            let mut config = rsa_config();
             edit(&mut config);
-            assert_eq!(config.check(generate, USUAL).unwrap_err().text(), text);
+            assert_eq!(config.check(generate, LOOPBACK_FORBIDDEN).unwrap_err().text(), text);
         }
     }
 
     #[test]
     fn endpoint_must_follow_the_rules_for_caller_addresses() {
-        const OPEN: EgressPolicy = EgressPolicy { loopback: true };
+        const LOOPBACK_ALLOWED: EgressPolicy = EgressPolicy { loopback: true };
         let with = |endpoint: &str| CloudAkmsConfig {
             endpoint: endpoint.to_owned(),
             access_key: Secret::new("AK"),
             secret_key: Secret::new("SK"),
-            ..rsa()
+            ..rsa_config()
         };
         let refusal = |endpoint, reach| with(endpoint).check(false, reach).err().map(|error| error.text().to_owned());
         for good in ["https://kms.corp.example/base", "https://10.0.0.1:8443"] {
-            assert_eq!(refusal(good, USUAL), None, "{good}");
+            assert_eq!(refusal(good, LOOPBACK_FORBIDDEN), None, "{good}");
         }
         for local in ["http://127.0.0.1:4566", "http://localhost:4566", "https://[::1]:1"] {
-            assert_eq!(refusal(local, OPEN), None, "{local}");
-            assert!(refusal(local, USUAL).is_some(), "{local}");
+            assert_eq!(refusal(local, LOOPBACK_ALLOWED), None, "{local}");
+            assert!(refusal(local, LOOPBACK_FORBIDDEN).is_some(), "{local}");
         }
         for (bad, rule) in [
             ("http://kms.example", "must be an absolute https URL without credentials"),
@@ -219,7 +219,7 @@ mod tests {
             ("https://kms.example/?a=b", "must have no query"),
             ("https://169.254.169.254", "the address of the host is not permitted"),
         ] {
-            assert_eq!(refusal(bad, OPEN), Some(format!("endpoint: {rule}")), "{bad}");
+            assert_eq!(refusal(bad, LOOPBACK_ALLOWED), Some(format!("endpoint: {rule}")), "{bad}");
         }
         // The process's own credential is sent only to AWS, or to this machine if that is allowed.
         let text = "endpoint: must be an endpoint of AWS KMS unless access_key is set";
@@ -228,8 +228,8 @@ mod tests {
             ("https://kms.corp.example", true),
             ("http://127.0.0.1:4566", false),
         ] {
-            let config = CloudAkmsConfig { endpoint: endpoint.to_owned(), ..rsa() };
-            let refusal = config.check(false, OPEN).err().map(|error| error.text().to_owned());
+            let config = CloudAkmsConfig { endpoint: endpoint.to_owned(), ..rsa_config() };
+            let refusal = config.check(false, LOOPBACK_ALLOWED).err().map(|error| error.text().to_owned());
             assert_eq!(refusal, is_refused.then(|| text.to_owned()), "{endpoint}");
         }
     }
@@ -242,9 +242,9 @@ mod tests {
             curve: "P256".to_owned(),
             access_key: Secret::new("AK"),
             secret_key: Secret::new("SK"),
-            ..rsa()
+            ..rsa_config()
         };
-        config.check(true, USUAL).unwrap();
+        config.check(true, LOOPBACK_FORBIDDEN).unwrap();
         assert_eq!(config.kind(), Some(KeyKind::Ec(Curve::P256)));
         let stored = serde_json::to_string(&config).unwrap();
         assert!(serde_json::from_str::<CloudAkmsConfig>(&stored).unwrap() == config);

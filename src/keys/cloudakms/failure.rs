@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::config::NAME;
+use super::config::TYPE_NAME;
 use crate::error::{Error, Kind};
 use crate::outbound::OutboundResponse;
 
@@ -44,7 +44,7 @@ pub(super) struct AkmsFailure {
 }
 
 impl AkmsFailure {
-    pub(super) fn is(&self, code: &str) -> bool {
+    pub(super) fn has_code(&self, code: &str) -> bool {
         self.code == code
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn parse_failure(reply: &OutboundResponse) -> AkmsFailure {
 }
 
 pub(super) fn unexpected_response() -> Error {
-    Error::new(Kind::BadGateway, format!("{NAME}: the response of the service has an unexpected form"))
+    Error::new(Kind::BadGateway, format!("{TYPE_NAME}: the response of the service has an unexpected form"))
 }
 
 fn to_error(status: u16, code: &str) -> Error {
@@ -79,15 +79,15 @@ fn to_error(status: u16, code: &str) -> Error {
         return unexpected_response();
     }
     if status >= 500 || status == 429 || TRANSIENT_CODES.iter().any(|begin| code.starts_with(begin)) {
-        return Error::new(Kind::Unavailable, format!("{NAME}: the service is overloaded or failing"));
+        return Error::new(Kind::Unavailable, format!("{TYPE_NAME}: the service is overloaded or failing"));
     }
     let known = REJECTION_MEANINGS.iter().find(|(begin, _)| code.starts_with(begin));
     let what = known.map_or("the service rejected the request", |(_, what)| what);
     // A code is a single word. Any other text is not passed on.
     if code.is_empty() || code.len() > MAX_CODE_LENGTH || !code.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return Error::new(Kind::BadGateway, format!("{NAME}: {what}"));
+        return Error::new(Kind::BadGateway, format!("{TYPE_NAME}: {what}"));
     }
-    Error::new(Kind::BadGateway, format!("{NAME}: {what} ({code})"))
+    Error::new(Kind::BadGateway, format!("{TYPE_NAME}: {what} ({code})"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::suffixes::is_trusted;
+use super::suffixes::is_trusted_suffix;
 use crate::error::{Error, Result};
 use crate::fields::resource;
 use crate::keys::cloud::{CloudKeyConfig, CloudServices, rules};
@@ -10,7 +10,7 @@ use crate::keys::redaction;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::sealed;
 
-pub(super) const NAME: &str = "cloudbkeyvault";
+pub(super) const TYPE_NAME: &str = "cloudbkeyvault";
 /// The only supported type of key.
 pub(super) const KEY_TYPE: &str = "RSA-HSM";
 
@@ -80,7 +80,7 @@ impl CloudBkeyvaultConfig {
         rules::validate_url_part("key_name", &self.key_name, "-", 1..=127)?;
         // The suffix becomes a part of a URL to which a token is sent.
         rules::validate_url_part("resource", self.resource(), ".-", 1..=253)?;
-        if !is_trusted(self.resource(), &services.settings.azure.extra_suffixes) {
+        if !is_trusted_suffix(self.resource(), &services.settings.azure.extra_suffixes) {
             return Err(Error::invalid("resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes"));
         }
         rules::require_value("key_type", &self.key_type)?;
@@ -117,7 +117,7 @@ mod tests {
         CloudServices::new(CloudSettings::default(), crate::clock::Clock::system()).unwrap()
     }
 
-    fn good() -> CloudBkeyvaultConfig {
+    fn valid_config() -> CloudBkeyvaultConfig {
         CloudBkeyvaultConfig {
             tenant_id: "11111111-2222-3333-4444-555555555555".to_owned(),
             client_id: "app".to_owned(),
@@ -162,13 +162,14 @@ mod tests {
                 "resource: must be 1 to 253 letters, digits or any of . -",
             ),
         ];
-        good().check(false, &services()).unwrap();
+        valid_config().check(false, &services()).unwrap();
         for (edit, generate, text) in cases {
-            let mut config = good();
+            let mut config = valid_config();
             edit(&mut config);
             assert_eq!(config.check(generate, &services()).unwrap_err().text(), text);
         }
-        let managed = CloudBkeyvaultConfig { client_id: String::new(), client_secret: Secret::default(), ..good() };
+        let managed =
+            CloudBkeyvaultConfig { client_id: String::new(), client_secret: Secret::default(), ..valid_config() };
         managed.check(false, &services()).unwrap();
     }
 }

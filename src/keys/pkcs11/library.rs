@@ -91,12 +91,12 @@ impl Libraries {
 
 pub(super) struct Library {
     pub(super) module: Module,
-    pub(super) reinitializations: ReinitializationBackoff,
+    pub(super) reinitialization_backoff: ReinitializationBackoff,
     tokens: Mutex<TokensBySlot>,
     /// Labels of all tokens that this process has ever read.
     seen_labels: Mutex<HashSet<String>>,
     /// Held while a key is generated.
-    pub(super) generation: Mutex<()>,
+    pub(super) generation_lock: Mutex<()>,
 }
 
 /// The tokens in use by slot. They are valid for one epoch, from one initialization of the module to the next.
@@ -130,10 +130,10 @@ impl Library {
         }
         let library = Arc::new(Self {
             module: Module::new(real.clone()),
-            reinitializations: ReinitializationBackoff::default(),
+            reinitialization_backoff: ReinitializationBackoff::default(),
             tokens: Mutex::default(),
             seen_labels: Mutex::default(),
-            generation: Mutex::default(),
+            generation_lock: Mutex::default(),
         });
         loaded.insert(real, Arc::clone(&library));
         Ok(library)

@@ -188,7 +188,8 @@ impl MechanismPlan {
         }
     }
 
-    /// Signs; `input` is of the kind that [`MechanismPlan::input_kind`] returns. The signature is in the module's encoding.
+    /// Signs; `input` is of the kind that [`MechanismPlan::input_kind`] returns. The signature is in the module's
+    /// encoding.
     pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Pkcs11Failure> {
         let input = self.encode_input(input);
         self.call_with_mechanism(|mechanism| session.sign(mechanism, key, &input))

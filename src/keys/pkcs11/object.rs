@@ -40,7 +40,7 @@ impl LocatedKey {
     }
 
     /// `true` if a public key may belong to this private key, according to its attributes.
-    pub(super) fn may_have(&self, public: &PublicKey) -> bool {
+    pub(super) fn may_have_public_key(&self, public: &PublicKey) -> bool {
         match (self.attributes.key_type, public.kind()) {
             (Some(KeyType::EC), KeyKind::Ec(of_public)) => {
                 self.attributes.curve.is_empty() || parse_curve(&self.attributes.curve) == Some(of_public)
@@ -57,7 +57,7 @@ impl LocatedKey {
 /// # Errors
 /// `Invalid` when there are several, and for an unsupported key: RSA below 2048 bits, an unknown curve, or a key that
 /// needs a login for each signature.
-pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<LocatedKey>, Pkcs11Failure> {
+pub(super) fn find_key(session: &Session, config: &Pkcs11Config) -> Result<Option<LocatedKey>, Pkcs11Failure> {
     let Some(private) =
         find_unique(session, &search_template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")?
     else {
@@ -67,7 +67,7 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Lo
     if attributes.always_authenticate {
         return Err(Error::invalid("keys with CKA_ALWAYS_AUTHENTICATE are not supported").into());
     }
-    let other = match attributes.public_key_template() {
+    let other = match attributes.public_key_search_template() {
         Some(template) => {
             match find_unique(session, &template, "the token has several public keys for the private key")? {
                 Some(public) => Some(Pkcs11Attributes::read(session, public)?),
@@ -78,7 +78,7 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Lo
     };
     let public = other.and_then(|other| other.public_key().transpose()).or_else(|| attributes.public_key().transpose());
     let public = public.transpose()?;
-    public.as_ref().map_or(Ok(()), check_size)?;
+    public.as_ref().map_or(Ok(()), check_key_size)?;
     Ok(Some(LocatedKey { private, public, attributes }))
 }
 
@@ -86,7 +86,7 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Lo
 ///
 /// # Errors
 /// `Invalid` below 2048 bits.
-pub(super) fn check_size(public: &PublicKey) -> Result<()> {
+pub(super) fn check_key_size(public: &PublicKey) -> Result<()> {
     match public.kind() {
         KeyKind::Rsa { bits } if bits < MIN_RSA_BITS => {
             Err(Error::invalid("RSA keys below 2048 bits are not supported"))
@@ -96,8 +96,11 @@ pub(super) fn check_size(public: &PublicKey) -> Result<()> {
 }
 
 /// Finds the public key object of a private key, with which the module can verify signatures.
-pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
-    match Pkcs11Attributes::read(session, private)?.public_key_template() {
+pub(super) fn find_public_key_object(
+    session: &Session,
+    private: ObjectHandle,
+) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
+    match Pkcs11Attributes::read(session, private)?.public_key_search_template() {
         Some(template) => find_unique(session, &template, "the token has several public keys for the private key"),
         None => Ok(None),
     }
@@ -113,11 +116,11 @@ pub(super) fn search_template(class: ObjectClass, config: &Pkcs11Config) -> Vec<
 pub(super) fn find_unique(
     session: &Session,
     template: &[Attribute],
-    many: &'static str,
+    ambiguity_error: &'static str,
 ) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
     let mut objects = session.iter_objects(template)?;
     match (objects.next().transpose()?, objects.next().transpose()?) {
-        (_, Some(_)) => Err(Error::invalid(many).into()),
+        (_, Some(_)) => Err(Error::invalid(ambiguity_error).into()),
         (found, None) => Ok(found),
     }
 }
@@ -166,7 +169,7 @@ impl Pkcs11Attributes {
     }
 
     /// The template that finds the public key of this private key: by identifier, or else by label.
-    fn public_key_template(&self) -> Option<Vec<Attribute>> {
+    fn public_key_search_template(&self) -> Option<Vec<Attribute>> {
         let same = match (&self.id[..], &self.label[..]) {
             ([], []) => return None,
             ([], label) => Attribute::Label(label.to_vec()),

@@ -140,14 +140,14 @@ fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> R
             Ok(done) => return Ok(done),
             Err(failure) => failure,
         };
-        let row = rule_for(failure.cause);
-        if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
+        let rule = rule_for(failure.cause);
+        if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= rule.repeats {
             return Err(failure.error.within("seal"));
         }
         repeated_causes.push(failure.cause);
-        match row.rebuild {
+        match rule.rebuild {
             RecoveryScope::Nothing | RecoveryScope::Session => {}
-            RecoveryScope::Token => session.iter().for_each(Pkcs11Session::lose_token),
+            RecoveryScope::Token => session.iter().for_each(Pkcs11Session::invalidate_token),
             RecoveryScope::Module => {
                 drop(session);
                 let module = &key.library.module;
@@ -162,7 +162,8 @@ fn find_key(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<Obje
     let wanted: Vec<Attribute> = search_template(class, config);
     let found = find_unique(raw, &wanted, "the token has several keys with this label or id")?;
     // The key is missing, or the login was lost, which looks the same.
-    found.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Missing, "the token has no key with this label or id"))
+    found
+        .ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::KeyMissing, "the token has no key with this label or id"))
 }
 
 fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Pkcs11Failure> {
@@ -193,7 +194,7 @@ fn oaep_wrap(
 ) -> Result<Vec<u8>, Pkcs11Failure> {
     let key = find_key(raw, config, ObjectClass::PUBLIC_KEY)?;
     let bound = Secret::new([root.expose(), digest::digest(&digest::SHA256, context).as_ref()].concat());
-    Ok(raw.encrypt(&oaep(mechanism), key, bound.expose())?)
+    Ok(raw.encrypt(&oaep_mechanism(mechanism), key, bound.expose())?)
 }
 
 fn oaep_unwrap(
@@ -204,12 +205,12 @@ fn oaep_unwrap(
     wrapped: &[u8],
 ) -> Result<Secret, Pkcs11Failure> {
     let key = find_key(raw, config, ObjectClass::PRIVATE_KEY)?;
-    let bound = map_decryption(raw.decrypt(&oaep(mechanism), key, wrapped))?;
+    let bound = map_decryption(raw.decrypt(&oaep_mechanism(mechanism), key, wrapped))?;
     let root = bound.expose().strip_suffix(digest::digest(&digest::SHA256, context).as_ref());
     root.map(Secret::new).ok_or_else(wrong_key_error)
 }
 
-fn oaep(mechanism: SealMechanism) -> Mechanism<'static> {
+fn oaep_mechanism(mechanism: SealMechanism) -> Mechanism<'static> {
     let (hash, mask) = match mechanism {
         SealMechanism::RsaOaepSha1 => (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1),
         _ => (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256),
@@ -230,5 +231,5 @@ fn map_decryption(answer: cryptoki::error::Result<Vec<u8>>) -> Result<Secret, Pk
 }
 
 fn wrong_key_error() -> Pkcs11Failure {
-    Error::invalid("the key on the token cannot decrypt the root key; configure the key that sealed this store").into()
+    Error::invalid("the key on the token cannot decrypt the root key; use the key that sealed this store").into()
 }
