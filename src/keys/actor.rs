@@ -1,8 +1,8 @@
 //! The signer actor: one per managed key. It runs at most `max_parallel` calls to the key's backend and has a
 //! bounded job queue that serves callers round-robin.
 //!
-//! It is not an actix actor, because a mailbox would cost three switches of threads per signature. The caller pushes its
-//! job into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
+//! It is not an actix actor, because a mailbox would cost three switches of threads per signature. The caller pushes
+//! its job into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
 //! ([`KeyBackend::Async`]) takes it and replies directly. Queue and workers are one state behind one lock
 //! (`sign_queue`), which is held for a few queue operations only. A job has one time limit from submission to response,
 //! including its wait in the queue.
@@ -100,7 +100,7 @@ impl SignerActor {
     ///
     /// # Errors
     /// As [`SignerActor::test_sign`].
-    pub async fn test_key(&self, key: KeyIdentity) -> Result<()> {
+    pub async fn test_used_key(&self, key: KeyIdentity) -> Result<()> {
         let signer = self.signer(key);
         let kind = signer.public().kind();
         let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.input_kind(*algorithm).is_ok());

@@ -193,7 +193,7 @@ impl PrivateKey {
                 Ok(Secret::new(der.as_ref()))
             }
             LocalKeyMaterial::Ec(..) | LocalKeyMaterial::P224(_) => {
-                Ok(local_der::encode_pkcs8(self.kind(), self.sec1(false)?.expose()))
+                Ok(local_der::encode_pkcs8(self.kind(), self.encode_sec1(false)?.expose()))
             }
             LocalKeyMaterial::Ed25519(key) => {
                 let seed = key.seed().map_err(|_| export_error())?;
@@ -209,27 +209,27 @@ impl PrivateKey {
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.
-    pub fn traditional(&self) -> Result<(&'static str, Secret)> {
+    pub fn to_traditional_form(&self) -> Result<(&'static str, Secret)> {
         match &self.material {
             LocalKeyMaterial::Rsa(_) => {
                 let pkcs8 = self.to_pkcs8()?;
                 let info = local_der::PrivateKeyInfo::read(pkcs8.expose()).map_err(|_| export_error())?;
                 Ok(("RSA PRIVATE KEY", Secret::new(info.key)))
             }
-            LocalKeyMaterial::Ec(..) | LocalKeyMaterial::P224(_) => Ok(("EC PRIVATE KEY", self.sec1(true)?)),
+            LocalKeyMaterial::Ec(..) | LocalKeyMaterial::P224(_) => Ok(("EC PRIVATE KEY", self.encode_sec1(true)?)),
             LocalKeyMaterial::Ed25519(_) => Ok(("PRIVATE KEY", self.to_pkcs8()?)),
         }
     }
 
-    fn sec1(&self, alone: bool) -> Result<Secret> {
+    fn encode_sec1(&self, is_stand_alone: bool) -> Result<Secret> {
         match &self.material {
             LocalKeyMaterial::Ec(curve, key) => {
                 let scalar: EcPrivateKeyBin<'_> = key.private_key().as_be_bytes().map_err(|_| export_error())?;
-                Ok(local_der::encode_sec1(alone.then_some(*curve), scalar.as_ref(), self.public.bits()))
+                Ok(local_der::encode_sec1(is_stand_alone.then_some(*curve), scalar.as_ref(), self.public.bits()))
             }
             LocalKeyMaterial::P224(key) => {
                 let mut scalar = key.to_bytes();
-                let der = local_der::encode_sec1(alone.then_some(Curve::P224), &scalar, self.public.bits());
+                let der = local_der::encode_sec1(is_stand_alone.then_some(Curve::P224), &scalar, self.public.bits());
                 scalar[..].zeroize();
                 Ok(der)
             }
@@ -350,7 +350,7 @@ fn generate_p224() -> p224::ecdsa::SigningKey {
 
 fn load_p224(sec1: &[u8]) -> Result<p224::ecdsa::SigningKey> {
     let wrong = || Error::invalid("private key: its numbers do not form a valid key");
-    let parts = local_der::Sec1::read(sec1).map_err(|e| e.of("private key"))?;
+    let parts = local_der::EcPrivateKey::read(sec1).map_err(|e| e.of("private key"))?;
     if parts.scalar.len() != Curve::P224.coordinate_len() {
         return Err(wrong());
     }

@@ -52,13 +52,13 @@ fn validate_rsa_numbers(key: &[u8]) -> DerResult<u32> {
     Ok(bits)
 }
 
-pub(super) struct Sec1<'a> {
+pub(super) struct EcPrivateKey<'a> {
     pub(super) scalar: &'a [u8],
     pub(super) public: Option<&'a [u8]>,
     curve: Option<&'a [u8]>,
 }
 
-impl<'a> Sec1<'a> {
+impl<'a> EcPrivateKey<'a> {
     pub(super) fn read(der: &'a [u8]) -> DerResult<Self> {
         let mut fields = DerReader::only(der, SEQUENCE)?.reader();
         if fields.small()? != 1 {
@@ -73,7 +73,7 @@ impl<'a> Sec1<'a> {
 }
 
 pub(super) fn parse_sec1_curve(der: &[u8]) -> DerResult<Curve> {
-    let curve = Sec1::read(der)?.curve.ok_or(DerError("an EC private key must name its curve"))?;
+    let curve = EcPrivateKey::read(der)?.curve.ok_or(DerError("an EC private key must name its curve"))?;
     Curve::from_oid(curve).ok_or(UNSUPPORTED_KEY)
 }
 

@@ -107,7 +107,7 @@ pub trait RemoteSigner: Send + Sync {
     ///
     /// # Errors
     /// As [`RemoteSigner::sign`].
-    fn sign_last(
+    fn sign_with_low_priority(
         &self,
         algorithm: SignatureAlgorithm,
         input: SigningInput,

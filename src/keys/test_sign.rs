@@ -103,7 +103,7 @@ impl TestHash {
     }
 
     /// The corresponding hash of certificate signatures, if there is one.
-    pub fn usual(self) -> Option<Hash> {
+    pub fn as_signature_hash(self) -> Option<Hash> {
         match self {
             Self::Sha256 => Some(Hash::Sha256),
             Self::Sha384 => Some(Hash::Sha384),

@@ -298,7 +298,11 @@ async fn low_priority_jobs_do_not_delay_other_jobs() {
         let signer = actor.signer(identity(double.key.public()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let ask = |low_priority: bool| {
-            let signature = if low_priority { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
+            let signature = if low_priority {
+                signer.sign_with_low_priority(P256, message())
+            } else {
+                signer.sign(P256, message())
+            };
             let order = Arc::clone(&order);
             tokio::spawn(async move {
                 signature.await.unwrap();

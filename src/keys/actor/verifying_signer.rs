@@ -56,7 +56,7 @@ impl RemoteSigner for VerifyingSigner {
         self.sign_with_priority(algorithm, input, JobPriority::First)
     }
 
-    fn sign_last(
+    fn sign_with_low_priority(
         &self,
         algorithm: SignatureAlgorithm,
         input: SigningInput,

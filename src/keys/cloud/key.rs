@@ -301,7 +301,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let usual = self.service.default_test_algorithm(kind)?;
         let unsupported = || Error::invalid(format!("hash algorithm not supported by {}", S::NAME));
         let hash = match test.hash {
-            Some(hash) => hash.usual(),
+            Some(hash) => hash.as_signature_hash(),
             None => usual.hash(),
         }
         .ok_or_else(unsupported)?;

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_words_and_no_other() {
+    fn backend_type_parses_only_its_exact_names() {
         for (kind, word) in BACKEND_TYPE_NAMES {
             assert_eq!((BackendType::parse(word).unwrap(), kind.name()), (kind, word));
         }

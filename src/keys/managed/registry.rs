@@ -137,7 +137,7 @@ impl ManagedKeys {
             !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator)
         };
         for key in in_use.iter().filter(is_other) {
-            actor.test_key(key.clone()).await?;
+            actor.test_used_key(key.clone()).await?;
         }
         Ok(())
     }

@@ -173,8 +173,8 @@ impl MechanismPlan {
     /// The algorithm and digest with which the crypto library verifies a signature of `digest`; `None` if it cannot.
     pub(super) fn verifier(&self, digest: &[u8]) -> Option<(SignatureAlgorithm, Vec<u8>)> {
         match (self.scheme, self.kind) {
-            (Pkcs1, _) => Some((SignatureAlgorithm::RsaPkcs1(self.hash.usual()?), digest.to_vec())),
-            (Pss, _) => Some((SignatureAlgorithm::RsaPss(self.hash.usual()?), digest.to_vec())),
+            (Pkcs1, _) => Some((SignatureAlgorithm::RsaPkcs1(self.hash.as_signature_hash()?), digest.to_vec())),
+            (Pss, _) => Some((SignatureAlgorithm::RsaPss(self.hash.as_signature_hash()?), digest.to_vec())),
             // ECDSA uses a digest as a number (FIPS 186-5 6.4.1). Padding or truncation to the length of the curve's
             // own hash does not change that number.
             (Ecdsa, KeyKind::Ec(curve)) => {
