@@ -261,7 +261,10 @@ impl SignatureAlgorithm {
     }
 
     fn row(self) -> &'static (Self, &'static str, &'static [u8]) {
-        SIGNATURE_ALGORITHMS.iter().find(|row| row.0 == self).expect("the table has a row for every algorithm")
+        SIGNATURE_ALGORITHMS
+            .iter()
+            .find(|row| row.0 == self)
+            .expect("SIGNATURE_ALGORITHMS has a row for every algorithm")
     }
 
     /// Parses a name in any letter case. `PureEd25519` is an alias of `Ed25519`.
@@ -426,7 +429,7 @@ fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
 /// Reads parameters that are NULL or absent.
 fn optional_null(reader: &mut DerReader<'_>) -> DerResult<()> {
     match reader.optional(NULL)? {
-        Some(null) if !null.content.is_empty() => Err(DerError("NULL must be empty")),
+        Some(null) if !null.content.is_empty() => Err(DerError("a NULL parameter must be empty")),
         _ => Ok(()),
     }
 }

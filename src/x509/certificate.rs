@@ -267,10 +267,10 @@ fn check_structure(fields: &CertificateFields<'_>, algorithm: &[u8]) -> DerResul
         return Err(DerError("the version must be 1, 2 or 3"));
     }
     if fields.algorithm != algorithm {
-        return Err(DerError("the two signature algorithms must be equal (RFC 5280 4.1.1.2)"));
+        return Err(DerError("the inner and outer signature algorithms must be equal (RFC 5280 4.1.1.2)"));
     }
     if fields.extensions.is_some() && fields.version_number != 2 {
-        return Err(DerError("extensions need version 3 (RFC 5280 4.1.2.1)"));
+        return Err(DerError("extensions require version 3 (RFC 5280 4.1.2.1)"));
     }
     Ok(())
 }

@@ -61,7 +61,7 @@ impl ForeignCrl {
     pub fn read(der: Vec<u8>) -> Result<Self> {
         let head = CrlHead::read(der)?;
         if head.signed.sha1_algorithm().is_none() {
-            let refused = |e: Error| Error::invalid(format!("crl: its signature algorithm is refused: {}", e.text()));
+            let refused = |e: Error| Error::invalid(format!("crl: its signature is not accepted: {}", e.text()));
             head.signed.algorithm().map_err(refused)?;
         }
         if find(&head.extensions, oid::DELTA_CRL_INDICATOR).is_some() {
@@ -139,7 +139,7 @@ impl CrlHead {
             return Err(DerError("the version must be 2, or absent (RFC 5280 5.1.2.1)"));
         }
         if fields.expect(SEQUENCE)?.raw != signed.algorithm_der() {
-            return Err(DerError("the two signature algorithms must be equal (RFC 5280 5.1.1.2)"));
+            return Err(DerError("the inner and outer signature algorithms must be equal (RFC 5280 5.1.1.2)"));
         }
         let issuer = Name::from_der(fields.expect(SEQUENCE)?.raw)?;
         let this_update = time::read(&mut fields)?;
@@ -194,8 +194,10 @@ fn is_partial_scope(value: &[u8]) -> DerResult<bool> {
     fields.done()?;
     match (reasons, indirect, attributes) {
         (true, ..) => Err(DerError("onlySomeReasons is not supported; send a CRL for all reasons")),
-        (_, Some(true), _) => Err(DerError("is an indirect CRL, with certificates of other issuers")),
-        (.., Some(true)) => Err(DerError("is a CRL of attribute certificates")),
+        (_, Some(true), _) => {
+            Err(DerError("indirect CRLs, which list certificates of other issuers, are not supported"))
+        }
+        (.., Some(true)) => Err(DerError("CRLs of attribute certificates are not supported")),
         _ => Ok(named || users == Some(true) || authorities == Some(true)),
     }
 }
@@ -253,7 +255,7 @@ impl ForeignCrlEntry {
                 oid::REASON_CODE => entry.reason = read_reason(value).map_err(of_entry)?,
                 oid::INVALIDITY_DATE => entry.invalidity_date = Some(read_invalidity_date(value).map_err(of_entry)?),
                 oid::CERTIFICATE_ISSUER => {
-                    return Err(entry_error(serial, "is of another issuer: the list is an indirect CRL"));
+                    return Err(entry_error(serial, "names another issuer; indirect CRLs are not supported"));
                 }
                 unknown if extension.critical == Some(true) => {
                     let id = oid_text(unknown);
@@ -271,7 +273,7 @@ const MAX_ENTRY_EXTENSIONS: usize = 16;
 
 fn read_invalidity_date(value: &[u8]) -> DerResult<i64> {
     if value.first() != Some(&GENERALIZED_TIME) {
-        return Err(DerError("its invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)"));
+        return Err(DerError("the invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)"));
     }
     DerReader::whole(value, time::read)
 }
@@ -282,7 +284,7 @@ fn read_reason(value: &[u8]) -> DerResult<Option<u8>> {
         [0] => Ok(None),
         [REMOVE_FROM_CRL] => Err(DerError("removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)")),
         [code @ (1..=6 | 9 | 10)] => Ok(Some(*code)),
-        _ => Err(DerError("its reason is not one of RFC 5280 5.3.1")),
+        _ => Err(DerError("the reason code is not one of RFC 5280 5.3.1")),
     }
 }
 

@@ -193,9 +193,9 @@ pub(crate) fn check_size(value: &[u8]) -> DerResult<()> {
 /// Reads the content of an IA5String: ASCII without control characters.
 pub(super) fn read_ia5(content: &[u8]) -> DerResult<&str> {
     let text = std::str::from_utf8(content).ok().filter(|text| text.is_ascii());
-    let text = text.ok_or(DerError("an IA5String name holds octets above 0x7F"))?;
+    let text = text.ok_or(DerError("a name of type IA5String contains octets above 0x7F"))?;
     if text.bytes().any(|b| b.is_ascii_control()) {
-        return Err(DerError("control characters in a name"));
+        return Err(DerError("a name contains control characters"));
     }
     Ok(text)
 }
@@ -219,7 +219,7 @@ fn read_other_name(mut name: DerReader<'_>) -> DerResult<(Vec<u8>, OtherValue)> 
     }
     let text = String::from_utf8(value.content.to_vec()).map_err(|_| DerError("an otherName is not UTF-8"))?;
     if text.contains(char::is_control) {
-        return Err(DerError("control characters in a name"));
+        return Err(DerError("a name contains control characters"));
     }
     Ok((oid, OtherValue::Text(text)))
 }

@@ -357,7 +357,7 @@ pub(crate) fn check(name_der: &[u8]) -> DerResult<()> {
             return Err(DerError("more than 1000 attributes in a subject"));
         }
         if decode_string(tag, content)?.is_some_and(|text| text.contains(char::is_control)) {
-            return Err(DerError("control characters in a subject value"));
+            return Err(DerError("a subject value contains control characters"));
         }
         Ok(())
     })
@@ -368,7 +368,7 @@ fn for_each_attribute(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) ->
     while !rdns.is_empty() {
         let mut rdn = rdns.expect(SET)?.reader();
         if rdn.is_empty() {
-            return Err(DerError("empty RelativeDistinguishedName"));
+            return Err(DerError("a RelativeDistinguishedName is empty"));
         }
         while !rdn.is_empty() {
             let mut pair = rdn.sequence()?;
@@ -383,7 +383,7 @@ fn for_each_attribute(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) ->
 
 /// Decodes a string of any type that names use; `None` for other tags.
 fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
-    const WRONG: DerError = DerError("a character string holds octets outside of its type");
+    const WRONG: DerError = DerError("a character string contains octets that its type does not allow");
     let ascii =
         |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
     let text = match tag {

@@ -146,7 +146,7 @@ pub fn parse_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
 /// # Errors
 /// `Invalid` when it contains none, or as [`parse_file`].
 pub fn parse_certificate_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let refuse = |why: &str| Error::invalid(format!("must hold PEM certificates{why}"));
+    let refuse = |why: &str| Error::invalid(format!("must contain PEM certificates{why}"));
     let blocks = parse_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
     let certificates = blocks.iter().filter(|(label, _)| label == "CERTIFICATE");
     let certificates: Vec<_> = certificates.map(|(_, der)| der.to_vec()).collect();
@@ -158,7 +158,7 @@ pub fn parse_certificate_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// # Errors
 /// `Invalid` when it contains no unencrypted key, or as [`parse_file`].
 pub fn parse_private_key_file(file: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
-    let refuse = |why: &str| Error::invalid(format!("must hold a private key as PEM, not encrypted{why}"));
+    let refuse = |why: &str| Error::invalid(format!("must contain an unencrypted private key in PEM{why}"));
     let blocks = parse_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
     blocks.into_iter().find(|(label, _)| is_private_key(label)).map(|(_, der)| der).ok_or_else(|| refuse(""))
 }
@@ -222,7 +222,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
         }
     };
     if label.is_empty() || label.len() > 64 || !label.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'-') {
-        return Err("the label is not a PEM label");
+        return Err("the BEGIN line has an invalid label");
     }
     // The capacity is set in advance: a reallocation would leave a copy of private key data in memory.
     let mut body = String::with_capacity(lines.rest.find("-----END ").unwrap_or(0));
@@ -234,7 +234,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
                 body.zeroize();
                 return Err("the END line does not match the BEGIN line");
             };
-            let content = STANDARD.decode(&body).map_err(|_| "the content is not base64");
+            let content = STANDARD.decode(&body).map_err(|_| "the content is not valid base64");
             body.zeroize();
             let rest = if after.is_empty() { lines.rest } else { suffix_from(text, after) };
             return Ok(Some(((label.to_owned(), content?), rest)));

@@ -223,7 +223,7 @@ fn validate_named_bits(content: &[u8]) -> DerResult<()> {
             let bits = (content.len() - 1) * 8 - usize::from(*unused);
             require(bits <= 9, "has undefined bits (RFC 5280 4.2.1.3, 4.2.1.13)")
         }
-        _ => Err(DerError("ends in zero bits (X.690 11.2.2)")),
+        _ => Err(DerError("must not end in zero bits (X.690 11.2.2)")),
     }
 }
 
@@ -260,7 +260,7 @@ fn validate_inhibit_any_policy(value: &[u8]) -> DerResult<()> {
 /// RFC 5280 5.2.3: non-negative, at most 20 bytes.
 fn validate_crl_number(value: &[u8]) -> DerResult<()> {
     let octets = DerReader::whole(value, DerReader::unsigned)?;
-    require(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")
+    require(octets.len() <= 20, "must have at most 20 octets (RFC 5280 5.2.3)")
 }
 
 /// RFC 5280 4.2.1.8: attributes with at least one value each, of arbitrary types.
@@ -295,7 +295,7 @@ fn validate_tls_features(value: &[u8]) -> DerResult<()> {
     let mut features = read_nonempty_list(value, "must not be empty (RFC 7633 4.1)")?;
     while !features.is_empty() {
         let known = matches!(features.small()?, 5 | 17);
-        require(known, "holds features other than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
+        require(known, "contains features other than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
     }
     Ok(())
 }
@@ -320,7 +320,7 @@ fn reject_in_certificate(_: &[u8]) -> DerResult<()> {
 }
 
 fn validate_null(value: &[u8]) -> DerResult<()> {
-    require(value == [NULL, 0], "must hold NULL")
+    require(value == [NULL, 0], "must contain NULL")
 }
 
 /// Microsoft's CertificateTemplateOID: an OID and up to two version numbers.

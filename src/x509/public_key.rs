@@ -160,7 +160,7 @@ impl PublicKey {
     /// As [`PublicKey::verify`], and `Invalid` for a digest of the wrong length.
     pub fn verify_digest(&self, algorithm: SignatureAlgorithm, digest: &[u8], signature: &[u8]) -> Result<()> {
         let wrong = || Error::invalid("signature does not verify");
-        let hash = algorithm.hash().ok_or_else(|| Error::invalid("Ed25519 signs no digests"))?;
+        let hash = algorithm.hash().ok_or_else(|| Error::invalid("Ed25519 signs messages, not digests"))?;
         let digest = Digest::import_less_safe(digest, hash.algorithm())
             .map_err(|_| Error::invalid("digest: wrong length for the signature algorithm"))?;
         if self.kind == KeyKind::Ec(Curve::P224) {
@@ -214,7 +214,7 @@ impl PublicKey {
                 Hash::Sha384 => &signature::RSA_PSS_2048_8192_SHA384,
                 Hash::Sha512 => &signature::RSA_PSS_2048_8192_SHA512,
             },
-            _ => return Err(Error::invalid("signature algorithm does not go with the public key")),
+            _ => return Err(Error::invalid("the signature algorithm does not fit the public key")),
         })
     }
 }
@@ -254,7 +254,7 @@ pub(crate) fn read_key_algorithm(mut fields: DerReader<'_>) -> DerResult<Option<
     let kind = match fields.oid()? {
         oid::RSA_ENCRYPTION => {
             if !fields.expect(NULL)?.content.is_empty() {
-                return Err(DerError("NULL must be empty"));
+                return Err(DerError("a NULL parameter must be empty"));
             }
             KeyKind::Rsa { bits: 0 }
         }

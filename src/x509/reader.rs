@@ -180,7 +180,7 @@ impl<'a> DerReader<'a> {
     pub fn bit_string(&mut self) -> DerResult<&'a [u8]> {
         match self.expect(BIT_STRING)?.content {
             [0, octets @ ..] => Ok(octets),
-            _ => Err(DerError("BIT STRING must hold whole octets")),
+            _ => Err(DerError("BIT STRING must contain whole octets")),
         }
     }
 

@@ -78,7 +78,7 @@ impl Serial {
     /// `Invalid` for anything else.
     pub fn parse(text: &str) -> Result<Self> {
         Self::from_octets(&parse_octets(text).ok_or_else(|| {
-            Error::invalid("serial_number: must be a hexadecimal number, its octets joined by ':' or '-' or not at all")
+            Error::invalid("serial_number: must be a hexadecimal number, with or without ':' or '-' between octets")
         })?)
     }
 

@@ -39,7 +39,7 @@ fn violated_rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
     }
     let modulus = BigUint::from_bytes_be(modulus);
     if has_guessable_primes(&modulus) {
-        return Some("the RSA key's primes can be worked out from its modulus (CVE-2017-15361)");
+        return Some("the RSA key's primes can be computed from its modulus (CVE-2017-15361)");
     }
     factors::violated_factor_rule(&modulus)
 }
@@ -187,10 +187,10 @@ mod tests {
             (sound, &[1, 0, 0, 0, 1], "csr: the RSA public exponent is above 2^31 - 1"),
             // The prime 1000003: 751 times it, its square, cube, fifth and seventh power; and 1000003 · 1000033.
             ("2cc3628d", &[3], "csr: the RSA modulus has a factor below 752"),
-            ("e8d5009d89", &[3], "csr: the RSA modulus is the power"),
-            ("0de0bee322cd8cdb", &[3], "csr: the RSA modulus is the power"),
-            ("0c9f390534c894208fe662b033", &[3], "csr: the RSA modulus is the power"),
-            ("0b7acc2eed91ded5e9c2b35d781f3fdf924b", &[3], "csr: the RSA modulus is the power"),
+            ("e8d5009d89", &[3], "csr: the RSA modulus is a perfect power"),
+            ("0de0bee322cd8cdb", &[3], "csr: the RSA modulus is a perfect power"),
+            ("0c9f390534c894208fe662b033", &[3], "csr: the RSA modulus is a perfect power"),
+            ("0b7acc2eed91ded5e9c2b35d781f3fdf924b", &[3], "csr: the RSA modulus is a perfect power"),
             ("e8d6ca6163", &[3], "csr: the RSA modulus has two factors so close"),
         ] {
             let text = rule(modulus, exponent).unwrap_err();

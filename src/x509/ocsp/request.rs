@@ -88,7 +88,7 @@ fn read_extensions<'a>(fields: &mut DerReader<'a>, n: u8, known: &[&[u8]]) -> De
     let mut extensions = ExtensionRef::list(list.reader(), usize::MAX)?;
     let is_known = |extension: &ExtensionRef<'_>| known.contains(&extension.oid);
     if extensions.iter().any(|extension| extension.critical == Some(true) && !is_known(extension)) {
-        return Err(DerError("a critical extension is not understood (RFC 6960 4.4)"));
+        return Err(DerError("a critical extension is not supported (RFC 6960 4.4)"));
     }
     extensions.retain(is_known);
     Ok(extensions)

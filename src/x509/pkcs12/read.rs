@@ -75,15 +75,15 @@ impl Pkcs12Reader<'_> {
         DerReader::new(rest).done()?;
         let mut file = DerReader::new(&der).sequence()?;
         if file.small()? != 3 {
-            return Err("its version is not 3".into());
+            return Err("the version of the file is not 3".into());
         }
         let mut safe = file.sequence()?;
         if safe.oid()? != oid::DATA {
-            return Err("it is signed by a key, which is not supported: export it with a password".into());
+            return Err("the file is signed with a key, which is not supported; export it with a password".into());
         }
         let safe = read_explicit(&mut safe)?.octet_string()?;
         if file.is_empty() {
-            return Err("it has no MAC: export it with a password".into());
+            return Err("the file has no MAC; export it with a password".into());
         }
         self.check_mac(file.sequence()?, safe)?;
         file.done()?;
@@ -100,7 +100,7 @@ impl Pkcs12Reader<'_> {
         let mut info = mac.sequence()?;
         let algorithm = info.sequence()?.oid()?;
         let hash = HashFunction::ALL.into_iter().find(|hash| hash.oid() == algorithm);
-        let hash = hash.ok_or("its MAC has a digest other than SHA-1 and SHA-2")?;
+        let hash = hash.ok_or("the MAC of the file has a digest other than SHA-1 and SHA-2")?;
         let value = info.octet_string()?;
         let salt = bounded_salt(mac.octet_string()?)?;
         // The iteration count defaults to 1.
@@ -123,14 +123,17 @@ impl Pkcs12Reader<'_> {
                 data.expect(INTEGER)?;
                 let mut encrypted = data.sequence()?;
                 if encrypted.oid()? != oid::DATA {
-                    return Err("an encrypted part is not of the type data".into());
+                    return Err("an encrypted part of the file does not have the type data".into());
                 }
                 let algorithm = encrypted.sequence()?;
                 let bytes = read_implicit_octets(encrypted.any()?)?;
                 let plain = decrypt(algorithm, self.password, &mut self.budget, &bytes)?;
                 self.bags(&plain)
             }
-            _ => Err("a part of it is encrypted for a key, which is not supported: export it with a password".into()),
+            _ => {
+                Err("a part of the file is encrypted for a key, which is not supported; export it with a password"
+                    .into())
+            }
         }
     }
 
@@ -140,7 +143,7 @@ impl Pkcs12Reader<'_> {
         let mut bags = DerReader::new(&der).sequence()?;
         while !bags.is_empty() {
             if self.contents.len() >= pem::MAX_BLOCKS {
-                return Err(format!("it has more than {} keys, certificates and CRLs", pem::MAX_BLOCKS).into());
+                return Err(format!("the file has more than {} keys, certificates and CRLs", pem::MAX_BLOCKS).into());
             }
             let mut bag = bags.sequence()?;
             let kind = bag.oid()?.strip_prefix(oid::BAG_TYPES);
@@ -149,13 +152,17 @@ impl Pkcs12Reader<'_> {
                 Some([bag::KEY]) => self.contents.private_keys.push(value.rest().to_vec().into()),
                 Some([bag::ENCRYPTED_KEY]) => self.encrypted_key(value)?,
                 Some([bag::CERTIFICATE]) => {
-                    let rule = "it contains a certificate that is not X.509";
+                    let rule = "the file contains a certificate that is not X.509";
                     self.contents.certificates.push(read_typed_bag(value, oid::X509_CERTIFICATE, rule)?);
                 }
                 Some([bag::CRL]) => {
-                    self.contents.crls.push(read_typed_bag(value, oid::X509_CRL, "it has a CRL that is not of X.509")?);
+                    self.contents.crls.push(read_typed_bag(
+                        value,
+                        oid::X509_CRL,
+                        "the file contains a CRL that is not X.509",
+                    )?);
                 }
-                _ => return Err("it has other contents than keys, certificates and CRLs".into()),
+                _ => return Err("the file contains something other than keys, certificates and CRLs".into()),
             }
         }
         Ok(())
@@ -183,7 +190,7 @@ fn read_implicit_octets(value: Tlv<'_>) -> DerResult<Vec<u8>> {
     match value.tag {
         tag if tag == context(0) => Ok(value.content.to_vec()),
         tag if tag == context_constructed(0) => join_segments(value.content),
-        OCTET_STRING => Err(DerError("encrypted content is not tagged")),
+        OCTET_STRING => Err(DerError("encrypted content lacks its context tag")),
         _ => Err(DerError("unexpected tag")),
     }
 }

@@ -74,7 +74,10 @@ fn read_profession(mut fields: DerReader<'_>) -> DerResult<()> {
         }
     }
     if let Some(number) = fields.optional(PRINTABLE_STRING)? {
-        require((1..=MAX_TEXT_BYTES).contains(&number.content.len()), "a registration number has 1 to 128 characters")?;
+        require(
+            (1..=MAX_TEXT_BYTES).contains(&number.content.len()),
+            "a registration number must have 1 to 128 characters",
+        )?;
         name::validate_string(number.tag, number.content)?;
     }
     fields.optional(OCTET_STRING)?;

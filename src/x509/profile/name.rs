@@ -18,7 +18,7 @@ pub(crate) fn validate_directory_name(der: &[u8]) -> DerResult<()> {
     while !rdns.is_empty() {
         let mut attributes = rdns.expect(SET)?.reader();
         if attributes.is_empty() {
-            return Err(DerError("empty RelativeDistinguishedName"));
+            return Err(DerError("a RelativeDistinguishedName is empty"));
         }
         let mut before: &[u8] = &[];
         while !attributes.is_empty() {
@@ -65,7 +65,7 @@ fn is_directory_string(oid: &[u8]) -> bool {
 /// Validates a string of a type that every reader supports (X.680 41): not UniversalString or VisibleString, and only
 /// ASCII in a TeletexString.
 pub(super) fn validate_string(tag: u8, content: &[u8]) -> DerResult<()> {
-    const WRONG: DerError = DerError("a character string holds octets outside of its type (X.680 41)");
+    const WRONG: DerError = DerError("a character string contains octets that its type does not allow (X.680 41)");
     let fits = match tag {
         PRINTABLE_STRING => content.iter().all(|&b| is_printable(b)),
         NUMERIC_STRING => content.iter().all(|&b| b.is_ascii_digit() || b == b' '),
@@ -81,7 +81,7 @@ pub(super) fn validate_string(tag: u8, content: &[u8]) -> DerResult<()> {
 }
 
 fn reject_control(control: bool) -> DerResult<()> {
-    if control { Err(DerError("control characters in a name")) } else { Ok(()) }
+    if control { Err(DerError("a name contains control characters")) } else { Ok(()) }
 }
 
 /// Returns `true` if UTF-8 contains control characters, or `None` if it is invalid.

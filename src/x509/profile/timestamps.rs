@@ -40,11 +40,14 @@ fn validate_timestamp(mut rest: &[u8]) -> DerResult<()> {
     require(version == 0, "the version of a timestamp is not 1 (RFC 6962 3.2)")?;
     let _log: [u8; 32] = read_bytes(&mut rest)?;
     let at = u64::from_be_bytes(read_bytes(&mut rest)?);
-    require(at / 1000 <= MAX_EPOCH.unsigned_abs(), "a timestamp lies after the year 9999")?;
+    require(at / 1000 <= MAX_EPOCH.unsigned_abs(), "the time of a timestamp is after the year 9999")?;
     read_vector(&mut rest)?;
     // 4 is SHA-256, 1 is RSA and 3 is ECDSA.
     let [hash, signature] = read_bytes(&mut rest)?;
-    require(hash == 4 && matches!(signature, 1 | 3), "a timestamp is signed by another algorithm (RFC 6962 2.1.4)")?;
+    require(
+        hash == 4 && matches!(signature, 1 | 3),
+        "a timestamp is signed with an unsupported algorithm (RFC 6962 2.1.4)",
+    )?;
     require(!read_vector(&mut rest)?.is_empty(), "a timestamp is not signed (RFC 6962 3.2)")?;
     require(rest.is_empty(), INCONSISTENT_LENGTH.0)
 }

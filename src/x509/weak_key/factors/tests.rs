@@ -28,10 +28,10 @@ fn small_factors_are_found_up_to_the_limit() {
 fn powers_are_found() {
     let power = |exponent| BigUint::from(1_000_003_u32).pow(exponent);
     for exponent in 2..=10 {
-        assert!(refused(&power(exponent), "is the power of a number"), "{exponent}");
+        assert!(refused(&power(exponent), "is a perfect power"), "{exponent}");
     }
     // Eleventh powers are not checked.
-    assert!(!refused(&power(11), "is the power of a number"));
+    assert!(!refused(&power(11), "is a perfect power"));
 }
 
 #[test]

@@ -349,7 +349,7 @@ async fn crl_that_is_not_a_complete_one_of_an_issuer_is_rejected() {
         (list(&ca, 9, &one, at + 3600, &[]), "crl: thisUpdate is in the future"),
         (list(&ca, 1 << 62, &one, at, &[]), "crl: CRL number must be below 2^62"),
         (list(&ca, 9, &one, at, &[&extension::delta_crl_indicator(3)]), "crl: delta CRLs are not supported"),
-        (list(&ca, 9, &one, at, &[&scope]), "crl: is an indirect CRL"),
+        (list(&ca, 9, &one, at, &[&scope]), "crl: indirect CRLs"),
         (list(&ca, 9, &removed, at, &[]), "crl: entry of serial number 31:00:00:00:02: removeFromCRL"),
         (ca.pem.clone().into_bytes(), "crl: must be exactly one PEM block"),
         (good[..good.len() - 1].to_vec(), "crl: "),

@@ -13,7 +13,7 @@ use super::mount::Pki;
 
 /// A key with two primes of the form that CVE-2017-15361 describes, generated for this test.
 const ROCA: &str = include_str!("../../fixtures/roca-2048.key.pem");
-const ROCA_RULE: &str = "the RSA key's primes can be worked out from its modulus (CVE-2017-15361)";
+const ROCA_RULE: &str = "the RSA key's primes can be computed from its modulus (CVE-2017-15361)";
 
 /// Returns a CSR for an RSA key of these numbers with an invalid signature: the key is checked before it.
 pub fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
