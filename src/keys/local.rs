@@ -70,8 +70,8 @@ impl KeySpec {
 
     /// A placeholder public key with which a certificate is validated before its key is generated. `None` for key types
     /// whose generation takes less time than this validation.
-    pub(crate) fn stand_in(self) -> Option<PublicKey> {
-        matches!(self.kind, KeyKind::Rsa { .. }).then(|| PublicKey::stand_in(self.kind))
+    pub(crate) fn placeholder_key(self) -> Option<PublicKey> {
+        matches!(self.kind, KeyKind::Rsa { .. }).then(|| PublicKey::placeholder(self.kind))
     }
 }
 
@@ -117,12 +117,12 @@ impl PrivateKey {
 
     fn new(kind: KeyKind, material: LocalKeyMaterial) -> Self {
         let public = match &material {
-            LocalKeyMaterial::Rsa(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
-            LocalKeyMaterial::Ec(_, key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::Rsa(key) => PublicKey::from_trusted_bits(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::Ec(_, key) => PublicKey::from_trusted_bits(kind, key.public_key().as_ref()),
             LocalKeyMaterial::P224(key) => {
-                PublicKey::trusted(kind, key.verifying_key().to_encoded_point(false).as_bytes())
+                PublicKey::from_trusted_bits(kind, key.verifying_key().to_encoded_point(false).as_bytes())
             }
-            LocalKeyMaterial::Ed25519(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::Ed25519(key) => PublicKey::from_trusted_bits(kind, key.public_key().as_ref()),
         };
         Self { material, public }
     }
@@ -134,7 +134,7 @@ impl PrivateKey {
     /// to 8192 bits, parts that do not belong together.
     pub fn from_pkcs8(der: &[u8]) -> Result<Self> {
         let wrong = |_| Error::invalid("private key: its numbers do not form a valid key");
-        let info = local_der::PrivateKeyInfo::read(der).map_err(|e| e.of("private key"))?;
+        let info = local_der::PrivateKeyInfo::read(der).map_err(|e| e.into_error("private key"))?;
         let material = match info.kind {
             KeyKind::Rsa { .. } => LocalKeyMaterial::Rsa(RsaKeyPair::from_pkcs8(der).map_err(wrong)?),
             KeyKind::Ec(curve) => match ecdsa_signer(curve) {
@@ -170,7 +170,7 @@ impl PrivateKey {
     /// # Errors
     /// As [`PrivateKey::from_pkcs8`]; `Invalid` for another label.
     pub fn from_block(label: &str, der: &[u8]) -> Result<Self> {
-        let of = |e: crate::x509::reader::DerError| e.of("private key");
+        let of = |e: crate::x509::reader::DerError| e.into_error("private key");
         match label {
             "PRIVATE KEY" => Self::from_pkcs8(der),
             "RSA PRIVATE KEY" => Self::from_pkcs8(local_der::encode_pkcs8(KeyKind::Rsa { bits: 0 }, der).expose()),
@@ -350,7 +350,7 @@ fn generate_p224() -> p224::ecdsa::SigningKey {
 
 fn load_p224(sec1: &[u8]) -> Result<p224::ecdsa::SigningKey> {
     let wrong = || Error::invalid("private key: its numbers do not form a valid key");
-    let parts = local_der::EcPrivateKey::read(sec1).map_err(|e| e.of("private key"))?;
+    let parts = local_der::EcPrivateKey::read(sec1).map_err(|e| e.into_error("private key"))?;
     if parts.scalar.len() != Curve::P224.coordinate_len() {
         return Err(wrong());
     }

@@ -284,7 +284,7 @@ impl SignatureAlgorithm {
         if let Some(row) = SIGNATURE_ALGORITHMS.iter().find(|row| row.2 == alg_id) {
             return Ok(row.0);
         }
-        read_algorithm(alg_id).map_err(|e| e.of("signature algorithm"))
+        read_algorithm(alg_id).map_err(|e| e.into_error("signature algorithm"))
     }
 
     /// Returns the algorithm with which an issuer signs. RSA issuers use `signature_bits` (0 means 256) and `use_pss`;
@@ -354,7 +354,7 @@ pub enum Sha1Algorithm {
 impl Sha1Algorithm {
     /// Reads an AlgorithmIdentifier; `None` for any other algorithm.
     pub fn from_der(alg_id: &[u8]) -> Option<Self> {
-        let mut reader = DerReader::only(alg_id, SEQUENCE).ok()?.reader();
+        let mut reader = DerReader::read_single(alg_id, SEQUENCE).ok()?.reader();
         let algorithm = match reader.oid().ok()? {
             known if known == oid::SHA1_WITH_RSA => Self::RsaPkcs1,
             known if known == oid::ECDSA_WITH_SHA1 => Self::Ecdsa,
@@ -369,7 +369,7 @@ impl Sha1Algorithm {
 /// Reads an AlgorithmIdentifier that is not in the table. Accepts common non-standard encodings (absent NULL for RSA,
 /// NULL for ECDSA); the error names the reason of a rejection.
 fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
-    let mut reader = DerReader::only(alg_id, SEQUENCE)?.reader();
+    let mut reader = DerReader::read_single(alg_id, SEQUENCE)?.reader();
     let algorithm = reader.oid()?;
     if algorithm == oid::RSASSA_PSS {
         let mut parameters = reader.sequence()?;
@@ -411,14 +411,14 @@ fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
     }
     mask.done()?;
     let salt = match parameters.optional(context_constructed(2))? {
-        Some(field) => DerReader::whole(field.content, DerReader::small)?,
+        Some(field) => DerReader::read_to_end(field.content, DerReader::read_u32)?,
         None => 20,
     };
     if salt != signed_hash.digest_len() {
         return Err(DerError("RSASSA-PSS salt must be as long as the digest"));
     }
     if let Some(trailer) = parameters.optional(context_constructed(3))?
-        && DerReader::whole(trailer.content, DerReader::small)? != 1
+        && DerReader::read_to_end(trailer.content, DerReader::read_u32)? != 1
     {
         return Err(DerError("RSASSA-PSS trailer must be 1"));
     }
@@ -446,7 +446,7 @@ mod tests {
             assert_eq!(read_algorithm_or_known(der), algorithm);
             assert_eq!(algorithm.der(), der);
             assert_eq!(SignatureAlgorithm::parse_name(&name.to_lowercase()), Some(algorithm));
-            DerReader::only(der, SEQUENCE).unwrap();
+            DerReader::read_single(der, SEQUENCE).unwrap();
         }
     }
 

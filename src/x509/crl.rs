@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::algorithm::SignatureAlgorithm;
-use super::foreign_crl::{CrlEntryFields, CrlHead, ForeignCrlEntry, read_scope};
+use super::foreign_crl::{CrlEntryFields, CrlHead, ForeignCrlEntry, read_is_partial};
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::RawExtension;
@@ -155,7 +155,7 @@ pub struct EncodedCrlTbs {
 impl EncodedCrlTbs {
     /// Creates one from parts that may not fit together, to test the checks.
     #[cfg(test)]
-    pub(crate) fn of_parts(head: &[u8], entries: &[u8], tail: &[u8]) -> Self {
+    pub(crate) fn from_parts(head: &[u8], entries: &[u8], tail: &[u8]) -> Self {
         let len = head.len() + entries.len() + tail.len();
         Self { head: head.to_vec(), entries: vec![Bytes::copy_from_slice(entries)], tail: tail.to_vec(), len }
     }
@@ -265,7 +265,7 @@ impl Crl {
             }
             entries.push(CrlEntry { serial, revoked_at, has_extensions: extensions.is_some() });
         }
-        let scope = own_revocations.and_then(|()| read_scope(&head.extensions));
+        let scope = own_revocations.and_then(|()| read_is_partial(&head.extensions));
         Ok(Self { head, entries, scope })
     }
 

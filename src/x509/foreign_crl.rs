@@ -68,7 +68,7 @@ impl ForeignCrl {
             return Err(Error::invalid("crl: delta CRLs are not supported; send the complete CRL"));
         }
         let number = find(&head.extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
-        let is_partial = read_scope(&head.extensions)?;
+        let is_partial = read_is_partial(&head.extensions)?;
         Ok(Self { this_update: head.this_update, next_update: head.next_update, number, is_partial, head })
     }
 
@@ -102,7 +102,7 @@ impl ForeignCrl {
 }
 
 fn crl_error(error: DerError) -> Error {
-    error.of("crl")
+    error.into_error("crl")
 }
 
 /// Returns the position of a subslice.
@@ -129,10 +129,10 @@ impl CrlHead {
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
     pub(super) fn read(der: Vec<u8>) -> Result<Self> {
-        SignedDer::read(der).and_then(Self::of).map_err(crl_error)
+        SignedDer::read(der).and_then(Self::from_signed).map_err(crl_error)
     }
 
-    fn of(signed: SignedDer) -> DerResult<Self> {
+    fn from_signed(signed: SignedDer) -> DerResult<Self> {
         let mut fields = signed.fields();
         // Absent in version 1, which has no extensions.
         if fields.optional(INTEGER)?.is_some_and(|version| version.content != [1]) {
@@ -165,26 +165,26 @@ impl CrlHead {
 /// # Errors
 /// `Invalid`, naming the rule, for an indirect CRL, for a CRL that covers only some reasons or only attribute
 /// certificates, and for unknown critical extensions.
-pub(super) fn read_scope(extensions: &[RawExtension]) -> Result<bool> {
+pub(super) fn read_is_partial(extensions: &[RawExtension]) -> Result<bool> {
     let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT, oid::DELTA_CRL_INDICATOR];
     let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
     if let Some(extension) = unknown {
         let id = extension.oid_text();
         return Err(Error::invalid(format!("crl: critical extension {id} is not supported (RFC 5280 5.2)")));
     }
-    let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial_scope(&scope.value));
+    let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| read_distribution_scope(&scope.value));
     scope.transpose().map_err(crl_error).map(|partial| partial.unwrap_or(false))
 }
 
 fn read_number(value: &[u8]) -> Result<u64> {
-    let octets = DerReader::whole(value, DerReader::unsigned).map_err(crl_error)?;
+    let octets = DerReader::read_to_end(value, DerReader::unsigned).map_err(crl_error)?;
     let number = to_u64(octets).filter(|number| *number < MAX_CRL_NUMBER);
     number.ok_or_else(|| Error::invalid("crl: CRL number must be below 2^62"))
 }
 
 /// Reads issuingDistributionPoint (5.2.5). Returns `true` if the list does not cover all certificates of the issuer.
-fn is_partial_scope(value: &[u8]) -> DerResult<bool> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+fn read_distribution_scope(value: &[u8]) -> DerResult<bool> {
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let named = fields.optional(context_constructed(0))?.is_some();
     let users = fields.optional_flag(context(1))?;
     let authorities = fields.optional_flag(context(2))?;
@@ -275,12 +275,12 @@ fn read_invalidity_date(value: &[u8]) -> DerResult<i64> {
     if value.first() != Some(&GENERALIZED_TIME) {
         return Err(DerError("the invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)"));
     }
-    DerReader::whole(value, time::read)
+    DerReader::read_to_end(value, time::read)
 }
 
 /// Reads reasonCode; `None` for unspecified.
 fn read_reason(value: &[u8]) -> DerResult<Option<u8>> {
-    match DerReader::only(value, ENUMERATED)?.content {
+    match DerReader::read_single(value, ENUMERATED)?.content {
         [0] => Ok(None),
         [REMOVE_FROM_CRL] => Err(DerError("removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)")),
         [code @ (1..=6 | 9 | 10)] => Ok(Some(*code)),

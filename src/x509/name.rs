@@ -14,7 +14,7 @@ use super::writer::{
 use crate::error::Result;
 
 /// Maximum number of attributes in the subject of a request, and of any name that is signed.
-pub const MAX_ATTRIBUTES: usize = 1000;
+pub const MAX_NAME_ATTRIBUTES: usize = 1000;
 
 /// An attribute type of a distinguished name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,8 +154,8 @@ impl Name {
     ///
     /// # Errors
     /// Never: a name is always one SEQUENCE.
-    pub fn appended(&self, rdns: &Rdns) -> Result<Self> {
-        let own = DerReader::only(self.as_der(), SEQUENCE).map_err(|e| e.of("subject"))?.content;
+    pub fn with_rdns(&self, rdns: &Rdns) -> Result<Self> {
+        let own = DerReader::read_single(self.as_der(), SEQUENCE).map_err(|e| e.into_error("subject"))?.content;
         Ok(join_encoded([own, rdns.as_der()].into_iter()))
     }
 
@@ -177,9 +177,9 @@ impl Name {
         is_empty(self.as_der())
     }
 
-    /// `true` if the name has no value with a character, see [`is_nameless`].
-    pub fn is_nameless(&self) -> bool {
-        is_nameless(self.as_der())
+    /// `true` if the name has no value with a character, see [`has_no_text`].
+    pub fn has_no_text(&self) -> bool {
+        has_no_text(self.as_der())
     }
 
     /// Returns the types of attributes with a value that `other` lacks, without duplicates, formatted as in
@@ -249,7 +249,7 @@ pub fn values(name_der: &[u8], attribute: Attribute) -> Result<Vec<String>> {
         decode_string(tag, &content)?.ok_or(DerError("an attribute value is not a character string"))
     };
     let all = tagged_values(name_der, attribute).and_then(|all| all.into_iter().map(read).collect());
-    all.map_err(|e: DerError| e.of("subject"))
+    all.map_err(|e: DerError| e.into_error("subject"))
 }
 
 /// Returns all values of `attribute`, in order, as tags and content bytes.
@@ -270,7 +270,7 @@ pub fn is_empty(name_der: &[u8]) -> bool {
 }
 
 /// `true` if the name has no value with a character, or is not a valid name.
-pub fn is_nameless(name_der: &[u8]) -> bool {
+pub fn has_no_text(name_der: &[u8]) -> bool {
     let mut has_character = false;
     let read = for_each_attribute(name_der, |_, _, content| {
         has_character |= !content.is_empty();
@@ -320,7 +320,7 @@ pub(crate) type ComparableRdn = Vec<(Vec<u8>, Vec<u8>)>;
 /// # Errors
 /// The violated DER rule.
 pub(crate) fn to_comparable(name_der: &[u8], letters: CaseFolding) -> DerResult<Vec<ComparableRdn>> {
-    let mut rdns = DerReader::only(name_der, SEQUENCE)?.reader();
+    let mut rdns = DerReader::read_single(name_der, SEQUENCE)?.reader();
     let mut all = Vec::new();
     while !rdns.is_empty() {
         let one = rdns.expect(SET)?.raw;
@@ -347,13 +347,13 @@ fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Rejects a name with more than [`MAX_ATTRIBUTES`] attributes, with a value that is invalid in its string type, or
+/// Rejects a name with more than [`MAX_NAME_ATTRIBUTES`] attributes, with a value that is invalid in its string type, or
 /// with control characters. Values that are not strings are ignored.
 pub(crate) fn check(name_der: &[u8]) -> DerResult<()> {
     let mut count = 0;
     for_each_attribute(name_der, |_, tag, content| {
         count += 1;
-        if count > MAX_ATTRIBUTES {
+        if count > MAX_NAME_ATTRIBUTES {
             return Err(DerError("more than 1000 attributes in a subject"));
         }
         if decode_string(tag, content)?.is_some_and(|text| text.contains(char::is_control)) {
@@ -364,7 +364,7 @@ pub(crate) fn check(name_der: &[u8]) -> DerResult<()> {
 }
 
 fn for_each_attribute(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) -> DerResult<()>) -> DerResult<()> {
-    let mut rdns = DerReader::only(name_der, SEQUENCE)?.reader();
+    let mut rdns = DerReader::read_single(name_der, SEQUENCE)?.reader();
     while !rdns.is_empty() {
         let mut rdn = rdns.expect(SET)?.reader();
         if rdn.is_empty() {
@@ -440,7 +440,7 @@ mod tests {
         let ou = rdn(Attribute::OrganizationalUnit, &list(&["bb", "a", "bb", "", "ü"]));
         let whole = name(&[&ou]);
         assert_eq!(whole.values(Attribute::OrganizationalUnit).unwrap(), list(&["a", "ü", "bb"]));
-        assert_eq!(DerReader::only(ou.as_der(), SET).unwrap().raw, ou.as_der());
+        assert_eq!(DerReader::read_single(ou.as_der(), SET).unwrap().raw, ou.as_der());
         assert_eq!(
             rdn(Attribute::OrganizationalUnit, &list(&["a", "a"])),
             rdn(Attribute::OrganizationalUnit, &list(&["a"]))
@@ -467,18 +467,20 @@ mod tests {
     fn a_name_says_something_when_a_value_has_characters() {
         let nothing = Rdns::encoded(build(SET, 0, |w| write_attribute(w, Attribute::CommonName, "")));
         let empty = |count| name(&vec![&nothing; count]);
-        assert!(name(&[]).is_nameless() && empty(1).is_nameless() && empty(3).is_nameless() && is_nameless(b"x"));
+        assert!(name(&[]).has_no_text() && empty(1).has_no_text() && empty(3).has_no_text() && has_no_text(b"x"));
         let said = rdn(Attribute::Organization, &list(&["a"]));
-        assert!(!name(&[&said]).is_nameless());
-        assert!(!empty(1).appended(&said).unwrap().is_nameless());
-        assert_eq!(empty(1).appended(&said).unwrap(), name(&[&nothing, &said]));
+        assert!(!name(&[&said]).has_no_text());
+        assert!(!empty(1).with_rdns(&said).unwrap().has_no_text());
+        assert_eq!(empty(1).with_rdns(&said).unwrap(), name(&[&nothing, &said]));
     }
 
     #[test]
     fn attributes_of_a_name_are_counted() {
         let many = |count| name(&vec![&rdn(Attribute::UserId, &list(&["a"])); count]);
-        assert!(check(many(MAX_ATTRIBUTES).as_der()).is_ok());
-        assert!(check(many(MAX_ATTRIBUTES + 1).as_der()).unwrap_err().0.contains(&MAX_ATTRIBUTES.to_string()));
+        assert!(check(many(MAX_NAME_ATTRIBUTES).as_der()).is_ok());
+        assert!(
+            check(many(MAX_NAME_ATTRIBUTES + 1).as_der()).unwrap_err().0.contains(&MAX_NAME_ATTRIBUTES.to_string())
+        );
     }
 
     #[test]

@@ -175,16 +175,16 @@ const MAX_ARCS: usize = 20;
 const MAX_ARC_OCTETS: usize = 4;
 /// Maximum length of an OID that is signed, in bytes. The 100 characters of Appendix B are at most 50 bytes;
 /// certificate readers accept at most 63.
-const MAX_OCTETS: usize = 63;
+const MAX_OID_OCTETS: usize = 63;
 
 /// Rejects DER content bytes that some certificate readers cannot process: RFC 5280 Appendix B limits the arcs.
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn check_size(content: &[u8]) -> DerResult<()> {
+pub(crate) fn check_oid_size(content: &[u8]) -> DerResult<()> {
     const LARGE: DerError = DerError("an object identifier has an arc of 2^28 or above (RFC 5280 Appendix B)");
     const LONG: DerError = DerError("an object identifier has more than 20 arcs or 63 octets (RFC 5280 Appendix B)");
-    if content.len() > MAX_OCTETS {
+    if content.len() > MAX_OID_OCTETS {
         return Err(LONG);
     }
     // The first sub-identifier contains two arcs.
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn identifiers_that_other_programs_cannot_read_are_reported() {
-        let check = |text: &str| check_size(&parse_oid(text).unwrap());
+        let check = |text: &str| check_oid_size(&parse_oid(text).unwrap());
         let arcs = |count: usize| format!("1.2{}", ".3".repeat(count - 2));
         for good in ["1.2.268435455", "2.268435375", "2.5.29.32.0", &arcs(20), &format!("1.2{}", ".99999999".repeat(8))]
         {

@@ -114,7 +114,7 @@ pub fn encode_file(label: &str, der: &[u8]) -> String {
 /// `Invalid` for non-blank text without a block; for a truncated, mislabelled, encrypted or non-base64 block; for a
 /// damaged BEGIN or END line outside of a block; and for more than [`MAX_BLOCKS`]. The error counts blocks from 0.
 pub fn parse_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
-    read_all(text, MAX_BLOCKS, is_blank_or_after_a_block)
+    read_blocks(text, MAX_BLOCKS, is_blank_or_after_a_block)
 }
 
 /// Like [`parse_blocks`], but also rejects text after the last block.
@@ -122,7 +122,7 @@ pub fn parse_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
 /// # Errors
 /// `Invalid` also for non-blank text after the last block.
 pub fn parse_only_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
-    read_all(text, MAX_BLOCKS, |_, rest| is_blank(rest))
+    read_blocks(text, MAX_BLOCKS, |_, rest| is_blank(rest))
 }
 
 /// As [`parse_blocks`], for a local file: without a limit on blocks, and with text in any encoding around them.
@@ -131,11 +131,11 @@ pub fn parse_only_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
 /// As [`parse_blocks`].
 pub fn parse_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
     let blocks = match std::str::from_utf8(file) {
-        Ok(text) => read_all(text, usize::MAX, is_blank_or_after_a_block)?,
+        Ok(text) => read_blocks(text, usize::MAX, is_blank_or_after_a_block)?,
         Err(_) => {
             // The text may contain a private key.
             let text = Zeroizing::new(String::from_utf8_lossy(file).into_owned());
-            read_all(&text, usize::MAX, is_blank_or_after_a_block)?
+            read_blocks(&text, usize::MAX, is_blank_or_after_a_block)?
         }
     };
     Ok(blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect())
@@ -174,7 +174,7 @@ fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {
 
 /// Reads all blocks. `may_end` gets the number of blocks and the text after the last one, and returns `true` if that
 /// text may be ignored.
-fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<LabeledPemBlock>> {
+fn read_blocks(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<LabeledPemBlock>> {
     let mut found = Vec::new();
     let mut rest = text;
     let problem = loop {

@@ -21,7 +21,7 @@ impl Name {
     /// # Errors
     /// The violated DER rule when it is not one SEQUENCE.
     pub fn from_der(der: &[u8]) -> DerResult<Self> {
-        DerReader::only(der, SEQUENCE)?;
+        DerReader::read_single(der, SEQUENCE)?;
         Ok(Self(der.to_vec()))
     }
 

@@ -128,9 +128,9 @@ pub(crate) fn basic_constraints(extensions: &[RawExtension]) -> DerResult<Option
 }
 
 pub(crate) fn read_basic_constraints(value: &[u8]) -> DerResult<BasicConstraints> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let ca = fields.optional_boolean()?.unwrap_or(false);
-    let path_length = if fields.is_empty() { None } else { Some(fields.small()?) };
+    let path_length = if fields.is_empty() { None } else { Some(fields.read_u32()?) };
     fields.done()?;
     Ok(BasicConstraints { ca, path_length })
 }
@@ -141,13 +141,13 @@ pub(crate) fn key_usage(extensions: &[RawExtension]) -> DerResult<Option<KeyUsag
 }
 
 pub(crate) fn read_key_usage(value: &[u8]) -> DerResult<KeyUsage> {
-    let content = DerReader::only(value, BIT_STRING)?.content;
+    let content = DerReader::read_single(value, BIT_STRING)?.content;
     KeyUsage::from_bit_string_content(content).ok_or(DerError("malformed keyUsage"))
 }
 
 /// Reads the value of extKeyUsage and returns the OIDs as DER content bytes.
 pub(crate) fn read_ext_key_usage(value: &[u8]) -> DerResult<Vec<&[u8]>> {
-    let mut purposes = DerReader::only(value, SEQUENCE)?.reader();
+    let mut purposes = DerReader::read_single(value, SEQUENCE)?.reader();
     let mut all = Vec::new();
     while !purposes.is_empty() {
         all.push(purposes.oid()?);
@@ -158,13 +158,13 @@ pub(crate) fn read_ext_key_usage(value: &[u8]) -> DerResult<Vec<&[u8]>> {
 /// Reads subjectKeyIdentifier, if present (RFC 5280 4.2.1.2).
 pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
     let Some(extension) = find(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
-    DerReader::whole(&extension.value, DerReader::octet_string).map(|id| Some(id.to_vec()))
+    DerReader::read_to_end(&extension.value, DerReader::octet_string).map(|id| Some(id.to_vec()))
 }
 
 /// Reads keyIdentifier of authorityKeyIdentifier, if present (RFC 5280 4.2.1.1).
 pub(crate) fn authority_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
     let Some(extension) = find(extensions, oid::AUTHORITY_KEY_ID) else { return Ok(None) };
-    let mut fields = DerReader::only(&extension.value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(&extension.value, SEQUENCE)?.reader();
     Ok(fields.optional(context(0))?.map(|id| id.content.to_vec()))
 }
 

@@ -30,11 +30,11 @@ pub fn reject(what: &str, key: &PublicKey) -> Result<()> {
 }
 
 /// The largest exponent that every reader supports: Go uses a signed 32-bit integer.
-const MAX_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
+const MAX_READABLE_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
 
 /// Returns the rule that an RSA key violates. Modulus and exponent are big-endian without leading zeros.
 fn violated_rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
-    if (exponent.len(), exponent) > (MAX_EXPONENT.len(), &MAX_EXPONENT) {
+    if (exponent.len(), exponent) > (MAX_READABLE_EXPONENT.len(), &MAX_READABLE_EXPONENT) {
         return Some("the RSA public exponent is above 2^31 - 1, which some readers reject");
     }
     let modulus = BigUint::from_bytes_be(modulus);
@@ -56,7 +56,7 @@ const fn field_minus(n: u8) -> [u8; 32] {
 
 /// The y coordinates of the eight points whose order divides 8, little-endian: 1 (the identity), −1, 0, and the two
 /// of order 8.
-const SMALL_ORDERS: [[u8; 32]; 5] = {
+const SMALL_ORDER_POINTS: [[u8; 32]; 5] = {
     let zero = [0; 32];
     let mut one = [0; 32];
     one[0] = 1;
@@ -79,7 +79,7 @@ const SMALL_ORDERS: [[u8; 32]; 5] = {
 fn is_sound_point(encoded: &[u8]) -> bool {
     let Ok(mut y) = <[u8; 32]>::try_from(encoded) else { return false };
     y[31] &= 0x7f;
-    y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDERS.contains(&y)
+    y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDER_POINTS.contains(&y)
 }
 
 /// The odd primes among the first 39 primes, whose product is the `M` of the smallest vulnerable moduli; larger moduli
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn points_of_small_order_and_other_spellings_are_no_keys() {
-        let mut refused: Vec<[u8; 32]> = SMALL_ORDERS.to_vec();
+        let mut refused: Vec<[u8; 32]> = SMALL_ORDER_POINTS.to_vec();
         // Not canonical: the prime itself, and all values above it up to 2^255.
         refused.extend((0..19).map(|n| {
             let mut above = FIELD_PRIME;

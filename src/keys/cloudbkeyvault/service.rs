@@ -110,7 +110,7 @@ impl VaultKeyClient {
         }
         let numbers = [&key.n, &key.e].map(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')));
         let [Ok(modulus), Ok(exponent)] = numbers else { return Err(unexpected_response()) };
-        let public = public_key::rsa_key(&modulus, &exponent)?;
+        let public = public_key::rsa_public_key(&modulus, &exponent)?;
         let bits = public.kind().bits();
         let wanted = self.config.bits();
         if wanted != 0 && bits != wanted {

@@ -343,7 +343,7 @@ mod tests {
     }
 
     fn numbers_of(der: &[u8]) -> (Vec<u8>, Vec<u8>) {
-        let mut fields = crate::x509::reader::DerReader::only(der, SEQUENCE).unwrap().reader();
+        let mut fields = crate::x509::reader::DerReader::read_single(der, SEQUENCE).unwrap().reader();
         let numbers = (fields.unsigned().unwrap().to_vec(), fields.unsigned().unwrap().to_vec());
         fields.done().unwrap();
         numbers

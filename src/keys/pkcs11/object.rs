@@ -185,15 +185,18 @@ impl Pkcs11Attributes {
                     w.unsigned(&self.modulus);
                     w.unsigned(&self.exponent);
                 });
-                PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &bits)
+                PublicKey::from_trusted_bits(KeyKind::Rsa { bits: 0 }, &bits)
             }
             Some(KeyType::EC) if !self.point.is_empty() => {
                 let curve =
                     parse_curve(&self.curve).ok_or_else(|| Error::invalid("the key is on an unsupported curve"))?;
-                PublicKey::trusted(KeyKind::Ec(curve), unwrap_point(&self.point, 1 + 2 * curve.coordinate_len()))
+                PublicKey::from_trusted_bits(
+                    KeyKind::Ec(curve),
+                    unwrap_point(&self.point, 1 + 2 * curve.coordinate_len()),
+                )
             }
             Some(KeyType::EC_EDWARDS) if !self.point.is_empty() && is_ed25519(&self.curve) => {
-                PublicKey::trusted(KeyKind::Ed25519, unwrap_point(&self.point, 32))
+                PublicKey::from_trusted_bits(KeyKind::Ed25519, unwrap_point(&self.point, 32))
             }
             _ if !self.public_key_info.is_empty() => return PublicKey::parse(&self.public_key_info).map(Some),
             _ => return Ok(None),
@@ -231,7 +234,7 @@ fn unwrap_point(point: &[u8], bytes: usize) -> &[u8] {
     if point.len() == bytes {
         return point;
     }
-    DerReader::only(point, OCTET_STRING).map_or(point, |value| value.content)
+    DerReader::read_single(point, OCTET_STRING).map_or(point, |value| value.content)
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ fn name_constraints_and_far_dates_satisfy_openssl() {
         algorithm,
         issuer: root.subject(),
         not_before: time::from_epoch(0),
-        not_after: time::from_epoch(time::MAX_EPOCH),
+        not_after: time::from_epoch(time::MAX_EPOCH_SECONDS),
         subject: &leaf_subject(),
         spki: key.public_key().spki(),
         extensions: &pieces,

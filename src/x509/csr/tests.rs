@@ -57,8 +57,8 @@ fn requested_values_are_read_byte_for_byte() {
     assert_eq!(sans.ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["1.2.3.4", "::1"]);
     assert_eq!(sans.uris, ["spiffe://a/b"]);
     let other = [
-        (extension::parse_oid("1.2.3.4").unwrap(), OtherValue::Text("w".into())),
-        (extension::parse_oid("1.2.3.5").unwrap(), OtherValue::Other),
+        (extension::parse_oid("1.2.3.4").unwrap(), OtherNameValue::Text("w".into())),
+        (extension::parse_oid("1.2.3.5").unwrap(), OtherNameValue::Other),
     ];
     assert_eq!(sans.other, other);
     assert!(csr.is_ca_request());
@@ -211,7 +211,7 @@ fn a_missing_attribute_set_and_an_explicit_false_are_tolerated() {
     let empty = name::name(&[]);
     let csr = Csr::from_der(&own(&empty, |_| ())).unwrap();
     csr.verify().unwrap();
-    assert!(csr.extensions.is_empty() && csr.sans().unwrap() == CsrSans::default());
+    assert!(csr.extensions.is_empty() && csr.sans().unwrap() == ParsedSans::default());
     let explicit = Extensions::from_der(&[0x30, 13, 6, 3, 0x55, 0x1d, 14, 1, 1, 0, 4, 3, 4, 1, 9]).unwrap();
     let csr = Csr::from_der(&own(&empty, |w| w.nest(0xa0, |w| extension_request(w, &[explicit])))).unwrap();
     csr.verify().unwrap();
@@ -232,7 +232,7 @@ fn requests_made_here_satisfy_openssl() {
             kind => SignatureAlgorithm::for_issuer(kind, 0, false).unwrap(),
         };
         for (pieces, count) in [(&both, 2), (&Extensions::default(), 0)] {
-            let info = request_info(&subject, key.public_key().spki(), pieces);
+            let info = encode_request_info(&subject, key.public_key().spki(), pieces);
             let der = encode_signed(&info, algorithm, &key.signature(algorithm, &info));
             let file = openssl.file("csr.pem", pem::encode("CERTIFICATE REQUEST", &der));
             openssl.run(&["req", "-in", &file, "-verify", "-noout"]);

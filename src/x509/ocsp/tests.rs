@@ -21,7 +21,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(hash: IdHash) -> Self {
+    fn of(hash: CertIdHash) -> Self {
         Self {
             before_list: Vec::new(),
             hash: hash.oid().to_vec(),
@@ -79,14 +79,14 @@ fn other(critical: bool) -> Vec<u8> {
 }
 
 fn ask(change: impl FnOnce(&mut Parts)) -> Vec<u8> {
-    let mut parts = Parts::of(IdHash::Sha1);
+    let mut parts = Parts::of(CertIdHash::Sha1);
     change(&mut parts);
     parts.encode()
 }
 
 #[test]
 fn requests_are_read_in_every_form_that_clients_send() {
-    for hash in IdHash::ALL {
+    for hash in CertIdHash::ALL {
         for null in [true, false] {
             let der = Parts { null, ..Parts::of(hash) }.encode();
             let request = OcspRequest::parse(&der).unwrap();
@@ -171,7 +171,7 @@ proptest! {
 
     #[test]
     fn changed_requests_are_read_or_refused(hash in 0..4_usize, at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
-        let mut parts = Parts::of(IdHash::ALL[hash]);
+        let mut parts = Parts::of(CertIdHash::ALL[hash]);
         parts.extensions = nonce(32);
         let mut der = parts.encode();
         let at = at % der.len();
@@ -187,7 +187,7 @@ proptest! {
         let serial = Serial::from_octets(&serial).unwrap();
         let mut number = DerWriter::default();
         number.unsigned(serial.octets());
-        let mut parts = Parts::of(IdHash::ALL[hash]);
+        let mut parts = Parts::of(CertIdHash::ALL[hash]);
         (parts.serials, parts.extensions) = (vec![number.finish()], nonce(octets));
         // A serial number of 20 bytes whose first bit is set takes 21 bytes in DER. It is accepted too.
         let der = parts.encode();

@@ -66,7 +66,7 @@ impl<'a> PbeScheme<'a> {
         match scheme.strip_prefix(oid::PKCS12_PBE) {
             Some([PBE_TRIPLE_DES]) => {
                 let salt = bounded_salt(parameters.octet_string()?)?;
-                let iterations = parameters.small()?;
+                let iterations = parameters.read_u32()?;
                 parameters.done()?;
                 Ok(Self { cipher: TRIPLE_DES, salt, iterations, derivation: PbeKeyDerivation::Pkcs12 })
             }
@@ -87,7 +87,7 @@ impl<'a> PbeScheme<'a> {
         let mut pbkdf2 = derivation.sequence()?;
         derivation.done()?;
         let salt = bounded_salt(pbkdf2.octet_string()?)?;
-        let iterations = pbkdf2.small()?;
+        let iterations = pbkdf2.read_u32()?;
         // keyLength is ignored, because the cipher determines the key length.
         pbkdf2.optional(INTEGER)?;
         let hash = match pbkdf2.optional(SEQUENCE)? {

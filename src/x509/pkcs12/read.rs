@@ -56,10 +56,10 @@ pub fn read(field: &str, file: &[u8], password: &[u8]) -> Result<Pkcs12Contents>
         return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_FILE_BYTES / 1024)));
     }
     let password = Pkcs12Password::new("password", password)?;
-    let mut reading =
+    let mut reader =
         Pkcs12Reader { password: &password, budget: IterationBudget::new(), contents: Pkcs12Contents::default() };
-    reading.file(file).map_err(|problem| problem.named(field))?;
-    Ok(reading.contents)
+    reader.read_file(file).map_err(|problem| problem.into_error(field))?;
+    Ok(reader.contents)
 }
 
 struct Pkcs12Reader<'a> {
@@ -70,11 +70,11 @@ struct Pkcs12Reader<'a> {
 
 impl Pkcs12Reader<'_> {
     /// Reads a PFX (RFC 7292 section 4).
-    fn file(&mut self, file: &[u8]) -> Result<(), Pkcs12Problem> {
+    fn read_file(&mut self, file: &[u8]) -> Result<(), Pkcs12Problem> {
         let (der, rest) = to_definite_lengths(file)?;
         DerReader::new(rest).done()?;
         let mut file = DerReader::new(&der).sequence()?;
-        if file.small()? != 3 {
+        if file.read_u32()? != 3 {
             return Err("the version of the file is not 3".into());
         }
         let mut safe = file.sequence()?;
@@ -90,7 +90,7 @@ impl Pkcs12Reader<'_> {
         let (safe, _) = to_definite_lengths(safe)?;
         let mut parts = DerReader::new(&safe).sequence()?;
         while !parts.is_empty() {
-            self.part(parts.sequence()?)?;
+            self.read_content_info(parts.sequence()?)?;
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Pkcs12Reader<'_> {
         let value = info.octet_string()?;
         let salt = bounded_salt(mac.octet_string()?)?;
         // The iteration count defaults to 1.
-        let iterations = if mac.is_empty() { 1 } else { mac.small()? };
+        let iterations = if mac.is_empty() { 1 } else { mac.read_u32()? };
         mac.done()?;
         let iterations = self.budget.take(iterations)?;
         let key = derive_pkcs12(self.password, hash, Pkcs12KeyPurpose::Mac, salt, iterations, hash.digest_len());
@@ -113,11 +113,11 @@ impl Pkcs12Reader<'_> {
     }
 
     /// Reads a ContentInfo of the AuthenticatedSafe.
-    fn part(&mut self, mut part: DerReader<'_>) -> Result<(), Pkcs12Problem> {
+    fn read_content_info(&mut self, mut part: DerReader<'_>) -> Result<(), Pkcs12Problem> {
         let kind = part.oid()?;
         let mut content = read_explicit(&mut part)?;
         match kind {
-            oid::DATA => self.bags(content.octet_string()?),
+            oid::DATA => self.read_bags(content.octet_string()?),
             oid::ENCRYPTED_DATA => {
                 let mut data = content.sequence()?;
                 data.expect(INTEGER)?;
@@ -128,7 +128,7 @@ impl Pkcs12Reader<'_> {
                 let algorithm = encrypted.sequence()?;
                 let bytes = read_implicit_octets(encrypted.any()?)?;
                 let plain = decrypt(algorithm, self.password, &mut self.budget, &bytes)?;
-                self.bags(&plain)
+                self.read_bags(&plain)
             }
             _ => {
                 Err("a part of the file is encrypted for a key, which is not supported; export it with a password"
@@ -138,7 +138,7 @@ impl Pkcs12Reader<'_> {
     }
 
     /// Reads SafeContents.
-    fn bags(&mut self, contents: &[u8]) -> Result<(), Pkcs12Problem> {
+    fn read_bags(&mut self, contents: &[u8]) -> Result<(), Pkcs12Problem> {
         let der = Zeroizing::new(to_definite_lengths(contents)?.0);
         let mut bags = DerReader::new(&der).sequence()?;
         while !bags.is_empty() {
@@ -150,7 +150,7 @@ impl Pkcs12Reader<'_> {
             let value = read_explicit(&mut bag)?;
             match kind {
                 Some([bag::KEY]) => self.contents.private_keys.push(value.rest().to_vec().into()),
-                Some([bag::ENCRYPTED_KEY]) => self.encrypted_key(value)?,
+                Some([bag::ENCRYPTED_KEY]) => self.read_encrypted_key(value)?,
                 Some([bag::CERTIFICATE]) => {
                     let rule = "the file contains a certificate that is not X.509";
                     self.contents.certificates.push(read_typed_bag(value, oid::X509_CERTIFICATE, rule)?);
@@ -169,7 +169,7 @@ impl Pkcs12Reader<'_> {
     }
 
     /// Reads an EncryptedPrivateKeyInfo (RFC 5208 section 6).
-    fn encrypted_key(&mut self, mut value: DerReader<'_>) -> Result<(), Pkcs12Problem> {
+    fn read_encrypted_key(&mut self, mut value: DerReader<'_>) -> Result<(), Pkcs12Problem> {
         let mut encrypted = value.sequence()?;
         let algorithm = encrypted.sequence()?;
         let bytes = encrypted.octet_string()?;

@@ -1,7 +1,7 @@
 //! Directory names (RFC 5280 4.1.2.4): subjects, and directoryName among GeneralNames.
 
 use super::read_oid;
-use crate::x509::name::{Attribute, MAX_ATTRIBUTES, is_printable};
+use crate::x509::name::{Attribute, MAX_NAME_ATTRIBUTES, is_printable};
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{
     BMP_STRING, IA5_STRING, NUMERIC_STRING, PRINTABLE_STRING, SEQUENCE, SET, TELETEX_STRING, UTF8_STRING,
@@ -13,7 +13,7 @@ use crate::x509::writer::{
 /// # Errors
 /// The violated rule.
 pub(crate) fn validate_directory_name(der: &[u8]) -> DerResult<()> {
-    let mut rdns = DerReader::only(der, SEQUENCE)?.reader();
+    let mut rdns = DerReader::read_single(der, SEQUENCE)?.reader();
     let mut count = 0;
     while !rdns.is_empty() {
         let mut attributes = rdns.expect(SET)?.reader();
@@ -23,7 +23,7 @@ pub(crate) fn validate_directory_name(der: &[u8]) -> DerResult<()> {
         let mut before: &[u8] = &[];
         while !attributes.is_empty() {
             count += 1;
-            if count > MAX_ATTRIBUTES {
+            if count > MAX_NAME_ATTRIBUTES {
                 return Err(DerError("more than 1000 attributes in a name"));
             }
             let attribute = attributes.expect(SEQUENCE)?;

@@ -9,7 +9,7 @@ use crate::x509::writer::{SEQUENCE, context_constructed};
 
 /// Requires at least one subtree, and at most as many as this server evaluates when the CA signs a certificate.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
     fields.done()?;
     let some = sides.iter().any(Option::is_some) && sides.iter().flatten().all(|side| !side.content.is_empty());

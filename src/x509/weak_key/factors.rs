@@ -71,10 +71,10 @@ fn has_small_factor(modulus: &BigUint) -> bool {
 /// `p` with `p mod exponent = 1`. At most 1 in 2^50 other numbers passes for all such [`SMALL_PRIMES`].
 fn is_power(number: &BigUint, exponent: u64) -> bool {
     let mut primes = SMALL_PRIMES.iter().filter(|prime| *prime % exponent == 1);
-    primes.all(|&prime| power(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
+    primes.all(|&prime| power_mod(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
 }
 
-fn power(base: u64, exponent: u64, modulus: u64) -> u64 {
+fn power_mod(base: u64, exponent: u64, modulus: u64) -> u64 {
     (0..exponent).fold(1, |power, _| power * base % modulus)
 }
 

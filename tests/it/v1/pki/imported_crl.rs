@@ -11,7 +11,7 @@ use signet::keys::local::PrivateKey;
 use signet::x509::algorithm::SignatureAlgorithm;
 use signet::x509::crl::{CrlTbs, encode_entry};
 use signet::x509::extension;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 use signet::x509::pem;
 use signet::x509::serial::Serial;
 
@@ -148,7 +148,7 @@ fn first_issuer(answer: &Answer) -> String {
 
 /// Returns the OCSP status of a serial number of a CA.
 pub async fn status(pki: &Pki, ca: &str, serial: &str) -> String {
-    let id = cert_id(IdHash::Sha1, &parse(ca), &Serial::parse(serial).unwrap());
+    let id = cert_id(CertIdHash::Sha1, &parse(ca), &Serial::parse(serial).unwrap());
     pki.ocsp(&request(&[id], None)).await.statuses().remove(0)
 }
 
