@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn ecdsa_parameters_may_be_null_and_nothing_else() {
+    fn ecdsa_parameters_may_only_be_absent_or_null() {
         for (hash, arc) in [(Hash::Sha256, 2), (Hash::Sha384, 3), (Hash::Sha512, 4)] {
             let mut with_null = [&ecdsa(arc)[..], &[5, 0]].concat();
             with_null[1] += 2;
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn sha1_algorithms_are_read_apart_from_those_that_are_accepted() {
+    fn sha1_algorithms_are_read_only_as_sha1_algorithms() {
         let ecdsa_with_sha1 = [0x30, 9, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1];
         assert_eq!(Sha1Algorithm::from_der(&pkcs1(5)), Some(Sha1Algorithm::RsaPkcs1));
         assert_eq!(Sha1Algorithm::from_der(&ecdsa_with_sha1), Some(Sha1Algorithm::Ecdsa));
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_has_the_algorithm_of_its_key() {
+    fn issuer_algorithm_follows_its_key_and_settings() {
         use SignatureAlgorithm as A;
         let rsa = KeyKind::Rsa { bits: 2048 };
         let cases = [

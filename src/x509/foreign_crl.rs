@@ -300,7 +300,7 @@ mod tests {
     use crate::x509::name;
     use crate::x509::pieces::Extensions;
 
-    const ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::Ed25519;
+    const TEST_ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::Ed25519;
 
     fn serial(last: u8) -> Serial {
         Serial::from_octets(&[0x80, last]).unwrap()
@@ -309,21 +309,21 @@ mod tests {
     fn list(entries: &[Vec<u8>], extensions: &[&Extensions]) -> Vec<u8> {
         let issuer = name::name(&[]);
         let entries = entries.iter().cloned().map(Bytes::from).collect();
-        let tbs = CrlTbs { algorithm: ALGORITHM, issuer: &issuer, this_update: 5, next_update: 9, extensions };
-        tbs.encode(entries).signed(ALGORITHM, &[0; 64]).concat()
+        let tbs = CrlTbs { algorithm: TEST_ALGORITHM, issuer: &issuer, this_update: 5, next_update: 9, extensions };
+        tbs.encode(entries).signed(TEST_ALGORITHM, &[0; 64]).concat()
     }
 
-    fn numbered(entries: &[Vec<u8>]) -> Vec<u8> {
+    fn list_with_number(entries: &[Vec<u8>]) -> Vec<u8> {
         list(entries, &[&crl_number(300)])
     }
 
-    fn all(der: Vec<u8>) -> Result<Vec<ForeignCrlEntry>> {
+    fn read_all_entries(der: Vec<u8>) -> Result<Vec<ForeignCrlEntry>> {
         let pages: Result<Vec<_>> = ForeignCrl::read(der)?.pages(2).collect();
         Ok(pages?.concat())
     }
 
     #[test]
-    fn entries_are_read_in_pages_with_their_reasons_and_dates() {
+    fn crl_entries_are_read_in_pages_with_reasons_and_dates() {
         let entries = [
             encode_entry(&serial(1), 1_700_000_001, None, None),
             encode_entry(&serial(2), 1_700_000_002, Some(1), Some(1_600_000_000)),
@@ -331,7 +331,7 @@ mod tests {
             encode_entry_with_extensions(&serial(4), 7, &extension(&[0x2a, 3, 4], false, &[5, 0])),
             encode_entry_with_extensions(&serial(5), 7, &extension(oid::REASON_CODE, false, &[ENUMERATED, 1, 0])),
         ];
-        let read = all(numbered(&entries)).unwrap();
+        let read = read_all_entries(list_with_number(&entries)).unwrap();
         let of = |last, revoked_at, reason, invalidity_date| ForeignCrlEntry {
             serial: serial(last),
             revoked_at,
@@ -346,14 +346,14 @@ mod tests {
             of(5, 7, None, None),
         ];
         assert_eq!(read, expected);
-        assert_eq!(all(numbered(&[])).unwrap(), []);
-        let head = ForeignCrl::read(numbered(&[])).unwrap();
+        assert_eq!(read_all_entries(list_with_number(&[])).unwrap(), []);
+        let head = ForeignCrl::read(list_with_number(&[])).unwrap();
         assert_eq!((head.number, head.this_update, head.next_update, head.is_partial), (Some(300), 5, Some(9), false));
         assert_eq!(ForeignCrl::read(list(&entries, &[])).unwrap().number, None);
     }
 
     #[test]
-    fn crl_not_complete_for_the_issuers_certificates_is_refused() {
+    fn crl_of_unsupported_scope_is_refused() {
         let number = crl_number(300);
         let scope = |fields: &[u8]| {
             let value = [&[SEQUENCE, fields.len() as u8], fields].concat();
@@ -378,7 +378,7 @@ mod tests {
             assert_eq!(ForeignCrl::read(list(&[], &[&number, &scope(fields)])).unwrap().is_partial, partial);
         }
         // Version 1 has no version field and no extensions.
-        let der = numbered(&[]);
+        let der = list_with_number(&[]);
         let at = der.windows(3).position(|three| three == [INTEGER, 1, 1]).unwrap();
         let mut first = der.clone();
         first[at + 2] = 0;
@@ -387,8 +387,8 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_breaks_a_rule_is_named_by_its_serial_number() {
-        let refused = |entry: Vec<u8>| all(numbered(&[entry])).unwrap_err().text().to_owned();
+    fn invalid_crl_entry_is_named_by_its_serial_number() {
+        let refused = |entry: Vec<u8>| read_all_entries(list_with_number(&[entry])).unwrap_err().text().to_owned();
         let with = |oid: &[u8], critical, value: &[u8]| {
             encode_entry_with_extensions(&serial(7), 1, &extension(oid, critical, value))
         };
@@ -414,11 +414,11 @@ mod tests {
         #[test]
         fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let entries = [encode_entry(&serial(1), 1, Some(1), Some(2)), encode_entry(&serial(2), 1, None, None)];
-            let mut der = numbered(&entries);
+            let mut der = list_with_number(&entries);
             prop_assert!(ForeignCrl::read(der[..cut.index(der.len())].to_vec()).is_err());
             let at = at.index(der.len());
             der[at] = byte;
-            let _ = all(der);
+            let _ = read_all_entries(der);
         }
     }
 }

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_written_in_one_order_and_read_back() {
+    fn alt_names_are_written_in_fixed_order_and_read_back() {
         let names = SubjectAltNames {
             dns: vec!["b.example".into(), "a.example".into()],
             emails: vec!["a@example".into()],
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_outside_of_their_type_are_refused() {
+    fn alt_names_with_invalid_characters_are_refused() {
         for tag in [DNS_NAME, RFC822_NAME, URI_NAME] {
             for content in [&b"a\xffb"[..], b"a\0b", b"a\nb", b"\x7f"] {
                 assert!(sans(|w| w.tlv(tag, content)).is_err(), "{tag:#x} {content:?}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn name_types_without_a_rule_are_reported() {
+    fn unsupported_alt_name_kinds_are_reported() {
         let read = sans(|w| {
             w.tlv(0xa4, &[0x30, 0]);
             w.tlv(0x88, &[0x2a, 3]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_addresses_are_found_in_those_of_ipv6() {
+    fn ipv4_mapped_ipv6_addresses_are_unmapped() {
         let octets = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
         assert_eq!(unmap_ipv4(&octets("::ffff:10.0.0.1")), Some([10, 0, 0, 1]));
         for other in ["::10.0.0.1", "::1", "64:ff9b::10.0.0.1", "2001:db8::ffff:a00:1"] {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_counted_and_measured_without_being_read() {
+    fn alt_names_are_limited_in_number_and_length() {
         let many = |count: usize, len: usize| {
             build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(DNS_NAME, &vec![b'a'; len])))
         };

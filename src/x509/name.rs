@@ -347,8 +347,8 @@ fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Rejects a name with more than [`MAX_NAME_ATTRIBUTES`] attributes, with a value that is invalid in its string type, or
-/// with control characters. Values that are not strings are ignored.
+/// Rejects a name with more than [`MAX_NAME_ATTRIBUTES`] attributes, with a value that is invalid in its string type,
+/// or with control characters. Values that are not strings are ignored.
 pub(crate) fn check(name_der: &[u8]) -> DerResult<()> {
     let mut count = 0;
     for_each_attribute(name_der, |_, tag, content| {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_string_type_is_printable_where_the_repertoire_allows() {
+    fn string_type_is_printable_if_the_characters_allow_it() {
         let tag = |value: &str| {
             let one = rdn(Attribute::Organization, &list(&[value]));
             one.as_der()[9]
@@ -448,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn attribute_types_are_in_the_order_of_their_table() {
+    fn attribute_table_is_in_the_order_of_the_enum() {
         for (at, (attribute, oid, _)) in ATTRIBUTES.iter().enumerate() {
             assert_eq!((*attribute as usize, attribute.oid()), (at, *oid));
         }
     }
 
     #[test]
-    fn an_empty_list_disappears() {
+    fn rdn_without_values_is_empty() {
         assert!(rdn(Attribute::Country, &[]).is_empty());
         assert!(rdn(Attribute::Country, &list(&[""])).is_empty());
         assert!(rdn(Attribute::Country, &list(&["", ""])).is_empty());
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_something_when_a_value_has_characters() {
+    fn name_has_text_if_a_value_has_characters() {
         let nothing = Rdns::encoded(build(SET, 0, |w| write_attribute(w, Attribute::CommonName, "")));
         let empty = |count| name(&vec![&nothing; count]);
         assert!(name(&[]).has_no_text() && empty(1).has_no_text() && empty(3).has_no_text() && has_no_text(b"x"));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_of_a_name_are_counted() {
+    fn name_attributes_are_limited_in_number() {
         let many = |count| name(&vec![&rdn(Attribute::UserId, &list(&["a"])); count]);
         assert!(check(many(MAX_NAME_ATTRIBUTES).as_der()).is_ok());
         assert!(
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn older_string_types_are_read_without_loss_or_refused() {
+    fn legacy_string_types_are_read_exactly_or_refused() {
         let with = |tag: u8, content: &[u8]| {
             let pair = build(SEQUENCE, 0, |w| {
                 w.oid(Attribute::CommonName.oid());
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_common_name_counts() {
+    fn last_common_name_is_returned() {
         let both = [rdn(Attribute::CommonName, &list(&["a"])), rdn(Attribute::CommonName, &list(&["b"]))];
         let whole = name(&[&both[0], &both[1]]);
         assert_eq!(whole.common_name(), "b");

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_identifiers_have_their_known_texts() {
+    fn known_oids_convert_to_and_from_text() {
         let cases: [(&[u8], &str); 6] = [
             (RSA_ENCRYPTION, "1.2.840.113549.1.1.1"),
             (P521, "1.3.132.0.35"),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_oid_texts_are_refused() {
         for text in ["", "1", "3.1", "1.40", "1..2", "1.2.", ".1.2", "1.02", "1.-2", "1.+2", "1.2 ", "a.b", "not-oid"] {
             assert_eq!(parse_oid(text), None, "{text}");
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_that_other_programs_cannot_read_are_reported() {
+    fn oids_that_some_readers_reject_are_refused() {
         let check = |text: &str| check_oid_size(&parse_oid(text).unwrap());
         let arcs = |count: usize| format!("1.2{}", ".3".repeat(count - 2));
         for good in ["1.2.268435455", "2.268435375", "2.5.29.32.0", &arcs(20), &format!("1.2{}", ".99999999".repeat(8))]
@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dotted_texts_read_back(first in 0_u128..3, second in 0_u128..40, rest in proptest::collection::vec(any::<u128>(), 0..5)) {
+        fn oid_texts_read_back(first in 0_u128..3, second in 0_u128..40, rest in proptest::collection::vec(any::<u128>(), 0..5)) {
             let text = rest.iter().fold(format!("{first}.{second}"), |t, a| format!("{t}.{a}"));
             prop_assert_eq!(oid_text(&parse_oid(&text).unwrap()), text);
         }

@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_become_the_same_text(cuts in prop::collection::vec(0..200_usize, 0..20)) {
+        fn pem_in_pieces_equals_pem_at_once(cuts in prop::collection::vec(0..200_usize, 0..20)) {
             let der: Vec<u8> = (0..cuts.iter().sum::<usize>()).map(|n| n as u8).collect();
             let mut rest = &der[..];
             let pieces: Vec<Bytes> = cuts.iter().map(|n| Bytes::copy_from_slice(rest.split_off(..*n).unwrap())).collect();
@@ -366,7 +366,7 @@ mod tests {
         }
 
         #[test]
-        fn blocks_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn pem_blocks_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(parse_blocks(&encode("A B", &der)).unwrap(), vec![("A B".to_owned(), der)]);
         }
 

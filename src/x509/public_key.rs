@@ -373,7 +373,7 @@ mod tests {
     use super::*;
     use crate::x509::testing::OpenSsl;
 
-    fn odd(octets: usize) -> Vec<u8> {
+    fn odd_modulus(octets: usize) -> Vec<u8> {
         let mut modulus = vec![0xc5; octets];
         modulus[octets - 1] = 1;
         modulus
@@ -385,16 +385,16 @@ mod tests {
             let error = PublicKey::parse(&rsa_spki(modulus, exponent)).unwrap_err();
             assert!(error.text().contains(text), "{error}");
         };
-        refused(&odd(2048), &[1, 0, 1], "above 8192 bits");
-        refused(&odd(1025), &[1, 0, 1], "above 8192 bits");
-        refused(&odd(256), &[2, 0, 0, 0, 1], "exponent");
-        refused(&odd(256), &[1, 0, 0, 0, 0, 0, 0, 0, 1], "exponent");
-        refused(&odd(256), &[4], "exponent");
-        refused(&odd(256), &[1], "exponent");
+        refused(&odd_modulus(2048), &[1, 0, 1], "above 8192 bits");
+        refused(&odd_modulus(1025), &[1, 0, 1], "above 8192 bits");
+        refused(&odd_modulus(256), &[2, 0, 0, 0, 1], "exponent");
+        refused(&odd_modulus(256), &[1, 0, 0, 0, 0, 0, 0, 0, 1], "exponent");
+        refused(&odd_modulus(256), &[4], "exponent");
+        refused(&odd_modulus(256), &[1], "exponent");
         refused(&[0xc5, 2], &[3], "odd");
-        let spki = rsa_spki(&odd(1024), &[1, 0, 1]);
+        let spki = rsa_spki(&odd_modulus(1024), &[1, 0, 1]);
         assert_eq!(PublicKey::parse(&spki).unwrap().kind(), KeyKind::Rsa { bits: 8192 });
-        let small = PublicKey::parse(&rsa_spki(&odd(128), &[3])).unwrap();
+        let small = PublicKey::parse(&rsa_spki(&odd_modulus(128), &[3])).unwrap();
         assert_eq!(small.kind().bits(), 1024, "minimum sizes are the caller's rule");
     }
 
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_and_points_are_refused() {
+    fn unsupported_public_keys_and_points_are_refused() {
         let openssl = OpenSsl::new();
         let spki = |arguments: &[&str], more: &[&str]| {
             let key = openssl.key("key.pem", arguments);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_id_is_openssls() {
+    fn key_id_equals_that_of_openssl() {
         let openssl = OpenSsl::new();
         let key = openssl.key("key.pem", crate::x509::testing::OPENSSL_KEY_ARGUMENTS[1].0);
         let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);

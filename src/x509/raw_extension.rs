@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_from_outside_are_counted_before_they_are_read() {
+    fn received_extensions_are_counted_before_they_are_read() {
         let of = |n: usize| extension::extension(&[0x2a, 3, (n / 100) as u8, (n % 100) as u8], false, &[5, 0]);
         let many = |count: usize| (0..count).flat_map(|n| of(n).as_der().to_vec()).collect::<Vec<u8>>();
         assert_eq!(RawExtension::read_bounded(DerReader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);

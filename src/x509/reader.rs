@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_unknown_types_are_der_all_the_way_down() {
+    fn check_der_validates_nested_values() {
         let nested = |depth: usize| {
             (0..depth).fold(Vec::new(), |inner, _| crate::x509::writer::build(SEQUENCE, 0, |w| w.raw(&inner)))
         };

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_read_back_in_any_form() {
+    fn serial_texts_are_read_in_any_form() {
         let serial = Serial::parse("0A-ff-10").unwrap();
         assert_eq!(serial.to_string(), "0a:ff:10");
         for text in ["00:0a:ff:10", "0aff10", "0AFF10", "aff10", "0x0aff10", "0XAFF10", "0x0A:FF:10", " 0a ff 10 "] {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_serial_texts_are_refused() {
         for text in [
             "",
             "0x",
@@ -236,7 +236,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_text_divides_serials_as_it_divides_their_texts(text in "[0-9a-f:zA-]{0,12}", octets in proptest::collection::vec(0u8.., 1..6)) {
+        fn last_serial_up_to_a_text_agrees_with_text_order(text in "[0-9a-f:zA-]{0,12}", octets in proptest::collection::vec(0u8.., 1..6)) {
             let serial = Serial::from_octets(&octets).unwrap();
             let above = Serial::last_up_to(&text).is_none_or(|last| serial > last);
             proptest::prop_assert!(serial == Serial::parse("00").unwrap() || above == (serial.to_string() > text));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_year_decides_the_type() {
+    fn time_type_depends_on_the_year() {
         let cases: [(Time, &[u8]); 6] = [
             (datetime!(1949-12-31 23:59:59 UTC), b"\x18\x0f19491231235959Z"),
             (datetime!(1950-01-01 0:00 UTC), b"\x17\x0d500101000000Z"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused() {
+    fn malformed_times_are_refused() {
         for der in [
             &b"\x17\x0b2402290000Z"[..],
             b"\x17\x0d240230000000Z",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_year_is_1() {
+    fn times_before_the_year_1_are_refused() {
         assert_eq!(read(&mut DerReader::new(b"\x18\x0f00010101000000Z")), Ok(MIN_EPOCH_SECONDS));
         let before = read(&mut DerReader::new(b"\x18\x0f00001231235959Z")).unwrap_err();
         assert!(before.0.contains("year 0000"), "{}", before.0);
@@ -207,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn many_times_have_the_texts_of_single_ones(
+        fn time_formatter_agrees_with_single_times(
             first in any::<i64>(), steps in proptest::collection::vec(-200_000_i64..200_000, 0..40)
         ) {
             let mut times = TimeFormatter::default();

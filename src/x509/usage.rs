@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn extended_usages_have_one_order_and_no_duplicates() {
+    fn eku_oids_have_a_fixed_order_and_no_duplicates() {
         let oids = eku_oids(
             &list(&["OCSPSigning", "extkeyusageClientAuth", "unknown", "Any"]),
             true,

@@ -134,7 +134,7 @@ mod tests {
     use crate::x509::testing::OpenSsl;
 
     #[test]
-    fn points_of_small_order_and_other_spellings_are_no_keys() {
+    fn ed25519_points_of_small_order_or_not_canonical_are_refused() {
         let mut refused: Vec<[u8; 32]> = SMALL_ORDER_POINTS.to_vec();
         // Not canonical: the prime itself, and all values above it up to 2^255.
         refused.extend((0..19).map(|n| {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn residues_with_conflicting_exponents_are_no_fingerprint() {
+    fn roca_fingerprint_requires_compatible_exponents() {
         // 2 modulo 3, which is an odd power of 65537. 1 modulo every other prime, which is an even power where the
         // order of 65537 is even.
         #[rustfmt::skip]
