@@ -43,8 +43,8 @@ impl SignerActor {
     /// first job. A `max_parallel` of 0 counts as 1.
     pub fn start(name: &str, backend: KeyBackend, max_parallel: usize, limits: SignerLimits) -> Self {
         let start = match backend {
-            KeyBackend::Blocking(_) => threads::start,
-            KeyBackend::Async(_) => tasks::start,
+            KeyBackend::Blocking(_) => threads::start_worker,
+            KeyBackend::Async(_) => tasks::start_worker,
         };
         Self(QueueHandle::new(SignQueue::new(name, backend, start, max_parallel, limits)))
     }

@@ -98,7 +98,7 @@ impl KeyPool {
             let queue = Arc::clone(&self.0.0);
             let generate_key = generate_key.clone();
             let name = format!("key-pool-{}", lane.name());
-            if let Err(error) = thread::Builder::new().name(name).spawn(move || queue.work(lane, generate_key)) {
+            if let Err(error) = thread::Builder::new().name(name).spawn(move || queue.run_worker(lane, generate_key)) {
                 tracing::error!(%error, "a thread that generates RSA keys did not start");
             }
         }
@@ -158,7 +158,7 @@ impl KeyPoolQueue {
     fn take_stocked(&self, spec: KeySpec, lane: PoolLane) -> Option<PrivateKey> {
         let mut state = self.lock();
         let was_full = state.stock.next_missing(lane).is_none();
-        let key = state.stock.take(spec);
+        let key = state.stock.take_key(spec);
         drop(state);
         // A thread sleeps while the stock is full. Wake it to replace the key.
         if was_full && key.is_some() {
@@ -169,7 +169,7 @@ impl KeyPoolQueue {
 
     /// Returns the next task of a thread: a job of its lane, otherwise a key for the stock. `None` when the pool is
     /// closed.
-    fn next(&self, lane: PoolLane) -> Option<KeyPoolTask> {
+    fn next_task(&self, lane: PoolLane) -> Option<KeyPoolTask> {
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -192,13 +192,13 @@ impl KeyPoolQueue {
         }
     }
 
-    fn work(&self, lane: PoolLane, generate_key: impl Fn(KeySpec) -> Result<PrivateKey>) {
+    fn run_worker(&self, lane: PoolLane, generate_key: impl Fn(KeySpec) -> Result<PrivateKey>) {
         lower_priority(THREAD_NICENESS);
         let generate_key = |spec| {
             let generated = catch_unwind(AssertUnwindSafe(|| generate_key(spec)));
             generated.unwrap_or_else(|_| Err(Error::internal("key generation panicked")))
         };
-        while let Some(task) = self.next(lane) {
+        while let Some(task) = self.next_task(lane) {
             match task {
                 KeyPoolTask::RunJob(job) => run_job(lane, job, &generate_key),
                 KeyPoolTask::FillStock(spec) => self.store_stock_key(spec, generate_key(spec)),

@@ -401,11 +401,11 @@ fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
 }
 
 fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
-    const SHA1: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
+    const SHA2_REQUIRED: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
     // The defaults of these fields are SHA-1 and a 20-byte salt, so none of them may be absent.
-    let hash = HashFunction::read(parameters.optional_explicit(0, SEQUENCE)?.ok_or(SHA1)?.reader())?;
-    let Some(HashFunction::Sha2(signed_hash)) = hash else { return Err(SHA1) };
-    let mut mask = parameters.optional_explicit(1, SEQUENCE)?.ok_or(SHA1)?.reader();
+    let hash = HashFunction::read(parameters.optional_explicit(0, SEQUENCE)?.ok_or(SHA2_REQUIRED)?.reader())?;
+    let Some(HashFunction::Sha2(signed_hash)) = hash else { return Err(SHA2_REQUIRED) };
+    let mut mask = parameters.optional_explicit(1, SEQUENCE)?.ok_or(SHA2_REQUIRED)?.reader();
     if mask.oid()? != oid::MGF1 || HashFunction::read(mask.sequence()?)? != hash {
         return Err(DerError("RSASSA-PSS must use MGF1 with the hash of the signature"));
     }

@@ -163,7 +163,7 @@ impl Certificate {
 
     /// The extension with this OID (DER content bytes).
     pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
-        raw_extension::find(&self.extensions, oid)
+        raw_extension::find_extension(&self.extensions, oid)
     }
 
     /// Returns the subject alternative names; empty if the extension is absent.

@@ -7,7 +7,7 @@ pub use super::general_name::{OtherNameValue, ParsedSans};
 use super::name::{self, Attribute};
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
-use super::raw_extension::{self, find};
+use super::raw_extension::{self, find_extension};
 pub use super::raw_extension::{BasicConstraints, RawExtension};
 use super::reader::{DerError, DerReader, DerResult};
 use super::signed::SignedDer;
@@ -69,8 +69,8 @@ impl Csr {
         let fields = CsrFields::read(signed.fields()).map_err(csr_error)?;
         let key = PublicKey::parse(fields.spki).map_err(|e| Error::invalid(format!("csr: {}", e.text())))?;
         let (extensions, other_attributes) = fields.attributes().map_err(csr_error)?;
-        name::check(fields.subject).map_err(csr_error)?;
-        let sans = match find(&extensions, oid::SUBJECT_ALT_NAME) {
+        name::check_strings(fields.subject).map_err(csr_error)?;
+        let sans = match find_extension(&extensions, oid::SUBJECT_ALT_NAME) {
             Some(extension) => {
                 general_name::check_alt_names_size(&extension.value).map_err(csr_error)?;
                 ParsedSans::read(&extension.value).map_err(csr_error)?
@@ -128,7 +128,7 @@ impl Csr {
 
     /// The extension with this OID (DER content bytes).
     pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
-        find(&self.extensions, oid)
+        find_extension(&self.extensions, oid)
     }
 
     /// The subject's common name, the last one if there are several, or an empty string.

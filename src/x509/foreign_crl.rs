@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::oid::{self, oid_text};
 use super::pieces::Name;
 use super::public_key::PublicKey;
-use super::raw_extension::{ExtensionRef, RawExtension, find};
+use super::raw_extension::{ExtensionRef, RawExtension, find_extension};
 use super::reader::{DerError, DerReader, DerResult, to_u64};
 use super::serial::Serial;
 use super::signed::SignedDer;
@@ -64,10 +64,11 @@ impl ForeignCrl {
             let refused = |e: Error| Error::invalid(format!("crl: its signature is not accepted: {}", e.text()));
             head.signed.algorithm().map_err(refused)?;
         }
-        if find(&head.extensions, oid::DELTA_CRL_INDICATOR).is_some() {
+        if find_extension(&head.extensions, oid::DELTA_CRL_INDICATOR).is_some() {
             return Err(Error::invalid("crl: delta CRLs are not supported; send the complete CRL"));
         }
-        let number = find(&head.extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
+        let number =
+            find_extension(&head.extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
         let is_partial = read_is_partial(&head.extensions)?;
         Ok(Self { this_update: head.this_update, next_update: head.next_update, number, is_partial, head })
     }
@@ -172,7 +173,8 @@ pub(super) fn read_is_partial(extensions: &[RawExtension]) -> Result<bool> {
         let id = extension.oid_text();
         return Err(Error::invalid(format!("crl: critical extension {id} is not supported (RFC 5280 5.2)")));
     }
-    let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| read_distribution_scope(&scope.value));
+    let scope =
+        find_extension(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| read_distribution_scope(&scope.value));
     scope.transpose().map_err(crl_error).map(|partial| partial.unwrap_or(false))
 }
 

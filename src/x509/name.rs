@@ -54,7 +54,7 @@ pub enum Attribute {
 impl Attribute {
     /// The attribute type's OID, DER content bytes.
     pub fn oid(self) -> &'static [u8] {
-        ATTRIBUTES[self as usize].1
+        ATTRIBUTE_TABLE[self as usize].1
     }
 
     /// The string type in which this server encodes a value.
@@ -68,7 +68,7 @@ impl Attribute {
 }
 
 /// Attribute types in the order of [`Attribute`], with their OIDs and the short names of those that have one.
-static ATTRIBUTES: [(Attribute, &[u8], &str); 15] = [
+static ATTRIBUTE_TABLE: [(Attribute, &[u8], &str); 15] = [
     (Attribute::CommonName, &[0x55, 4, 3], "CN"),
     (Attribute::Surname, &[0x55, 4, 4], ""),
     (Attribute::SerialNumber, &[0x55, 4, 5], "SERIALNUMBER"),
@@ -349,7 +349,7 @@ fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
 
 /// Rejects a name with more than [`MAX_NAME_ATTRIBUTES`] attributes, with a value that is invalid in its string type,
 /// or with control characters. Values that are not strings are ignored.
-pub(crate) fn check(name_der: &[u8]) -> DerResult<()> {
+pub(crate) fn check_strings(name_der: &[u8]) -> DerResult<()> {
     let mut count = 0;
     for_each_attribute(name_der, |_, tag, content| {
         count += 1;
@@ -383,11 +383,16 @@ fn for_each_attribute(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) ->
 
 /// Decodes a string of any type that names use; `None` for other tags.
 fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
-    const WRONG: DerError = DerError("a character string contains octets that its type does not allow");
-    let ascii =
-        |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
+    const INVALID_CHARACTERS: DerError = DerError("a character string contains octets that its type does not allow");
+    let ascii = |bytes: &[u8]| {
+        if bytes.is_ascii() {
+            String::from_utf8(bytes.to_vec()).map_err(|_| INVALID_CHARACTERS)
+        } else {
+            Err(INVALID_CHARACTERS)
+        }
+    };
     let text = match tag {
-        UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
+        UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| INVALID_CHARACTERS),
         // Characters that PrintableString does not allow, such as '*', '@' and '&', are common in it, so any ASCII is
         // accepted.
         NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => ascii(content),
@@ -395,13 +400,13 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
         TELETEX_STRING => Ok(content.iter().map(|&b| char::from(b)).collect()),
         UNIVERSAL_STRING if content.len().is_multiple_of(4) => content
             .chunks_exact(4)
-            .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(WRONG))
+            .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(INVALID_CHARACTERS))
             .collect(),
         BMP_STRING if content.len().is_multiple_of(2) => content
             .chunks_exact(2)
-            .map(|c| char::from_u32(u32::from(u16::from_be_bytes([c[0], c[1]]))).ok_or(WRONG))
+            .map(|c| char::from_u32(u32::from(u16::from_be_bytes([c[0], c[1]]))).ok_or(INVALID_CHARACTERS))
             .collect(),
-        UNIVERSAL_STRING | BMP_STRING => Err(WRONG),
+        UNIVERSAL_STRING | BMP_STRING => Err(INVALID_CHARACTERS),
         _ => return Ok(None),
     };
     text.map(Some)
@@ -409,7 +414,7 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
 
 /// Returns the short name of an attribute type, or its dotted OID.
 fn short_name(attribute: &[u8]) -> String {
-    let known = ATTRIBUTES.iter().find(|(_, oid, short)| *oid == attribute && !short.is_empty());
+    let known = ATTRIBUTE_TABLE.iter().find(|(_, oid, short)| *oid == attribute && !short.is_empty());
     known.map_or_else(|| oid_text(attribute), |(.., short)| (*short).to_owned())
 }
 
@@ -449,7 +454,7 @@ mod tests {
 
     #[test]
     fn attribute_table_is_in_the_order_of_the_enum() {
-        for (at, (attribute, oid, _)) in ATTRIBUTES.iter().enumerate() {
+        for (at, (attribute, oid, _)) in ATTRIBUTE_TABLE.iter().enumerate() {
             assert_eq!((*attribute as usize, attribute.oid()), (at, *oid));
         }
     }
@@ -477,9 +482,12 @@ mod tests {
     #[test]
     fn name_attributes_are_limited_in_number() {
         let many = |count| name(&vec![&rdn(Attribute::UserId, &list(&["a"])); count]);
-        assert!(check(many(MAX_NAME_ATTRIBUTES).as_der()).is_ok());
+        assert!(check_strings(many(MAX_NAME_ATTRIBUTES).as_der()).is_ok());
         assert!(
-            check(many(MAX_NAME_ATTRIBUTES + 1).as_der()).unwrap_err().0.contains(&MAX_NAME_ATTRIBUTES.to_string())
+            check_strings(many(MAX_NAME_ATTRIBUTES + 1).as_der())
+                .unwrap_err()
+                .0
+                .contains(&MAX_NAME_ATTRIBUTES.to_string())
         );
     }
 
@@ -501,10 +509,10 @@ mod tests {
         assert!(read(0x16, &[0xfc]).is_err(), "IA5String is ASCII");
         assert!(read(0x0c, &[0xfc]).is_err(), "not UTF-8");
         assert!(read(0x03, &[0, 1]).is_err(), "not a string");
-        assert!(check(with(0x03, &[0, 1]).as_der()).is_ok());
-        assert!(check(with(0x0c, b"a\0b").as_der()).is_err());
-        assert!(check(with(0x13, b"a\nb").as_der()).is_err());
-        assert!(check(with(0x1e, &[0, 0]).as_der()).is_err());
+        assert!(check_strings(with(0x03, &[0, 1]).as_der()).is_ok());
+        assert!(check_strings(with(0x0c, b"a\0b").as_der()).is_err());
+        assert!(check_strings(with(0x13, b"a\nb").as_der()).is_err());
+        assert!(check_strings(with(0x1e, &[0, 0]).as_der()).is_err());
     }
 
     #[test]
@@ -546,13 +554,13 @@ mod tests {
         fn attribute_values_with_any_characters_round_trip(value in "\\PC{1,40}") {
             let whole = name(&[&rdn(Attribute::UserId, std::slice::from_ref(&value))]);
             prop_assert_eq!(whole.values(Attribute::UserId).unwrap(), vec![value]);
-            prop_assert!(check(whole.as_der()).is_ok());
+            prop_assert!(check_strings(whole.as_der()).is_ok());
         }
 
         #[test]
         fn name_of_any_bytes_does_not_panic(der in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = values(&der, Attribute::CommonName);
-            let _ = check(&der);
+            let _ = check_strings(&der);
             let _ = Name::encoded(der).display();
         }
     }

@@ -182,10 +182,11 @@ const MAX_OID_OCTETS: usize = 63;
 /// # Errors
 /// The violated rule.
 pub(crate) fn check_oid_size(content: &[u8]) -> DerResult<()> {
-    const LARGE: DerError = DerError("an object identifier has an arc of 2^28 or above (RFC 5280 Appendix B)");
-    const LONG: DerError = DerError("an object identifier has more than 20 arcs or 63 octets (RFC 5280 Appendix B)");
+    const ARC_TOO_LARGE: DerError = DerError("an object identifier has an arc of 2^28 or above (RFC 5280 Appendix B)");
+    const OID_TOO_LONG: DerError =
+        DerError("an object identifier has more than 20 arcs or 63 octets (RFC 5280 Appendix B)");
     if content.len() > MAX_OID_OCTETS {
-        return Err(LONG);
+        return Err(OID_TOO_LONG);
     }
     // The first sub-identifier contains two arcs.
     let mut arcs = 1;
@@ -193,13 +194,13 @@ pub(crate) fn check_oid_size(content: &[u8]) -> DerResult<()> {
     for &b in content {
         octets += 1;
         if octets > MAX_ARC_OCTETS {
-            return Err(LARGE);
+            return Err(ARC_TOO_LARGE);
         }
         if b < 0x80 {
             (arcs, octets) = (arcs + 1, 0);
         }
     }
-    if arcs > MAX_ARCS { Err(LONG) } else { Ok(()) }
+    if arcs > MAX_ARCS { Err(OID_TOO_LONG) } else { Ok(()) }
 }
 
 /// Returns the dotted text of DER content bytes. For bytes that have no such text, returns `0x` and hex digits.

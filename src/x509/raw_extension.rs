@@ -102,14 +102,14 @@ impl<'a> ExtensionRef<'a> {
 }
 
 /// Returns the extension with this OID.
-pub fn find<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<&'a RawExtension> {
+pub fn find_extension<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<&'a RawExtension> {
     extensions.iter().find(|extension| extension.oid == oid)
 }
 
 /// `true` if extensions grant OCSPSigning (RFC 6960 4.2.2.2). Clients accept OCSP responses signed with such a
 /// certificate like those of its issuer.
 pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
-    let usage = find(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
+    let usage = find_extension(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
     usage.is_some_and(|purposes| purposes.contains(&OCSP_SIGNING))
 }
 
@@ -124,7 +124,7 @@ pub struct BasicConstraints {
 
 /// Reads basicConstraints, if present (RFC 5280 4.2.1.9).
 pub(crate) fn basic_constraints(extensions: &[RawExtension]) -> DerResult<Option<BasicConstraints>> {
-    find(extensions, oid::BASIC_CONSTRAINTS).map(|e| read_basic_constraints(&e.value)).transpose()
+    find_extension(extensions, oid::BASIC_CONSTRAINTS).map(|e| read_basic_constraints(&e.value)).transpose()
 }
 
 pub(crate) fn read_basic_constraints(value: &[u8]) -> DerResult<BasicConstraints> {
@@ -137,7 +137,7 @@ pub(crate) fn read_basic_constraints(value: &[u8]) -> DerResult<BasicConstraints
 
 /// Reads keyUsage, if present (RFC 5280 4.2.1.3).
 pub(crate) fn key_usage(extensions: &[RawExtension]) -> DerResult<Option<KeyUsage>> {
-    find(extensions, oid::KEY_USAGE).map(|e| read_key_usage(&e.value)).transpose()
+    find_extension(extensions, oid::KEY_USAGE).map(|e| read_key_usage(&e.value)).transpose()
 }
 
 pub(crate) fn read_key_usage(value: &[u8]) -> DerResult<KeyUsage> {
@@ -157,13 +157,13 @@ pub(crate) fn read_ext_key_usage(value: &[u8]) -> DerResult<Vec<&[u8]>> {
 
 /// Reads subjectKeyIdentifier, if present (RFC 5280 4.2.1.2).
 pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
-    let Some(extension) = find(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
+    let Some(extension) = find_extension(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
     DerReader::read_to_end(&extension.value, DerReader::octet_string).map(|id| Some(id.to_vec()))
 }
 
 /// Reads keyIdentifier of authorityKeyIdentifier, if present (RFC 5280 4.2.1.1).
 pub(crate) fn authority_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
-    let Some(extension) = find(extensions, oid::AUTHORITY_KEY_ID) else { return Ok(None) };
+    let Some(extension) = find_extension(extensions, oid::AUTHORITY_KEY_ID) else { return Ok(None) };
     let mut fields = DerReader::read_single(&extension.value, SEQUENCE)?.reader();
     Ok(fields.optional(context(0))?.map(|id| id.content.to_vec()))
 }

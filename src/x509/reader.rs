@@ -78,13 +78,13 @@ impl<'a> DerReader<'a> {
 
     /// Reads the next value, of any tag.
     pub fn any(&mut self) -> DerResult<Tlv<'a>> {
-        let (&tag, after_tag) = self.rest.split_first().ok_or(TRUNCATED)?;
+        let (&tag, after_tag) = self.rest.split_first().ok_or(TRUNCATED_DER)?;
         if tag & 0x1f == 0x1f {
             return Err(DerError("multi-octet DER tags are not supported"));
         }
         let (len, after_len) = read_length(after_tag)?;
         if after_len.len() < len {
-            return Err(TRUNCATED);
+            return Err(TRUNCATED_DER);
         }
         let header = self.rest.len() - after_len.len();
         let (raw, rest) = self.rest.split_at(header + len);
@@ -111,7 +111,7 @@ impl<'a> DerReader<'a> {
     pub fn expect(&mut self, tag: u8) -> DerResult<Tlv<'a>> {
         match self.optional(tag)? {
             Some(value) => Ok(value),
-            None if self.rest.is_empty() => Err(TRUNCATED),
+            None if self.rest.is_empty() => Err(TRUNCATED_DER),
             None => Err(DerError("unexpected DER tag")),
         }
     }
@@ -190,11 +190,11 @@ impl<'a> DerReader<'a> {
     }
 }
 
-const TRUNCATED: DerError = DerError("truncated DER");
+const TRUNCATED_DER: DerError = DerError("truncated DER");
 
 /// Reads a length and returns it with the remaining data.
 fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
-    let (&first, octets) = octets.split_first().ok_or(TRUNCATED)?;
+    let (&first, octets) = octets.split_first().ok_or(TRUNCATED_DER)?;
     let count = match first {
         0x80 => return Err(DerError("indefinite length is not DER")),
         0..0x80 => return Ok((usize::from(first), octets)),
@@ -202,7 +202,7 @@ fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
     };
     // Four length bytes allow 4 GiB, which is more than any input limit.
     if count > 4 || octets.len() < count {
-        return Err(TRUNCATED);
+        return Err(TRUNCATED_DER);
     }
     let (length, rest) = octets.split_at(count);
     let value = length.iter().fold(0_usize, |n, &b| n << 8 | usize::from(b));

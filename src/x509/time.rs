@@ -61,7 +61,7 @@ pub(crate) struct TimeFormatter {
 
 impl TimeFormatter {
     /// Formats epoch seconds, clamped to the supported range.
-    pub(crate) fn text(&mut self, seconds: i64) -> TimeText {
+    pub(crate) fn format(&mut self, seconds: i64) -> TimeText {
         let seconds = seconds.clamp(MIN_EPOCH_SECONDS, MAX_EPOCH_SECONDS);
         let day = seconds.div_euclid(SECONDS_PER_DAY);
         let (date, is_utc) = match self.last {
@@ -215,7 +215,7 @@ mod tests {
             for step in std::iter::once(0).chain(steps) {
                 at = at.saturating_add(step);
                 let (text, year) = format_digits(from_epoch(at));
-                let found = times.text(at);
+                let found = times.format(at);
                 prop_assert_eq!([&found.date[..], &found.clock[..7]].concat(), text);
                 prop_assert_eq!(found.is_utc, is_utc(year));
             }

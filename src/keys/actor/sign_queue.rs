@@ -194,14 +194,14 @@ impl SignQueue {
         self.update_gauges(&state);
         drop(state);
         if starts {
-            (self.start_worker)(WorkerSlot { queue: Arc::clone(self), began: false });
+            (self.start_worker)(WorkerSlot { queue: Arc::clone(self), has_started: false });
         } else if wakes {
             self.worker_wakeup.notify_one();
         }
     }
 
     /// Returns the next step of a thread whose last call ended at `since`.
-    pub(super) fn next(&self, since: Instant) -> WorkerStep {
+    pub(super) fn next_worker_step(&self, since: Instant) -> WorkerStep {
         let mut state = self.lock();
         let mut has_yielded = false;
         let mut has_waited = false;
@@ -255,7 +255,7 @@ impl SignQueue {
         }
         let now = Instant::now();
         let job = loop {
-            match state.pop() {
+            match state.pop_job() {
                 Some(job) if state.waiting.is_expired(&job) => self.expire(job),
                 Some(job) => break job,
                 None => {
@@ -395,7 +395,7 @@ impl SignQueueState {
         self.waiting.ready_jobs(self.free_lookup_calls())
     }
 
-    fn pop(&mut self) -> Option<SigningJob> {
+    fn pop_job(&mut self) -> Option<SigningJob> {
         self.waiting.pop(self.free_lookup_calls())
     }
 
@@ -415,13 +415,13 @@ impl RunningCall {
 /// A worker's slot. The holder releases all resources of the backend before it drops the slot.
 pub(super) struct WorkerSlot {
     queue: Arc<SignQueue>,
-    began: bool,
+    has_started: bool,
 }
 
 impl WorkerSlot {
     /// Marks the worker as started and returns the queue.
-    pub(super) fn begin(&mut self) -> Arc<SignQueue> {
-        self.began = true;
+    pub(super) fn mark_started(&mut self) -> Arc<SignQueue> {
+        self.has_started = true;
         Arc::clone(&self.queue)
     }
 
@@ -436,7 +436,7 @@ impl Drop for WorkerSlot {
         state.workers -= 1;
         // A job may have been queued after this worker last looked for one, so another worker may be needed. A worker
         // that could not start is not replaced: the next one would probably fail, too.
-        self.queue.start_or_wake_worker(state, self.began);
+        self.queue.start_or_wake_worker(state, self.has_started);
         self.queue.worker_ended.notify_waiters();
     }
 }

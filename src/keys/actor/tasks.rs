@@ -11,15 +11,15 @@ use super::sign_queue::{SignQueue, WorkerSlot};
 use crate::error::Error;
 
 /// Starts a worker task. Without a runtime, `slot` is freed, and the next job tries to start a worker again.
-pub(super) fn start(slot: WorkerSlot) {
+pub(super) fn start_worker(slot: WorkerSlot) {
     match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn(work(slot))),
+        Ok(runtime) => drop(runtime.spawn(run_worker(slot))),
         Err(error) => tracing::error!(key = slot.key_name(), %error, "a signing task of a managed key did not start"),
     }
 }
 
-async fn work(mut slot: WorkerSlot) {
-    let queue = slot.begin();
+async fn run_worker(mut slot: WorkerSlot) {
+    let queue = slot.mark_started();
     while let Some(call) = queue.next_task_call() {
         let KeyBackend::Async(backend) = call.backend else { return };
         let is_signature = call.job.request.is_signature();

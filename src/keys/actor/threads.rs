@@ -9,21 +9,21 @@ use super::sign_queue::{BackendCall, WorkerSlot, WorkerStep};
 use crate::error::Error;
 
 /// Starts a worker thread. If that fails, `slot` is freed, and the next job tries to start a worker again.
-pub(super) fn start(slot: WorkerSlot) {
+pub(super) fn start_worker(slot: WorkerSlot) {
     let key = slot.key_name().to_owned();
     let thread_name = format!("sign-{}", key.replace('\0', ""));
-    if let Err(error) = thread::Builder::new().name(thread_name).spawn(move || work(slot)) {
+    if let Err(error) = thread::Builder::new().name(thread_name).spawn(move || run_worker(slot)) {
         tracing::error!(key, %error, "a signing thread of a managed key did not start");
     }
 }
 
-fn work(mut slot: WorkerSlot) {
-    let queue = slot.begin();
+fn run_worker(mut slot: WorkerSlot) {
+    let queue = slot.mark_started();
     // Declared after `slot`, so it is dropped first: the session is closed before the slot is free.
     let mut session: Option<(u64, Box<dyn BackendSession>)> = None;
     let mut since = Instant::now();
     loop {
-        match queue.next(since) {
+        match queue.next_worker_step(since) {
             WorkerStep::Call(BackendCall { number, job, backend, version }) => {
                 let KeyBackend::Blocking(backend) = backend else { return };
                 session.take_if(|(opened, _)| *opened != version);

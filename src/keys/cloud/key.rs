@@ -47,7 +47,7 @@ pub(in crate::keys) trait CloudKeyService: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Invalid`, with the reason.
-    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()>;
+    fn check_algorithm(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()>;
 
     /// The default algorithm of a test signature with a key of this kind.
     ///
@@ -57,10 +57,10 @@ pub(in crate::keys) trait CloudKeyService: Send + Sync + 'static {
         SignatureAlgorithm::for_issuer(kind, 0, false)
     }
 
-    fn find(&self) -> impl Future<Output = Result<Option<KeyIdentity>>> + Send;
+    fn find_key(&self) -> impl Future<Output = Result<Option<KeyIdentity>>> + Send;
 
     /// Generates the key, which a lookup has just not found. If it exists by now, it is not changed.
-    fn create(&self) -> impl Future<Output = Result<()>> + Send;
+    fn create_key(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Signs a digest with the key of `locator`. Returns the signature in the encoding of X.509.
     fn sign(
@@ -109,8 +109,8 @@ impl<S: CloudKeyService> CloudKey<S> {
     }
 
     /// Resolves the name now.
-    async fn find(&self) -> Result<Option<Arc<KeyIdentity>>> {
-        let Some(found) = self.service.find().await?.map(Arc::new) else { return Ok(None) };
+    async fn resolve_name(&self) -> Result<Option<Arc<KeyIdentity>>> {
+        let Some(found) = self.service.find_key().await?.map(Arc::new) else { return Ok(None) };
         if let KeyKind::Rsa { bits: bits @ ..MIN_RSA_BITS } = found.public.kind() {
             let text = format!("{}: the key has {bits} bits, but must have at least {MIN_RSA_BITS}", S::NAME);
             return Err(Error::invalid(text));
@@ -122,7 +122,8 @@ impl<S: CloudKeyService> CloudKey<S> {
         Ok(Some(found))
     }
 
-    /// As [`CloudKey::find`], but joins a lookup in progress. The shared lookup is dropped when no caller waits for it.
+    /// As [`CloudKey::resolve_name`], but joins a lookup in progress. The shared lookup is dropped when no caller waits
+    /// for it.
     async fn find_shared(self: &Arc<Self>) -> Result<Option<Arc<KeyIdentity>>> {
         self.shared_lookup().await
     }
@@ -133,7 +134,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         under_way.unwrap_or_else(|| {
             let this = Arc::clone(self);
             // Without this, a panic would affect all callers that share the lookup, and all later ones.
-            let lookup = AssertUnwindSafe(async move { this.find().await }).catch_unwind();
+            let lookup = AssertUnwindSafe(async move { this.resolve_name().await }).catch_unwind();
             let lookup = lookup
                 .map(|found| found.unwrap_or_else(|_| Err(Error::internal("the lookup of a managed key panicked"))));
             let lookup = lookup.boxed().shared();
@@ -161,14 +162,14 @@ impl<S: CloudKeyService> CloudKey<S> {
 
     async fn generate_key(&self) -> Result<Arc<KeyIdentity>> {
         let _one_at_a_time = self.generation_lock.lock().await;
-        if let Some(found) = self.find().await? {
+        if let Some(found) = self.resolve_name().await? {
             self.end_pending().await;
             return Ok(found);
         }
         if !self.begin_pending().await? {
             return Err(not_visible_error::<S>());
         }
-        if let Err(error) = self.service.create().await {
+        if let Err(error) = self.service.create_key().await {
             self.end_pending().await;
             return Err(error);
         }
@@ -199,7 +200,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let begun = Instant::now();
         let mut pause = FIRST_LOOKUP_PAUSE;
         loop {
-            let failure = match self.find().await {
+            let failure = match self.resolve_name().await {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => not_visible_error::<S>(),
                 Err(error) if error.kind() == Kind::Unavailable => error,
@@ -311,7 +312,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             (Ecdsa(_), None | Some(false)) => Ecdsa(hash),
             (Ecdsa(_) | Ed25519, _) => return Err(Error::invalid("use_pss: only for RSA keys")),
         };
-        self.service.check(kind, algorithm)?;
+        self.service.check_algorithm(kind, algorithm)?;
         Ok(algorithm)
     }
 }
@@ -335,7 +336,7 @@ impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
     }
 
     fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
-        self.service.check(kind, algorithm).map(|()| SigningInputKind::Digest)
+        self.service.check_algorithm(kind, algorithm).map(|()| SigningInputKind::Digest)
     }
 
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>> {
@@ -388,18 +389,18 @@ mod tests {
     impl CloudKeyService for SlowCloudService {
         const NAME: &'static str = "slow";
 
-        fn check(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<()> {
+        fn check_algorithm(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<()> {
             Ok(())
         }
 
-        async fn find(&self) -> Result<Option<KeyIdentity>> {
+        async fn find_key(&self) -> Result<Option<KeyIdentity>> {
             self.lookups.fetch_add(1, Ordering::SeqCst);
             let answer = self.answers.acquire().await.unwrap();
             answer.forget();
             Ok(Some(self.key.public().clone().into()))
         }
 
-        async fn create(&self) -> Result<()> {
+        async fn create_key(&self) -> Result<()> {
             unreachable!("the key is there")
         }
 

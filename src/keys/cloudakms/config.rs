@@ -24,13 +24,13 @@ resource! {
         /// Secret access key.
         #[serde(with = "sealed")]
         secret secret_key;
-        /// `RSA` or `ECDSA`.
+        /// Type of the key: `RSA` or `ECDSA`.
         text key_type;
         /// Size of an RSA key in bits, decimal.
         text key_bits;
-        /// `P256`, `P384` or `P521`.
+        /// Curve of an ECDSA key: `P256`, `P384` or `P521`.
         text curve;
-        /// Key ID, key ARN, alias or alias ARN.
+        /// The key in AWS KMS: key ID, key ARN, alias or alias ARN.
         text kms_key;
         /// URL of the service; overrides that of the region. Without `access_key` it must be an AWS endpoint, or on
         /// this machine if that is allowed, because the process's own credential is sent nowhere else.

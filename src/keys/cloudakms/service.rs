@@ -127,7 +127,7 @@ impl AkmsKeyClient {
 impl CloudKeyService for AkmsKeyClient {
     const NAME: &'static str = TYPE_NAME;
 
-    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
+    fn check_algorithm(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
         if aws_key_spec(kind).is_some() && algorithm.is_usual_for(kind) {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl CloudKeyService for AkmsKeyClient {
         )))
     }
 
-    async fn find(&self) -> Result<Option<KeyIdentity>> {
+    async fn find_key(&self) -> Result<Option<KeyIdentity>> {
         let client = self.client().await?;
         let body = json!({ "KeyId": self.config.kms_key });
         let described: DescribeKeyResponse = match client.call("DescribeKey", &body, IDEMPOTENT_TRIES).await {
@@ -165,7 +165,7 @@ impl CloudKeyService for AkmsKeyClient {
         Ok(Some(KeyIdentity { public, locator: arn }))
     }
 
-    async fn create(&self) -> Result<()> {
+    async fn create_key(&self) -> Result<()> {
         let client = self.client().await?;
         let spec = self.config.kind().and_then(aws_key_spec);
         let spec = spec.ok_or_else(|| Error::internal("key_bits, curve: no key spec for a generated key"))?;

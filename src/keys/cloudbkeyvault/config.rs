@@ -22,10 +22,10 @@ resource! {
         text tenant_id;
         /// The application that `client_secret` belongs to. Without both, the machine's managed identity is used.
         text client_id;
-        /// The client secret.
+        /// The secret of the application `client_id`.
         #[serde(with = "sealed")]
         secret client_secret;
-        /// The cloud; default: the public one.
+        /// Name of the Azure cloud; default: `AZUREPUBLICCLOUD`.
         text environment;
         /// Name of the vault.
         text vault_name;
@@ -35,7 +35,7 @@ resource! {
         text resource;
         /// Size of the key in bits, decimal.
         text key_bits;
-        /// `RSA-HSM`.
+        /// Type of the key; only `RSA-HSM` is supported.
         text key_type;
     }
 }

@@ -127,14 +127,14 @@ impl VaultKeyClient {
 impl CloudKeyService for VaultKeyClient {
     const NAME: &'static str = TYPE_NAME;
 
-    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
+    fn check_algorithm(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
         match (kind, jws_algorithm(algorithm)) {
             (KeyKind::Rsa { .. }, Some(_)) => Ok(()),
             _ => Err(Error::invalid(format!("{TYPE_NAME}: the key does not sign with {}", algorithm.name()))),
         }
     }
 
-    async fn find(&self) -> Result<Option<KeyIdentity>> {
+    async fn find_key(&self) -> Result<Option<KeyIdentity>> {
         let reply = self.call(Method::GET, "", None, RetryPolicy::FOUR).await?;
         match reply.status() {
             200 => self.check_key(&reply.read(SERVICE_LABEL)?).map(Some),
@@ -143,7 +143,7 @@ impl CloudKeyService for VaultKeyClient {
         }
     }
 
-    async fn create(&self) -> Result<()> {
+    async fn create_key(&self) -> Result<()> {
         let body = json!({
             "kty": KEY_TYPE,
             "key_size": self.config.bits(),

@@ -28,7 +28,7 @@ resource! {
         text project;
         /// The region of the key ring; default: that of the environment.
         text region;
-        /// The algorithm, as the service names it.
+        /// The signing algorithm by its name in Cloud KMS, such as `EC_SIGN_P256_SHA256`.
         text algorithm;
     }
 }

@@ -152,7 +152,7 @@ impl CkmsKeyClient {
 impl CloudKeyService for CkmsKeyClient {
     const NAME: &'static str = TYPE_NAME;
 
-    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
+    fn check_algorithm(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
         if kind == self.algorithm.kind && algorithm == self.algorithm.signature_algorithm {
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl CloudKeyService for CkmsKeyClient {
         Ok(self.algorithm.signature_algorithm)
     }
 
-    async fn find(&self) -> Result<Option<KeyIdentity>> {
+    async fn find_key(&self) -> Result<Option<KeyIdentity>> {
         let Some(version) = self.find_version().await? else { return Ok(None) };
         self.check_version(&version)?;
         let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))?).await?;
@@ -183,7 +183,7 @@ impl CloudKeyService for CkmsKeyClient {
         Ok(Some(public.into()))
     }
 
-    async fn create(&self) -> Result<()> {
+    async fn create_key(&self) -> Result<()> {
         let protection = if self.services.settings.google.software_keys { "SOFTWARE" } else { "HSM" };
         let body = json!({
             "purpose": "ASYMMETRIC_SIGN",

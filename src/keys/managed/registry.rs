@@ -72,8 +72,8 @@ impl ManagedKeys {
         let before = self.devices();
         let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
         self.devices.store(Arc::clone(&now));
-        let moved = |record: &ManagedKeyRecord| record.backend.uses_changed_library(&before, &now);
-        self.publish(self.view().with_reopened(moved, &now));
+        let has_changed_library = |record: &ManagedKeyRecord| record.backend.uses_changed_library(&before, &now);
+        self.publish(self.view().with_reopened(has_changed_library, &now));
     }
 
     /// Reloads all keys after a change on another node.

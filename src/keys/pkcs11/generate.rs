@@ -6,11 +6,11 @@ use std::sync::PoisonError;
 use cryptoki::error::{Error as BindingError, RvError};
 use cryptoki::mechanism::Mechanism;
 use cryptoki::object::Attribute;
-use cryptoki::session::Session as Raw;
+use cryptoki::session::Session as RawSession;
 use cryptoki::types::Ulong;
 
 use super::key::{Pkcs11Config, Pkcs11Key};
-use super::mechanism::{ECDSA, RSA_OAEP, RSA_PKCS, RSA_PSS};
+use super::mechanism::{CKM_ECDSA, CKM_RSA_PKCS, CKM_RSA_PKCS_OAEP, CKM_RSA_PKCS_PSS};
 use super::object;
 use super::recovery::Pkcs11Failure;
 use super::session::Pkcs11Session;
@@ -47,7 +47,8 @@ pub(super) fn generate_missing_key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure>
 /// Rejects types of key that cannot be generated for the mechanism.
 fn check_generation_supported(mechanism: u64, kind: KeyKind) -> Result<()> {
     match (mechanism, kind) {
-        (RSA_PKCS | RSA_OAEP | RSA_PSS, KeyKind::Rsa { bits: 2048 | 3072 | 4096 }) | (ECDSA, KeyKind::Ec(_)) => Ok(()),
+        (CKM_RSA_PKCS | CKM_RSA_PKCS_OAEP | CKM_RSA_PKCS_PSS, KeyKind::Rsa { bits: 2048 | 3072 | 4096 })
+        | (CKM_ECDSA, KeyKind::Ec(_)) => Ok(()),
         _ => Err(Error::invalid(format!(
             "key does not exist in backend, and no {} key can be generated for mechanism {mechanism:#06x}",
             kind.name()
@@ -56,7 +57,7 @@ fn check_generation_supported(mechanism: u64, kind: KeyKind) -> Result<()> {
 }
 
 fn generate_key_pair_on_token(
-    session: &Raw,
+    session: &RawSession,
     config: &Pkcs11Config,
     label: &str,
     kind: KeyKind,

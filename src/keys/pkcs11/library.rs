@@ -144,7 +144,7 @@ impl Library {
         pass: &ModulePass<'_>,
         address: &TokenAddress,
     ) -> Result<Arc<Pkcs11Token>, Pkcs11Failure> {
-        let (slot, info) = address.find(pass, &self.seen_labels)?;
+        let (slot, info) = address.find_token(pass, &self.seen_labels)?;
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.epoch != pass.epoch {
             *tokens = TokensBySlot { epoch: pass.epoch, by_slot: HashMap::new() };

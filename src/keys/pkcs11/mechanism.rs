@@ -29,34 +29,34 @@ pub(super) enum Pkcs11Scheme {
 
 use Pkcs11Scheme::{Ecdsa, Ed25519, Pkcs1, Pss};
 
-pub(super) const RSA_PKCS: u64 = 0x0001;
-pub(super) const RSA_OAEP: u64 = 0x0009;
-pub(super) const RSA_PSS: u64 = 0x000d;
-pub(super) const ECDSA: u64 = 0x1041;
-const EDDSA: u64 = 0x1057;
+pub(super) const CKM_RSA_PKCS: u64 = 0x0001;
+pub(super) const CKM_RSA_PKCS_OAEP: u64 = 0x0009;
+pub(super) const CKM_RSA_PKCS_PSS: u64 = 0x000d;
+pub(super) const CKM_ECDSA: u64 = 0x1041;
+const CKM_EDDSA: u64 = 0x1057;
 
 /// For each configurable mechanism: its schemes, the first of which is the default, and its built-in hash. A key for
 /// OAEP is an ordinary RSA key, so it can sign.
-const MECHANISMS: [(u64, &[Pkcs11Scheme], Option<Hash>); 14] = [
-    (RSA_PKCS, &[Pkcs1, Pss], None),
-    (RSA_OAEP, &[Pkcs1, Pss], None),
-    (RSA_PSS, &[Pss], None),
+const SUPPORTED_MECHANISMS: [(u64, &[Pkcs11Scheme], Option<Hash>); 14] = [
+    (CKM_RSA_PKCS, &[Pkcs1, Pss], None),
+    (CKM_RSA_PKCS_OAEP, &[Pkcs1, Pss], None),
+    (CKM_RSA_PKCS_PSS, &[Pss], None),
     (0x0040, &[Pkcs1], Some(Hash::Sha256)),
     (0x0041, &[Pkcs1], Some(Hash::Sha384)),
     (0x0042, &[Pkcs1], Some(Hash::Sha512)),
     (0x0043, &[Pss], Some(Hash::Sha256)),
     (0x0044, &[Pss], Some(Hash::Sha384)),
     (0x0045, &[Pss], Some(Hash::Sha512)),
-    (ECDSA, &[Ecdsa], None),
+    (CKM_ECDSA, &[Ecdsa], None),
     (0x1044, &[Ecdsa], Some(Hash::Sha256)),
     (0x1045, &[Ecdsa], Some(Hash::Sha384)),
     (0x1046, &[Ecdsa], Some(Hash::Sha512)),
-    (EDDSA, &[Ed25519], None),
+    (CKM_EDDSA, &[Ed25519], None),
 ];
 
 /// `true` if a key with this mechanism can sign.
 pub fn is_supported_mechanism(number: u64) -> bool {
-    MECHANISMS.iter().any(|row| row.0 == number)
+    SUPPORTED_MECHANISMS.iter().any(|row| row.0 == number)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) enum KeyFamily {
 
 /// The type of key that signs with this mechanism; `None` if none does.
 pub(super) fn key_family(number: u64) -> Option<KeyFamily> {
-    let (_, schemes, _) = MECHANISMS.iter().find(|row| row.0 == number)?;
+    let (_, schemes, _) = SUPPORTED_MECHANISMS.iter().find(|row| row.0 == number)?;
     schemes.first().map(|scheme| match scheme {
         Pkcs1 | Pss => KeyFamily::Rsa,
         Ecdsa => KeyFamily::Ec,
@@ -128,12 +128,13 @@ impl MechanismPlan {
             KeyKind::Ec(curve) => curve.hash().into(),
             _ => TestHash::Sha256,
         };
-        let fixed_hash = MECHANISMS.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
+        let fixed_hash =
+            SUPPORTED_MECHANISMS.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
         Self::new(mechanism, kind, scheme, test.hash.or(fixed_hash).or(Some(usual)))
     }
 
     fn new(mechanism: u64, kind: KeyKind, scheme: Option<Pkcs11Scheme>, hash: Option<TestHash>) -> Result<Self> {
-        let row = MECHANISMS.iter().find(|row| row.0 == mechanism);
+        let row = SUPPORTED_MECHANISMS.iter().find(|row| row.0 == mechanism);
         let (_, schemes, fixed_hash) =
             row.ok_or_else(|| Error::invalid(format!("unsupported mechanism {mechanism:#06x}")))?;
         let fits = match kind {
@@ -158,10 +159,10 @@ impl MechanismPlan {
         }
         let call = match (fixed_hash, scheme) {
             (Some(_), _) => mechanism,
-            (None, Pkcs1) => RSA_PKCS,
-            (None, Pss) => RSA_PSS,
-            (None, Ecdsa) => ECDSA,
-            (None, Ed25519) => EDDSA,
+            (None, Pkcs1) => CKM_RSA_PKCS,
+            (None, Pss) => CKM_RSA_PKCS_PSS,
+            (None, Ecdsa) => CKM_ECDSA,
+            (None, Ed25519) => CKM_EDDSA,
         };
         Ok(Self { kind, scheme, hash, call, hashes: fixed_hash.is_some() || scheme == Ed25519 })
     }
@@ -297,17 +298,17 @@ mod tests {
         let input_kind = |mechanism, kind, algorithm| {
             MechanismPlan::for_signature(mechanism, kind, algorithm).map(|plan| plan.input_kind()).ok()
         };
-        assert_eq!(input_kind(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
-        assert_eq!(input_kind(RSA_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(SigningInputKind::Digest));
-        assert_eq!(input_kind(RSA_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(input_kind(CKM_RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(CKM_RSA_PKCS_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(CKM_RSA_PKCS_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
         assert_eq!(input_kind(0x0041, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Message));
         assert_eq!(input_kind(0x0041, RSA, A::RsaPkcs1(Hash::Sha256)), None);
         assert_eq!(input_kind(0x0041, RSA, A::RsaPss(Hash::Sha384)), None);
-        assert_eq!(input_kind(ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(CKM_ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Digest));
         assert_eq!(input_kind(0x1044, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Message));
-        assert_eq!(input_kind(EDDSA, KeyKind::Ed25519, A::Ed25519), Some(SigningInputKind::Message));
-        assert_eq!(input_kind(ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
-        assert_eq!(input_kind(RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
+        assert_eq!(input_kind(CKM_EDDSA, KeyKind::Ed25519, A::Ed25519), Some(SigningInputKind::Message));
+        assert_eq!(input_kind(CKM_ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(input_kind(CKM_RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
         let text = MechanismPlan::for_signature(0x1087, P256, A::Ecdsa(Hash::Sha256)).unwrap_err().to_string();
         assert_eq!(text, "unsupported mechanism 0x1087");
     }
@@ -317,14 +318,14 @@ mod tests {
         let plan =
             |mechanism, kind, hash, use_pss| MechanismPlan::for_test(mechanism, kind, TestSign { hash, use_pss });
         let of = |mechanism, kind| plan(mechanism, kind, None, None).map(|p| (p.scheme, p.hash)).ok();
-        assert_eq!(of(RSA_PKCS, RSA), Some((Pkcs1, TestHash::Sha256)));
-        assert_eq!(of(RSA_PSS, RSA), Some((Pss, TestHash::Sha256)));
+        assert_eq!(of(CKM_RSA_PKCS, RSA), Some((Pkcs1, TestHash::Sha256)));
+        assert_eq!(of(CKM_RSA_PKCS_PSS, RSA), Some((Pss, TestHash::Sha256)));
         assert_eq!(of(0x0045, RSA), Some((Pss, TestHash::Sha512)));
-        assert_eq!(of(ECDSA, KeyKind::Ec(Curve::P521)), Some((Ecdsa, TestHash::Sha512)));
-        assert!(plan(RSA_PSS, RSA, None, Some(false)).is_err());
+        assert_eq!(of(CKM_ECDSA, KeyKind::Ec(Curve::P521)), Some((Ecdsa, TestHash::Sha512)));
+        assert!(plan(CKM_RSA_PKCS_PSS, RSA, None, Some(false)).is_err());
         assert!(plan(0x0040, RSA, Some(TestHash::Sha512), None).is_err());
-        assert!(plan(ECDSA, P256, None, Some(true)).unwrap_err().text().starts_with("use_pss"));
-        assert!(plan(ECDSA, P256, Some(TestHash::Sha3_224), Some(false)).is_ok());
+        assert!(plan(CKM_ECDSA, P256, None, Some(true)).unwrap_err().text().starts_with("use_pss"));
+        assert!(plan(CKM_ECDSA, P256, Some(TestHash::Sha3_224), Some(false)).is_ok());
     }
 
     #[test]
@@ -338,7 +339,7 @@ mod tests {
             let stripped = |n: &[u8]| n[n.iter().position(|b| *b != 0).unwrap()..].to_vec();
             assert_eq!(read, (stripped(&r), stripped(&s)));
         }
-        let plan = MechanismPlan::for_signature(ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
+        let plan = MechanismPlan::for_signature(CKM_ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
         assert!(plan.encode_signature(vec![1; 63]).is_err() && plan.encode_signature(vec![1; 96]).is_err());
     }
 

@@ -11,13 +11,13 @@ use cryptoki::mechanism::aead::GcmParams;
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
-use cryptoki::session::Session as Raw;
+use cryptoki::session::Session as RawSession;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::key::{Pkcs11Config, Pkcs11Key};
 use super::library::Libraries;
-use super::mechanism::RSA_OAEP;
+use super::mechanism::CKM_RSA_PKCS_OAEP;
 use super::object::{find_unique, search_template};
 use super::recovery::{Pkcs11Failure, Pkcs11FailureCause, RecoveryScope, rule_for};
 use super::session::Pkcs11Session;
@@ -27,7 +27,7 @@ use crate::keys::seal::{SealMechanism, SecretSource, with_timeout};
 use crate::keys::store::SealDevice;
 use crate::secret::Secret;
 
-const AES_GCM: u64 = 0x1087;
+const CKM_AES_GCM: u64 = 0x1087;
 const NONCE_BYTES: usize = 12;
 const TAG_BITS: u64 = 128;
 
@@ -59,7 +59,7 @@ pub fn seal_device(settings: &Pkcs11SealSettings, libraries: &Libraries) -> Resu
         token: settings.token.clone(),
         key_label: settings.key_label.clone(),
         key_id: settings.key_id.clone(),
-        mechanism: if settings.mechanism == SealMechanism::AesGcm { AES_GCM } else { RSA_OAEP },
+        mechanism: if settings.mechanism == SealMechanism::AesGcm { CKM_AES_GCM } else { CKM_RSA_PKCS_OAEP },
         pin: settings.pin.read("seal.pin_file")?,
         force_rw_session: false,
         generate: None,
@@ -117,7 +117,7 @@ impl Pkcs11SealDevice {
     /// exit of the process.
     fn run<T: Send + 'static>(
         &self,
-        work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Pkcs11Failure> + Send + 'static,
+        work: impl Fn(&RawSession, &Pkcs11Config) -> Result<T, Pkcs11Failure> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let key = Arc::clone(&self.key);
         with_timeout("seal: the pkcs11 module", async move {
@@ -130,7 +130,10 @@ impl Pkcs11SealDevice {
 }
 
 /// Repeats `work` in another session, according to the table of recovery actions.
-fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Pkcs11Failure>) -> Result<T> {
+fn run_with_recovery<T>(
+    key: &Pkcs11Key,
+    work: impl Fn(&RawSession, &Pkcs11Config) -> Result<T, Pkcs11Failure>,
+) -> Result<T> {
     let mut repeated_causes = Vec::new();
     loop {
         let mut session = None;
@@ -158,7 +161,7 @@ fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> R
     }
 }
 
-fn find_key(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Pkcs11Failure> {
+fn find_key(raw: &RawSession, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Pkcs11Failure> {
     let wanted: Vec<Attribute> = search_template(class, config);
     let found = find_unique(raw, &wanted, "the token has several keys with this label or id")?;
     // The key is missing, or the login was lost, which looks the same.
@@ -166,7 +169,7 @@ fn find_key(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<Obje
         .ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::KeyMissing, "the token has no key with this label or id"))
 }
 
-fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Pkcs11Failure> {
+fn aes_wrap(raw: &RawSession, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Pkcs11Failure> {
     let key = find_key(raw, config, ObjectClass::SECRET_KEY)?;
     let mut nonce: [u8; NONCE_BYTES] = crate::random::bytes();
     let sealed = {
@@ -177,7 +180,12 @@ fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> 
     Ok([&nonce[..], &sealed].concat())
 }
 
-fn aes_unwrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], wrapped: &[u8]) -> Result<Secret, Pkcs11Failure> {
+fn aes_unwrap(
+    raw: &RawSession,
+    config: &Pkcs11Config,
+    context: &[u8],
+    wrapped: &[u8],
+) -> Result<Secret, Pkcs11Failure> {
     let key = find_key(raw, config, ObjectClass::SECRET_KEY)?;
     let Some((nonce, sealed)) = wrapped.split_first_chunk::<NONCE_BYTES>() else { return Err(wrong_key_error()) };
     let mut nonce = *nonce;
@@ -186,7 +194,7 @@ fn aes_unwrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], wrapped: &[u8]) 
 }
 
 fn oaep_wrap(
-    raw: &Raw,
+    raw: &RawSession,
     config: &Pkcs11Config,
     mechanism: SealMechanism,
     context: &[u8],
@@ -198,7 +206,7 @@ fn oaep_wrap(
 }
 
 fn oaep_unwrap(
-    raw: &Raw,
+    raw: &RawSession,
     config: &Pkcs11Config,
     mechanism: SealMechanism,
     context: &[u8],

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cryptoki::session::Session as Raw;
+use cryptoki::session::Session as RawSession;
 
 use super::key::Pkcs11Key;
 use super::library::Library;
@@ -14,7 +14,7 @@ const MAX_OPEN_ATTEMPTS: usize = 3;
 
 /// An open session of one epoch of its module. It ends when the token is lost.
 pub(super) struct Pkcs11Session {
-    raw: Option<Raw>,
+    raw: Option<RawSession>,
     permit: SessionPermit,
     library: Arc<Library>,
     epoch: u64,
@@ -59,7 +59,10 @@ impl Pkcs11Session {
         Err(last_failure)
     }
 
-    pub(super) fn run<T>(&self, call: impl FnOnce(&Raw) -> Result<T, Pkcs11Failure>) -> Result<T, Pkcs11Failure> {
+    pub(super) fn run<T>(
+        &self,
+        call: impl FnOnce(&RawSession) -> Result<T, Pkcs11Failure>,
+    ) -> Result<T, Pkcs11Failure> {
         let pass = self.library.module.acquire_pass()?;
         if pass.epoch != self.epoch || !self.permit.is_current() {
             return Err(session_ended_error());
@@ -77,7 +80,7 @@ impl Pkcs11Session {
         token::is_token_present(&pass, self.permit.token.slot)
     }
 
-    fn raw(&self) -> Result<&Raw, Pkcs11Failure> {
+    fn raw(&self) -> Result<&RawSession, Pkcs11Failure> {
         self.raw.as_ref().ok_or_else(session_ended_error)
     }
 

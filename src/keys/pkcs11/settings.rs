@@ -26,7 +26,7 @@ resource! {
     /// The parameters of a key. Absent values are empty or 0, as clients send them.
     #[derive(Clone, Serialize, Deserialize)]
     pub struct Pkcs11Settings {
-        /// Name of a configured library.
+        /// Name of a PKCS #11 library in the server's configuration.
         text library;
         /// Number of the slot, if the token is found by slot.
         value slot: Option<u64>;

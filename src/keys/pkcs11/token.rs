@@ -108,7 +108,7 @@ impl TokenAddress {
     ///
     /// # Errors
     /// `Invalid` when several tokens have the label, or may have it because it cannot be read.
-    pub(super) fn find(
+    pub(super) fn find_token(
         &self,
         pass: &ModulePass<'_>,
         seen: &Mutex<HashSet<String>>,

@@ -86,14 +86,14 @@ impl BackendSession for Pkcs11Worker {
             rebuilt?;
         };
         if self.session.as_ref().is_some_and(Pkcs11Session::is_session_awaited) {
-            self.close();
+            self.close_session();
         }
         Ok(answer)
     }
 
     fn on_idle(&mut self) {
         if self.session.as_ref().is_some_and(Pkcs11Session::is_session_awaited) {
-            self.close();
+            self.close_session();
         }
     }
 }
@@ -103,7 +103,7 @@ impl Pkcs11Worker {
         Self { key, key_metrics, session: None, key_pair: None }
     }
 
-    fn close(&mut self) {
+    fn close_session(&mut self) {
         self.key_pair = None;
         self.session = None;
     }
@@ -115,7 +115,7 @@ impl Pkcs11Worker {
             RecoveryScope::Session | RecoveryScope::Module => {}
             RecoveryScope::Token => self.session.iter().for_each(Pkcs11Session::invalidate_token),
         }
-        self.close();
+        self.close_session();
         match (rebuild, epoch) {
             (RecoveryScope::Module, Some(epoch)) => {
                 self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
@@ -167,7 +167,7 @@ impl Pkcs11Worker {
             && matches!(&reached, Err(failure) if failure.cause.is_of_token())
             && self.key.library.reinitialization_backoff.admit(now)
         {
-            self.close();
+            self.close_session();
             // If the module cannot be initialized because another call hangs in it, the first result is returned.
             if self.reinitialize_module().is_ok() {
                 reached = self.open_and_find(key);
@@ -195,7 +195,9 @@ impl Pkcs11Worker {
 
     fn process(&mut self, request: &BackendRequest) -> Result<BackendResponse, Pkcs11Failure> {
         match request {
-            BackendRequest::Find { create } => self.find(*create).map(|public| BackendResponse::Key(public.into())),
+            BackendRequest::Find { create } => {
+                self.find_or_generate(*create).map(|public| BackendResponse::Key(public.into()))
+            }
             BackendRequest::Sign { algorithm, input, key } => self.sign(*algorithm, input, &key.public),
             BackendRequest::TestSign(test) => self.make_test_signature(*test),
         }
@@ -206,7 +208,7 @@ impl Pkcs11Worker {
     }
 
     /// Looks the key up now, and generates it if `create` allows that.
-    fn find(&mut self, create: bool) -> Result<PublicKey, Pkcs11Failure> {
+    fn find_or_generate(&mut self, create: bool) -> Result<PublicKey, Pkcs11Failure> {
         self.key_pair = None;
         let mut found = self.look_up(None)?;
         if found.is_none() {
@@ -301,7 +303,7 @@ impl Pkcs11Worker {
     }
 
     fn make_test_signature(&mut self, test: TestSign) -> Result<BackendResponse, Pkcs11Failure> {
-        let public = self.find(true)?;
+        let public = self.find_or_generate(true)?;
         let Some(found) = &self.key_pair else { return Ok(BackendResponse::TestFailed) };
         let plan = MechanismPlan::for_test(self.key.config.mechanism, public.kind(), test)?;
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();

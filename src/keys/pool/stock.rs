@@ -59,7 +59,7 @@ impl RsaKeyStock {
     }
 
     /// Takes a key for a caller. Counts a hit or a miss if keys of this size are configured.
-    pub(super) fn take(&mut self, spec: KeySpec) -> Option<PrivateKey> {
+    pub(super) fn take_key(&mut self, spec: KeySpec) -> Option<PrivateKey> {
         let n = STOCKED_SPECS.iter().position(|stocked| *stocked == spec).filter(|n| self.0[*n].target > 0)?;
         let key = self.take_uncounted(spec);
         let counter = if key.is_some() { telemetry::RSA_KEY_STOCK_HITS } else { telemetry::RSA_KEY_STOCK_MISSES };
@@ -67,7 +67,7 @@ impl RsaKeyStock {
         key
     }
 
-    /// As [`RsaKeyStock::take`], but counts nothing: the caller has queued, so it was counted as a miss already.
+    /// As [`RsaKeyStock::take_key`], but counts nothing: the caller has queued, so it was counted as a miss already.
     pub(super) fn take_uncounted(&mut self, spec: KeySpec) -> Option<PrivateKey> {
         let n = STOCKED_SPECS.iter().position(|stocked| *stocked == spec)?;
         let key = self.0[n].ready.pop_front()?;

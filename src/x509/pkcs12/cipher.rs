@@ -112,7 +112,7 @@ impl<'a> PbeScheme<'a> {
         let length = key_length(self.cipher);
         match self.derivation {
             PbeKeyDerivation::Pbes2 { hash, .. } => {
-                Ok(derive_pbkdf2(password, hash, self.salt, budget.take(self.iterations)?, length))
+                Ok(derive_pbkdf2(password, hash, self.salt, budget.spend(self.iterations)?, length))
             }
             PbeKeyDerivation::Pkcs12 => self.derive_pkcs12(password, budget, Pkcs12KeyPurpose::Encryption, length),
         }
@@ -139,7 +139,7 @@ impl<'a> PbeScheme<'a> {
         purpose: Pkcs12KeyPurpose,
         length: usize,
     ) -> Result<Zeroizing<Vec<u8>>, String> {
-        let iterations = budget.take(self.iterations)?;
+        let iterations = budget.spend(self.iterations)?;
         Ok(derive_pkcs12(password, HashFunction::Sha1, purpose, self.salt, iterations, length))
     }
 }

@@ -71,7 +71,7 @@ impl IterationBudget {
     }
 
     /// Subtracts the iterations of one derivation.
-    pub(super) fn take(&mut self, iterations: u32) -> Result<NonZeroU32, String> {
+    pub(super) fn spend(&mut self, iterations: u32) -> Result<NonZeroU32, String> {
         let count = NonZeroU32::new(iterations).ok_or("an iteration count of the key derivation is 0")?;
         self.0 = self.0.checked_sub(iterations).ok_or_else(|| {
             format!("the key derivations of the file take more than {MAX_ITERATIONS} iterations together")

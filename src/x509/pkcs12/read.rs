@@ -106,7 +106,7 @@ impl Pkcs12Reader<'_> {
         // The iteration count defaults to 1.
         let iterations = if mac.is_empty() { 1 } else { mac.read_u32()? };
         mac.done()?;
-        let iterations = self.budget.take(iterations)?;
+        let iterations = self.budget.spend(iterations)?;
         let key = derive_pkcs12(self.password, hash, Pkcs12KeyPurpose::Mac, salt, iterations, hash.digest_len());
         let key = hmac::Key::new(hmac_algorithm(hash), &key);
         hmac::verify(&key, content, value).map_err(|_| Pkcs12Problem::Password)

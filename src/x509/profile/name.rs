@@ -65,19 +65,20 @@ fn is_directory_string(oid: &[u8]) -> bool {
 /// Validates a string of a type that every reader supports (X.680 41): not UniversalString or VisibleString, and only
 /// ASCII in a TeletexString.
 pub(super) fn validate_string(tag: u8, content: &[u8]) -> DerResult<()> {
-    const WRONG: DerError = DerError("a character string contains octets that its type does not allow (X.680 41)");
+    const INVALID_CHARACTERS: DerError =
+        DerError("a character string contains octets that its type does not allow (X.680 41)");
     let fits = match tag {
         PRINTABLE_STRING => content.iter().all(|&b| is_printable(b)),
         NUMERIC_STRING => content.iter().all(|&b| b.is_ascii_digit() || b == b' '),
-        UTF8_STRING => return utf8_has_control(content).ok_or(WRONG).and_then(reject_control),
+        UTF8_STRING => return utf8_has_control(content).ok_or(INVALID_CHARACTERS).and_then(reject_control),
         IA5_STRING | TELETEX_STRING if content.is_ascii() => {
             return reject_control(content.iter().any(u8::is_ascii_control));
         }
-        BMP_STRING => return bmp_has_control(content).ok_or(WRONG).and_then(reject_control),
+        BMP_STRING => return bmp_has_control(content).ok_or(INVALID_CHARACTERS).and_then(reject_control),
         IA5_STRING | TELETEX_STRING => false,
         _ => return Err(DerError("a value has an unsupported string type (RFC 5280 4.1.2.4)")),
     };
-    if fits { Ok(()) } else { Err(WRONG) }
+    if fits { Ok(()) } else { Err(INVALID_CHARACTERS) }
 }
 
 fn reject_control(control: bool) -> DerResult<()> {

@@ -167,12 +167,12 @@ fn stock_wait_of_a_queued_caller_is_measured() {
         let pool = idle_pool();
         pool.resize_stock(sizes(1, 0, 0));
         let queue = &pool.0.0;
-        assert!(matches!(queue.next(PoolLane::Small), Some(KeyPoolTask::FillStock(_))));
+        assert!(matches!(queue.next_task(PoolLane::Small), Some(KeyPoolTask::FillStock(_))));
         let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS));
         assert!((&mut call).now_or_never().is_none());
         queue.store_stock_key(KeySpec::RSA_2048, generate_cheap_key(KeySpec::RSA_2048));
         // The caller has the key, and the thread begins the next one.
-        assert!(matches!(queue.next(PoolLane::Small), Some(KeyPoolTask::FillStock(_))));
+        assert!(matches!(queue.next_task(PoolLane::Small), Some(KeyPoolTask::FillStock(_))));
         assert!(call.now_or_never().unwrap().is_ok());
     });
     let page = recorder.handle().render();
@@ -187,13 +187,13 @@ fn filling_thread_serves_callers_after_each_key() {
     pool.resize_stock(sizes(3, 0, 0));
     let fills =
         |task: Option<KeyPoolTask>| matches!(task, Some(KeyPoolTask::FillStock(spec)) if spec == KeySpec::RSA_2048);
-    assert!(fills(queue.next(PoolLane::Small)));
+    assert!(fills(queue.next_task(PoolLane::Small)));
     let mut calls = [(); 2].map(|()| Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS)));
     assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
     queue.store_stock_key(KeySpec::RSA_2048, generate_cheap_key(KeySpec::RSA_2048));
-    let Some(KeyPoolTask::RunJob(job)) = queue.next(PoolLane::Small) else { panic!("the second caller is first") };
+    let Some(KeyPoolTask::RunJob(job)) = queue.next_task(PoolLane::Small) else { panic!("the second caller is first") };
     let _ = job.answer.send(generate_cheap_key(job.spec));
-    assert!(fills(queue.next(PoolLane::Small)));
+    assert!(fills(queue.next_task(PoolLane::Small)));
     assert!(calls.into_iter().all(|call| call.now_or_never().unwrap().is_ok()));
 }
 
@@ -213,7 +213,7 @@ fn each_lane_stocks_its_own_sizes_small_keys_first() {
         stock.add(KeySpec::RSA_2048, generate_cheap_key(KeySpec::RSA_2048).unwrap()).is_some(),
         "not wanted any more"
     );
-    assert!(stock.take(KeySpec::new("rsa", 8192).unwrap()).is_none());
+    assert!(stock.take_key(KeySpec::new("rsa", 8192).unwrap()).is_none());
 }
 
 #[test]
