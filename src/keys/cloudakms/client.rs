@@ -75,12 +75,12 @@ struct CachedCredential {
 }
 
 impl AkmsClient {
-    /// Creates a client for the key of `config`. `reach` restricts endpoints that callers configure; `None` is for an
-    /// endpoint from the server's configuration.
+    /// Creates a client for the key of `config`. `egress_policy` restricts endpoints that callers configure; `None`
+    /// is for an endpoint from the server's configuration.
     ///
     /// # Errors
     /// `Internal` when TLS cannot be set up.
-    pub(super) async fn connect(config: &CloudAkmsConfig, reach: Option<EgressPolicy>) -> Result<Self> {
+    pub(super) async fn connect(config: &CloudAkmsConfig, egress_policy: Option<EgressPolicy>) -> Result<Self> {
         // The AWS library reads the region and credential of a machine from a fixed link-local address.
         let provider_config = ProviderConfig::default()
             .with_http_client(Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https());
@@ -105,8 +105,8 @@ impl AkmsClient {
             "" => endpoints::region_endpoint(&region),
             endpoint => endpoint.to_owned(),
         };
-        let outbound = match reach {
-            Some(reach) => Outbound::given(reach, "", "")?,
+        let outbound = match egress_policy {
+            Some(egress_policy) => Outbound::given(egress_policy, "", "")?,
             None => Outbound::configured("", "")?,
         };
         Ok(Self { outbound, url: format!("{}/", endpoint.trim_end_matches('/')), region, credentials })
@@ -224,15 +224,15 @@ mod tests {
         }
     }
 
-    async fn error_of(config: &CloudAkmsConfig, reach: Option<EgressPolicy>) -> Error {
-        let client = AkmsClient::connect(config, reach).await.unwrap();
+    async fn error_of(config: &CloudAkmsConfig, egress_policy: Option<EgressPolicy>) -> Error {
+        let client = AkmsClient::connect(config, egress_policy).await.unwrap();
         let body = json!({ "KeyId": "alias/x" });
         client.call::<Value>("DescribeKey", &body, RetryPolicy::ONE).await.unwrap_err().into()
     }
 
     #[tokio::test]
     async fn client_calls_an_address_that_may_be_called() {
-        for (reach, may) in [
+        for (egress_policy, may) in [
             (None, true),
             (Some(EgressPolicy { loopback: true }), true),
             (Some(EgressPolicy { loopback: false }), false),
@@ -241,9 +241,9 @@ mod tests {
             let config = config_for(&listener);
             let is_called = tokio::select! {
                 accepted = listener.accept() => accepted.is_ok(),
-                _ = error_of(&config, reach) => false,
+                _ = error_of(&config, egress_policy) => false,
             };
-            assert_eq!(is_called, may, "{reach:?}");
+            assert_eq!(is_called, may, "{egress_policy:?}");
         }
     }
 

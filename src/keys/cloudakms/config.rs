@@ -52,11 +52,11 @@ impl CloudKeyConfig for CloudAkmsConfig {
 }
 
 impl CloudAkmsConfig {
-    /// Validates the parameters. `generate` allows generating the key; `reach` restricts the endpoint.
+    /// Validates the parameters. `generate` allows generating the key; `egress_policy` restricts the endpoint.
     ///
     /// # Errors
     /// `Invalid`, with the parameter and the rule.
-    pub fn check(&self, generate: bool, reach: EgressPolicy) -> Result<()> {
+    pub fn check(&self, generate: bool, egress_policy: EgressPolicy) -> Result<()> {
         if redaction::is_set(&self.access_key) != redaction::is_set(&self.secret_key) {
             return Err(Error::invalid("access_key and secret_key must be set together"));
         }
@@ -75,13 +75,13 @@ impl CloudAkmsConfig {
         }
         self.check_kms_key(generate)?;
         if !self.endpoint.is_empty() {
-            self.check_endpoint(reach)?;
+            self.check_endpoint(egress_policy)?;
         }
         if self.region.is_empty() { Ok(()) } else { rules::validate_url_part("region", &self.region, "-", 1..=32) }
     }
 
-    fn check_endpoint(&self, reach: EgressPolicy) -> Result<()> {
-        let url = reach.url("endpoint", &self.endpoint)?;
+    fn check_endpoint(&self, egress_policy: EgressPolicy) -> Result<()> {
+        let url = egress_policy.url("endpoint", &self.endpoint)?;
         if url.query().is_some() {
             return Err(Error::invalid("endpoint: must have no query"));
         }
@@ -204,7 +204,9 @@ mod tests {
             secret_key: Secret::new("SK"),
             ..rsa_config()
         };
-        let refusal = |endpoint, reach| with(endpoint).check(false, reach).err().map(|error| error.text().to_owned());
+        let refusal = |endpoint, egress_policy| {
+            with(endpoint).check(false, egress_policy).err().map(|error| error.text().to_owned())
+        };
         for good in ["https://kms.corp.example/base", "https://10.0.0.1:8443"] {
             assert_eq!(refusal(good, LOOPBACK_FORBIDDEN), None, "{good}");
         }

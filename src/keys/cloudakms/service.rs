@@ -33,7 +33,7 @@ const ALIAS_PAUSES: [Duration; 5] = [
 
 pub(super) struct AkmsKeyClient {
     config: CloudAkmsConfig,
-    reach: EgressPolicy,
+    egress_policy: EgressPolicy,
     client: OnceCell<AkmsClient>,
 }
 
@@ -76,12 +76,12 @@ struct AkmsSignResponse {
 }
 
 impl AkmsKeyClient {
-    pub(super) fn new(config: CloudAkmsConfig, reach: EgressPolicy) -> Self {
-        Self { config, reach, client: OnceCell::new() }
+    pub(super) fn new(config: CloudAkmsConfig, egress_policy: EgressPolicy) -> Self {
+        Self { config, egress_policy, client: OnceCell::new() }
     }
 
     async fn client(&self) -> Result<&AkmsClient> {
-        self.client.get_or_try_init(|| AkmsClient::connect(&self.config, Some(self.reach))).await
+        self.client.get_or_try_init(|| AkmsClient::connect(&self.config, Some(self.egress_policy))).await
     }
 
     /// Checks that a key matches the configuration and returns its ARN.

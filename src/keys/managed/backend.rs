@@ -158,8 +158,8 @@ impl BackendConfig {
                 })
             }
             Self::CloudAkms(config) => {
-                let reach = devices.cloud.settings.reach;
-                cloudakms::backend(config.clone(), reach, terms.allow_generate_key).map(shared)
+                let egress_policy = devices.cloud.settings.egress_policy;
+                cloudakms::backend(config.clone(), egress_policy, terms.allow_generate_key).map(shared)
             }
             Self::CloudBKeyVault(config) => {
                 cloudbkeyvault::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(shared)
