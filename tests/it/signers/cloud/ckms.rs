@@ -158,5 +158,5 @@ async fn service_account_file_determines_the_credential() {
     assert_eq!(refusal(&signer).await, text);
     let outside = CloudCkmsConfig { credentials: "/etc/passwd".to_owned(), ..named };
     let error = backend(&services(own), outside, false).map(drop).unwrap_err();
-    assert!(error.text().starts_with("credentials: must be the file of"), "{error}");
+    assert!(error.text().starts_with("credentials: must be the file that the environment names"), "{error}");
 }
