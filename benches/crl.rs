@@ -45,7 +45,7 @@ impl Serials {
             Self::InOrder => n,
             Self::Shuffled => n.wrapping_mul(0x9e37_79b1) % ENTRIES,
         };
-        Serial::at(1_760_000_000_000 + made as u64 / 15, signet::random::bytes())
+        Serial::time_based(1_760_000_000_000 + made as u64 / 15, signet::random::bytes())
     }
 }
 

@@ -3,7 +3,7 @@
 use signet::keys::local::{KeySpec, PrivateKey};
 use signet::x509::algorithm::SignatureAlgorithm;
 use signet::x509::name::{Attribute, name, rdn};
-use signet::x509::ocsp::{self, IdHash, OcspCertStatus, OcspRequest, ResponseData, SingleResponse};
+use signet::x509::ocsp::{self, CertIdHash, OcspCertStatus, OcspRequest, ResponseData, SingleResponse};
 use signet::x509::tbs::encode_signed;
 use signet::x509::writer::{OCTET_STRING, SEQUENCE, build};
 
@@ -14,7 +14,7 @@ fn main() {
 /// A CertID with SHA-1, which nearly all clients send.
 fn cert_id() -> Vec<u8> {
     build(SEQUENCE, 128, |w| {
-        w.nest(SEQUENCE, |w| w.oid(IdHash::Sha1.oid()));
+        w.nest(SEQUENCE, |w| w.oid(CertIdHash::Sha1.oid()));
         w.tlv(OCTET_STRING, &[1; 20]);
         w.tlv(OCTET_STRING, &[2; 20]);
         w.unsigned(&[3; 20]);

@@ -59,7 +59,7 @@ struct Sleeper {
 }
 
 impl BlockingBackend for Sleeper {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+    fn input_kind(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
         Ok(SigningInputKind::Message)
     }
 

@@ -347,7 +347,7 @@ async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerSt
     let store_probe = StoreProbe::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.record_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
-    let outbound = cloud.reach;
+    let outbound = cloud.egress_policy;
     let devices = Devices::new(options.pkcs11_libraries, CloudServices::new(cloud, clock.clone())?);
     let keyring = Keyring::new(stores.keyring, clock.clone());
     let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;

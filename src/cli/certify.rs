@@ -15,7 +15,7 @@ use signet::random;
 use signet::secret::{Secret, sealed};
 use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use signet::x509::certificate::Certificate;
-use signet::x509::csr::{Csr, request_info};
+use signet::x509::csr::{Csr, encode_request_info};
 use signet::x509::pieces::{Extensions, Name};
 use signet::x509::public_key::PublicKey;
 use signet::x509::{pem, tbs};
@@ -99,7 +99,7 @@ impl ClientCsr {
             KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
             KeyKind::Ed25519 => SignatureAlgorithm::Ed25519,
         };
-        let info = request_info(subject, key.public().spki(), sans);
+        let info = encode_request_info(subject, key.public().spki(), sans);
         let der = tbs::encode_signed(&info, algorithm, &key.sign(algorithm, &info)?);
         Self::read(&pem::encode("CERTIFICATE REQUEST", &der))
     }

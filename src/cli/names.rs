@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use signet::error::{Error, Result};
-use signet::x509::csr::{Csr, CsrSans};
+use signet::x509::csr::{Csr, ParsedSans};
 use signet::x509::extension::{self, SubjectAltNames};
 use signet::x509::name::{self, Attribute};
 use signet::x509::pieces::{Extensions, Name};
@@ -98,8 +98,8 @@ impl TypedNames {
         Ok(Self::with(csr.common_name(), csr.sans()?))
     }
 
-    pub(super) fn with(common_name: String, sans: CsrSans) -> Self {
-        let CsrSans { dns, emails, ips, uris, .. } = sans;
+    pub(super) fn with(common_name: String, sans: ParsedSans) -> Self {
+        let ParsedSans { dns, emails, ips, uris, .. } = sans;
         Self { common_name, dns, emails, ips, uris }
     }
 

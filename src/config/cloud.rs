@@ -5,12 +5,12 @@ use crate::fields::Fields;
 use crate::keys::{AzureSettings, CloudSettings, GoogleSettings};
 use crate::outbound::EgressPolicy;
 
-/// Parses the settings; missing ones get their defaults. The caller sets `reach`.
+/// Parses the settings; missing ones get their defaults. The caller sets `egress_policy`.
 pub(super) fn read_settings(read: &mut SettingReader<'_>) -> CloudSettings {
     let azure = AzureSettings::default();
     let google = GoogleSettings::default();
     let settings = CloudSettings {
-        reach: EgressPolicy::default(),
+        egress_policy: EgressPolicy::default(),
         azure: AzureSettings {
             authority_url: text(read, "azure_authority_url"),
             vault_url_template: text(read, "azure_vault_url_template").unwrap_or(azure.vault_url_template),

@@ -61,7 +61,7 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
         audit: audit::read_devices(&mut read),
         log: read.log(),
         pkcs11_libraries: read.pkcs11_libraries(),
-        cloud: CloudSettings { reach, ..cloud::read_settings(&mut read) },
+        cloud: CloudSettings { egress_policy: reach, ..cloud::read_settings(&mut read) },
         logins: LoginSettings { reach, cloudb: cloudb::read_settings(&mut read) },
     }
 }

@@ -137,7 +137,7 @@ fn read_cloudakms_settings(read: &mut SettingReader<'_>) -> AkmsSealSettings {
 
 /// Returns a secret, given directly or by its file.
 fn read_secret(read: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
-    let given = text(read, name).map(|text| SecretSource::Given(Secret::new(text)));
+    let given = text(read, name).map(|text| SecretSource::Inline(Secret::new(text)));
     let path = read.path(file, "the path of a file").map(SecretSource::File);
     if given.is_some() && path.is_some() {
         read.report(file, "must not be given with the secret itself in the environment");
@@ -176,7 +176,7 @@ mod tests {
         };
         let text = format!("{TOKEN}key_id = \"01\"");
         let SealKeySource::Pkcs11(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
-        assert!(read.token == TokenAddress::Slot(7) && read.pin == SecretSource::Given(Secret::new("4711")));
+        assert!(read.token == TokenAddress::Slot(7) && read.pin == SecretSource::Inline(Secret::new("4711")));
         assert_eq!(read.mechanism, SealMechanism::RsaOaepSha256);
     }
 
@@ -194,7 +194,7 @@ mod tests {
         let text = format!("{TOKEN}slot = \"1\"\nkey_label = \"k\"\npin_file = \"/p\"");
         let env = |name: &str| (name == "SIGNET_SEAL_PIN").then(|| "4711".to_owned());
         let SealKeySource::Pkcs11(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
-        assert!(read.pin == SecretSource::Given(Secret::new("4711")));
+        assert!(read.pin == SecretSource::Inline(Secret::new("4711")));
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
         let env = |name: &str| (name == "SIGNET_SEAL_SECRET_KEY").then(|| "SK".to_owned());
         let SealKeySource::CloudAkms(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
         assert_eq!((read.kms_key.as_str(), read.region.as_str()), ("alias/x", "eu-central-1"));
-        assert!(read.secret_key == Some(SecretSource::Given(Secret::new("SK"))));
+        assert!(read.secret_key == Some(SecretSource::Inline(Secret::new("SK"))));
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
             (format!("{file}library = \"hsm\""), "seal.library: must not be given with a seal of type file"),
             (format!("seal_key_file = \"s\"\n{SERVICE}kms_key = \"k\""), "seal_key_file: must not be given with"),
             (format!("{SERVICE}kms_key = \"k\"\nslot = \"1\""), "seal.slot: must not be given with a seal of type"),
-            (SERVICE.to_owned(), "seal.kms_key: must be given with a seal of type cloudakms"),
+            (SERVICE.to_owned(), "seal.kms_key: is required for a seal of type cloudakms"),
             (format!("{SERVICE}kms_key = \"a b\""), "seal.kms_key: must be 1 to 2048 letters"),
             (
                 format!("{SERVICE}kms_key = \"k\"\naccess_key = \"AK\""),

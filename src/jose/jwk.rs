@@ -35,7 +35,7 @@ impl JsonWebKey {
     pub(crate) fn public_key(&self) -> Option<PublicKey> {
         let number = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_deref()?).ok();
         let (kind, bits) = match (self.kty.as_str(), self.crv.as_deref()) {
-            ("RSA", _) => return public_key::rsa_key(&number(&self.n)?, &number(&self.e)?).ok(),
+            ("RSA", _) => return public_key::rsa_public_key(&number(&self.n)?, &number(&self.e)?).ok(),
             ("EC", Some(name)) => {
                 let curve = match name {
                     "P-256" => Curve::P256,
@@ -54,6 +54,6 @@ impl JsonWebKey {
             _ => return None,
         };
         // Assembled from untrusted values, so it is parsed like any received key.
-        PublicKey::parse(PublicKey::trusted(kind, &bits).spki()).ok()
+        PublicKey::parse(PublicKey::from_trusted_bits(kind, &bits).spki()).ok()
     }
 }

@@ -1,8 +1,8 @@
 //! The signer actor: one per managed key. It runs at most `max_parallel` calls to the key's backend and has a
 //! bounded job queue that serves callers round-robin.
 //!
-//! It is not an actix actor, because a mailbox would cost three switches of threads per signature. The caller pushes its job
-//! into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
+//! It is not an actix actor, because a mailbox would cost three switches of threads per signature. The caller pushes
+//! its job into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
 //! ([`KeyBackend::Async`]) takes it and replies directly. Queue and workers are one state behind one lock
 //! (`sign_queue`), which is held for a few queue operations only. A job has one time limit from submission to response,
 //! including its wait in the queue.
@@ -43,8 +43,8 @@ impl SignerActor {
     /// first job. A `max_parallel` of 0 counts as 1.
     pub fn start(name: &str, backend: KeyBackend, max_parallel: usize, limits: SignerLimits) -> Self {
         let start = match backend {
-            KeyBackend::Blocking(_) => threads::start,
-            KeyBackend::Async(_) => tasks::start,
+            KeyBackend::Blocking(_) => threads::start_worker,
+            KeyBackend::Async(_) => tasks::start_worker,
         };
         Self(QueueHandle::new(SignQueue::new(name, backend, start, max_parallel, limits)))
     }
@@ -65,8 +65,8 @@ impl SignerActor {
 
     /// Stores public keys from certificates as candidates, for a device that does not return the public key of its key.
     /// A candidate is used only if a signature of the key verifies under it.
-    pub fn offer(&self, candidates: &[PublicKey]) {
-        self.0.queue().backend().offer(candidates);
+    pub fn offer_candidates(&self, candidates: &[PublicKey]) {
+        self.0.queue().backend().offer_candidates(candidates);
     }
 
     /// Looks up the key in the backend. With `create`, a missing key is generated if its configuration allows that.
@@ -85,12 +85,12 @@ impl SignerActor {
     /// the prefix `backend`.
     pub async fn test_sign(&self, test: TestSign) -> Result<()> {
         match self.0.request(BackendRequest::TestSign(test), JobPriority::Lookup).await {
-            Ok(BackendResponse::Tested) => Ok(()),
-            Ok(BackendResponse::Wrong) => {
+            Ok(BackendResponse::TestPassed) => Ok(()),
+            Ok(BackendResponse::TestFailed) => {
                 self.0.queue().key_metrics().count_wrong_signature();
                 Err(Error::invalid("verification: the test signature does not verify"))
             }
-            Ok(_) => Err(queue_handle::unexpected_response()),
+            Ok(_) => Err(queue_handle::mismatched_response_error()),
             Err(error) => Err(classify_test_error(error)),
         }
     }
@@ -100,16 +100,18 @@ impl SignerActor {
     ///
     /// # Errors
     /// As [`SignerActor::test_sign`].
-    pub async fn test_key(&self, key: KeyIdentity) -> Result<()> {
+    pub async fn test_used_key(&self, key: KeyIdentity) -> Result<()> {
         let signer = self.signer(key);
         let kind = signer.public().kind();
-        let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.wants(*algorithm).is_ok());
+        let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.input_kind(*algorithm).is_ok());
         let of_mount = |error: Error| {
-            classify_test_error(error.within("the key that a mount uses, which is not the one named now"))
+            classify_test_error(
+                error.within("the key that mounts still use, although its configuration now names another key"),
+            )
         };
-        let algorithm = algorithm.ok_or_else(|| of_mount(Error::invalid("supports no algorithm")))?;
+        let algorithm = algorithm.ok_or_else(|| of_mount(Error::invalid("supports no signature algorithm")))?;
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();
-        let input = match (signer.wants(algorithm).map_err(of_mount)?, algorithm.hash()) {
+        let input = match (signer.input_kind(algorithm).map_err(of_mount)?, algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => SigningInput::Digest(hash.digest(&message).as_ref().to_vec()),
             _ => SigningInput::Message(message.to_vec()),
         };

@@ -22,15 +22,15 @@ use super::actor::AsyncBackend;
 use crate::error::Result;
 use crate::outbound::EgressPolicy;
 
-/// Creates the backend of a key; called after every write of its configuration. `reach` restricts its endpoint;
+/// Creates the backend of a key; called after every write of its configuration. `egress_policy` restricts its endpoint;
 /// `generate` allows generating a missing key. Makes no request.
 ///
 /// # Errors
 /// Those of [`CloudAkmsConfig::check`]; `Invalid` in a build without the feature `keys-aws`.
 #[cfg(feature = "keys-aws")]
-pub fn backend(config: CloudAkmsConfig, reach: EgressPolicy, generate: bool) -> Result<Arc<dyn AsyncBackend>> {
-    config.check(generate, reach)?;
-    Ok(super::cloud::CloudKey::backend(service::AkmsKeyClient::new(config, reach), generate))
+pub fn backend(config: CloudAkmsConfig, egress_policy: EgressPolicy, generate: bool) -> Result<Arc<dyn AsyncBackend>> {
+    config.check(generate, egress_policy)?;
+    Ok(super::cloud::CloudKey::backend(service::AkmsKeyClient::new(config, egress_policy), generate))
 }
 
 /// Fails: this build has no such backend.
@@ -39,5 +39,5 @@ pub fn backend(config: CloudAkmsConfig, reach: EgressPolicy, generate: bool) -> 
 /// `Invalid`.
 #[cfg(not(feature = "keys-aws"))]
 pub fn backend(_: CloudAkmsConfig, _: EgressPolicy, _: bool) -> Result<Arc<dyn AsyncBackend>> {
-    Err(crate::error::Error::invalid(format!("this build does not support {}", config::NAME)))
+    Err(crate::error::Error::invalid(format!("this build does not support {}", config::TYPE_NAME)))
 }

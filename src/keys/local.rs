@@ -44,14 +44,18 @@ impl KeySpec {
                 return Err(Error::invalid("key_bits: RSA keys below 2048 bits are not supported"));
             }
             ("rsa", _) => {
-                return Err(Error::invalid("key_bits: unsupported bit length, RSA keys have 2048, 3072, 4096 or 8192"));
+                return Err(Error::invalid(
+                    "key_bits: unsupported bit length, must be 2048, 3072, 4096 or 8192 for RSA keys",
+                ));
             }
             ("ec", 224) => KeyKind::Ec(Curve::P224),
             ("ec", 0 | 256) => KeyKind::Ec(Curve::P256),
             ("ec", 384) => KeyKind::Ec(Curve::P384),
             ("ec", 521) => KeyKind::Ec(Curve::P521),
             ("ec", _) => {
-                return Err(Error::invalid("key_bits: unsupported curve size, EC keys have 224, 256, 384 or 521"));
+                return Err(Error::invalid(
+                    "key_bits: unsupported curve size, must be 224, 256, 384 or 521 for EC keys",
+                ));
             }
             ("ed25519", _) => KeyKind::Ed25519,
             _ => return Err(Error::invalid("key_type: unknown key type, must be rsa, ec or ed25519")),
@@ -66,8 +70,8 @@ impl KeySpec {
 
     /// A placeholder public key with which a certificate is validated before its key is generated. `None` for key types
     /// whose generation takes less time than this validation.
-    pub(crate) fn stand_in(self) -> Option<PublicKey> {
-        matches!(self.kind, KeyKind::Rsa { .. }).then(|| PublicKey::stand_in(self.kind))
+    pub(crate) fn placeholder_key(self) -> Option<PublicKey> {
+        matches!(self.kind, KeyKind::Rsa { .. }).then(|| PublicKey::placeholder(self.kind))
     }
 }
 
@@ -113,12 +117,12 @@ impl PrivateKey {
 
     fn new(kind: KeyKind, material: LocalKeyMaterial) -> Self {
         let public = match &material {
-            LocalKeyMaterial::Rsa(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
-            LocalKeyMaterial::Ec(_, key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::Rsa(key) => PublicKey::from_trusted_bits(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::Ec(_, key) => PublicKey::from_trusted_bits(kind, key.public_key().as_ref()),
             LocalKeyMaterial::P224(key) => {
-                PublicKey::trusted(kind, key.verifying_key().to_encoded_point(false).as_bytes())
+                PublicKey::from_trusted_bits(kind, key.verifying_key().to_encoded_point(false).as_bytes())
             }
-            LocalKeyMaterial::Ed25519(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::Ed25519(key) => PublicKey::from_trusted_bits(kind, key.public_key().as_ref()),
         };
         Self { material, public }
     }
@@ -129,8 +133,8 @@ impl PrivateKey {
     /// `Invalid`, which never quotes the key: invalid DER, trailing bytes, unsupported key type, RSA size outside 2048
     /// to 8192 bits, parts that do not belong together.
     pub fn from_pkcs8(der: &[u8]) -> Result<Self> {
-        let wrong = |_| Error::invalid("private key: its parts are not a valid key");
-        let info = local_der::PrivateKeyInfo::read(der).map_err(|e| e.of("private key"))?;
+        let wrong = |_| Error::invalid("private key: its numbers do not form a valid key");
+        let info = local_der::PrivateKeyInfo::read(der).map_err(|e| e.into_error("private key"))?;
         let material = match info.kind {
             KeyKind::Rsa { .. } => LocalKeyMaterial::Rsa(RsaKeyPair::from_pkcs8(der).map_err(wrong)?),
             KeyKind::Ec(curve) => match ecdsa_signer(curve) {
@@ -166,7 +170,7 @@ impl PrivateKey {
     /// # Errors
     /// As [`PrivateKey::from_pkcs8`]; `Invalid` for another label.
     pub fn from_block(label: &str, der: &[u8]) -> Result<Self> {
-        let of = |e: crate::x509::reader::DerError| e.of("private key");
+        let of = |e: crate::x509::reader::DerError| e.into_error("private key");
         match label {
             "PRIVATE KEY" => Self::from_pkcs8(der),
             "RSA PRIVATE KEY" => Self::from_pkcs8(local_der::encode_pkcs8(KeyKind::Rsa { bits: 0 }, der).expose()),
@@ -189,7 +193,7 @@ impl PrivateKey {
                 Ok(Secret::new(der.as_ref()))
             }
             LocalKeyMaterial::Ec(..) | LocalKeyMaterial::P224(_) => {
-                Ok(local_der::encode_pkcs8(self.kind(), self.sec1(false)?.expose()))
+                Ok(local_der::encode_pkcs8(self.kind(), self.encode_sec1(false)?.expose()))
             }
             LocalKeyMaterial::Ed25519(key) => {
                 let seed = key.seed().map_err(|_| export_error())?;
@@ -205,27 +209,27 @@ impl PrivateKey {
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.
-    pub fn traditional(&self) -> Result<(&'static str, Secret)> {
+    pub fn to_traditional_form(&self) -> Result<(&'static str, Secret)> {
         match &self.material {
             LocalKeyMaterial::Rsa(_) => {
                 let pkcs8 = self.to_pkcs8()?;
                 let info = local_der::PrivateKeyInfo::read(pkcs8.expose()).map_err(|_| export_error())?;
                 Ok(("RSA PRIVATE KEY", Secret::new(info.key)))
             }
-            LocalKeyMaterial::Ec(..) | LocalKeyMaterial::P224(_) => Ok(("EC PRIVATE KEY", self.sec1(true)?)),
+            LocalKeyMaterial::Ec(..) | LocalKeyMaterial::P224(_) => Ok(("EC PRIVATE KEY", self.encode_sec1(true)?)),
             LocalKeyMaterial::Ed25519(_) => Ok(("PRIVATE KEY", self.to_pkcs8()?)),
         }
     }
 
-    fn sec1(&self, alone: bool) -> Result<Secret> {
+    fn encode_sec1(&self, is_stand_alone: bool) -> Result<Secret> {
         match &self.material {
             LocalKeyMaterial::Ec(curve, key) => {
                 let scalar: EcPrivateKeyBin<'_> = key.private_key().as_be_bytes().map_err(|_| export_error())?;
-                Ok(local_der::encode_sec1(alone.then_some(*curve), scalar.as_ref(), self.public.bits()))
+                Ok(local_der::encode_sec1(is_stand_alone.then_some(*curve), scalar.as_ref(), self.public.bits()))
             }
             LocalKeyMaterial::P224(key) => {
                 let mut scalar = key.to_bytes();
-                let der = local_der::encode_sec1(alone.then_some(Curve::P224), &scalar, self.public.bits());
+                let der = local_der::encode_sec1(is_stand_alone.then_some(Curve::P224), &scalar, self.public.bits());
                 scalar[..].zeroize();
                 Ok(der)
             }
@@ -345,8 +349,8 @@ fn generate_p224() -> p224::ecdsa::SigningKey {
 }
 
 fn load_p224(sec1: &[u8]) -> Result<p224::ecdsa::SigningKey> {
-    let wrong = || Error::invalid("private key: its parts are not a valid key");
-    let parts = local_der::Sec1::read(sec1).map_err(|e| e.of("private key"))?;
+    let wrong = || Error::invalid("private key: its numbers do not form a valid key");
+    let parts = local_der::EcPrivateKey::read(sec1).map_err(|e| e.into_error("private key"))?;
     if parts.scalar.len() != Curve::P224.coordinate_len() {
         return Err(wrong());
     }

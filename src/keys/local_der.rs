@@ -7,7 +7,7 @@ use zeroize::Zeroize;
 
 use crate::secret::Secret;
 use crate::x509::algorithm::{Curve, KeyKind};
-use crate::x509::public_key::{algorithm_identifier, check_rsa, read_key_algorithm};
+use crate::x509::public_key::{algorithm_identifier, check_rsa_numbers, read_key_algorithm};
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{DerWriter, OCTET_STRING, SEQUENCE, build, context_constructed};
 
@@ -21,8 +21,8 @@ pub(super) struct PrivateKeyInfo<'a> {
 
 impl<'a> PrivateKeyInfo<'a> {
     pub(super) fn read(der: &'a [u8]) -> DerResult<Self> {
-        let mut fields = DerReader::only(der, SEQUENCE)?.reader();
-        if fields.small()? > 1 {
+        let mut fields = DerReader::read_single(der, SEQUENCE)?.reader();
+        if fields.read_u32()? > 1 {
             return Err(DerError("the version of a private key must be 0 or 1 (RFC 5958 2)"));
         }
         let algorithm = fields.sequence()?;
@@ -41,27 +41,27 @@ impl<'a> PrivateKeyInfo<'a> {
 
 /// Validates the public numbers of an RSAPrivateKey before any arithmetic, and returns the size in bits.
 fn validate_rsa_numbers(key: &[u8]) -> DerResult<u32> {
-    let mut fields = DerReader::only(key, SEQUENCE)?.reader();
-    if fields.small()? != 0 {
+    let mut fields = DerReader::read_single(key, SEQUENCE)?.reader();
+    if fields.read_u32()? != 0 {
         return Err(DerError("RSA keys with more than two primes are not supported"));
     }
-    let bits = check_rsa(fields.unsigned()?, fields.unsigned()?)?;
+    let bits = check_rsa_numbers(fields.unsigned()?, fields.unsigned()?)?;
     if bits < MIN_RSA_BITS {
         return Err(DerError("RSA keys below 2048 bits are not supported"));
     }
     Ok(bits)
 }
 
-pub(super) struct Sec1<'a> {
+pub(super) struct EcPrivateKey<'a> {
     pub(super) scalar: &'a [u8],
     pub(super) public: Option<&'a [u8]>,
     curve: Option<&'a [u8]>,
 }
 
-impl<'a> Sec1<'a> {
+impl<'a> EcPrivateKey<'a> {
     pub(super) fn read(der: &'a [u8]) -> DerResult<Self> {
-        let mut fields = DerReader::only(der, SEQUENCE)?.reader();
-        if fields.small()? != 1 {
+        let mut fields = DerReader::read_single(der, SEQUENCE)?.reader();
+        if fields.read_u32()? != 1 {
             return Err(DerError("the version of an EC private key must be 1 (RFC 5915 3)"));
         }
         let scalar = fields.octet_string()?;
@@ -73,7 +73,7 @@ impl<'a> Sec1<'a> {
 }
 
 pub(super) fn parse_sec1_curve(der: &[u8]) -> DerResult<Curve> {
-    let curve = Sec1::read(der)?.curve.ok_or(DerError("an EC private key must name its curve"))?;
+    let curve = EcPrivateKey::read(der)?.curve.ok_or(DerError("an EC private key must name its curve"))?;
     Curve::from_oid(curve).ok_or(UNSUPPORTED_KEY)
 }
 

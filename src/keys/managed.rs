@@ -23,7 +23,7 @@ mod view;
 pub use self::backend::{BackendConfig, BackendType, Devices};
 pub use self::grants::{ListingMounts, ManagedKeyGrants};
 pub use self::key_permissions::KeyPermissions;
-pub use self::record::{ManagedKeyRecord, libraries};
+pub use self::record::{ManagedKeyRecord, libraries_by_key};
 pub use self::registry::ManagedKeys;
 pub use self::usage::{ManagedKeyUsage, ManagedKeyUsages};
 

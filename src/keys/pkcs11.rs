@@ -37,12 +37,12 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
 impl BlockingBackend for Pkcs11Key {
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
-        mechanism::MechanismPlan::for_signature(self.config.mechanism, kind, algorithm).map(|plan| plan.wants())
+    fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+        mechanism::MechanismPlan::for_signature(self.config.mechanism, kind, algorithm).map(|plan| plan.input_kind())
     }
 
-    fn offer(&self, candidates: &[PublicKey]) {
-        Pkcs11Key::offer(self, candidates);
+    fn offer_candidates(&self, candidates: &[PublicKey]) {
+        Pkcs11Key::offer_candidates(self, candidates);
     }
 
     fn new_session(self: Arc<Self>, key_metrics: KeyMetrics) -> Box<dyn BackendSession> {

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 pub use self::lane::{CallerGuard, CallerWatch};
 use self::lane::{KeyGenerationJob, PoolLane};
-use self::stock::Stock;
+use self::stock::RsaKeyStock;
 pub use self::stock::StockSizes;
 use super::local::{KeySpec, PrivateKey};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(3);
 /// With this pause, repeated failures count as one outage, which is logged once.
 const _: () = assert!(FAILURE_PAUSE.as_secs() < outage::MIN_QUIET_TIME.as_secs());
 
-const NICE: i32 = 19;
+const THREAD_NICENESS: i32 = 19;
 
 /// A handle to the pool; clones share it. The threads end when the last handle is dropped.
 #[derive(Clone)]
@@ -46,22 +46,22 @@ struct KeyPoolQueue {
     state: Mutex<KeyPoolState>,
     changed: Condvar,
     /// Returns the time since the last request began or ended.
-    quiet_for: fn() -> Duration,
+    idle_time: fn() -> Duration,
 }
 
 struct KeyPoolState {
     /// One queue per lane, in the order of [`PoolLane::ALL`].
     queues: [FairQueue<KeyGenerationJob>; PoolLane::ALL.len()],
-    stock: Stock,
+    stock: RsaKeyStock,
     /// Earliest start of the next generation for the stock, after a failed one.
     stock_resumes_at: Option<Instant>,
     closed: bool,
 }
 
 enum KeyPoolTask {
-    Answer(KeyGenerationJob),
+    RunJob(KeyGenerationJob),
     /// Generate a key for the stock.
-    Fill(KeySpec),
+    FillStock(KeySpec),
 }
 
 impl KeyPool {
@@ -73,33 +73,33 @@ impl KeyPool {
     }
 
     /// Creates a pool without threads: jobs stay queued.
-    fn without_threads(quiet_for: fn() -> Duration) -> Self {
+    fn without_threads(idle_time: fn() -> Duration) -> Self {
         // Only the order of these queues is used; their limits on running jobs do not matter, because a lane has one
         // thread.
         let queues = PoolLane::ALL.map(|_| FairQueue::new(1, 1));
-        let state = KeyPoolState { queues, stock: Stock::default(), stock_resumes_at: None, closed: false };
+        let state = KeyPoolState { queues, stock: RsaKeyStock::default(), stock_resumes_at: None, closed: false };
         PoolLane::ALL.into_iter().for_each(|lane| update_queue_gauge(&state, lane));
-        let queue = KeyPoolQueue { state: Mutex::new(state), changed: Condvar::new(), quiet_for };
+        let queue = KeyPoolQueue { state: Mutex::new(state), changed: Condvar::new(), idle_time };
         let pool = Self(Arc::new(KeyPoolHandle(Arc::new(queue))));
-        pool.stock(StockSizes::default());
+        pool.resize_stock(StockSizes::default());
         pool
     }
 
     /// Sets the number of keys in stock, which is 0 at first. Drops surplus keys.
-    pub fn stock(&self, sizes: StockSizes) {
-        let surplus = self.0.0.lock().stock.keep(sizes);
+    pub fn resize_stock(&self, sizes: StockSizes) {
+        let surplus = self.0.0.lock().stock.resize(sizes);
         self.0.0.changed.notify_all();
         drop(surplus);
     }
 
-    /// Starts the threads, which generate keys with `make`.
-    fn start_threads(&self, make: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
+    /// Starts the threads, which generate keys with `generate_key`.
+    fn start_threads(&self, generate_key: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
         for lane in PoolLane::ALL {
             let queue = Arc::clone(&self.0.0);
-            let make = make.clone();
+            let generate_key = generate_key.clone();
             let name = format!("key-pool-{}", lane.name());
-            if let Err(error) = thread::Builder::new().name(name).spawn(move || queue.work(lane, make)) {
-                tracing::error!(%error, "a key generation thread did not start");
+            if let Err(error) = thread::Builder::new().name(name).spawn(move || queue.run_worker(lane, generate_key)) {
+                tracing::error!(%error, "a thread that generates RSA keys did not start");
             }
         }
     }
@@ -118,7 +118,7 @@ impl KeyPool {
         let (answer, key) = oneshot::channel();
         let job = KeyGenerationJob { spec, caller: caller.clone(), queued_at: Instant::now(), answer };
         self.0.0.push(lane, QueueCaller::current().caller_id(), job);
-        key.await.map_err(|_| Error::internal("a key generation thread died"))?
+        key.await.map_err(|_| Error::internal("the thread that generates RSA keys died"))?
     }
 }
 
@@ -126,7 +126,7 @@ impl Drop for KeyPoolHandle {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.closed = true;
-        let stock = state.stock.keep(StockSizes::default());
+        let stock = state.stock.resize(StockSizes::default());
         drop(state);
         self.0.changed.notify_all();
         drop(stock);
@@ -149,7 +149,7 @@ impl KeyPoolQueue {
         );
         update_queue_gauge(&state, lane);
         drop(state);
-        left.into_iter().for_each(KeyGenerationJob::cancel);
+        abandoned.into_iter().for_each(KeyGenerationJob::cancel);
         refused.into_iter().for_each(KeyGenerationJob::reject_busy);
         // Wakes all threads: a single notification could reach the thread of the other lane.
         self.changed.notify_all();
@@ -157,8 +157,8 @@ impl KeyPoolQueue {
 
     fn take_stocked(&self, spec: KeySpec, lane: PoolLane) -> Option<PrivateKey> {
         let mut state = self.lock();
-        let was_full = state.stock.missing(lane).is_none();
-        let key = state.stock.take(spec);
+        let was_full = state.stock.next_missing(lane).is_none();
+        let key = state.stock.take_key(spec);
         drop(state);
         // A thread sleeps while the stock is full. Wake it to replace the key.
         if was_full && key.is_some() {
@@ -169,56 +169,56 @@ impl KeyPoolQueue {
 
     /// Returns the next task of a thread: a job of its lane, otherwise a key for the stock. `None` when the pool is
     /// closed.
-    fn next(&self, lane: PoolLane) -> Option<KeyPoolTask> {
+    fn next_task(&self, lane: PoolLane) -> Option<KeyPoolTask> {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return None;
             }
             if let Some(job) = state.next_job(lane) {
-                return Some(KeyPoolTask::Answer(job));
+                return Some(KeyPoolTask::RunJob(job));
             }
-            let Some(spec) = state.stock.missing(lane) else {
+            let Some(spec) = state.stock.next_missing(lane) else {
                 state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
                 continue;
             };
             let until_resume = state.stock_resumes_at.map(|at| at.saturating_duration_since(Instant::now()));
-            let pause = MIN_QUIET_TIME.saturating_sub((self.quiet_for)()).max(until_resume.unwrap_or_default());
+            let pause = MIN_QUIET_TIME.saturating_sub((self.idle_time)()).max(until_resume.unwrap_or_default());
             if pause.is_zero() {
-                return Some(KeyPoolTask::Fill(spec));
+                return Some(KeyPoolTask::FillStock(spec));
             }
             let waited = self.changed.wait_timeout(state, pause);
             state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
     }
 
-    fn work(&self, lane: PoolLane, make: impl Fn(KeySpec) -> Result<PrivateKey>) {
-        lower_priority(NICE);
-        let make = |spec| {
-            let made = catch_unwind(AssertUnwindSafe(|| make(spec)));
-            made.unwrap_or_else(|_| Err(Error::internal("key generation panicked")))
+    fn run_worker(&self, lane: PoolLane, generate_key: impl Fn(KeySpec) -> Result<PrivateKey>) {
+        lower_priority(THREAD_NICENESS);
+        let generate_key = |spec| {
+            let generated = catch_unwind(AssertUnwindSafe(|| generate_key(spec)));
+            generated.unwrap_or_else(|_| Err(Error::internal("key generation panicked")))
         };
-        while let Some(task) = self.next(lane) {
+        while let Some(task) = self.next_task(lane) {
             match task {
-                KeyPoolTask::Answer(job) => run_job(lane, job, &make),
-                KeyPoolTask::Fill(spec) => self.end_fill(spec, make(spec)),
+                KeyPoolTask::RunJob(job) => run_job(lane, job, &generate_key),
+                KeyPoolTask::FillStock(spec) => self.store_stock_key(spec, generate_key(spec)),
             }
         }
     }
 
     /// Stores a key that was generated for the stock.
-    fn end_fill(&self, spec: KeySpec, key: Result<PrivateKey>) {
+    fn store_stock_key(&self, spec: KeySpec, key: Result<PrivateKey>) {
         let mut state = self.lock();
         match key {
             Ok(key) => {
-                let surplus = state.stock.put(spec, key);
+                let surplus = state.stock.add(spec, key);
                 drop(state);
                 drop(surplus);
             }
             Err(error) => {
                 state.stock_resumes_at = Some(Instant::now() + FAILURE_PAUSE);
                 drop(state);
-                outage::warn_recurring_failure("no key for the stock", &error);
+                outage::warn_recurring_failure("RSA key stock: no key was generated", &error);
             }
         }
     }
@@ -231,7 +231,7 @@ impl KeyPoolState {
             let Some(job) = self.queues[lane as usize].pop_next() else { break None };
             if job.is_void() {
                 job.cancel();
-            } else if let Some(key) = self.stock.take_queued(job.spec) {
+            } else if let Some(key) = self.stock.take_uncounted(job.spec) {
                 record_wait(lane, job.queued_at.elapsed());
                 // A caller that has left drops the key.
                 let _ = job.answer.send(Ok(key));
@@ -245,10 +245,10 @@ impl KeyPoolState {
 }
 
 /// Generates the key of a job.
-fn run_job(lane: PoolLane, job: KeyGenerationJob, make: &impl Fn(KeySpec) -> Result<PrivateKey>) {
+fn run_job(lane: PoolLane, job: KeyGenerationJob, generate_key: &impl Fn(KeySpec) -> Result<PrivateKey>) {
     record_wait(lane, job.queued_at.elapsed());
     let started = Instant::now();
-    let key = make(job.spec);
+    let key = generate_key(job.spec);
     metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS, "lane" => lane.name()).record(started.elapsed());
     let _ = job.answer.send(key);
 }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redacted_placeholder_leaves_the_secret_and_is_never_one() {
+    fn redacted_placeholder_keeps_the_secret_and_is_not_stored() {
         let mut secret = Secret::default();
         let error = replace_secret("secret_key", &mut secret, Some(Secret::new(REDACTED))).unwrap_err();
         assert!(error.text().starts_with("secret_key: \"redacted\" is a placeholder"), "{error}");

@@ -15,9 +15,9 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
 /// Maximum duration of one call, retries included.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+const SEAL_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a secret file, exclusive, in bytes.
-const MAX_SECRET_BYTES: u64 = 1024;
+const SECRET_FILE_BYTES_LIMIT: u64 = 1024;
 
 /// The wrapping mechanism of a PKCS #11 token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl SealMechanism {
 #[derive(Clone, PartialEq, Eq)]
 pub enum SecretSource {
     /// A value from the environment.
-    Given(Secret),
+    Inline(Secret),
     /// A file with mode 0600. Trailing white space is removed.
     File(PathBuf),
 }
@@ -59,26 +59,28 @@ impl SecretSource {
     /// Reads the secret. `name` is the setting that names the file.
     pub(super) fn read(&self, name: &str) -> Result<Secret> {
         let path = match self {
-            Self::Given(secret) => return Ok(secret.clone()),
+            Self::Inline(secret) => return Ok(secret.clone()),
             Self::File(path) => path,
         };
         let failed = |e| Error::of_file(name, path, "read", e).with_kind(Kind::Unavailable);
-        let Some(whole) = Secret::read_private_file(path, MAX_SECRET_BYTES).map_err(failed)? else {
+        let Some(whole) = Secret::read_private_file(path, SECRET_FILE_BYTES_LIMIT).map_err(failed)? else {
             return Err(Error::invalid(format!("{name}: {} {PRIVATE_FILE_RULE}", path.display())));
         };
         let trimmed = whole.expose().trim_ascii_end();
-        if trimmed.is_empty() || whole.expose().len() as u64 == MAX_SECRET_BYTES {
+        if trimmed.is_empty() || whole.expose().len() as u64 == SECRET_FILE_BYTES_LIMIT {
             return Err(Error::invalid(format!("{name}: {} must contain 1 to 1023 bytes", path.display())));
         }
         Ok(Secret::new(trimmed))
     }
 }
 
-/// Runs `work` with the time limit [`CALL_TIMEOUT`]. `what` names the device or service in the timeout error.
+/// Runs `work` with the time limit [`SEAL_CALL_TIMEOUT`]. `what` names the device or service in the timeout error.
 pub(super) fn with_timeout<T: Send + 'static>(
     what: &'static str,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> BoxFuture<'static, Result<T>> {
-    let late = move || Error::new(Kind::Unavailable, format!("{what}: did not answer in time"));
-    async move { tokio::time::timeout(CALL_TIMEOUT, work).await.unwrap_or_else(|_| Err(late())) }.boxed()
+    let late = move || {
+        Error::new(Kind::Unavailable, format!("{what}: did not answer within {} s", SEAL_CALL_TIMEOUT.as_secs()))
+    };
+    async move { tokio::time::timeout(SEAL_CALL_TIMEOUT, work).await.unwrap_or_else(|_| Err(late())) }.boxed()
 }

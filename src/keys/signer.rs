@@ -1,8 +1,8 @@
 //! Interface to a key that is not in this process.
 //!
-//! The caller asks [`RemoteSigner::wants`] for the kind of input (digest or message) and then awaits one future. The
-//! result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once, by
-//! the signer, which also counts and logs wrong signatures.
+//! The caller asks [`RemoteSigner::input_kind`] for the kind of input (digest or message) and then awaits one future.
+//! The result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once,
+//! by the signer, which also counts and logs wrong signatures.
 
 use futures_util::future::BoxFuture;
 
@@ -83,10 +83,10 @@ pub trait RemoteSigner: Send + Sync {
     ///
     /// # Errors
     /// `Invalid`, with the reason, when the key does not sign with the algorithm.
-    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
+    fn input_kind(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
     /// Checks that the queue has capacity for one more signature, so that a request can fail before it does any work.
-    /// Like [`RemoteSigner::wants`] it does not call the device.
+    /// Like [`RemoteSigner::input_kind`] it does not call the device.
     ///
     /// # Errors
     /// `Busy` when the queue is full.
@@ -107,7 +107,7 @@ pub trait RemoteSigner: Send + Sync {
     ///
     /// # Errors
     /// As [`RemoteSigner::sign`].
-    fn sign_last(
+    fn sign_with_low_priority(
         &self,
         algorithm: SignatureAlgorithm,
         input: SigningInput,

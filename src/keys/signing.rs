@@ -46,7 +46,12 @@ pub trait Signers: Send + Sync {
     ///
     /// # Errors
     /// As [`Signers::start_use`].
-    fn find_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
+    fn start_use_with_candidates(
+        &self,
+        mount: MountId,
+        key: ManagedKeyRef,
+        _candidates: &[PublicKey],
+    ) -> Result<ManagedKeyLookup> {
         self.start_use(mount, key)
     }
 }
@@ -149,8 +154,8 @@ impl ManagedKey {
     /// until the future is polled; dropping it cancels the job.
     ///
     /// # Errors
-    /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer now has another key. From
-    /// the future: those of [`RemoteSigner::sign`]; `Unavailable` on timeout.
+    /// Those of [`Signers::signer`] and [`RemoteSigner::input_kind`]; `BadGateway` when the signer now has another key.
+    /// From the future: those of [`RemoteSigner::sign`]; `Unavailable` on timeout.
     pub(crate) fn request_signature<'m>(
         self: &Arc<Self>,
         signers: &dyn Signers,
@@ -162,12 +167,14 @@ impl ManagedKey {
         if *signer.public() != self.public {
             return Err(self.replaced_key_error());
         }
-        let input = match (signer.wants(algorithm)?, algorithm.hash()) {
+        let input = match (signer.input_kind(algorithm)?, algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => {
                 SigningInput::Digest(hash.digest_pieces(pieces).as_ref().to_vec())
             }
             (SigningInputKind::Digest, None) => {
-                return Err(Error::internal("a signer wants the digest of an Ed25519 message"));
+                return Err(Error::internal(
+                    "a signer requests the digest of an Ed25519 message, which must not be hashed",
+                ));
             }
             (SigningInputKind::Message, _) => SigningInput::Message(pieces.collect::<Vec<_>>().concat()),
         };
@@ -175,7 +182,7 @@ impl ManagedKey {
         let signature = async move {
             let signed = async {
                 if low_priority {
-                    signer.sign_last(algorithm, input).await
+                    signer.sign_with_low_priority(algorithm, input).await
                 } else {
                     signer.sign(algorithm, input).await
                 }
@@ -193,13 +200,16 @@ impl ManagedKey {
     ) -> Result<VerifiedSignature> {
         match tokio::time::timeout(time_limit, AssertUnwindSafe(signed).catch_unwind()).await {
             Ok(Ok(signed)) => signed,
-            Ok(Err(_)) => Err(Error::internal("a signer panicked")),
-            Err(_) => Err(Error::new(Kind::Unavailable, format!("managed key {:?} did not sign in time", self.name))),
+            Ok(Err(_)) => Err(Error::internal(format!("managed key {:?}: its signer panicked", self.name))),
+            Err(_) => Err(Error::new(
+                Kind::Unavailable,
+                format!("managed key {:?}: did not sign in time; retry later", self.name),
+            )),
         }
     }
 
     fn replaced_key_error(&self) -> Error {
-        let why = "the backend has a different key than before";
+        let why = "the backend has a different key than the one that the mount stored";
         let mount = telemetry::mount_path(self.mount.0);
         tracing::error!(key = self.name, uuid = self.uuid, mount, "managed key not used: {why}");
         Error::new(Kind::BadGateway, format!("managed key {:?}: {why}", self.name))
@@ -213,19 +223,19 @@ mod tests {
     use crate::x509::algorithm::{Curve, Hash};
 
     /// A signer whose response comes from `answer`, usually signed with a local key.
-    struct Double {
+    struct SignerDouble {
         key: Arc<PrivateKey>,
-        wants: SigningInputKind,
+        input_kind: SigningInputKind,
         answer: fn(&PrivateKey, SignatureAlgorithm, &SigningInput) -> SignatureFuture,
     }
 
-    impl RemoteSigner for Double {
+    impl RemoteSigner for SignerDouble {
         fn public(&self) -> &PublicKey {
             self.key.public()
         }
 
-        fn wants(&self, _: SignatureAlgorithm) -> Result<SigningInputKind> {
-            Ok(self.wants)
+        fn input_kind(&self, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+            Ok(self.input_kind)
         }
 
         fn require_capacity(&self) -> Result<()> {
@@ -243,9 +253,9 @@ mod tests {
         }
     }
 
-    struct Only(Arc<Double>);
+    struct SingleSigner(Arc<SignerDouble>);
 
-    impl Signers for Only {
+    impl Signers for SingleSigner {
         fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
             assert_eq!(key.uuid, "u");
             Ok(self.0.clone())
@@ -271,22 +281,23 @@ mod tests {
         Arc::new(ManagedKey { mount: MountId(1), uuid, name, public: public.clone(), locator: String::new() })
     }
 
-    fn honest(key: &PrivateKey, algorithm: SignatureAlgorithm, input: &SigningInput) -> SignatureFuture {
+    fn sign_message(key: &PrivateKey, algorithm: SignatureAlgorithm, input: &SigningInput) -> SignatureFuture {
         let SigningInput::Message(message) = input else { unreachable!("a message was wanted") };
         let signature = key.sign(algorithm, message);
         async { signature }.boxed()
     }
 
-    async fn signed(double: Double, key: &Arc<ManagedKey>, algorithm: SignatureAlgorithm) -> Result<Vec<u8>> {
+    async fn signed(double: SignerDouble, key: &Arc<ManagedKey>, algorithm: SignatureAlgorithm) -> Result<Vec<u8>> {
         let pieces = [&b"one "[..], b"message"];
-        key.request_signature(&Only(Arc::new(double)), algorithm, pieces.into_iter(), false)?.await
+        key.request_signature(&SingleSigner(Arc::new(double)), algorithm, pieces.into_iter(), false)?.await
     }
 
     #[tokio::test]
     async fn message_signer_gets_the_whole_message_and_is_verified() {
         for (key_type, algorithm) in [("ec", P256), ("ed25519", SignatureAlgorithm::Ed25519)] {
             let key = local(key_type);
-            let double = Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer: honest };
+            let double =
+                SignerDouble { key: Arc::clone(&key), input_kind: SigningInputKind::Message, answer: sign_message };
             let signature = signed(double, &managed(key.public()), algorithm).await.unwrap();
             key.public().verify(algorithm, b"one message", &signature).unwrap();
         }
@@ -299,17 +310,17 @@ mod tests {
             async { Err(Error::new(Kind::Busy, "enough")) }.boxed()
         };
         let key = local("ec");
-        let double = Double { key: key.clone(), wants: SigningInputKind::Digest, answer };
+        let double = SignerDouble { key: key.clone(), input_kind: SigningInputKind::Digest, answer };
         let managed = managed(key.public());
         assert_eq!(signed(double, &managed, P256).await.unwrap_err().kind(), Kind::Busy);
     }
 
     #[tokio::test]
-    async fn another_key_and_a_signature_of_other_bytes_go_no_further() {
+    async fn replaced_key_and_wrong_signature_are_refused() {
         let key = local("ec");
         let other = local("ec");
-        let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
-        let replaced = signed(double(honest), &managed(other.public()), P256).await.unwrap_err();
+        let double = |answer| SignerDouble { key: Arc::clone(&key), input_kind: SigningInputKind::Message, answer };
+        let replaced = signed(double(sign_message), &managed(other.public()), P256).await.unwrap_err();
         assert_eq!(replaced.kind(), Kind::BadGateway);
         assert!(replaced.text().contains("a different key"), "{replaced}");
         let wrong = |key: &PrivateKey, algorithm, _: &SigningInput| {
@@ -324,7 +335,7 @@ mod tests {
     #[tokio::test]
     async fn hanging_or_panicking_signer_fails_within_the_timeout() {
         let key = local("ec");
-        let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
+        let double = |answer| SignerDouble { key: Arc::clone(&key), input_kind: SigningInputKind::Message, answer };
         let managed = managed(key.public());
         let input = || SigningInput::Message(Vec::new());
         let hangs = double(|_, _, _| std::future::pending().boxed());

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::secret::Secret;
 
 /// Document kind of managed keys.
-pub const MANAGED_KEYS: &str = "managed-key";
+pub const MANAGED_KEY_DOCUMENT_KIND: &str = "managed-key";
 
 /// The store of the managed-key registry. All errors are `Unavailable`, `Busy`, or `Conflict` (the version of a
 /// document changed).

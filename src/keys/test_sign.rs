@@ -83,7 +83,7 @@ impl TestHash {
     }
 
     fn row(self) -> &'static (Self, &'static str, usize, &'static [u8]) {
-        TEST_HASHES.iter().find(|row| row.0 == self).expect("the table has a row for every hash")
+        TEST_HASHES.iter().find(|row| row.0 == self).expect("TEST_HASHES has a row for every hash")
     }
 
     /// The digest of `message`.
@@ -103,7 +103,7 @@ impl TestHash {
     }
 
     /// The corresponding hash of certificate signatures, if there is one.
-    pub fn usual(self) -> Option<Hash> {
+    pub fn as_signature_hash(self) -> Option<Hash> {
         match self {
             Self::Sha256 => Some(Hash::Sha256),
             Self::Sha384 => Some(Hash::Sha384),

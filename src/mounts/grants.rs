@@ -30,7 +30,7 @@ impl ManagedKeyGrants for MountGrants {
         self.0.mounts().by_id(mount).map(|mount| mount.path.clone()).unwrap_or_default()
     }
 
-    fn users(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
+    fn listing_mounts(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
         let auth = Arc::clone(&self.0);
         async move {
             let (paths, unchanged) = auth.mounts_listing_key(&name).await?;

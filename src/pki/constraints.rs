@@ -46,11 +46,13 @@ impl Constraints {
     /// `Invalid` when they cannot be parsed; then nothing may be issued below them.
     pub fn of(certificate: &Certificate) -> Result<Option<Self>> {
         let Some(extension) = certificate.extension(oid::NAME_CONSTRAINTS) else { return Ok(None) };
-        Self::read(&extension.value).map(Some).map_err(|e| e.of("issuer_ref: nameConstraints of the issuing chain"))
+        Self::read(&extension.value)
+            .map(Some)
+            .map_err(|e| e.into_error("issuer_ref: nameConstraints of the issuing chain"))
     }
 
     fn read(value: &[u8]) -> DerResult<Self> {
-        let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+        let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
         let mut constraints = Self::default();
         if let Some(side) = fields.optional(context_constructed(0))? {
             parse_subtrees(side.reader(), |kind, base| constraints.of_kind(kind).permitted.push(base))?;
@@ -167,7 +169,7 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
         return Ok(());
     }
     let names = collect_names(tbs)?;
-    let mut considered = read_validity(tbs).map_err(|e| e.of("certificate")).map(|validity| {
+    let mut considered = read_validity(tbs).map_err(|e| e.into_error("certificate")).map(|validity| {
         let overlaps =
             |chain: &&ChainConstraints| chain.span.start() <= validity.end() && validity.start() <= chain.span.end();
         chains.iter().filter(overlaps).collect::<Vec<_>>()
@@ -206,7 +208,7 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
 /// # Errors
 /// `Invalid` naming the first name that is not allowed.
 pub(super) fn validate_ca_names(tbs: &[u8], constraints: &Constraints) -> Result<()> {
-    let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.of("certificate"))?;
+    let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.into_error("certificate"))?;
     let names = add_subject_names(subject, names)?;
     let allows =
         |name: &&ConstrainedName<'_>| constraints.allow(name.kind(), &ComparableName::new(name.tag, &name.content));
@@ -217,13 +219,13 @@ pub(super) fn validate_ca_names(tbs: &[u8], constraints: &Constraints) -> Result
 }
 
 fn read_validity(tbs: &[u8]) -> DerResult<RangeInclusive<i64>> {
-    let fields = CertificateFields::read(DerReader::only(tbs, SEQUENCE)?.reader())?;
+    let fields = CertificateFields::read(DerReader::read_single(tbs, SEQUENCE)?.reader())?;
     Ok(fields.not_before..=fields.not_after)
 }
 
 /// All names that relying parties may compare with constraints.
 fn collect_names(tbs: &[u8]) -> Result<Vec<ConstrainedName<'_>>> {
-    let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.of("certificate"))?;
+    let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.into_error("certificate"))?;
     let has_host = names.iter().any(|name| name.tag == DNS_NAME);
     let mut names = add_subject_names(subject, names)?;
     if !has_host {
@@ -241,7 +243,7 @@ fn add_subject_names<'a>(subject: &'a [u8], mut names: Vec<ConstrainedName<'a>>)
     }
     // RFC 5280 4.2.1.10: the legacy emailAddress attribute counts as a mailbox. It is an IA5String (RFC 2985 5.2.1);
     // some relying parties cannot read other types.
-    for (tag, mailbox) in name::tagged_values(subject, Attribute::EmailAddress).map_err(|e| e.of("subject"))? {
+    for (tag, mailbox) in name::tagged_values(subject, Attribute::EmailAddress).map_err(|e| e.into_error("subject"))? {
         names.push(ConstrainedName {
             tag: RFC822_NAME,
             content: if tag == IA5_STRING { mailbox.into() } else { Cow::default() },
@@ -252,7 +254,7 @@ fn add_subject_names<'a>(subject: &'a [u8], mut names: Vec<ConstrainedName<'a>>)
 
 /// Parses the subject and the subject alternative names.
 fn parse_alternative_names(tbs: &[u8]) -> DerResult<(&[u8], Vec<ConstrainedName<'_>>)> {
-    let fields = CertificateFields::read(DerReader::only(tbs, SEQUENCE)?.reader())?;
+    let fields = CertificateFields::read(DerReader::read_single(tbs, SEQUENCE)?.reader())?;
     let mut extensions = fields.extensions.unwrap_or(DerReader::new(&[]));
     let mut names = Vec::new();
     while !extensions.is_empty() {
@@ -260,7 +262,7 @@ fn parse_alternative_names(tbs: &[u8]) -> DerResult<(&[u8], Vec<ConstrainedName<
         if extension.oid != oid::SUBJECT_ALT_NAME {
             continue;
         }
-        let mut sans = DerReader::only(extension.value, SEQUENCE)?.reader();
+        let mut sans = DerReader::read_single(extension.value, SEQUENCE)?.reader();
         while !sans.is_empty() {
             let name = sans.any()?;
             names.push(ConstrainedName { tag: name.tag, content: name.content.into() });

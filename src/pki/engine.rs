@@ -87,7 +87,7 @@ impl Engine {
 
     /// Sets how many RSA keys of each size are generated in advance; initially none.
     pub fn stock_keys(&self, sizes: StockSizes) {
-        self.tools.pool.stock(sizes);
+        self.tools.pool.resize_stock(sizes);
     }
 
     /// Loads a mount and starts its control actor, unless it is open. Its CRLs are built in the background.

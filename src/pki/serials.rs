@@ -35,7 +35,7 @@ impl SerialPrefix {
             Self::Time => {
                 let clock = clock.clone();
                 let last = AtomicU64::new(0);
-                Arc::new(move || Serial::at(monotonic_millis(&last, clock.now()), random::bytes()))
+                Arc::new(move || Serial::time_based(monotonic_millis(&last, clock.now()), random::bytes()))
             }
         }
     }

@@ -75,7 +75,7 @@ pub(crate) fn parse_other_name(field: &str, text: &str) -> Result<(String, Strin
 /// `Invalid` naming `key_usage` and the position of the entry.
 pub(crate) fn check_key_usage(names: &[String]) -> Result<()> {
     let unknown = |n| Error::invalid(format!("key_usage: entry {} is not a key usage (RFC 5280 4.2.1.3)", n + 1));
-    KeyUsage::unknown(names).map_or(Ok(()), |n| Err(unknown(n)))
+    KeyUsage::first_unknown(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 
 /// Like [`check_key_usage`], for `ext_key_usage`.
@@ -85,7 +85,7 @@ pub(crate) fn check_key_usage(names: &[String]) -> Result<()> {
 pub(crate) fn check_ext_key_usage(names: &[String]) -> Result<()> {
     let rule = "is not the name of an extended key usage; specify its OID in ext_key_usage_oids";
     let unknown = |n| Error::invalid(format!("ext_key_usage: entry {} {rule}", n + 1));
-    extension::unknown_eku(names).map_or(Ok(()), |n| Err(unknown(n)))
+    extension::first_unknown_eku(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 
 /// A setting whose values are keywords.

@@ -184,14 +184,14 @@ mod tests {
         let broken = "-----BEGIN CERTIFICATE-----\nhunter2\n";
         for text in ["", "hunter2", broken] {
             std::fs::write(&files.certificate, text).unwrap();
-            assert!(refusal().contains("c.pem: must hold PEM certificates"), "{text}: {}", refusal());
+            assert!(refusal().contains("c.pem: must contain PEM certificates"), "{text}: {}", refusal());
         }
         std::fs::write(&files.certificate, x509::pem::encode("CERTIFICATE", b"hunter2")).unwrap();
         assert!(refusal().starts_with("tls_key_file: file does not exist: "), "{}", refusal());
         let encrypted = x509::pem::encode("ENCRYPTED PRIVATE KEY", b"hunter2");
         for text in ["", "hunter2", &encrypted] {
             std::fs::write(&files.key, text).unwrap();
-            assert!(refusal().contains("k.pem: must hold a private key as PEM, not encrypted"), "{}", refusal());
+            assert!(refusal().contains("k.pem: must contain an unencrypted private key in PEM"), "{}", refusal());
         }
         std::fs::write(&files.key, x509::pem::encode("PRIVATE KEY", b"hunter2")).unwrap();
         assert!(refusal().starts_with("tls_key_file: ") && !refusal().contains("hunter2"), "{}", refusal());

@@ -206,7 +206,7 @@ impl AuthorityVerifier<'_> {
 fn is_signed(view: &MountView, id: &str, certificate: &Certificate) -> bool {
     let by = |issuer: &Issuer| {
         let issuer = &issuer.certificate;
-        issuer.subject().matches(certificate.issuer()) && certificate.was_signed_by(issuer.key())
+        issuer.subject().matches(certificate.issuer()) && certificate.is_signed_by_allowing_sha1(issuer.key())
     };
     // `signer` also accepts a name; only the id counts.
     let named = view.signer(id).filter(|signer| signer.issuer.record.id == id);

@@ -7,7 +7,7 @@ use super::seal::{SealInfo, SealKey};
 use super::{documents, embedded, keys, postgres};
 use crate::documents::{Document, SYSTEM_MOUNT};
 use crate::error::{Error, Kind, Result};
-use crate::keys::store::MANAGED_KEYS;
+use crate::keys::store::MANAGED_KEY_DOCUMENT_KIND;
 use crate::storage::restore_facts::require_unmoved;
 
 /// The state of a store.
@@ -81,7 +81,11 @@ pub async fn inspect(database: Database, seal_key: &SealKey) -> Result<StoreInsp
     let Some((seal, ring)) = keys::describe_seal(seal_key, &reader.meta().await?).await? else {
         return Ok(StoreInspection::Nothing);
     };
-    let stored = if schema == newest { reader.documents(SYSTEM_MOUNT, Some(MANAGED_KEYS)).await? } else { Vec::new() };
+    let stored = if schema == newest {
+        reader.documents(SYSTEM_MOUNT, Some(MANAGED_KEY_DOCUMENT_KIND)).await?
+    } else {
+        Vec::new()
+    };
     let managed_keys = documents::open_with(&ring, SYSTEM_MOUNT, stored)?;
     Ok(StoreInspection::Opened { seal, schema, newest, managed_keys })
 }

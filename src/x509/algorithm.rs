@@ -261,7 +261,10 @@ impl SignatureAlgorithm {
     }
 
     fn row(self) -> &'static (Self, &'static str, &'static [u8]) {
-        SIGNATURE_ALGORITHMS.iter().find(|row| row.0 == self).expect("the table has a row for every algorithm")
+        SIGNATURE_ALGORITHMS
+            .iter()
+            .find(|row| row.0 == self)
+            .expect("SIGNATURE_ALGORITHMS has a row for every algorithm")
     }
 
     /// Parses a name in any letter case. `PureEd25519` is an alias of `Ed25519`.
@@ -281,7 +284,7 @@ impl SignatureAlgorithm {
         if let Some(row) = SIGNATURE_ALGORITHMS.iter().find(|row| row.2 == alg_id) {
             return Ok(row.0);
         }
-        read_algorithm(alg_id).map_err(|e| e.of("signature algorithm"))
+        read_algorithm(alg_id).map_err(|e| e.into_error("signature algorithm"))
     }
 
     /// Returns the algorithm with which an issuer signs. RSA issuers use `signature_bits` (0 means 256) and `use_pss`;
@@ -351,7 +354,7 @@ pub enum Sha1Algorithm {
 impl Sha1Algorithm {
     /// Reads an AlgorithmIdentifier; `None` for any other algorithm.
     pub fn from_der(alg_id: &[u8]) -> Option<Self> {
-        let mut reader = DerReader::only(alg_id, SEQUENCE).ok()?.reader();
+        let mut reader = DerReader::read_single(alg_id, SEQUENCE).ok()?.reader();
         let algorithm = match reader.oid().ok()? {
             known if known == oid::SHA1_WITH_RSA => Self::RsaPkcs1,
             known if known == oid::ECDSA_WITH_SHA1 => Self::Ecdsa,
@@ -366,7 +369,7 @@ impl Sha1Algorithm {
 /// Reads an AlgorithmIdentifier that is not in the table. Accepts common non-standard encodings (absent NULL for RSA,
 /// NULL for ECDSA); the error names the reason of a rejection.
 fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
-    let mut reader = DerReader::only(alg_id, SEQUENCE)?.reader();
+    let mut reader = DerReader::read_single(alg_id, SEQUENCE)?.reader();
     let algorithm = reader.oid()?;
     if algorithm == oid::RSASSA_PSS {
         let mut parameters = reader.sequence()?;
@@ -398,24 +401,24 @@ fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
 }
 
 fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
-    const SHA1: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
+    const SHA2_REQUIRED: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
     // The defaults of these fields are SHA-1 and a 20-byte salt, so none of them may be absent.
-    let hash = HashFunction::read(parameters.optional_explicit(0, SEQUENCE)?.ok_or(SHA1)?.reader())?;
-    let Some(HashFunction::Sha2(signed_hash)) = hash else { return Err(SHA1) };
-    let mut mask = parameters.optional_explicit(1, SEQUENCE)?.ok_or(SHA1)?.reader();
+    let hash = HashFunction::read(parameters.optional_explicit(0, SEQUENCE)?.ok_or(SHA2_REQUIRED)?.reader())?;
+    let Some(HashFunction::Sha2(signed_hash)) = hash else { return Err(SHA2_REQUIRED) };
+    let mut mask = parameters.optional_explicit(1, SEQUENCE)?.ok_or(SHA2_REQUIRED)?.reader();
     if mask.oid()? != oid::MGF1 || HashFunction::read(mask.sequence()?)? != hash {
         return Err(DerError("RSASSA-PSS must use MGF1 with the hash of the signature"));
     }
     mask.done()?;
     let salt = match parameters.optional(context_constructed(2))? {
-        Some(field) => DerReader::whole(field.content, DerReader::small)?,
+        Some(field) => DerReader::read_to_end(field.content, DerReader::read_u32)?,
         None => 20,
     };
     if salt != signed_hash.digest_len() {
         return Err(DerError("RSASSA-PSS salt must be as long as the digest"));
     }
     if let Some(trailer) = parameters.optional(context_constructed(3))?
-        && DerReader::whole(trailer.content, DerReader::small)? != 1
+        && DerReader::read_to_end(trailer.content, DerReader::read_u32)? != 1
     {
         return Err(DerError("RSASSA-PSS trailer must be 1"));
     }
@@ -426,7 +429,7 @@ fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
 /// Reads parameters that are NULL or absent.
 fn optional_null(reader: &mut DerReader<'_>) -> DerResult<()> {
     match reader.optional(NULL)? {
-        Some(null) if !null.content.is_empty() => Err(DerError("NULL must be empty")),
+        Some(null) if !null.content.is_empty() => Err(DerError("a NULL parameter must be empty")),
         _ => Ok(()),
     }
 }
@@ -443,12 +446,12 @@ mod tests {
             assert_eq!(read_algorithm_or_known(der), algorithm);
             assert_eq!(algorithm.der(), der);
             assert_eq!(SignatureAlgorithm::parse_name(&name.to_lowercase()), Some(algorithm));
-            DerReader::only(der, SEQUENCE).unwrap();
+            DerReader::read_single(der, SEQUENCE).unwrap();
         }
     }
 
     #[test]
-    fn ecdsa_parameters_may_be_null_and_nothing_else() {
+    fn ecdsa_parameters_may_only_be_absent_or_null() {
         for (hash, arc) in [(Hash::Sha256, 2), (Hash::Sha384, 3), (Hash::Sha512, 4)] {
             let mut with_null = [&ecdsa(arc)[..], &[5, 0]].concat();
             with_null[1] += 2;
@@ -462,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn sha1_algorithms_are_read_apart_from_those_that_are_accepted() {
+    fn sha1_algorithms_are_read_only_as_sha1_algorithms() {
         let ecdsa_with_sha1 = [0x30, 9, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1];
         assert_eq!(Sha1Algorithm::from_der(&pkcs1(5)), Some(Sha1Algorithm::RsaPkcs1));
         assert_eq!(Sha1Algorithm::from_der(&ecdsa_with_sha1), Some(Sha1Algorithm::Ecdsa));
@@ -506,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_has_the_algorithm_of_its_key() {
+    fn issuer_algorithm_follows_its_key_and_settings() {
         use SignatureAlgorithm as A;
         let rsa = KeyKind::Rsa { bits: 2048 };
         let cases = [

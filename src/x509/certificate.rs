@@ -5,13 +5,13 @@ mod fields;
 use std::ops::RangeInclusive;
 
 use super::algorithm::SignatureAlgorithm;
-use super::general_name::CsrSans;
+use super::general_name::ParsedSans;
 use super::oid;
 use super::pem;
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::{self, BasicConstraints, RawExtension};
-use super::reader::{DerError, DerReader, DerResult, check_bits};
+use super::reader::{DerError, DerReader, DerResult, check_bit_string};
 use super::serial::Serial;
 use super::signed::SignedDer;
 use super::tbs::write_extensions;
@@ -60,7 +60,7 @@ impl Certificate {
     }
 
     fn read(der: &[u8], extensions_of: fn(DerReader<'_>) -> DerResult<Vec<RawExtension>>) -> Result<Self> {
-        let of = |e: DerError| e.of("certificate");
+        let of = |e: DerError| e.into_error("certificate");
         let signed = SignedDer::read(der.to_vec()).map_err(of)?;
         let fields = CertificateFields::read(signed.fields()).map_err(of)?;
         check_structure(&fields, signed.algorithm_der()).map_err(of)?;
@@ -127,7 +127,7 @@ impl Certificate {
     }
 
     /// The validity, inclusive, in epoch seconds.
-    pub fn span(&self) -> RangeInclusive<i64> {
+    pub fn validity_range(&self) -> RangeInclusive<i64> {
         self.not_before()..=self.not_after()
     }
 
@@ -163,17 +163,17 @@ impl Certificate {
 
     /// The extension with this OID (DER content bytes).
     pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
-        raw_extension::find(&self.extensions, oid)
+        raw_extension::find_extension(&self.extensions, oid)
     }
 
     /// Returns the subject alternative names; empty if the extension is absent.
     ///
     /// # Errors
     /// `Invalid` when the names are malformed.
-    pub fn sans(&self) -> Result<CsrSans> {
+    pub fn sans(&self) -> Result<ParsedSans> {
         match self.extension(oid::SUBJECT_ALT_NAME) {
-            Some(extension) => CsrSans::read(&extension.value).map_err(|e| e.of("certificate")),
-            None => Ok(CsrSans::default()),
+            Some(extension) => ParsedSans::read(&extension.value).map_err(|e| e.into_error("certificate")),
+            None => Ok(ParsedSans::default()),
         }
     }
 
@@ -197,12 +197,12 @@ impl Certificate {
 
     /// Like [`Certificate::is_signed_by`], but also accepts SHA-1, for existing signatures that no trust depends on,
     /// such as the signature of a root.
-    pub fn was_signed_by(&self, key: &PublicKey) -> bool {
+    pub fn is_signed_by_allowing_sha1(&self, key: &PublicKey) -> bool {
         self.signed.is_signed_by_any_hash(key)
     }
 
     /// `true` if subject and issuer match, and the authority key identifier, if any, equals the subject key identifier.
-    pub fn is_own_issuer(&self) -> bool {
+    pub fn names_itself_as_issuer(&self) -> bool {
         let names_another = self.authority_key_id.is_some() && self.authority_key_id != self.subject_key_id;
         self.issuer.matches(&self.subject) && !names_another
     }
@@ -211,8 +211,8 @@ impl Certificate {
     /// counts as valid, because the signature of a root is not relied on.
     pub fn certifies_itself(&self) -> bool {
         let is_known_algorithm = || self.signed.algorithm().is_ok() || self.signed.sha1_algorithm().is_some();
-        let unverifiable = || !is_known_algorithm() && self.is_own_issuer();
-        self.issuer.matches(&self.subject) && (self.was_signed_by(&self.key) || unverifiable())
+        let unverifiable = || !is_known_algorithm() && self.names_itself_as_issuer();
+        self.issuer.matches(&self.subject) && (self.is_signed_by_allowing_sha1(&self.key) || unverifiable())
     }
 
     /// `true` if the certificate names itself as issuer: its key identifiers are equal, or it has no authority key
@@ -234,7 +234,7 @@ impl Certificate {
     pub(crate) fn check_unique_ids(&self) -> DerResult<()> {
         let unique_ids = self.fields().unique_ids;
         let mut present = unique_ids.iter().filter(|id| !id.is_empty());
-        present.try_for_each(|id| check_bits(DerReader::new(id).any()?.content))
+        present.try_for_each(|id| check_bit_string(DerReader::new(id).any()?.content))
     }
 
     /// The subject's common name, or an empty string.
@@ -267,10 +267,10 @@ fn check_structure(fields: &CertificateFields<'_>, algorithm: &[u8]) -> DerResul
         return Err(DerError("the version must be 1, 2 or 3"));
     }
     if fields.algorithm != algorithm {
-        return Err(DerError("the two signature algorithms must be equal (RFC 5280 4.1.1.2)"));
+        return Err(DerError("the inner and outer signature algorithms must be equal (RFC 5280 4.1.1.2)"));
     }
     if fields.extensions.is_some() && fields.version_number != 2 {
-        return Err(DerError("extensions need version 3 (RFC 5280 4.1.2.1)"));
+        return Err(DerError("extensions require version 3 (RFC 5280 4.1.2.1)"));
     }
     Ok(())
 }

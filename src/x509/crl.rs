@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::algorithm::SignatureAlgorithm;
-use super::foreign_crl::{CrlEntryFields, CrlHead, ForeignCrlEntry, read_scope};
+use super::foreign_crl::{CrlEntryFields, CrlHead, ForeignCrlEntry, read_is_partial};
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::RawExtension;
@@ -49,7 +49,7 @@ impl CrlEntryWriter {
         let reason = reason.filter(|&code| code != 0);
         let (number, octets) = serial.padded();
         let sign = usize::from(number[0] >= 0x80);
-        let at = self.0.text(revoked_at);
+        let at = self.0.format(revoked_at);
         let time = if at.is_utc { 13 } else { 15 };
         let listed = if reason.is_some() { 12 } else { 0 } + if invalidity_date.is_some() { 26 } else { 0 };
         let extensions = if listed == 0 { 0 } else { 2 + listed };
@@ -77,7 +77,7 @@ fn write_extensions_of_entry(out: &mut Vec<u8>, reason: Option<u8>, invalidity_d
         append_prefix(out, &[SEQUENCE, 10, OID, 3, 0x55, 0x1d, 21, OCTET_STRING, 3, ENUMERATED, 1, code], 12);
     }
     if let Some(at) = invalidity_date {
-        let at = TimeFormatter::default().text(at);
+        let at = TimeFormatter::default().format(at);
         append_prefix(out, &[SEQUENCE, 24, OID, 3, 0x55, 0x1d, 24, OCTET_STRING, 17, GENERALIZED_TIME, 15], 11);
         append_prefix(out, &at.date, 8);
         append_prefix(out, &at.clock, 7);
@@ -155,7 +155,7 @@ pub struct EncodedCrlTbs {
 impl EncodedCrlTbs {
     /// Creates one from parts that may not fit together, to test the checks.
     #[cfg(test)]
-    pub(crate) fn of_parts(head: &[u8], entries: &[u8], tail: &[u8]) -> Self {
+    pub(crate) fn from_parts(head: &[u8], entries: &[u8], tail: &[u8]) -> Self {
         let len = head.len() + entries.len() + tail.len();
         Self { head: head.to_vec(), entries: vec![Bytes::copy_from_slice(entries)], tail: tail.to_vec(), len }
     }
@@ -265,7 +265,7 @@ impl Crl {
             }
             entries.push(CrlEntry { serial, revoked_at, has_extensions: extensions.is_some() });
         }
-        let scope = own_revocations.and_then(|()| read_scope(&head.extensions));
+        let scope = own_revocations.and_then(|()| read_is_partial(&head.extensions));
         Ok(Self { head, entries, scope })
     }
 

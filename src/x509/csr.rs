@@ -3,11 +3,11 @@
 //! The signature is verified separately, after all cheaper checks. The caller decides which parts of a request are
 //! copied into a certificate.
 
-pub use super::general_name::{CsrSans, OtherValue};
+pub use super::general_name::{OtherNameValue, ParsedSans};
 use super::name::{self, Attribute};
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
-use super::raw_extension::{self, find};
+use super::raw_extension::{self, find_extension};
 pub use super::raw_extension::{BasicConstraints, RawExtension};
 use super::reader::{DerError, DerReader, DerResult};
 use super::signed::SignedDer;
@@ -16,7 +16,7 @@ use super::writer::{SEQUENCE, SET, build, context_constructed};
 use super::{extension, general_name, oid, pem};
 use crate::error::{Error, Result};
 
-const MAX_ATTRIBUTES: usize = 100;
+const MAX_CSR_ATTRIBUTES: usize = 100;
 
 /// A parsed request. Parsing does not verify its signature; see [`Csr::verify`].
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Csr {
     /// OIDs (DER content bytes) of the other attributes, in order, without duplicates. Their values are ignored.
     pub other_attributes: Vec<Vec<u8>>,
     signed: SignedDer,
-    sans: CsrSans,
+    sans: ParsedSans,
     basic_constraints: Option<BasicConstraints>,
     key_usage: Option<KeyUsage>,
 }
@@ -69,13 +69,13 @@ impl Csr {
         let fields = CsrFields::read(signed.fields()).map_err(csr_error)?;
         let key = PublicKey::parse(fields.spki).map_err(|e| Error::invalid(format!("csr: {}", e.text())))?;
         let (extensions, other_attributes) = fields.attributes().map_err(csr_error)?;
-        name::check(fields.subject).map_err(csr_error)?;
-        let sans = match find(&extensions, oid::SUBJECT_ALT_NAME) {
+        name::check_strings(fields.subject).map_err(csr_error)?;
+        let sans = match find_extension(&extensions, oid::SUBJECT_ALT_NAME) {
             Some(extension) => {
-                general_name::check_size(&extension.value).map_err(csr_error)?;
-                CsrSans::read(&extension.value).map_err(csr_error)?
+                general_name::check_alt_names_size(&extension.value).map_err(csr_error)?;
+                ParsedSans::read(&extension.value).map_err(csr_error)?
             }
-            None => CsrSans::default(),
+            None => ParsedSans::default(),
         };
         Ok(Self {
             subject: Name::from_der(fields.subject).map_err(csr_error)?,
@@ -107,7 +107,7 @@ impl Csr {
     ///
     /// # Errors
     /// Never: names are validated when the request is read.
-    pub fn sans(&self) -> Result<CsrSans> {
+    pub fn sans(&self) -> Result<ParsedSans> {
         Ok(self.sans.clone())
     }
 
@@ -128,7 +128,7 @@ impl Csr {
 
     /// The extension with this OID (DER content bytes).
     pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
-        find(&self.extensions, oid)
+        find_extension(&self.extensions, oid)
     }
 
     /// The subject's common name, the last one if there are several, or an empty string.
@@ -146,7 +146,7 @@ impl Csr {
 }
 
 fn csr_error(e: DerError) -> Error {
-    e.of("csr")
+    e.into_error("csr")
 }
 
 /// The fields of a CertificationRequestInfo.
@@ -178,7 +178,7 @@ impl<'a> CsrFields<'a> {
         let mut count = 0;
         while !attributes.is_empty() {
             count += 1;
-            if count > MAX_ATTRIBUTES {
+            if count > MAX_CSR_ATTRIBUTES {
                 return Err(DerError("more than 100 attributes in a request"));
             }
             let mut attribute = attributes.sequence()?;
@@ -208,7 +208,7 @@ impl<'a> CsrFields<'a> {
 
 /// Encodes a CertificationRequestInfo to be signed (RFC 2986 4.1). `spki` is an encoded SubjectPublicKeyInfo.
 /// [`super::tbs::encode_signed`] adds the signature.
-pub fn request_info(subject: &Name, spki: &[u8], extensions: &Extensions) -> Vec<u8> {
+pub fn encode_request_info(subject: &Name, spki: &[u8], extensions: &Extensions) -> Vec<u8> {
     let subject = subject.as_der();
     let requested = extensions.as_der();
     build(SEQUENCE, subject.len() + spki.len() + requested.len() + 52, |w| {

@@ -5,13 +5,13 @@
 
 use ipnet::IpNet;
 
-pub use super::general_name::{CsrSans, OtherValue, SubjectAltNames};
 use super::general_name::{DNS_NAME, IP_ADDRESS, RFC822_NAME, URI_NAME};
+pub use super::general_name::{OtherNameValue, ParsedSans, SubjectAltNames};
 use super::oid;
 pub use super::oid::{oid_text, parse_oid};
 use super::pieces::Extensions;
 pub use super::raw_extension::{BasicConstraints, MAX_EXTENSIONS, RawExtension};
-pub use super::usage::{KeyUsage, eku_oids, unknown_eku};
+pub use super::usage::{KeyUsage, eku_oids, first_unknown_eku};
 use super::writer::{
     BIT_STRING, BOOLEAN, DerWriter, IA5_STRING, OCTET_STRING, OID, SEQUENCE, UTF8_STRING, build, context,
     context_constructed,

@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::oid::{self, oid_text};
 use super::pieces::Name;
 use super::public_key::PublicKey;
-use super::raw_extension::{ExtensionRef, RawExtension, find};
+use super::raw_extension::{ExtensionRef, RawExtension, find_extension};
 use super::reader::{DerError, DerReader, DerResult, to_u64};
 use super::serial::Serial;
 use super::signed::SignedDer;
@@ -61,14 +61,15 @@ impl ForeignCrl {
     pub fn read(der: Vec<u8>) -> Result<Self> {
         let head = CrlHead::read(der)?;
         if head.signed.sha1_algorithm().is_none() {
-            let refused = |e: Error| Error::invalid(format!("crl: its signature algorithm is refused: {}", e.text()));
+            let refused = |e: Error| Error::invalid(format!("crl: its signature is not accepted: {}", e.text()));
             head.signed.algorithm().map_err(refused)?;
         }
-        if find(&head.extensions, oid::DELTA_CRL_INDICATOR).is_some() {
+        if find_extension(&head.extensions, oid::DELTA_CRL_INDICATOR).is_some() {
             return Err(Error::invalid("crl: delta CRLs are not supported; send the complete CRL"));
         }
-        let number = find(&head.extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
-        let is_partial = read_scope(&head.extensions)?;
+        let number =
+            find_extension(&head.extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
+        let is_partial = read_is_partial(&head.extensions)?;
         Ok(Self { this_update: head.this_update, next_update: head.next_update, number, is_partial, head })
     }
 
@@ -102,7 +103,7 @@ impl ForeignCrl {
 }
 
 fn crl_error(error: DerError) -> Error {
-    error.of("crl")
+    error.into_error("crl")
 }
 
 /// Returns the position of a subslice.
@@ -129,17 +130,17 @@ impl CrlHead {
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
     pub(super) fn read(der: Vec<u8>) -> Result<Self> {
-        SignedDer::read(der).and_then(Self::of).map_err(crl_error)
+        SignedDer::read(der).and_then(Self::from_signed).map_err(crl_error)
     }
 
-    fn of(signed: SignedDer) -> DerResult<Self> {
+    fn from_signed(signed: SignedDer) -> DerResult<Self> {
         let mut fields = signed.fields();
         // Absent in version 1, which has no extensions.
         if fields.optional(INTEGER)?.is_some_and(|version| version.content != [1]) {
             return Err(DerError("the version must be 2, or absent (RFC 5280 5.1.2.1)"));
         }
         if fields.expect(SEQUENCE)?.raw != signed.algorithm_der() {
-            return Err(DerError("the two signature algorithms must be equal (RFC 5280 5.1.1.2)"));
+            return Err(DerError("the inner and outer signature algorithms must be equal (RFC 5280 5.1.1.2)"));
         }
         let issuer = Name::from_der(fields.expect(SEQUENCE)?.raw)?;
         let this_update = time::read(&mut fields)?;
@@ -165,26 +166,27 @@ impl CrlHead {
 /// # Errors
 /// `Invalid`, naming the rule, for an indirect CRL, for a CRL that covers only some reasons or only attribute
 /// certificates, and for unknown critical extensions.
-pub(super) fn read_scope(extensions: &[RawExtension]) -> Result<bool> {
+pub(super) fn read_is_partial(extensions: &[RawExtension]) -> Result<bool> {
     let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT, oid::DELTA_CRL_INDICATOR];
     let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
     if let Some(extension) = unknown {
         let id = extension.oid_text();
         return Err(Error::invalid(format!("crl: critical extension {id} is not supported (RFC 5280 5.2)")));
     }
-    let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial_scope(&scope.value));
+    let scope =
+        find_extension(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| read_distribution_scope(&scope.value));
     scope.transpose().map_err(crl_error).map(|partial| partial.unwrap_or(false))
 }
 
 fn read_number(value: &[u8]) -> Result<u64> {
-    let octets = DerReader::whole(value, DerReader::unsigned).map_err(crl_error)?;
+    let octets = DerReader::read_to_end(value, DerReader::unsigned).map_err(crl_error)?;
     let number = to_u64(octets).filter(|number| *number < MAX_CRL_NUMBER);
     number.ok_or_else(|| Error::invalid("crl: CRL number must be below 2^62"))
 }
 
 /// Reads issuingDistributionPoint (5.2.5). Returns `true` if the list does not cover all certificates of the issuer.
-fn is_partial_scope(value: &[u8]) -> DerResult<bool> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+fn read_distribution_scope(value: &[u8]) -> DerResult<bool> {
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let named = fields.optional(context_constructed(0))?.is_some();
     let users = fields.optional_flag(context(1))?;
     let authorities = fields.optional_flag(context(2))?;
@@ -194,8 +196,10 @@ fn is_partial_scope(value: &[u8]) -> DerResult<bool> {
     fields.done()?;
     match (reasons, indirect, attributes) {
         (true, ..) => Err(DerError("onlySomeReasons is not supported; send a CRL for all reasons")),
-        (_, Some(true), _) => Err(DerError("is an indirect CRL, with certificates of other issuers")),
-        (.., Some(true)) => Err(DerError("is a CRL of attribute certificates")),
+        (_, Some(true), _) => {
+            Err(DerError("indirect CRLs, which list certificates of other issuers, are not supported"))
+        }
+        (.., Some(true)) => Err(DerError("CRLs of attribute certificates are not supported")),
         _ => Ok(named || users == Some(true) || authorities == Some(true)),
     }
 }
@@ -253,7 +257,7 @@ impl ForeignCrlEntry {
                 oid::REASON_CODE => entry.reason = read_reason(value).map_err(of_entry)?,
                 oid::INVALIDITY_DATE => entry.invalidity_date = Some(read_invalidity_date(value).map_err(of_entry)?),
                 oid::CERTIFICATE_ISSUER => {
-                    return Err(entry_error(serial, "is of another issuer: the list is an indirect CRL"));
+                    return Err(entry_error(serial, "names another issuer; indirect CRLs are not supported"));
                 }
                 unknown if extension.critical == Some(true) => {
                     let id = oid_text(unknown);
@@ -271,18 +275,18 @@ const MAX_ENTRY_EXTENSIONS: usize = 16;
 
 fn read_invalidity_date(value: &[u8]) -> DerResult<i64> {
     if value.first() != Some(&GENERALIZED_TIME) {
-        return Err(DerError("its invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)"));
+        return Err(DerError("the invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)"));
     }
-    DerReader::whole(value, time::read)
+    DerReader::read_to_end(value, time::read)
 }
 
 /// Reads reasonCode; `None` for unspecified.
 fn read_reason(value: &[u8]) -> DerResult<Option<u8>> {
-    match DerReader::only(value, ENUMERATED)?.content {
+    match DerReader::read_single(value, ENUMERATED)?.content {
         [0] => Ok(None),
         [REMOVE_FROM_CRL] => Err(DerError("removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)")),
         [code @ (1..=6 | 9 | 10)] => Ok(Some(*code)),
-        _ => Err(DerError("its reason is not one of RFC 5280 5.3.1")),
+        _ => Err(DerError("the reason code is not one of RFC 5280 5.3.1")),
     }
 }
 
@@ -298,7 +302,7 @@ mod tests {
     use crate::x509::name;
     use crate::x509::pieces::Extensions;
 
-    const ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::Ed25519;
+    const TEST_ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::Ed25519;
 
     fn serial(last: u8) -> Serial {
         Serial::from_octets(&[0x80, last]).unwrap()
@@ -307,21 +311,21 @@ mod tests {
     fn list(entries: &[Vec<u8>], extensions: &[&Extensions]) -> Vec<u8> {
         let issuer = name::name(&[]);
         let entries = entries.iter().cloned().map(Bytes::from).collect();
-        let tbs = CrlTbs { algorithm: ALGORITHM, issuer: &issuer, this_update: 5, next_update: 9, extensions };
-        tbs.encode(entries).signed(ALGORITHM, &[0; 64]).concat()
+        let tbs = CrlTbs { algorithm: TEST_ALGORITHM, issuer: &issuer, this_update: 5, next_update: 9, extensions };
+        tbs.encode(entries).signed(TEST_ALGORITHM, &[0; 64]).concat()
     }
 
-    fn numbered(entries: &[Vec<u8>]) -> Vec<u8> {
+    fn list_with_number(entries: &[Vec<u8>]) -> Vec<u8> {
         list(entries, &[&crl_number(300)])
     }
 
-    fn all(der: Vec<u8>) -> Result<Vec<ForeignCrlEntry>> {
+    fn read_all_entries(der: Vec<u8>) -> Result<Vec<ForeignCrlEntry>> {
         let pages: Result<Vec<_>> = ForeignCrl::read(der)?.pages(2).collect();
         Ok(pages?.concat())
     }
 
     #[test]
-    fn entries_are_read_in_pages_with_their_reasons_and_dates() {
+    fn crl_entries_are_read_in_pages_with_reasons_and_dates() {
         let entries = [
             encode_entry(&serial(1), 1_700_000_001, None, None),
             encode_entry(&serial(2), 1_700_000_002, Some(1), Some(1_600_000_000)),
@@ -329,7 +333,7 @@ mod tests {
             encode_entry_with_extensions(&serial(4), 7, &extension(&[0x2a, 3, 4], false, &[5, 0])),
             encode_entry_with_extensions(&serial(5), 7, &extension(oid::REASON_CODE, false, &[ENUMERATED, 1, 0])),
         ];
-        let read = all(numbered(&entries)).unwrap();
+        let read = read_all_entries(list_with_number(&entries)).unwrap();
         let of = |last, revoked_at, reason, invalidity_date| ForeignCrlEntry {
             serial: serial(last),
             revoked_at,
@@ -344,14 +348,14 @@ mod tests {
             of(5, 7, None, None),
         ];
         assert_eq!(read, expected);
-        assert_eq!(all(numbered(&[])).unwrap(), []);
-        let head = ForeignCrl::read(numbered(&[])).unwrap();
+        assert_eq!(read_all_entries(list_with_number(&[])).unwrap(), []);
+        let head = ForeignCrl::read(list_with_number(&[])).unwrap();
         assert_eq!((head.number, head.this_update, head.next_update, head.is_partial), (Some(300), 5, Some(9), false));
         assert_eq!(ForeignCrl::read(list(&entries, &[])).unwrap().number, None);
     }
 
     #[test]
-    fn crl_not_complete_for_the_issuers_certificates_is_refused() {
+    fn crl_of_unsupported_scope_is_refused() {
         let number = crl_number(300);
         let scope = |fields: &[u8]| {
             let value = [&[SEQUENCE, fields.len() as u8], fields].concat();
@@ -376,7 +380,7 @@ mod tests {
             assert_eq!(ForeignCrl::read(list(&[], &[&number, &scope(fields)])).unwrap().is_partial, partial);
         }
         // Version 1 has no version field and no extensions.
-        let der = numbered(&[]);
+        let der = list_with_number(&[]);
         let at = der.windows(3).position(|three| three == [INTEGER, 1, 1]).unwrap();
         let mut first = der.clone();
         first[at + 2] = 0;
@@ -385,8 +389,8 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_breaks_a_rule_is_named_by_its_serial_number() {
-        let refused = |entry: Vec<u8>| all(numbered(&[entry])).unwrap_err().text().to_owned();
+    fn invalid_crl_entry_is_named_by_its_serial_number() {
+        let refused = |entry: Vec<u8>| read_all_entries(list_with_number(&[entry])).unwrap_err().text().to_owned();
         let with = |oid: &[u8], critical, value: &[u8]| {
             encode_entry_with_extensions(&serial(7), 1, &extension(oid, critical, value))
         };
@@ -412,11 +416,11 @@ mod tests {
         #[test]
         fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let entries = [encode_entry(&serial(1), 1, Some(1), Some(2)), encode_entry(&serial(2), 1, None, None)];
-            let mut der = numbered(&entries);
+            let mut der = list_with_number(&entries);
             prop_assert!(ForeignCrl::read(der[..cut.index(der.len())].to_vec()).is_err());
             let at = at.index(der.len());
             der[at] = byte;
-            let _ = all(der);
+            let _ = read_all_entries(der);
         }
     }
 }

@@ -6,9 +6,9 @@ use super::reader::{DerError, DerReader, DerResult};
 use super::writer::{DerWriter, IA5_STRING, SEQUENCE, UTF8_STRING, context, context_constructed};
 
 /// Maximum number of names in the subjectAltName of a request, and of anything that is signed.
-pub const MAX_NAMES: usize = 1000;
+pub const MAX_ALT_NAMES: usize = 1000;
 /// Maximum length of a name, in bytes.
-pub const MAX_NAME_BYTES: usize = 4096;
+pub const MAX_ALT_NAME_BYTES: usize = 4096;
 
 /// The names of a subjectAltName extension. Each kind keeps its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn string_tag_of(oid: &[u8]) -> u8 {
 
 /// The value of an otherName.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OtherValue {
+pub enum OtherNameValue {
     /// A text.
     Text(String),
     /// A value of any other type.
@@ -123,7 +123,7 @@ pub enum OtherValue {
 
 /// The subject alternative names of a request or of a stored certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CsrSans {
+pub struct ParsedSans {
     /// DNS names, unchanged.
     pub dns: Vec<String>,
     /// Mailboxes, unchanged.
@@ -133,15 +133,15 @@ pub struct CsrSans {
     /// URIs, unchanged.
     pub uris: Vec<String>,
     /// otherNames: type OID (DER content bytes) and value.
-    pub other: Vec<(Vec<u8>, OtherValue)>,
+    pub other: Vec<(Vec<u8>, OtherNameValue)>,
     /// The kind of the first name that no role can allow: directoryName, registeredID, x400Address or ediPartyName.
-    pub unruled: Option<&'static str>,
+    pub unsupported_name_kind: Option<&'static str>,
 }
 
-impl CsrSans {
+impl ParsedSans {
     /// Reads the value of a subjectAltName extension.
     pub(crate) fn read(value: &[u8]) -> DerResult<Self> {
-        let mut names = DerReader::only(value, SEQUENCE)?.reader();
+        let mut names = DerReader::read_single(value, SEQUENCE)?.reader();
         let mut sans = Self::default();
         while !names.is_empty() {
             let name = names.any()?;
@@ -152,8 +152,8 @@ impl CsrSans {
                 IP_ADDRESS => sans.ips.push(read_ip(name.content)?),
                 OTHER_NAME => sans.other.push(read_other_name(name.reader())?),
                 tag => {
-                    let kind = unsupported_kind(tag)?;
-                    sans.unruled.get_or_insert(kind);
+                    let kind = unsupported_kind_name(tag)?;
+                    sans.unsupported_name_kind.get_or_insert(kind);
                 }
             }
         }
@@ -161,7 +161,7 @@ impl CsrSans {
     }
 }
 
-fn unsupported_kind(tag: u8) -> DerResult<&'static str> {
+fn unsupported_kind_name(tag: u8) -> DerResult<&'static str> {
     match tag {
         X400_ADDRESS => Ok("x400Address"),
         DIRECTORY_NAME => Ok("directoryName"),
@@ -171,19 +171,19 @@ fn unsupported_kind(tag: u8) -> DerResult<&'static str> {
     }
 }
 
-/// Rejects more than [`MAX_NAMES`] names, or a name above [`MAX_NAME_BYTES`] bytes, without parsing the names.
+/// Rejects more than [`MAX_ALT_NAMES`] names, or a name above [`MAX_ALT_NAME_BYTES`] bytes, without parsing the names.
 ///
 /// # Errors
 /// The limit, or the violated DER rule.
-pub(crate) fn check_size(value: &[u8]) -> DerResult<()> {
-    let mut names = DerReader::only(value, SEQUENCE)?.reader();
+pub(crate) fn check_alt_names_size(value: &[u8]) -> DerResult<()> {
+    let mut names = DerReader::read_single(value, SEQUENCE)?.reader();
     let mut count = 0;
     while !names.is_empty() {
         count += 1;
-        if count > MAX_NAMES {
+        if count > MAX_ALT_NAMES {
             return Err(DerError("more than 1000 subject alternative names"));
         }
-        if names.any()?.content.len() > MAX_NAME_BYTES {
+        if names.any()?.content.len() > MAX_ALT_NAME_BYTES {
             return Err(DerError("a name is longer than 4096 octets"));
         }
     }
@@ -193,9 +193,9 @@ pub(crate) fn check_size(value: &[u8]) -> DerResult<()> {
 /// Reads the content of an IA5String: ASCII without control characters.
 pub(super) fn read_ia5(content: &[u8]) -> DerResult<&str> {
     let text = std::str::from_utf8(content).ok().filter(|text| text.is_ascii());
-    let text = text.ok_or(DerError("an IA5String name holds octets above 0x7F"))?;
+    let text = text.ok_or(DerError("a name of type IA5String contains octets above 0x7F"))?;
     if text.bytes().any(|b| b.is_ascii_control()) {
-        return Err(DerError("control characters in a name"));
+        return Err(DerError("a name contains control characters"));
     }
     Ok(text)
 }
@@ -209,19 +209,19 @@ fn read_ip(content: &[u8]) -> DerResult<IpAddr> {
         .map_err(|_| DerError("an IP address must have 4 or 16 octets"))
 }
 
-fn read_other_name(mut name: DerReader<'_>) -> DerResult<(Vec<u8>, OtherValue)> {
+fn read_other_name(mut name: DerReader<'_>) -> DerResult<(Vec<u8>, OtherNameValue)> {
     let oid = name.oid()?.to_vec();
     let explicit = name.expect(context_constructed(0))?;
     name.done()?;
-    let value = DerReader::whole(explicit.content, DerReader::any)?;
+    let value = DerReader::read_to_end(explicit.content, DerReader::any)?;
     if value.tag != string_tag_of(&oid) {
-        return Ok((oid, OtherValue::Other));
+        return Ok((oid, OtherNameValue::Other));
     }
     let text = String::from_utf8(value.content.to_vec()).map_err(|_| DerError("an otherName is not UTF-8"))?;
     if text.contains(char::is_control) {
-        return Err(DerError("control characters in a name"));
+        return Err(DerError("a name contains control characters"));
     }
-    Ok((oid, OtherValue::Text(text)))
+    Ok((oid, OtherNameValue::Text(text)))
 }
 
 #[cfg(test)]
@@ -231,12 +231,12 @@ mod tests {
     use super::*;
     use crate::x509::writer::build;
 
-    fn sans(body: impl FnOnce(&mut DerWriter)) -> DerResult<CsrSans> {
-        CsrSans::read(&build(SEQUENCE, 0, body))
+    fn sans(body: impl FnOnce(&mut DerWriter)) -> DerResult<ParsedSans> {
+        ParsedSans::read(&build(SEQUENCE, 0, body))
     }
 
     #[test]
-    fn names_are_written_in_one_order_and_read_back() {
+    fn alt_names_are_written_in_fixed_order_and_read_back() {
         let names = SubjectAltNames {
             dns: vec!["b.example".into(), "a.example".into()],
             emails: vec!["a@example".into()],
@@ -246,20 +246,20 @@ mod tests {
         };
         let der = build(SEQUENCE, 0, |w| names.write(w));
         let mut tags = Vec::new();
-        let mut reader = DerReader::only(&der, SEQUENCE).unwrap().reader();
+        let mut reader = DerReader::read_single(&der, SEQUENCE).unwrap().reader();
         while let Ok(name) = reader.any() {
             tags.push((name.tag, name.content.len()));
         }
         assert_eq!(tags.iter().map(|t| t.0).collect::<Vec<_>>(), [0xa0, 0x82, 0x82, 0x81, 0x87, 0x87, 0x87, 0x86]);
         assert_eq!(tags[4..7].iter().map(|t| t.1).collect::<Vec<_>>(), [4, 16, 4]);
-        let read = CsrSans::read(&der).unwrap();
+        let read = ParsedSans::read(&der).unwrap();
         assert_eq!((&read.dns, &read.emails, &read.uris), (&names.dns, &names.emails, &names.uris));
         assert_eq!(read.ips[2], "9.8.7.6".parse::<IpAddr>().unwrap());
-        assert_eq!(read.other, [(vec![0x2a, 3], OtherValue::Text("wert ü".into()))]);
+        assert_eq!(read.other, [(vec![0x2a, 3], OtherNameValue::Text("wert ü".into()))]);
     }
 
     #[test]
-    fn texts_outside_of_their_type_are_refused() {
+    fn alt_names_with_invalid_characters_are_refused() {
         for tag in [DNS_NAME, RFC822_NAME, URI_NAME] {
             for content in [&b"a\xffb"[..], b"a\0b", b"a\nb", b"\x7f"] {
                 assert!(sans(|w| w.tlv(tag, content)).is_err(), "{tag:#x} {content:?}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn name_types_without_a_rule_are_reported() {
+    fn unsupported_alt_name_kinds_are_reported() {
         let read = sans(|w| {
             w.tlv(0xa4, &[0x30, 0]);
             w.tlv(0x88, &[0x2a, 3]);
@@ -280,14 +280,14 @@ mod tests {
             });
         });
         let read = read.unwrap();
-        assert_eq!(read.other, [(vec![0x2a, 4], OtherValue::Other)]);
+        assert_eq!(read.other, [(vec![0x2a, 4], OtherNameValue::Other)]);
         assert!(read.dns.is_empty());
-        assert_eq!(read.unruled, Some("directoryName"));
-        assert_eq!(sans(|w| w.tlv(0x82, b"a")).unwrap().unruled, None);
+        assert_eq!(read.unsupported_name_kind, Some("directoryName"));
+        assert_eq!(sans(|w| w.tlv(0x82, b"a")).unwrap().unsupported_name_kind, None);
     }
 
     #[test]
-    fn ipv4_addresses_are_found_in_those_of_ipv6() {
+    fn ipv4_mapped_ipv6_addresses_are_unmapped() {
         let octets = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
         assert_eq!(unmap_ipv4(&octets("::ffff:10.0.0.1")), Some([10, 0, 0, 1]));
         for other in ["::10.0.0.1", "::1", "64:ff9b::10.0.0.1", "2001:db8::ffff:a00:1"] {
@@ -297,19 +297,27 @@ mod tests {
     }
 
     #[test]
-    fn names_are_counted_and_measured_without_being_read() {
+    fn alt_names_are_limited_in_number_and_length() {
         let many = |count: usize, len: usize| {
             build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(DNS_NAME, &vec![b'a'; len])))
         };
-        assert!(check_size(&many(MAX_NAMES, 1)).is_ok() && check_size(&many(2, MAX_NAME_BYTES)).is_ok());
-        assert!(check_size(&many(MAX_NAMES + 1, 1)).unwrap_err().0.contains(&MAX_NAMES.to_string()));
-        assert!(check_size(&many(1, MAX_NAME_BYTES + 1)).unwrap_err().0.contains(&MAX_NAME_BYTES.to_string()));
+        assert!(
+            check_alt_names_size(&many(MAX_ALT_NAMES, 1)).is_ok()
+                && check_alt_names_size(&many(2, MAX_ALT_NAME_BYTES)).is_ok()
+        );
+        assert!(check_alt_names_size(&many(MAX_ALT_NAMES + 1, 1)).unwrap_err().0.contains(&MAX_ALT_NAMES.to_string()));
+        assert!(
+            check_alt_names_size(&many(1, MAX_ALT_NAME_BYTES + 1))
+                .unwrap_err()
+                .0
+                .contains(&MAX_ALT_NAME_BYTES.to_string())
+        );
     }
 
     proptest! {
         #[test]
         fn general_name_of_any_bytes_does_not_panic(der in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (CsrSans::read(&der), unmap_ipv4(&der));
+            let _ = (ParsedSans::read(&der), unmap_ipv4(&der));
             let _ = sans(|w| w.raw(&der));
         }
     }

@@ -14,7 +14,7 @@ use super::writer::{
 use crate::error::Result;
 
 /// Maximum number of attributes in the subject of a request, and of any name that is signed.
-pub const MAX_ATTRIBUTES: usize = 1000;
+pub const MAX_NAME_ATTRIBUTES: usize = 1000;
 
 /// An attribute type of a distinguished name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub enum Attribute {
 impl Attribute {
     /// The attribute type's OID, DER content bytes.
     pub fn oid(self) -> &'static [u8] {
-        ATTRIBUTES[self as usize].1
+        ATTRIBUTE_TABLE[self as usize].1
     }
 
     /// The string type in which this server encodes a value.
@@ -68,7 +68,7 @@ impl Attribute {
 }
 
 /// Attribute types in the order of [`Attribute`], with their OIDs and the short names of those that have one.
-static ATTRIBUTES: [(Attribute, &[u8], &str); 15] = [
+static ATTRIBUTE_TABLE: [(Attribute, &[u8], &str); 15] = [
     (Attribute::CommonName, &[0x55, 4, 3], "CN"),
     (Attribute::Surname, &[0x55, 4, 4], ""),
     (Attribute::SerialNumber, &[0x55, 4, 5], "SERIALNUMBER"),
@@ -154,8 +154,8 @@ impl Name {
     ///
     /// # Errors
     /// Never: a name is always one SEQUENCE.
-    pub fn appended(&self, rdns: &Rdns) -> Result<Self> {
-        let own = DerReader::only(self.as_der(), SEQUENCE).map_err(|e| e.of("subject"))?.content;
+    pub fn with_rdns(&self, rdns: &Rdns) -> Result<Self> {
+        let own = DerReader::read_single(self.as_der(), SEQUENCE).map_err(|e| e.into_error("subject"))?.content;
         Ok(join_encoded([own, rdns.as_der()].into_iter()))
     }
 
@@ -177,9 +177,9 @@ impl Name {
         is_empty(self.as_der())
     }
 
-    /// `true` if the name has no value with a character, see [`is_nameless`].
-    pub fn is_nameless(&self) -> bool {
-        is_nameless(self.as_der())
+    /// `true` if the name has no value with a character, see [`has_no_text`].
+    pub fn has_no_text(&self) -> bool {
+        has_no_text(self.as_der())
     }
 
     /// Returns the types of attributes with a value that `other` lacks, without duplicates, formatted as in
@@ -249,7 +249,7 @@ pub fn values(name_der: &[u8], attribute: Attribute) -> Result<Vec<String>> {
         decode_string(tag, &content)?.ok_or(DerError("an attribute value is not a character string"))
     };
     let all = tagged_values(name_der, attribute).and_then(|all| all.into_iter().map(read).collect());
-    all.map_err(|e: DerError| e.of("subject"))
+    all.map_err(|e: DerError| e.into_error("subject"))
 }
 
 /// Returns all values of `attribute`, in order, as tags and content bytes.
@@ -270,7 +270,7 @@ pub fn is_empty(name_der: &[u8]) -> bool {
 }
 
 /// `true` if the name has no value with a character, or is not a valid name.
-pub fn is_nameless(name_der: &[u8]) -> bool {
+pub fn has_no_text(name_der: &[u8]) -> bool {
     let mut has_character = false;
     let read = for_each_attribute(name_der, |_, _, content| {
         has_character |= !content.is_empty();
@@ -320,7 +320,7 @@ pub(crate) type ComparableRdn = Vec<(Vec<u8>, Vec<u8>)>;
 /// # Errors
 /// The violated DER rule.
 pub(crate) fn to_comparable(name_der: &[u8], letters: CaseFolding) -> DerResult<Vec<ComparableRdn>> {
-    let mut rdns = DerReader::only(name_der, SEQUENCE)?.reader();
+    let mut rdns = DerReader::read_single(name_der, SEQUENCE)?.reader();
     let mut all = Vec::new();
     while !rdns.is_empty() {
         let one = rdns.expect(SET)?.raw;
@@ -347,28 +347,28 @@ fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Rejects a name with more than [`MAX_ATTRIBUTES`] attributes, with a value that is invalid in its string type, or
-/// with control characters. Values that are not strings are ignored.
-pub(crate) fn check(name_der: &[u8]) -> DerResult<()> {
+/// Rejects a name with more than [`MAX_NAME_ATTRIBUTES`] attributes, with a value that is invalid in its string type,
+/// or with control characters. Values that are not strings are ignored.
+pub(crate) fn check_strings(name_der: &[u8]) -> DerResult<()> {
     let mut count = 0;
     for_each_attribute(name_der, |_, tag, content| {
         count += 1;
-        if count > MAX_ATTRIBUTES {
+        if count > MAX_NAME_ATTRIBUTES {
             return Err(DerError("more than 1000 attributes in a subject"));
         }
         if decode_string(tag, content)?.is_some_and(|text| text.contains(char::is_control)) {
-            return Err(DerError("control characters in a subject value"));
+            return Err(DerError("a subject value contains control characters"));
         }
         Ok(())
     })
 }
 
 fn for_each_attribute(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) -> DerResult<()>) -> DerResult<()> {
-    let mut rdns = DerReader::only(name_der, SEQUENCE)?.reader();
+    let mut rdns = DerReader::read_single(name_der, SEQUENCE)?.reader();
     while !rdns.is_empty() {
         let mut rdn = rdns.expect(SET)?.reader();
         if rdn.is_empty() {
-            return Err(DerError("empty RelativeDistinguishedName"));
+            return Err(DerError("a RelativeDistinguishedName is empty"));
         }
         while !rdn.is_empty() {
             let mut pair = rdn.sequence()?;
@@ -383,11 +383,16 @@ fn for_each_attribute(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) ->
 
 /// Decodes a string of any type that names use; `None` for other tags.
 fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
-    const WRONG: DerError = DerError("a character string holds octets outside of its type");
-    let ascii =
-        |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
+    const INVALID_CHARACTERS: DerError = DerError("a character string contains octets that its type does not allow");
+    let ascii = |bytes: &[u8]| {
+        if bytes.is_ascii() {
+            String::from_utf8(bytes.to_vec()).map_err(|_| INVALID_CHARACTERS)
+        } else {
+            Err(INVALID_CHARACTERS)
+        }
+    };
     let text = match tag {
-        UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
+        UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| INVALID_CHARACTERS),
         // Characters that PrintableString does not allow, such as '*', '@' and '&', are common in it, so any ASCII is
         // accepted.
         NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => ascii(content),
@@ -395,13 +400,13 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
         TELETEX_STRING => Ok(content.iter().map(|&b| char::from(b)).collect()),
         UNIVERSAL_STRING if content.len().is_multiple_of(4) => content
             .chunks_exact(4)
-            .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(WRONG))
+            .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(INVALID_CHARACTERS))
             .collect(),
         BMP_STRING if content.len().is_multiple_of(2) => content
             .chunks_exact(2)
-            .map(|c| char::from_u32(u32::from(u16::from_be_bytes([c[0], c[1]]))).ok_or(WRONG))
+            .map(|c| char::from_u32(u32::from(u16::from_be_bytes([c[0], c[1]]))).ok_or(INVALID_CHARACTERS))
             .collect(),
-        UNIVERSAL_STRING | BMP_STRING => Err(WRONG),
+        UNIVERSAL_STRING | BMP_STRING => Err(INVALID_CHARACTERS),
         _ => return Ok(None),
     };
     text.map(Some)
@@ -409,7 +414,7 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
 
 /// Returns the short name of an attribute type, or its dotted OID.
 fn short_name(attribute: &[u8]) -> String {
-    let known = ATTRIBUTES.iter().find(|(_, oid, short)| *oid == attribute && !short.is_empty());
+    let known = ATTRIBUTE_TABLE.iter().find(|(_, oid, short)| *oid == attribute && !short.is_empty());
     known.map_or_else(|| oid_text(attribute), |(.., short)| (*short).to_owned())
 }
 
@@ -424,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_string_type_is_printable_where_the_repertoire_allows() {
+    fn string_type_is_printable_if_the_characters_allow_it() {
         let tag = |value: &str| {
             let one = rdn(Attribute::Organization, &list(&[value]));
             one.as_der()[9]
@@ -440,7 +445,7 @@ mod tests {
         let ou = rdn(Attribute::OrganizationalUnit, &list(&["bb", "a", "bb", "", "ü"]));
         let whole = name(&[&ou]);
         assert_eq!(whole.values(Attribute::OrganizationalUnit).unwrap(), list(&["a", "ü", "bb"]));
-        assert_eq!(DerReader::only(ou.as_der(), SET).unwrap().raw, ou.as_der());
+        assert_eq!(DerReader::read_single(ou.as_der(), SET).unwrap().raw, ou.as_der());
         assert_eq!(
             rdn(Attribute::OrganizationalUnit, &list(&["a", "a"])),
             rdn(Attribute::OrganizationalUnit, &list(&["a"]))
@@ -448,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn attribute_types_are_in_the_order_of_their_table() {
-        for (at, (attribute, oid, _)) in ATTRIBUTES.iter().enumerate() {
+    fn attribute_table_is_in_the_order_of_the_enum() {
+        for (at, (attribute, oid, _)) in ATTRIBUTE_TABLE.iter().enumerate() {
             assert_eq!((*attribute as usize, attribute.oid()), (at, *oid));
         }
     }
 
     #[test]
-    fn an_empty_list_disappears() {
+    fn rdn_without_values_is_empty() {
         assert!(rdn(Attribute::Country, &[]).is_empty());
         assert!(rdn(Attribute::Country, &list(&[""])).is_empty());
         assert!(rdn(Attribute::Country, &list(&["", ""])).is_empty());
@@ -464,25 +469,30 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_something_when_a_value_has_characters() {
+    fn name_has_text_if_a_value_has_characters() {
         let nothing = Rdns::encoded(build(SET, 0, |w| write_attribute(w, Attribute::CommonName, "")));
         let empty = |count| name(&vec![&nothing; count]);
-        assert!(name(&[]).is_nameless() && empty(1).is_nameless() && empty(3).is_nameless() && is_nameless(b"x"));
+        assert!(name(&[]).has_no_text() && empty(1).has_no_text() && empty(3).has_no_text() && has_no_text(b"x"));
         let said = rdn(Attribute::Organization, &list(&["a"]));
-        assert!(!name(&[&said]).is_nameless());
-        assert!(!empty(1).appended(&said).unwrap().is_nameless());
-        assert_eq!(empty(1).appended(&said).unwrap(), name(&[&nothing, &said]));
+        assert!(!name(&[&said]).has_no_text());
+        assert!(!empty(1).with_rdns(&said).unwrap().has_no_text());
+        assert_eq!(empty(1).with_rdns(&said).unwrap(), name(&[&nothing, &said]));
     }
 
     #[test]
-    fn attributes_of_a_name_are_counted() {
+    fn name_attributes_are_limited_in_number() {
         let many = |count| name(&vec![&rdn(Attribute::UserId, &list(&["a"])); count]);
-        assert!(check(many(MAX_ATTRIBUTES).as_der()).is_ok());
-        assert!(check(many(MAX_ATTRIBUTES + 1).as_der()).unwrap_err().0.contains(&MAX_ATTRIBUTES.to_string()));
+        assert!(check_strings(many(MAX_NAME_ATTRIBUTES).as_der()).is_ok());
+        assert!(
+            check_strings(many(MAX_NAME_ATTRIBUTES + 1).as_der())
+                .unwrap_err()
+                .0
+                .contains(&MAX_NAME_ATTRIBUTES.to_string())
+        );
     }
 
     #[test]
-    fn older_string_types_are_read_without_loss_or_refused() {
+    fn legacy_string_types_are_read_exactly_or_refused() {
         let with = |tag: u8, content: &[u8]| {
             let pair = build(SEQUENCE, 0, |w| {
                 w.oid(Attribute::CommonName.oid());
@@ -499,10 +509,10 @@ mod tests {
         assert!(read(0x16, &[0xfc]).is_err(), "IA5String is ASCII");
         assert!(read(0x0c, &[0xfc]).is_err(), "not UTF-8");
         assert!(read(0x03, &[0, 1]).is_err(), "not a string");
-        assert!(check(with(0x03, &[0, 1]).as_der()).is_ok());
-        assert!(check(with(0x0c, b"a\0b").as_der()).is_err());
-        assert!(check(with(0x13, b"a\nb").as_der()).is_err());
-        assert!(check(with(0x1e, &[0, 0]).as_der()).is_err());
+        assert!(check_strings(with(0x03, &[0, 1]).as_der()).is_ok());
+        assert!(check_strings(with(0x0c, b"a\0b").as_der()).is_err());
+        assert!(check_strings(with(0x13, b"a\nb").as_der()).is_err());
+        assert!(check_strings(with(0x1e, &[0, 0]).as_der()).is_err());
     }
 
     #[test]
@@ -532,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_common_name_counts() {
+    fn last_common_name_is_returned() {
         let both = [rdn(Attribute::CommonName, &list(&["a"])), rdn(Attribute::CommonName, &list(&["b"]))];
         let whole = name(&[&both[0], &both[1]]);
         assert_eq!(whole.common_name(), "b");
@@ -544,13 +554,13 @@ mod tests {
         fn attribute_values_with_any_characters_round_trip(value in "\\PC{1,40}") {
             let whole = name(&[&rdn(Attribute::UserId, std::slice::from_ref(&value))]);
             prop_assert_eq!(whole.values(Attribute::UserId).unwrap(), vec![value]);
-            prop_assert!(check(whole.as_der()).is_ok());
+            prop_assert!(check_strings(whole.as_der()).is_ok());
         }
 
         #[test]
         fn name_of_any_bytes_does_not_panic(der in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = values(&der, Attribute::CommonName);
-            let _ = check(&der);
+            let _ = check_strings(&der);
             let _ = Name::encoded(der).display();
         }
     }

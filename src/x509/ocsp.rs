@@ -9,7 +9,7 @@ pub mod response;
 
 use super::algorithm::Hash;
 /// The hash that identifies the issuer in a CertID: SHA-1 (RFC 5019 2.1.1), only for lookup, or SHA-2 (RFC 6960 4.3).
-pub use super::algorithm::HashFunction as IdHash;
+pub use super::algorithm::HashFunction as CertIdHash;
 use super::pieces::Name;
 use super::reader::{DerError, DerReader, DerResult};
 use super::serial::Serial;
@@ -29,7 +29,7 @@ pub struct CertId<'a> {
     /// The encoded CertID, which the response repeats.
     pub raw: &'a [u8],
     /// The hash algorithm.
-    pub hash: IdHash,
+    pub hash: CertIdHash,
     /// The hash of the issuer's name.
     pub name_hash: &'a [u8],
     /// The hash of the issuer's key.
@@ -46,7 +46,7 @@ impl<'a> CertId<'a> {
     pub fn next(fields: &mut DerReader<'a>) -> DerResult<Self> {
         let whole = fields.expect(super::writer::SEQUENCE)?;
         let mut fields = whole.reader();
-        let hash = IdHash::read(fields.sequence()?)?;
+        let hash = CertIdHash::read(fields.sequence()?)?;
         let hash = hash.ok_or(DerError("the hash of a CertID must be SHA-1, SHA-256, SHA-384 or SHA-512"))?;
         let name_hash = fields.octet_string()?;
         let key_hash = fields.octet_string()?;
@@ -59,7 +59,7 @@ impl<'a> CertId<'a> {
         Ok(Self { raw: whole.raw, hash, name_hash, key_hash, serial })
     }
 
-    /// Returns the concatenated hashes of name and key, as [`IssuerHashes::of`] does.
+    /// Returns the concatenated hashes of name and key, as [`IssuerHashes::for_hash`] does.
     pub fn issuer(&self) -> Vec<u8> {
         [self.name_hash, self.key_hash].concat()
     }
@@ -67,24 +67,24 @@ impl<'a> CertId<'a> {
 
 /// The hashes of an issuer's Name, and of the content of its key's BIT STRING (RFC 6960 4.1.1), for every hash
 /// algorithm of a CertID.
-pub struct IssuerHashes([Vec<u8>; IdHash::ALL.len()]);
+pub struct IssuerHashes([Vec<u8>; CertIdHash::ALL.len()]);
 
 impl IssuerHashes {
     /// Computes the hashes. `key` is the content of the key's BIT STRING.
     pub fn new(name: &Name, key: &[u8]) -> Self {
-        Self(IdHash::ALL.map(|hash| [hash.digest(name.as_der()).as_ref(), hash.digest(key).as_ref()].concat()))
+        Self(CertIdHash::ALL.map(|hash| [hash.digest(name.as_der()).as_ref(), hash.digest(key).as_ref()].concat()))
     }
 
     /// Returns the concatenated hashes of name and key.
-    pub fn of(&self, hash: IdHash) -> &[u8] {
-        let at = IdHash::ALL.iter().position(|known| *known == hash);
+    pub fn for_hash(&self, hash: CertIdHash) -> &[u8] {
+        let at = CertIdHash::ALL.iter().position(|known| *known == hash);
         at.map_or(&[], |at| &self.0[at])
     }
 
     /// `true` if `name` is the issuer's encoded Name.
-    pub fn match_name(&self, name: &[u8]) -> bool {
-        let hash = IdHash::Sha2(Hash::Sha256);
-        self.of(hash)[..hash.digest_len()] == *hash.digest(name).as_ref()
+    pub fn matches_name(&self, name: &[u8]) -> bool {
+        let hash = CertIdHash::Sha2(Hash::Sha256);
+        self.for_hash(hash)[..hash.digest_len()] == *hash.digest(name).as_ref()
     }
 }
 

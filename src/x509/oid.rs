@@ -175,17 +175,18 @@ const MAX_ARCS: usize = 20;
 const MAX_ARC_OCTETS: usize = 4;
 /// Maximum length of an OID that is signed, in bytes. The 100 characters of Appendix B are at most 50 bytes;
 /// certificate readers accept at most 63.
-const MAX_OCTETS: usize = 63;
+const MAX_OID_OCTETS: usize = 63;
 
 /// Rejects DER content bytes that some certificate readers cannot process: RFC 5280 Appendix B limits the arcs.
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn check_size(content: &[u8]) -> DerResult<()> {
-    const LARGE: DerError = DerError("an object identifier has an arc of 2^28 or above (RFC 5280 Appendix B)");
-    const LONG: DerError = DerError("an object identifier has more than 20 arcs or 63 octets (RFC 5280 Appendix B)");
-    if content.len() > MAX_OCTETS {
-        return Err(LONG);
+pub(crate) fn check_oid_size(content: &[u8]) -> DerResult<()> {
+    const ARC_TOO_LARGE: DerError = DerError("an object identifier has an arc of 2^28 or above (RFC 5280 Appendix B)");
+    const OID_TOO_LONG: DerError =
+        DerError("an object identifier has more than 20 arcs or 63 octets (RFC 5280 Appendix B)");
+    if content.len() > MAX_OID_OCTETS {
+        return Err(OID_TOO_LONG);
     }
     // The first sub-identifier contains two arcs.
     let mut arcs = 1;
@@ -193,13 +194,13 @@ pub(crate) fn check_size(content: &[u8]) -> DerResult<()> {
     for &b in content {
         octets += 1;
         if octets > MAX_ARC_OCTETS {
-            return Err(LARGE);
+            return Err(ARC_TOO_LARGE);
         }
         if b < 0x80 {
             (arcs, octets) = (arcs + 1, 0);
         }
     }
-    if arcs > MAX_ARCS { Err(LONG) } else { Ok(()) }
+    if arcs > MAX_ARCS { Err(OID_TOO_LONG) } else { Ok(()) }
 }
 
 /// Returns the dotted text of DER content bytes. For bytes that have no such text, returns `0x` and hex digits.
@@ -240,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_identifiers_have_their_known_texts() {
+    fn known_oids_convert_to_and_from_text() {
         let cases: [(&[u8], &str); 6] = [
             (RSA_ENCRYPTION, "1.2.840.113549.1.1.1"),
             (P521, "1.3.132.0.35"),
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_oid_texts_are_refused() {
         for text in ["", "1", "3.1", "1.40", "1..2", "1.2.", ".1.2", "1.02", "1.-2", "1.+2", "1.2 ", "a.b", "not-oid"] {
             assert_eq!(parse_oid(text), None, "{text}");
         }
@@ -265,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_that_other_programs_cannot_read_are_reported() {
-        let check = |text: &str| check_size(&parse_oid(text).unwrap());
+    fn oids_that_some_readers_reject_are_refused() {
+        let check = |text: &str| check_oid_size(&parse_oid(text).unwrap());
         let arcs = |count: usize| format!("1.2{}", ".3".repeat(count - 2));
         for good in ["1.2.268435455", "2.268435375", "2.5.29.32.0", &arcs(20), &format!("1.2{}", ".99999999".repeat(8))]
         {
@@ -282,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dotted_texts_read_back(first in 0_u128..3, second in 0_u128..40, rest in proptest::collection::vec(any::<u128>(), 0..5)) {
+        fn oid_texts_read_back(first in 0_u128..3, second in 0_u128..40, rest in proptest::collection::vec(any::<u128>(), 0..5)) {
             let text = rest.iter().fold(format!("{first}.{second}"), |t, a| format!("{t}.{a}"));
             prop_assert_eq!(oid_text(&parse_oid(&text).unwrap()), text);
         }

@@ -114,7 +114,7 @@ pub fn encode_file(label: &str, der: &[u8]) -> String {
 /// `Invalid` for non-blank text without a block; for a truncated, mislabelled, encrypted or non-base64 block; for a
 /// damaged BEGIN or END line outside of a block; and for more than [`MAX_BLOCKS`]. The error counts blocks from 0.
 pub fn parse_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
-    read_all(text, MAX_BLOCKS, is_blank_or_after_a_block)
+    read_blocks(text, MAX_BLOCKS, is_blank_or_after_a_block)
 }
 
 /// Like [`parse_blocks`], but also rejects text after the last block.
@@ -122,7 +122,7 @@ pub fn parse_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
 /// # Errors
 /// `Invalid` also for non-blank text after the last block.
 pub fn parse_only_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
-    read_all(text, MAX_BLOCKS, |_, rest| is_blank(rest))
+    read_blocks(text, MAX_BLOCKS, |_, rest| is_blank(rest))
 }
 
 /// As [`parse_blocks`], for a local file: without a limit on blocks, and with text in any encoding around them.
@@ -131,11 +131,11 @@ pub fn parse_only_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
 /// As [`parse_blocks`].
 pub fn parse_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
     let blocks = match std::str::from_utf8(file) {
-        Ok(text) => read_all(text, usize::MAX, is_blank_or_after_a_block)?,
+        Ok(text) => read_blocks(text, usize::MAX, is_blank_or_after_a_block)?,
         Err(_) => {
             // The text may contain a private key.
             let text = Zeroizing::new(String::from_utf8_lossy(file).into_owned());
-            read_all(&text, usize::MAX, is_blank_or_after_a_block)?
+            read_blocks(&text, usize::MAX, is_blank_or_after_a_block)?
         }
     };
     Ok(blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect())
@@ -146,7 +146,7 @@ pub fn parse_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
 /// # Errors
 /// `Invalid` when it contains none, or as [`parse_file`].
 pub fn parse_certificate_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let refuse = |why: &str| Error::invalid(format!("must hold PEM certificates{why}"));
+    let refuse = |why: &str| Error::invalid(format!("must contain PEM certificates{why}"));
     let blocks = parse_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
     let certificates = blocks.iter().filter(|(label, _)| label == "CERTIFICATE");
     let certificates: Vec<_> = certificates.map(|(_, der)| der.to_vec()).collect();
@@ -158,7 +158,7 @@ pub fn parse_certificate_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// # Errors
 /// `Invalid` when it contains no unencrypted key, or as [`parse_file`].
 pub fn parse_private_key_file(file: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
-    let refuse = |why: &str| Error::invalid(format!("must hold a private key as PEM, not encrypted{why}"));
+    let refuse = |why: &str| Error::invalid(format!("must contain an unencrypted private key in PEM{why}"));
     let blocks = parse_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
     blocks.into_iter().find(|(label, _)| is_private_key(label)).map(|(_, der)| der).ok_or_else(|| refuse(""))
 }
@@ -174,7 +174,7 @@ fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {
 
 /// Reads all blocks. `may_end` gets the number of blocks and the text after the last one, and returns `true` if that
 /// text may be ignored.
-fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<LabeledPemBlock>> {
+fn read_blocks(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<LabeledPemBlock>> {
     let mut found = Vec::new();
     let mut rest = text;
     let problem = loop {
@@ -222,7 +222,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
         }
     };
     if label.is_empty() || label.len() > 64 || !label.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'-') {
-        return Err("the label is not a PEM label");
+        return Err("the BEGIN line has an invalid label");
     }
     // The capacity is set in advance: a reallocation would leave a copy of private key data in memory.
     let mut body = String::with_capacity(lines.rest.find("-----END ").unwrap_or(0));
@@ -234,7 +234,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
                 body.zeroize();
                 return Err("the END line does not match the BEGIN line");
             };
-            let content = STANDARD.decode(&body).map_err(|_| "the content is not base64");
+            let content = STANDARD.decode(&body).map_err(|_| "the content is not valid base64");
             body.zeroize();
             let rest = if after.is_empty() { lines.rest } else { suffix_from(text, after) };
             return Ok(Some(((label.to_owned(), content?), rest)));
@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_become_the_same_text(cuts in prop::collection::vec(0..200_usize, 0..20)) {
+        fn pem_in_pieces_equals_pem_at_once(cuts in prop::collection::vec(0..200_usize, 0..20)) {
             let der: Vec<u8> = (0..cuts.iter().sum::<usize>()).map(|n| n as u8).collect();
             let mut rest = &der[..];
             let pieces: Vec<Bytes> = cuts.iter().map(|n| Bytes::copy_from_slice(rest.split_off(..*n).unwrap())).collect();
@@ -366,7 +366,7 @@ mod tests {
         }
 
         #[test]
-        fn blocks_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn pem_blocks_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(parse_blocks(&encode("A B", &der)).unwrap(), vec![("A B".to_owned(), der)]);
         }
 

@@ -21,7 +21,7 @@ impl Name {
     /// # Errors
     /// The violated DER rule when it is not one SEQUENCE.
     pub fn from_der(der: &[u8]) -> DerResult<Self> {
-        DerReader::only(der, SEQUENCE)?;
+        DerReader::read_single(der, SEQUENCE)?;
         Ok(Self(der.to_vec()))
     }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_whole() {
+    fn encoded_pieces_must_be_complete_values() {
         for name in [&[SEQUENCE, 0][..], &[SEQUENCE, 2, 5, 0]] {
             assert_eq!(Name::from_der(name).unwrap().as_der(), name);
         }

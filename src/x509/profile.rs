@@ -21,14 +21,14 @@ pub(crate) use self::text::{
     validate_mailbox_base, validate_uri_base, validate_uri_name,
 };
 
-use super::oid::{self, check_size};
-use super::reader::{DerError, DerReader, DerResult, check_bits, check_der, check_integer};
+use super::oid::{self, check_oid_size};
+use super::reader::{DerError, DerReader, DerResult, check_bit_string, check_der, check_integer};
 use super::time;
 use super::usage::KeyUsage;
 use super::writer::{
     BIT_STRING, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, context, context_constructed,
 };
-use super::{general_name as names_of, raw_extension};
+use super::{general_name as alt_names, raw_extension};
 use crate::error::Result;
 
 /// The rule for the field `critical` of an extension.
@@ -66,7 +66,7 @@ impl ExtensionProfile {
 
     /// As [`ExtensionProfile::validate`], for `critical` only.
     pub(crate) fn validate_critical(&self, field: &str, critical: bool) -> Result<()> {
-        self.of(
+        self.with_field_name(
             field,
             match (&self.critical, critical) {
                 (CriticalRule::Always, false) => Err(DerError("must be critical (RFC 5280 4.2, 5.2, 5.3)")),
@@ -78,12 +78,12 @@ impl ExtensionProfile {
 
     /// As [`ExtensionProfile::validate`], for the value only.
     pub(crate) fn validate_value(&self, field: &str, value: &[u8]) -> Result<()> {
-        self.of(field, (self.validator)(value))
+        self.with_field_name(field, (self.validator)(value))
     }
 
     /// Adds the names of field and extension to an error.
-    pub(crate) fn of<T>(&self, field: &str, held: DerResult<T>) -> Result<T> {
-        held.map_err(|e| e.of(&format!("{field}: {}", self.name)))
+    pub(crate) fn with_field_name<T>(&self, field: &str, held: DerResult<T>) -> Result<T> {
+        held.map_err(|e| e.into_error(&format!("{field}: {}", self.name)))
     }
 }
 
@@ -172,20 +172,20 @@ fn require(holds: bool, text: &'static str) -> DerResult<()> {
 /// Reads an OID of a size that every reader supports.
 fn read_oid<'a>(fields: &mut DerReader<'a>) -> DerResult<&'a [u8]> {
     let oid = fields.oid()?;
-    check_size(oid)?;
+    check_oid_size(oid)?;
     Ok(oid)
 }
 
 /// Reads a SEQUENCE OF that must not be empty.
 fn read_nonempty_list<'a>(value: &'a [u8], none: &'static str) -> DerResult<DerReader<'a>> {
-    let list = DerReader::only(value, SEQUENCE)?;
+    let list = DerReader::read_single(value, SEQUENCE)?;
     require(!list.content.is_empty(), none)?;
     Ok(list.reader())
 }
 
 /// RFC 5280 4.2.1.1: a key identifier, and issuer and serial number either both or not at all.
 fn validate_authority_key_id(value: &[u8]) -> DerResult<()> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let id = fields.optional(context(0))?;
     require(id.is_none_or(|id| !id.content.is_empty()), "the key identifier must not be empty (RFC 5280 4.2.1.1)")?;
     let issuer = fields.optional(context_constructed(1))?;
@@ -200,7 +200,7 @@ fn validate_authority_key_id(value: &[u8]) -> DerResult<()> {
 }
 
 fn validate_subject_key_id(value: &[u8]) -> DerResult<()> {
-    let id = DerReader::only(value, OCTET_STRING)?.content;
+    let id = DerReader::read_single(value, OCTET_STRING)?.content;
     require(!id.is_empty(), "must not be empty (RFC 5280 4.2.1.2)")
 }
 
@@ -212,7 +212,7 @@ fn validate_key_usage(value: &[u8]) -> DerResult<()> {
     let narrows = usage.contains(KeyUsage::ENCIPHER_ONLY) || usage.contains(KeyUsage::DECIPHER_ONLY);
     let agrees = usage.contains(KeyUsage::KEY_AGREEMENT);
     require(agrees || !narrows, "encipherOnly and decipherOnly need keyAgreement (RFC 5280 4.2.1.3)")?;
-    validate_named_bits(DerReader::only(value, BIT_STRING)?.content)
+    validate_named_bits(DerReader::read_single(value, BIT_STRING)?.content)
 }
 
 /// Checks the content of a BIT STRING with up to nine named bits. The last bit must be 1 (X.690 11.2.2).
@@ -223,22 +223,22 @@ fn validate_named_bits(content: &[u8]) -> DerResult<()> {
             let bits = (content.len() - 1) * 8 - usize::from(*unused);
             require(bits <= 9, "has undefined bits (RFC 5280 4.2.1.3, 4.2.1.13)")
         }
-        _ => Err(DerError("ends in zero bits (X.690 11.2.2)")),
+        _ => Err(DerError("must not end in zero bits (X.690 11.2.2)")),
     }
 }
 
 /// RFC 5280 4.2.1.6, 4.2.1.7 and 5.3.3: at least one name.
 fn validate_alt_names(value: &[u8]) -> DerResult<()> {
-    names_of::check_size(value)?;
+    alt_names::check_alt_names_size(value)?;
     validate_names(read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.6)")?)
 }
 
 /// RFC 5280 4.2.1.9, for CA and end-entity certificates.
 fn validate_basic_constraints(value: &[u8]) -> DerResult<()> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     require(fields.optional_boolean()? != Some(false), "cA encodes the default FALSE (X.690 11.5)")?;
     if !fields.is_empty() {
-        fields.small()?;
+        fields.read_u32()?;
     }
     fields.done()
 }
@@ -254,13 +254,13 @@ fn validate_ext_key_usage(value: &[u8]) -> DerResult<()> {
 
 /// RFC 5280 4.2.1.14: a non-negative INTEGER of at most 32 bits.
 fn validate_inhibit_any_policy(value: &[u8]) -> DerResult<()> {
-    DerReader::whole(value, DerReader::small).map(drop)
+    DerReader::read_to_end(value, DerReader::read_u32).map(drop)
 }
 
 /// RFC 5280 5.2.3: non-negative, at most 20 bytes.
 fn validate_crl_number(value: &[u8]) -> DerResult<()> {
-    let octets = DerReader::whole(value, DerReader::unsigned)?;
-    require(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")
+    let octets = DerReader::read_to_end(value, DerReader::unsigned)?;
+    require(octets.len() <= 20, "must have at most 20 octets (RFC 5280 5.2.3)")
 }
 
 /// RFC 5280 4.2.1.8: attributes with at least one value each, of arbitrary types.
@@ -279,7 +279,7 @@ fn validate_directory_attributes(value: &[u8]) -> DerResult<()> {
 
 /// privateKeyUsagePeriod (RFC 3280 4.2.1.4): a start, an end, or both in this order.
 fn validate_key_usage_period(value: &[u8]) -> DerResult<()> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let mut at = |tag| -> DerResult<Option<i64>> {
         fields.optional(context(tag))?.map(|at| time::parse(GENERALIZED_TIME, at.content)).transpose()
     };
@@ -294,15 +294,15 @@ fn validate_key_usage_period(value: &[u8]) -> DerResult<()> {
 fn validate_tls_features(value: &[u8]) -> DerResult<()> {
     let mut features = read_nonempty_list(value, "must not be empty (RFC 7633 4.1)")?;
     while !features.is_empty() {
-        let known = matches!(features.small()?, 5 | 17);
-        require(known, "holds features other than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
+        let known = matches!(features.read_u32()?, 5 | 17);
+        require(known, "contains features other than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
     }
     Ok(())
 }
 
 /// A BIT STRING with arbitrary bits.
 fn validate_bit_string(value: &[u8]) -> DerResult<()> {
-    check_bits(DerReader::only(value, BIT_STRING)?.content)
+    check_bit_string(DerReader::read_single(value, BIT_STRING)?.content)
 }
 
 /// Rejects IP address and AS number extensions: RFC 3779 2.3 and 3.3 require that the issuer holds these resources,
@@ -320,16 +320,16 @@ fn reject_in_certificate(_: &[u8]) -> DerResult<()> {
 }
 
 fn validate_null(value: &[u8]) -> DerResult<()> {
-    require(value == [NULL, 0], "must hold NULL")
+    require(value == [NULL, 0], "must contain NULL")
 }
 
 /// Microsoft's CertificateTemplateOID: an OID and up to two version numbers.
 fn validate_template(value: &[u8]) -> DerResult<()> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     read_oid(&mut fields)?;
     for _ in 0..2 {
         if !fields.is_empty() {
-            fields.small()?;
+            fields.read_u32()?;
         }
     }
     fields.done()
@@ -337,7 +337,7 @@ fn validate_template(value: &[u8]) -> DerResult<()> {
 
 /// Requires a defined reason code (RFC 5280 5.3.1).
 fn validate_reason_code(value: &[u8]) -> DerResult<()> {
-    match DerReader::only(value, ENUMERATED)?.content {
+    match DerReader::read_single(value, ENUMERATED)?.content {
         [0..=6 | 8..=10] => Ok(()),
         _ => Err(DerError("unknown reason code (RFC 5280 5.3.1)")),
     }
@@ -345,7 +345,7 @@ fn validate_reason_code(value: &[u8]) -> DerResult<()> {
 
 /// Requires one GeneralizedTime (RFC 5280 5.3.2).
 fn validate_invalidity_date(value: &[u8]) -> DerResult<()> {
-    time::parse(GENERALIZED_TIME, DerReader::only(value, GENERALIZED_TIME)?.content).map(drop)
+    time::parse(GENERALIZED_TIME, DerReader::read_single(value, GENERALIZED_TIME)?.content).map(drop)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const UNSUPPORTED_KEY: DerError = DerError("unsupported public key");
 pub struct PublicKey {
     spki: Vec<u8>,
     /// Start of the content of the BIT STRING, which extends to the end of `spki`.
-    bits_at: usize,
+    bits_start: usize,
     kind: KeyKind,
     /// The key as parsed by the crypto library, which binds it to one algorithm: the usual one of its kind, or for RSA
     /// the algorithm of the first digest that was verified.
@@ -39,11 +39,11 @@ impl PublicKey {
     /// # Errors
     /// `Invalid` with "unsupported public key" for other algorithms, else with the violated rule.
     pub fn parse(spki_der: &[u8]) -> Result<Self> {
-        Self::read(spki_der).map_err(|e| e.of("public key"))
+        Self::read(spki_der).map_err(|e| e.into_error("public key"))
     }
 
     fn read(spki_der: &[u8]) -> DerResult<Self> {
-        let mut reader = DerReader::only(spki_der, SEQUENCE)?.reader();
+        let mut reader = DerReader::read_single(spki_der, SEQUENCE)?.reader();
         let algorithm = reader.sequence()?;
         let bits = reader.bit_string()?;
         reader.done()?;
@@ -66,27 +66,27 @@ impl PublicKey {
             }
         };
         let parsed = parsed.map_or_else(OnceLock::new, OnceLock::from);
-        Ok(Self { spki: spki_der.to_vec(), bits_at: spki_der.len() - bits.len(), kind, parsed })
+        Ok(Self { spki: spki_der.to_vec(), bits_start: spki_der.len() - bits.len(), kind, parsed })
     }
 
     /// Creates a key from the BIT STRING content of a key that this process generated or loaded, without validation.
-    pub(crate) fn trusted(kind: KeyKind, bits: &[u8]) -> Self {
+    pub(crate) fn from_trusted_bits(kind: KeyKind, bits: &[u8]) -> Self {
         let spki = build(SEQUENCE, bits.len() + 40, |w| {
             w.raw(&algorithm_identifier(kind));
             w.bit_string(bits);
         });
-        Self { bits_at: spki.len() - bits.len(), spki, kind, parsed: OnceLock::new() }
+        Self { bits_start: spki.len() - bits.len(), spki, kind, parsed: OnceLock::new() }
     }
 
     /// Creates a placeholder of this kind and size, to validate a request before its key is generated. No signature
     /// verifies with it.
-    pub(crate) fn stand_in(kind: KeyKind) -> Self {
+    pub(crate) fn placeholder(kind: KeyKind) -> Self {
         let bits = match kind {
             KeyKind::Rsa { bits } => encode_rsa_numbers(&vec![0xff; bits as usize / 8], &[1, 0, 1]),
             KeyKind::Ec(curve) => [&[4][..], &vec![0; 2 * curve.coordinate_len()]].concat(),
             KeyKind::Ed25519 => vec![0; 32],
         };
-        Self::trusted(kind, &bits)
+        Self::from_trusted_bits(kind, &bits)
     }
 
     /// The kind and size.
@@ -101,7 +101,7 @@ impl PublicKey {
 
     /// The content of the BIT STRING: an RSAPublicKey, an EC point, or the 32 bytes of an Ed25519 key.
     pub fn bits(&self) -> &[u8] {
-        &self.spki[self.bits_at..]
+        &self.spki[self.bits_start..]
     }
 
     /// The key identifier: SHA-1 of the BIT STRING content (RFC 5280 4.2.1.2, method 1).
@@ -160,7 +160,7 @@ impl PublicKey {
     /// As [`PublicKey::verify`], and `Invalid` for a digest of the wrong length.
     pub fn verify_digest(&self, algorithm: SignatureAlgorithm, digest: &[u8], signature: &[u8]) -> Result<()> {
         let wrong = || Error::invalid("signature does not verify");
-        let hash = algorithm.hash().ok_or_else(|| Error::invalid("Ed25519 signs no digests"))?;
+        let hash = algorithm.hash().ok_or_else(|| Error::invalid("Ed25519 signs messages, not digests"))?;
         let digest = Digest::import_less_safe(digest, hash.algorithm())
             .map_err(|_| Error::invalid("digest: wrong length for the signature algorithm"))?;
         if self.kind == KeyKind::Ec(Curve::P224) {
@@ -214,7 +214,7 @@ impl PublicKey {
                 Hash::Sha384 => &signature::RSA_PSS_2048_8192_SHA384,
                 Hash::Sha512 => &signature::RSA_PSS_2048_8192_SHA512,
             },
-            _ => return Err(Error::invalid("signature algorithm does not go with the public key")),
+            _ => return Err(Error::invalid("the signature algorithm does not fit the public key")),
         })
     }
 }
@@ -254,7 +254,7 @@ pub(crate) fn read_key_algorithm(mut fields: DerReader<'_>) -> DerResult<Option<
     let kind = match fields.oid()? {
         oid::RSA_ENCRYPTION => {
             if !fields.expect(NULL)?.content.is_empty() {
-                return Err(DerError("NULL must be empty"));
+                return Err(DerError("a NULL parameter must be empty"));
             }
             KeyKind::Rsa { bits: 0 }
         }
@@ -275,7 +275,7 @@ fn check_key_bits(kind: KeyKind, bits: &[u8]) -> DerResult<KeyKind> {
     match kind {
         KeyKind::Rsa { .. } => {
             let (modulus, exponent) = read_rsa_numbers(bits)?;
-            Ok(KeyKind::Rsa { bits: check_rsa(modulus, exponent)? })
+            Ok(KeyKind::Rsa { bits: check_rsa_numbers(modulus, exponent)? })
         }
         KeyKind::Ec(curve) if bits.first() != Some(&4) || bits.len() != 1 + 2 * curve.coordinate_len() => {
             Err(DerError("the EC point must be uncompressed"))
@@ -289,10 +289,10 @@ fn check_key_bits(kind: KeyKind, bits: &[u8]) -> DerResult<KeyKind> {
 ///
 /// # Errors
 /// As [`PublicKey::parse`].
-pub(crate) fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
+pub(crate) fn rsa_public_key(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
     let bits = encode_rsa_numbers(modulus, exponent);
     // The numbers are untrusted, so the key is validated.
-    PublicKey::parse(PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &bits).spki())
+    PublicKey::parse(PublicKey::from_trusted_bits(KeyKind::Rsa { bits: 0 }, &bits).spki())
 }
 
 /// Encodes an RSAPublicKey (RFC 8017 A.1.1).
@@ -305,7 +305,7 @@ fn encode_rsa_numbers(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
 
 /// Reads modulus and exponent of an RSAPublicKey, without leading zeros.
 pub(super) fn read_rsa_numbers(key: &[u8]) -> DerResult<(&[u8], &[u8])> {
-    let mut numbers = DerReader::only(key, SEQUENCE)?.reader();
+    let mut numbers = DerReader::read_single(key, SEQUENCE)?.reader();
     let pair = (numbers.unsigned()?, numbers.unsigned()?);
     numbers.done()?;
     Ok(pair)
@@ -313,7 +313,7 @@ pub(super) fn read_rsa_numbers(key: &[u8]) -> DerResult<(&[u8], &[u8])> {
 
 /// Checks modulus and exponent, both without leading zeros, and returns the size of the modulus in bits. The cost of
 /// verification grows with both, so the limits apply before any arithmetic.
-pub(crate) fn check_rsa(modulus: &[u8], exponent: &[u8]) -> DerResult<u32> {
+pub(crate) fn check_rsa_numbers(modulus: &[u8], exponent: &[u8]) -> DerResult<u32> {
     if modulus.len() > MAX_RSA_BITS as usize / 8 {
         return Err(DerError("RSA keys above 8192 bits are not supported"));
     }
@@ -360,7 +360,7 @@ fn verify_p224(point: &[u8], digest: &[u8], signature: &[u8]) -> Option<()> {
 /// Encodes a SubjectPublicKeyInfo with this RSA key, to test the limits.
 #[cfg(test)]
 pub(crate) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
-    PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &encode_rsa_numbers(modulus, exponent)).spki
+    PublicKey::from_trusted_bits(KeyKind::Rsa { bits: 0 }, &encode_rsa_numbers(modulus, exponent)).spki
 }
 
 #[cfg(test)]
@@ -373,7 +373,7 @@ mod tests {
     use super::*;
     use crate::x509::testing::OpenSsl;
 
-    fn odd(octets: usize) -> Vec<u8> {
+    fn odd_modulus(octets: usize) -> Vec<u8> {
         let mut modulus = vec![0xc5; octets];
         modulus[octets - 1] = 1;
         modulus
@@ -385,16 +385,16 @@ mod tests {
             let error = PublicKey::parse(&rsa_spki(modulus, exponent)).unwrap_err();
             assert!(error.text().contains(text), "{error}");
         };
-        refused(&odd(2048), &[1, 0, 1], "above 8192 bits");
-        refused(&odd(1025), &[1, 0, 1], "above 8192 bits");
-        refused(&odd(256), &[2, 0, 0, 0, 1], "exponent");
-        refused(&odd(256), &[1, 0, 0, 0, 0, 0, 0, 0, 1], "exponent");
-        refused(&odd(256), &[4], "exponent");
-        refused(&odd(256), &[1], "exponent");
+        refused(&odd_modulus(2048), &[1, 0, 1], "above 8192 bits");
+        refused(&odd_modulus(1025), &[1, 0, 1], "above 8192 bits");
+        refused(&odd_modulus(256), &[2, 0, 0, 0, 1], "exponent");
+        refused(&odd_modulus(256), &[1, 0, 0, 0, 0, 0, 0, 0, 1], "exponent");
+        refused(&odd_modulus(256), &[4], "exponent");
+        refused(&odd_modulus(256), &[1], "exponent");
         refused(&[0xc5, 2], &[3], "odd");
-        let spki = rsa_spki(&odd(1024), &[1, 0, 1]);
+        let spki = rsa_spki(&odd_modulus(1024), &[1, 0, 1]);
         assert_eq!(PublicKey::parse(&spki).unwrap().kind(), KeyKind::Rsa { bits: 8192 });
-        let small = PublicKey::parse(&rsa_spki(&odd(128), &[3])).unwrap();
+        let small = PublicKey::parse(&rsa_spki(&odd_modulus(128), &[3])).unwrap();
         assert_eq!(small.kind().bits(), 1024, "minimum sizes are the caller's rule");
     }
 
@@ -406,12 +406,12 @@ mod tests {
             let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
             let parsed = PublicKey::parse(&spki).unwrap();
             assert_eq!((parsed.kind(), parsed.spki()), (*kind, &spki[..]));
-            assert_eq!(PublicKey::trusted(*kind, parsed.bits()).spki(), spki);
+            assert_eq!(PublicKey::from_trusted_bits(*kind, parsed.bits()).spki(), spki);
         }
     }
 
     #[test]
-    fn other_keys_and_points_are_refused() {
+    fn unsupported_public_keys_and_points_are_refused() {
         let openssl = OpenSsl::new();
         let spki = |arguments: &[&str], more: &[&str]| {
             let key = openssl.key("key.pem", arguments);
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn digest_verifies_only_with_the_algorithm_that_signed_it() {
         let key = signature::RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
-        let public = PublicKey::trusted(KeyKind::Rsa { bits: 2048 }, key.public_key().as_ref());
+        let public = PublicKey::from_trusted_bits(KeyKind::Rsa { bits: 2048 }, key.public_key().as_ref());
         let encodings: [(SignatureAlgorithm, &'static dyn RsaEncoding); 3] = [
             (SignatureAlgorithm::RsaPss(Hash::Sha384), &signature::RSA_PSS_SHA384),
             (SignatureAlgorithm::RsaPkcs1(Hash::Sha384), &signature::RSA_PKCS1_SHA384),
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_id_is_openssls() {
+    fn key_id_equals_that_of_openssl() {
         let openssl = OpenSsl::new();
         let key = openssl.key("key.pem", crate::x509::testing::OPENSSL_KEY_ARGUMENTS[1].0);
         let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
@@ -479,7 +479,7 @@ mod tests {
     proptest! {
         #[test]
         fn mutated_keys_stay_byte_for_byte_or_are_refused(at in 0_usize..91, byte in any::<u8>(), cut in 0_usize..92) {
-            let mut spki = PublicKey::trusted(KeyKind::Ec(Curve::P256), &P256_POINT).spki().to_vec();
+            let mut spki = PublicKey::from_trusted_bits(KeyKind::Ec(Curve::P256), &P256_POINT).spki().to_vec();
             let at = at % spki.len();
             spki[at] = byte;
             if let Ok(key) = PublicKey::parse(&spki) {

@@ -102,14 +102,14 @@ impl<'a> ExtensionRef<'a> {
 }
 
 /// Returns the extension with this OID.
-pub fn find<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<&'a RawExtension> {
+pub fn find_extension<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<&'a RawExtension> {
     extensions.iter().find(|extension| extension.oid == oid)
 }
 
 /// `true` if extensions grant OCSPSigning (RFC 6960 4.2.2.2). Clients accept OCSP responses signed with such a
 /// certificate like those of its issuer.
 pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
-    let usage = find(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
+    let usage = find_extension(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
     usage.is_some_and(|purposes| purposes.contains(&OCSP_SIGNING))
 }
 
@@ -124,30 +124,30 @@ pub struct BasicConstraints {
 
 /// Reads basicConstraints, if present (RFC 5280 4.2.1.9).
 pub(crate) fn basic_constraints(extensions: &[RawExtension]) -> DerResult<Option<BasicConstraints>> {
-    find(extensions, oid::BASIC_CONSTRAINTS).map(|e| read_basic_constraints(&e.value)).transpose()
+    find_extension(extensions, oid::BASIC_CONSTRAINTS).map(|e| read_basic_constraints(&e.value)).transpose()
 }
 
 pub(crate) fn read_basic_constraints(value: &[u8]) -> DerResult<BasicConstraints> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let ca = fields.optional_boolean()?.unwrap_or(false);
-    let path_length = if fields.is_empty() { None } else { Some(fields.small()?) };
+    let path_length = if fields.is_empty() { None } else { Some(fields.read_u32()?) };
     fields.done()?;
     Ok(BasicConstraints { ca, path_length })
 }
 
 /// Reads keyUsage, if present (RFC 5280 4.2.1.3).
 pub(crate) fn key_usage(extensions: &[RawExtension]) -> DerResult<Option<KeyUsage>> {
-    find(extensions, oid::KEY_USAGE).map(|e| read_key_usage(&e.value)).transpose()
+    find_extension(extensions, oid::KEY_USAGE).map(|e| read_key_usage(&e.value)).transpose()
 }
 
 pub(crate) fn read_key_usage(value: &[u8]) -> DerResult<KeyUsage> {
-    let content = DerReader::only(value, BIT_STRING)?.content;
+    let content = DerReader::read_single(value, BIT_STRING)?.content;
     KeyUsage::from_bit_string_content(content).ok_or(DerError("malformed keyUsage"))
 }
 
 /// Reads the value of extKeyUsage and returns the OIDs as DER content bytes.
 pub(crate) fn read_ext_key_usage(value: &[u8]) -> DerResult<Vec<&[u8]>> {
-    let mut purposes = DerReader::only(value, SEQUENCE)?.reader();
+    let mut purposes = DerReader::read_single(value, SEQUENCE)?.reader();
     let mut all = Vec::new();
     while !purposes.is_empty() {
         all.push(purposes.oid()?);
@@ -157,14 +157,14 @@ pub(crate) fn read_ext_key_usage(value: &[u8]) -> DerResult<Vec<&[u8]>> {
 
 /// Reads subjectKeyIdentifier, if present (RFC 5280 4.2.1.2).
 pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
-    let Some(extension) = find(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
-    DerReader::whole(&extension.value, DerReader::octet_string).map(|id| Some(id.to_vec()))
+    let Some(extension) = find_extension(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
+    DerReader::read_to_end(&extension.value, DerReader::octet_string).map(|id| Some(id.to_vec()))
 }
 
 /// Reads keyIdentifier of authorityKeyIdentifier, if present (RFC 5280 4.2.1.1).
 pub(crate) fn authority_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
-    let Some(extension) = find(extensions, oid::AUTHORITY_KEY_ID) else { return Ok(None) };
-    let mut fields = DerReader::only(&extension.value, SEQUENCE)?.reader();
+    let Some(extension) = find_extension(extensions, oid::AUTHORITY_KEY_ID) else { return Ok(None) };
+    let mut fields = DerReader::read_single(&extension.value, SEQUENCE)?.reader();
     Ok(fields.optional(context(0))?.map(|id| id.content.to_vec()))
 }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_from_outside_are_counted_before_they_are_read() {
+    fn received_extensions_are_counted_before_they_are_read() {
         let of = |n: usize| extension::extension(&[0x2a, 3, (n / 100) as u8, (n % 100) as u8], false, &[5, 0]);
         let many = |count: usize| (0..count).flat_map(|n| of(n).as_der().to_vec()).collect::<Vec<u8>>();
         assert_eq!(RawExtension::read_bounded(DerReader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);

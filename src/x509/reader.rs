@@ -15,7 +15,7 @@ pub struct DerError(pub &'static str);
 
 impl DerError {
     /// Converts it to a public error that names `field`.
-    pub fn of(self, field: &str) -> Error {
+    pub fn into_error(self, field: &str) -> Error {
         Error::invalid(format!("{field}: {}", self.0))
     }
 }
@@ -54,12 +54,12 @@ impl<'a> DerReader<'a> {
     }
 
     /// Reads the only value of `der`, which must have this tag.
-    pub fn only(der: &'a [u8], tag: u8) -> DerResult<Tlv<'a>> {
-        Self::whole(der, |reader| reader.expect(tag))
+    pub fn read_single(der: &'a [u8], tag: u8) -> DerResult<Tlv<'a>> {
+        Self::read_to_end(der, |reader| reader.expect(tag))
     }
 
     /// Reads all of `der` with `read`.
-    pub fn whole<T>(der: &'a [u8], read: impl FnOnce(&mut Self) -> DerResult<T>) -> DerResult<T> {
+    pub fn read_to_end<T>(der: &'a [u8], read: impl FnOnce(&mut Self) -> DerResult<T>) -> DerResult<T> {
         let mut reader = Self::new(der);
         let value = read(&mut reader)?;
         reader.done()?;
@@ -78,13 +78,13 @@ impl<'a> DerReader<'a> {
 
     /// Reads the next value, of any tag.
     pub fn any(&mut self) -> DerResult<Tlv<'a>> {
-        let (&tag, after_tag) = self.rest.split_first().ok_or(TRUNCATED)?;
+        let (&tag, after_tag) = self.rest.split_first().ok_or(TRUNCATED_DER)?;
         if tag & 0x1f == 0x1f {
             return Err(DerError("multi-octet DER tags are not supported"));
         }
         let (len, after_len) = read_length(after_tag)?;
         if after_len.len() < len {
-            return Err(TRUNCATED);
+            return Err(TRUNCATED_DER);
         }
         let header = self.rest.len() - after_len.len();
         let (raw, rest) = self.rest.split_at(header + len);
@@ -111,7 +111,7 @@ impl<'a> DerReader<'a> {
     pub fn expect(&mut self, tag: u8) -> DerResult<Tlv<'a>> {
         match self.optional(tag)? {
             Some(value) => Ok(value),
-            None if self.rest.is_empty() => Err(TRUNCATED),
+            None if self.rest.is_empty() => Err(TRUNCATED_DER),
             None => Err(DerError("unexpected DER tag")),
         }
     }
@@ -128,7 +128,7 @@ impl<'a> DerReader<'a> {
 
     /// Reads `[n] EXPLICIT` with one value of this tag, if it is next.
     pub fn optional_explicit(&mut self, n: u8, tag: u8) -> DerResult<Option<Tlv<'a>>> {
-        self.optional(context_constructed(n))?.map(|explicit| Self::only(explicit.content, tag)).transpose()
+        self.optional(context_constructed(n))?.map(|explicit| Self::read_single(explicit.content, tag)).transpose()
     }
 
     /// Reads a SEQUENCE and returns a reader of its content.
@@ -156,7 +156,7 @@ impl<'a> DerReader<'a> {
     }
 
     /// Reads an INTEGER in `0..=u32::MAX`.
-    pub fn small(&mut self) -> DerResult<u32> {
+    pub fn read_u32(&mut self) -> DerResult<u32> {
         let value = to_u64(self.unsigned()?).and_then(|value| value.try_into().ok());
         value.ok_or(DerError("INTEGER is too large"))
     }
@@ -180,7 +180,7 @@ impl<'a> DerReader<'a> {
     pub fn bit_string(&mut self) -> DerResult<&'a [u8]> {
         match self.expect(BIT_STRING)?.content {
             [0, octets @ ..] => Ok(octets),
-            _ => Err(DerError("BIT STRING must hold whole octets")),
+            _ => Err(DerError("BIT STRING must contain whole octets")),
         }
     }
 
@@ -190,11 +190,11 @@ impl<'a> DerReader<'a> {
     }
 }
 
-const TRUNCATED: DerError = DerError("truncated DER");
+const TRUNCATED_DER: DerError = DerError("truncated DER");
 
 /// Reads a length and returns it with the remaining data.
 fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
-    let (&first, octets) = octets.split_first().ok_or(TRUNCATED)?;
+    let (&first, octets) = octets.split_first().ok_or(TRUNCATED_DER)?;
     let count = match first {
         0x80 => return Err(DerError("indefinite length is not DER")),
         0..0x80 => return Ok((usize::from(first), octets)),
@@ -202,7 +202,7 @@ fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
     };
     // Four length bytes allow 4 GiB, which is more than any input limit.
     if count > 4 || octets.len() < count {
-        return Err(TRUNCATED);
+        return Err(TRUNCATED_DER);
     }
     let (length, rest) = octets.split_at(count);
     let value = length.iter().fold(0_usize, |n, &b| n << 8 | usize::from(b));
@@ -240,7 +240,7 @@ pub(crate) fn check_der(value: &[u8]) -> DerResult<()> {
             continue;
         }
         let value = innermost.any()?;
-        check_universal(&value)?;
+        check_universal_type(&value)?;
         if value.tag & CONSTRUCTED != 0 {
             if open.len() == MAX_DEPTH {
                 return Err(DerError("values are nested deeper than 32"));
@@ -251,7 +251,7 @@ pub(crate) fn check_der(value: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-fn check_universal(value: &Tlv<'_>) -> DerResult<()> {
+fn check_universal_type(value: &Tlv<'_>) -> DerResult<()> {
     match (value.tag, value.content) {
         // 0x28 is EXTERNAL and 0x2b is EMBEDDED PDV.
         (SEQUENCE | SET | 0x28 | 0x2b, _) => Ok(()),
@@ -263,7 +263,7 @@ fn check_universal(value: &Tlv<'_>) -> DerResult<()> {
         (INTEGER | ENUMERATED, content) => check_integer(content),
         (NULL, [_, ..]) => Err(DerError("NULL must have no content")),
         (OID, content) => check_oid(content),
-        (BIT_STRING, content) => check_bits(content),
+        (BIT_STRING, content) => check_bit_string(content),
         (BMP_STRING, content) if content.len() % 2 != 0 => {
             Err(DerError("a BMPString is cut within a character (X.690 8.23)"))
         }
@@ -283,7 +283,7 @@ pub(crate) fn check_integer(content: &[u8]) -> DerResult<()> {
 }
 
 /// Checks the content of a BIT STRING: the number of unused bits (X.690 8.6.2), which must be zero (11.2.1).
-pub(crate) fn check_bits(content: &[u8]) -> DerResult<()> {
+pub(crate) fn check_bit_string(content: &[u8]) -> DerResult<()> {
     match content {
         [unused @ 0..=7, .., last] if last & ((1_u8 << unused) - 1) != 0 => {
             Err(DerError("unused bits are not zero (X.690 11.2.1)"))
@@ -314,7 +314,7 @@ mod tests {
         for (name, der) in cases {
             assert!(DerReader::new(der).any().is_err(), "{name}");
         }
-        assert_eq!(DerReader::only(&[0x30, 0, 0], 0x30).unwrap_err().0, "trailing data after the DER structure");
+        assert_eq!(DerReader::read_single(&[0x30, 0, 0], 0x30).unwrap_err().0, "trailing data after the DER structure");
     }
 
     #[test]
@@ -325,11 +325,11 @@ mod tests {
         assert!(read(&[2, 2, 0, 0x7f]).is_err());
         assert!(read(&[2, 1, 0x80]).is_err());
         assert!(read(&[2, 0]).is_err());
-        assert_eq!(DerReader::new(&[2, 2, 1, 0]).small(), Ok(256));
+        assert_eq!(DerReader::new(&[2, 2, 1, 0]).read_u32(), Ok(256));
     }
 
     #[test]
-    fn values_of_unknown_types_are_der_all_the_way_down() {
+    fn check_der_validates_nested_values() {
         let nested = |depth: usize| {
             (0..depth).fold(Vec::new(), |inner, _| crate::x509::writer::build(SEQUENCE, 0, |w| w.raw(&inner)))
         };

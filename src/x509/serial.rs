@@ -8,42 +8,42 @@ use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
 
-const MAX_OCTETS: usize = 20;
+const MAX_SERIAL_OCTETS: usize = 20;
 
 /// A serial number: an unsigned big-endian integer without leading zeros (one zero byte for zero). Ordered by bytes,
 /// as in storage.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Serial {
-    octets: [u8; MAX_OCTETS],
+    octets: [u8; MAX_SERIAL_OCTETS],
     len: u8,
 }
 
-const TIME_BYTES: usize = 6;
+const TIME_PREFIX_BYTES: usize = 6;
 /// The times that a time-based serial can start with, in milliseconds since 1970. Times from 2004 on have no leading
 /// zero byte, so every serial has 20 bytes. Until 6429, the first bit is not set, so DER adds no byte.
 const TIME_RANGE_MILLIS: RangeInclusive<u64> = 1 << 40..=(1 << 47) - 1;
 
 impl Serial {
     /// Random bytes of a time-based serial. 112 bits exceed the 64 bits that CA/B BR 7.1 requires.
-    pub const RANDOM: usize = MAX_OCTETS - TIME_BYTES;
+    pub const RANDOM_BYTES: usize = MAX_SERIAL_OCTETS - TIME_PREFIX_BYTES;
 
     /// A placeholder of maximum length that no certificate uses.
-    pub(crate) const PLACEHOLDER: Self = Self { octets: [1; MAX_OCTETS], len: MAX_OCTETS as u8 };
+    pub(crate) const PLACEHOLDER: Self = Self { octets: [1; MAX_SERIAL_OCTETS], len: MAX_SERIAL_OCTETS as u8 };
 
     /// Creates a serial of a time (milliseconds since 1970, clamped to the years 2004 to 6429) followed by `random`.
-    pub fn at(millis: u64, random: [u8; Self::RANDOM]) -> Self {
+    pub fn time_based(millis: u64, random: [u8; Self::RANDOM_BYTES]) -> Self {
         let millis = millis.clamp(*TIME_RANGE_MILLIS.start(), *TIME_RANGE_MILLIS.end());
-        let mut octets = [0; MAX_OCTETS];
-        octets[..TIME_BYTES].copy_from_slice(&millis.to_be_bytes()[8 - TIME_BYTES..]);
-        octets[TIME_BYTES..].copy_from_slice(&random);
-        Self { octets, len: MAX_OCTETS as u8 }
+        let mut octets = [0; MAX_SERIAL_OCTETS];
+        octets[..TIME_PREFIX_BYTES].copy_from_slice(&millis.to_be_bytes()[8 - TIME_PREFIX_BYTES..]);
+        octets[TIME_PREFIX_BYTES..].copy_from_slice(&random);
+        Self { octets, len: MAX_SERIAL_OCTETS as u8 }
     }
 
     /// Creates a uniformly random serial in `[1, 2^159)`: more than 64 bits of entropy (CA/B BR 7.1), positive in
     /// DER, at most 20 bytes.
     pub fn random() -> Self {
         loop {
-            let mut octets: [u8; MAX_OCTETS] = crate::random::bytes();
+            let mut octets: [u8; MAX_SERIAL_OCTETS] = crate::random::bytes();
             octets[0] &= 0x7f;
             if octets.iter().any(|&b| b != 0) {
                 return Self::from_stripped(&octets);
@@ -58,7 +58,7 @@ impl Serial {
     pub fn from_octets(octets: &[u8]) -> Result<Self> {
         let start = octets.iter().position(|&b| b != 0).unwrap_or(octets.len().saturating_sub(1));
         let octets = &octets[start..];
-        if octets.is_empty() || octets.len() > MAX_OCTETS {
+        if octets.is_empty() || octets.len() > MAX_SERIAL_OCTETS {
             return Err(Error::invalid("serial_number: must be 1 to 20 octets (RFC 5280 4.1.2.2)"));
         }
         Ok(Self::from_stripped(octets))
@@ -67,7 +67,7 @@ impl Serial {
     fn from_stripped(octets: &[u8]) -> Self {
         let start = octets.iter().position(|&b| b != 0).unwrap_or(octets.len() - 1);
         let kept = &octets[start..];
-        let mut all = [0; MAX_OCTETS];
+        let mut all = [0; MAX_SERIAL_OCTETS];
         all[..kept.len()].copy_from_slice(kept);
         Self { octets: all, len: kept.len() as u8 }
     }
@@ -78,15 +78,15 @@ impl Serial {
     /// `Invalid` for anything else.
     pub fn parse(text: &str) -> Result<Self> {
         Self::from_octets(&parse_octets(text).ok_or_else(|| {
-            Error::invalid("serial_number: must be a hexadecimal number, its octets joined by ':' or '-' or not at all")
+            Error::invalid("serial_number: must be a hexadecimal number, with or without ':' or '-' between octets")
         })?)
     }
 
     /// Returns the greatest serial whose text does not sort after `text`; `None` if every serial sorts after it.
     pub fn last_up_to(text: &str) -> Option<Self> {
-        let mut octets = Vec::with_capacity(MAX_OCTETS);
+        let mut octets = Vec::with_capacity(MAX_SERIAL_OCTETS);
         let mut prefix = String::new();
-        while octets.len() < MAX_OCTETS {
+        while octets.len() < MAX_SERIAL_OCTETS {
             let colon = if prefix.is_empty() { "" } else { ":" };
             // Texts sort like the bytes. The first byte of a serial is not zero.
             let first = u8::from(octets.is_empty());
@@ -107,11 +107,11 @@ impl Serial {
 
     /// `true` if the serial needs more than the 20 bytes of DER that a certificate may have (RFC 5280 4.1.2.2).
     pub fn is_too_long(&self) -> bool {
-        usize::from(self.len) == MAX_OCTETS && self.octets[0] >= 0x80
+        usize::from(self.len) == MAX_SERIAL_OCTETS && self.octets[0] >= 0x80
     }
 
     /// All 20 bytes, padded with zeros at the end, and the number of bytes without the padding.
-    pub(super) fn padded(&self) -> (&[u8; MAX_OCTETS], usize) {
+    pub(super) fn padded(&self) -> (&[u8; MAX_SERIAL_OCTETS], usize) {
         (&self.octets, usize::from(self.len))
     }
 }
@@ -124,14 +124,14 @@ fn parse_octets(text: &str) -> Option<Vec<u8>> {
     if digits.len() > MAX_TEXT_BYTES {
         return None;
     }
-    if !digits.contains(SEPARATORS) {
+    if !digits.contains(OCTET_SEPARATORS) {
         let padded = if digits.len().is_multiple_of(2) { digits.to_owned() } else { format!("0{digits}") };
         return padded.as_bytes().chunks(2).map(parse_hex_octet).collect();
     }
-    digits.split(SEPARATORS).map(|pair| parse_hex_octet(pair.as_bytes())).collect()
+    digits.split(OCTET_SEPARATORS).map(|pair| parse_hex_octet(pair.as_bytes())).collect()
 }
 
-const SEPARATORS: [char; 3] = [':', '-', ' '];
+const OCTET_SEPARATORS: [char; 3] = [':', '-', ' '];
 
 pub(crate) fn strip_hex_prefix(text: &str) -> &str {
     text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text)
@@ -162,7 +162,7 @@ impl fmt::Display for Serial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Written in one call, because every response contains a serial.
         const HEX: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [b':'; MAX_OCTETS * 3];
+        let mut text = [b':'; MAX_SERIAL_OCTETS * 3];
         for (i, octet) in self.octets().iter().enumerate() {
             text[i * 3] = HEX[usize::from(octet >> 4)];
             text[i * 3 + 1] = HEX[usize::from(octet & 15)];
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_read_back_in_any_form() {
+    fn serial_texts_are_read_in_any_form() {
         let serial = Serial::parse("0A-ff-10").unwrap();
         assert_eq!(serial.to_string(), "0a:ff:10");
         for text in ["00:0a:ff:10", "0aff10", "0AFF10", "aff10", "0x0aff10", "0XAFF10", "0x0A:FF:10", " 0a ff 10 "] {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_serial_texts_are_refused() {
         for text in [
             "",
             "0x",
@@ -236,7 +236,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_text_divides_serials_as_it_divides_their_texts(text in "[0-9a-f:zA-]{0,12}", octets in proptest::collection::vec(0u8.., 1..6)) {
+        fn last_serial_up_to_a_text_agrees_with_text_order(text in "[0-9a-f:zA-]{0,12}", octets in proptest::collection::vec(0u8.., 1..6)) {
             let serial = Serial::from_octets(&octets).unwrap();
             let above = Serial::last_up_to(&text).is_none_or(|last| serial > last);
             proptest::prop_assert!(serial == Serial::parse("00").unwrap() || above == (serial.to_string() > text));

@@ -23,7 +23,7 @@ pub(super) struct SignedDer {
 impl SignedDer {
     /// Reads `SEQUENCE { tbs SEQUENCE, AlgorithmIdentifier, BIT STRING signature }`.
     pub(super) fn read(der: Vec<u8>) -> DerResult<Self> {
-        let outer = DerReader::only(&der, SEQUENCE)?;
+        let outer = DerReader::read_single(&der, SEQUENCE)?;
         let mut parts = outer.reader();
         let tbs = parts.expect(SEQUENCE)?;
         let algorithm = parts.expect(SEQUENCE)?;

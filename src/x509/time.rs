@@ -8,17 +8,18 @@ use super::writer::{DerWriter, GENERALIZED_TIME, UTC_TIME};
 use crate::clock::Time;
 
 /// 9999-12-31T23:59:59Z, the end of GeneralizedTime and "no well-defined expiration" (RFC 5280 4.1.2.5).
-pub const MAX_EPOCH: i64 = 253_402_300_799;
+pub const MAX_EPOCH_SECONDS: i64 = 253_402_300_799;
 
 /// 0001-01-01T00:00:00Z. Some readers do not support the year 0.
-const MIN_EPOCH: i64 = -62_135_596_800;
+const MIN_EPOCH_SECONDS: i64 = -62_135_596_800;
 
 /// 1950-01-01T00:00:00Z, the earliest UTCTime and the earliest time that RFC 5280 4.1.2.5 provides for.
-pub const FIRST_UTC: i64 = -631_152_000;
+pub const MIN_UTC_EPOCH_SECONDS: i64 = -631_152_000;
 
 /// Converts epoch seconds, clamped to the supported range.
 pub fn from_epoch(seconds: i64) -> Time {
-    OffsetDateTime::from_unix_timestamp(seconds.clamp(MIN_EPOCH, MAX_EPOCH)).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    OffsetDateTime::from_unix_timestamp(seconds.clamp(MIN_EPOCH_SECONDS, MAX_EPOCH_SECONDS))
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 /// Appends `at`, truncated to seconds.
@@ -60,8 +61,8 @@ pub(crate) struct TimeFormatter {
 
 impl TimeFormatter {
     /// Formats epoch seconds, clamped to the supported range.
-    pub(crate) fn text(&mut self, seconds: i64) -> TimeText {
-        let seconds = seconds.clamp(MIN_EPOCH, MAX_EPOCH);
+    pub(crate) fn format(&mut self, seconds: i64) -> TimeText {
+        let seconds = seconds.clamp(MIN_EPOCH_SECONDS, MAX_EPOCH_SECONDS);
         let day = seconds.div_euclid(SECONDS_PER_DAY);
         let (date, is_utc) = match self.last {
             Some((last, date, is_utc)) if last == day => (date, is_utc),
@@ -133,7 +134,7 @@ pub(crate) fn parse(tag: u8, content: &[u8]) -> DerResult<i64> {
         .with_hms(parse_two_digits(&rest[4..6])?, parse_two_digits(&rest[6..8])?, parse_two_digits(&rest[8..10])?)
         .map_err(|_| MALFORMED_TIME)?;
     let at = at.assume_utc().unix_timestamp();
-    if at < MIN_EPOCH { Err(DerError("the year 0000 is not supported")) } else { Ok(at) }
+    if at < MIN_EPOCH_SECONDS { Err(DerError("the year 0000 is not supported")) } else { Ok(at) }
 }
 
 const MALFORMED_TIME: DerError = DerError("a time must be YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ (RFC 5280 4.1.2.5)");
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_year_decides_the_type() {
+    fn time_type_depends_on_the_year() {
         let cases: [(Time, &[u8]); 6] = [
             (datetime!(1949-12-31 23:59:59 UTC), b"\x18\x0f19491231235959Z"),
             (datetime!(1950-01-01 0:00 UTC), b"\x17\x0d500101000000Z"),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused() {
+    fn malformed_times_are_refused() {
         for der in [
             &b"\x17\x0b2402290000Z"[..],
             b"\x17\x0d240230000000Z",
@@ -191,22 +192,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_year_is_1() {
-        assert_eq!(read(&mut DerReader::new(b"\x18\x0f00010101000000Z")), Ok(MIN_EPOCH));
+    fn times_before_the_year_1_are_refused() {
+        assert_eq!(read(&mut DerReader::new(b"\x18\x0f00010101000000Z")), Ok(MIN_EPOCH_SECONDS));
         let before = read(&mut DerReader::new(b"\x18\x0f00001231235959Z")).unwrap_err();
         assert!(before.0.contains("year 0000"), "{}", before.0);
         assert_eq!(encoded(from_epoch(i64::MIN)), b"\x18\x0f00010101000000Z");
-        assert_eq!(encoded(from_epoch(FIRST_UTC)), b"\x17\x0d500101000000Z");
+        assert_eq!(encoded(from_epoch(MIN_UTC_EPOCH_SECONDS)), b"\x17\x0d500101000000Z");
     }
 
     proptest! {
         #[test]
-        fn times_read_back(seconds in MIN_EPOCH..=MAX_EPOCH) {
+        fn times_read_back(seconds in MIN_EPOCH_SECONDS..=MAX_EPOCH_SECONDS) {
             prop_assert_eq!(read(&mut DerReader::new(&encoded(from_epoch(seconds)))), Ok(seconds));
         }
 
         #[test]
-        fn many_times_have_the_texts_of_single_ones(
+        fn time_formatter_agrees_with_single_times(
             first in any::<i64>(), steps in proptest::collection::vec(-200_000_i64..200_000, 0..40)
         ) {
             let mut times = TimeFormatter::default();
@@ -214,7 +215,7 @@ mod tests {
             for step in std::iter::once(0).chain(steps) {
                 at = at.saturating_add(step);
                 let (text, year) = format_digits(from_epoch(at));
-                let found = times.text(at);
+                let found = times.format(at);
                 prop_assert_eq!([&found.date[..], &found.clock[..7]].concat(), text);
                 prop_assert_eq!(found.is_utc, is_utc(year));
             }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 pub struct KeyUsage(pub(crate) u16);
 
 /// Names in lower case, without the optional prefix `KeyUsage`.
-const KEY_USAGES: [(&str, KeyUsage); 11] = [
+const KEY_USAGE_NAMES: [(&str, KeyUsage); 11] = [
     ("digitalsignature", KeyUsage::DIGITAL_SIGNATURE),
     ("contentcommitment", KeyUsage::CONTENT_COMMITMENT),
     ("nonrepudiation", KeyUsage::CONTENT_COMMITMENT),
@@ -47,20 +47,20 @@ impl KeyUsage {
     /// keyAgreement and the two usages that restrict it.
     pub const AGREEMENT: Self = Self::KEY_AGREEMENT.union(Self::ENCIPHER_ONLY).union(Self::DECIPHER_ONLY);
 
-    /// Returns the named usages. Unknown names are ignored, see [`KeyUsage::unknown`].
+    /// Returns the named usages. Unknown names are ignored, see [`KeyUsage::first_unknown`].
     pub fn from_names(names: &[String]) -> Self {
         names.iter().filter_map(|name| Self::named(name)).fold(Self::default(), Self::union)
     }
 
     /// Returns the index of the first unknown name.
-    pub fn unknown(names: &[String]) -> Option<usize> {
+    pub fn first_unknown(names: &[String]) -> Option<usize> {
         names.iter().position(|name| Self::named(name).is_none())
     }
 
     fn named(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_lowercase();
         let name = name.strip_prefix("keyusage").unwrap_or(&name);
-        KEY_USAGES.iter().find(|(known, _)| *known == name).map(|(_, usage)| *usage)
+        KEY_USAGE_NAMES.iter().find(|(known, _)| *known == name).map(|(_, usage)| *usage)
     }
 
     /// `true` if this set contains every usage of `other`.
@@ -126,7 +126,7 @@ const CODE_SIGNING: &str = "codesigning";
 const EMAIL_PROTECTION: &str = "emailprotection";
 
 /// Names and OIDs of extended key usages, in the order of encoding.
-const EXT_KEY_USAGES: [(&str, &[u8]); 12] = [
+const EXT_KEY_USAGE_NAMES: [(&str, &[u8]); 12] = [
     ("any", &[0x55, 0x1d, 37, 0]),
     (SERVER_AUTH, &pkix(1)),
     (CLIENT_AUTH, &pkix(2)),
@@ -173,7 +173,7 @@ pub fn eku_oids(
         EMAIL_PROTECTION => email_protection,
         _ => false,
     };
-    let mut oids: Vec<Vec<u8>> = EXT_KEY_USAGES
+    let mut oids: Vec<Vec<u8>> = EXT_KEY_USAGE_NAMES
         .iter()
         .filter(|(known, _)| {
             flagged(known) || named.iter().any(|name| name.strip_prefix("extkeyusage").unwrap_or(name) == *known)
@@ -194,17 +194,17 @@ pub fn eku_oids(
 /// Formats an extended key usage for messages: its name, if known, and its dotted OID.
 pub(crate) fn eku_text(oid: &[u8]) -> String {
     let dotted = oid_text(oid);
-    match EXT_KEY_USAGES.iter().find(|(_, known)| *known == oid) {
+    match EXT_KEY_USAGE_NAMES.iter().find(|(_, known)| *known == oid) {
         Some((name, _)) => format!("{name} ({dotted})"),
         None => dotted,
     }
 }
 
 /// Returns the index of the first unknown extended key usage.
-pub fn unknown_eku(names: &[String]) -> Option<usize> {
+pub fn first_unknown_eku(names: &[String]) -> Option<usize> {
     let known = |name: &str| {
         let name = name.trim().to_ascii_lowercase();
-        EXT_KEY_USAGES.iter().any(|(known, _)| *known == name.strip_prefix("extkeyusage").unwrap_or(&name))
+        EXT_KEY_USAGE_NAMES.iter().any(|(known, _)| *known == name.strip_prefix("extkeyusage").unwrap_or(&name))
     };
     names.iter().position(|name| !known(name))
 }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn extended_usages_have_one_order_and_no_duplicates() {
+    fn eku_oids_have_a_fixed_order_and_no_duplicates() {
         let oids = eku_oids(
             &list(&["OCSPSigning", "extkeyusageClientAuth", "unknown", "Any"]),
             true,
@@ -252,8 +252,8 @@ mod tests {
                 "1.3.6.1.4.1.311.20.2.2"
             ]
         );
-        assert_eq!(oid_text(EXT_KEY_USAGES[10].1), "1.3.6.1.4.1.311.10.3.3");
-        assert_eq!(oid_text(EXT_KEY_USAGES[11].1), "2.16.840.1.113730.4.1");
+        assert_eq!(oid_text(EXT_KEY_USAGE_NAMES[10].1), "1.3.6.1.4.1.311.10.3.3");
+        assert_eq!(oid_text(EXT_KEY_USAGE_NAMES[11].1), "2.16.840.1.113730.4.1");
         let error = eku_oids(&[], false, false, false, false, &list(&["not-oid"])).unwrap_err();
         assert!(error.text().starts_with("ext_key_usage_oids"), "{error}");
     }

@@ -30,16 +30,16 @@ pub fn reject(what: &str, key: &PublicKey) -> Result<()> {
 }
 
 /// The largest exponent that every reader supports: Go uses a signed 32-bit integer.
-const MAX_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
+const MAX_READABLE_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
 
 /// Returns the rule that an RSA key violates. Modulus and exponent are big-endian without leading zeros.
 fn violated_rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
-    if (exponent.len(), exponent) > (MAX_EXPONENT.len(), &MAX_EXPONENT) {
+    if (exponent.len(), exponent) > (MAX_READABLE_EXPONENT.len(), &MAX_READABLE_EXPONENT) {
         return Some("the RSA public exponent is above 2^31 - 1, which some readers reject");
     }
     let modulus = BigUint::from_bytes_be(modulus);
     if has_guessable_primes(&modulus) {
-        return Some("the RSA key's primes can be worked out from its modulus (CVE-2017-15361)");
+        return Some("the RSA key's primes can be computed from its modulus (CVE-2017-15361)");
     }
     factors::violated_factor_rule(&modulus)
 }
@@ -56,7 +56,7 @@ const fn field_minus(n: u8) -> [u8; 32] {
 
 /// The y coordinates of the eight points whose order divides 8, little-endian: 1 (the identity), −1, 0, and the two
 /// of order 8.
-const SMALL_ORDERS: [[u8; 32]; 5] = {
+const SMALL_ORDER_POINTS: [[u8; 32]; 5] = {
     let zero = [0; 32];
     let mut one = [0; 32];
     one[0] = 1;
@@ -79,7 +79,7 @@ const SMALL_ORDERS: [[u8; 32]; 5] = {
 fn is_sound_point(encoded: &[u8]) -> bool {
     let Ok(mut y) = <[u8; 32]>::try_from(encoded) else { return false };
     y[31] &= 0x7f;
-    y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDERS.contains(&y)
+    y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDER_POINTS.contains(&y)
 }
 
 /// The odd primes among the first 39 primes, whose product is the `M` of the smallest vulnerable moduli; larger moduli
@@ -134,8 +134,8 @@ mod tests {
     use crate::x509::testing::OpenSsl;
 
     #[test]
-    fn points_of_small_order_and_other_spellings_are_no_keys() {
-        let mut refused: Vec<[u8; 32]> = SMALL_ORDERS.to_vec();
+    fn ed25519_points_of_small_order_or_not_canonical_are_refused() {
+        let mut refused: Vec<[u8; 32]> = SMALL_ORDER_POINTS.to_vec();
         // Not canonical: the prime itself, and all values above it up to 2^255.
         refused.extend((0..19).map(|n| {
             let mut above = FIELD_PRIME;
@@ -187,10 +187,10 @@ mod tests {
             (sound, &[1, 0, 0, 0, 1], "csr: the RSA public exponent is above 2^31 - 1"),
             // The prime 1000003: 751 times it, its square, cube, fifth and seventh power; and 1000003 · 1000033.
             ("2cc3628d", &[3], "csr: the RSA modulus has a factor below 752"),
-            ("e8d5009d89", &[3], "csr: the RSA modulus is the power"),
-            ("0de0bee322cd8cdb", &[3], "csr: the RSA modulus is the power"),
-            ("0c9f390534c894208fe662b033", &[3], "csr: the RSA modulus is the power"),
-            ("0b7acc2eed91ded5e9c2b35d781f3fdf924b", &[3], "csr: the RSA modulus is the power"),
+            ("e8d5009d89", &[3], "csr: the RSA modulus is a perfect power"),
+            ("0de0bee322cd8cdb", &[3], "csr: the RSA modulus is a perfect power"),
+            ("0c9f390534c894208fe662b033", &[3], "csr: the RSA modulus is a perfect power"),
+            ("0b7acc2eed91ded5e9c2b35d781f3fdf924b", &[3], "csr: the RSA modulus is a perfect power"),
             ("e8d6ca6163", &[3], "csr: the RSA modulus has two factors so close"),
         ] {
             let text = rule(modulus, exponent).unwrap_err();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn residues_with_conflicting_exponents_are_no_fingerprint() {
+    fn roca_fingerprint_requires_compatible_exponents() {
         // 2 modulo 3, which is an odd power of 65537. 1 modulo every other prime, which is an even power where the
         // order of 65537 is even.
         #[rustfmt::skip]

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nested_and_headed_lengths_agree_with_the_computed_one() {
+    fn nest_header_and_tlv_len_agree_on_lengths() {
         for len in [0, 1, 0x7f, 0x80, 0xff, 0x100, 0xffff, 0x1_0000] {
             let content = vec![7; len];
             let nested = build(SEQUENCE, 0, |w| w.raw(&content));

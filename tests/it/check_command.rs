@@ -214,7 +214,7 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
     std::fs::copy(site.path("ca-key.pem"), &key).unwrap();
     wrong("tls_key", "is not the key of the first certificate of tls_certificate_file");
     std::fs::write(site.path("tls.pem"), "no certificate").unwrap();
-    wrong("tls_certificate", "must hold PEM certificates");
+    wrong("tls_certificate", "must contain PEM certificates");
     std::fs::remove_file(site.path("tls.pem")).unwrap();
     wrong("tls_certificate", "tls_certificate_file: file does not exist: ");
 }

@@ -24,7 +24,7 @@ fn private_keys_stay_in_secret_types_in_source() {
             let known = ["take_secret(", "add_secret(", "const ", "(\"private_key\", !"];
             assert!(known.iter().any(|way| line.contains(way)), "{path}: {line}");
         }
-        let encodes = [".to_pkcs8()", ".traditional()"].iter().any(|call| code.contains(call));
+        let encodes = [".to_pkcs8()", ".to_traditional_form()"].iter().any(|call| code.contains(call));
         assert!(!encodes || ENCODERS.iter().any(|encoder| path.starts_with(encoder)), "{path}: encodes a key");
     }
     let code = |path: &str| sources().into_iter().find(|source| source.path == path).unwrap().code;

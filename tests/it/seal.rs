@@ -233,7 +233,7 @@ async fn new_store_sealed_by_hsm_runs_while_the_hsm_is_absent() {
     std::fs::create_dir(tokens.hsm.folder().join("tokens")).unwrap();
     for words in [&["serve"][..], &STATUS, &ROTATE] {
         let error = refused(&mut tokens.command(words, &sealed));
-        assert!(error.contains("seal: pkcs11 token: is not present"), "{error}");
+        assert!(error.contains("seal: pkcs11 token: not found"), "{error}");
     }
     std::fs::remove_dir(tokens.hsm.folder().join("tokens")).unwrap();
     std::fs::rename(&away, tokens.hsm.folder().join("tokens")).unwrap();
@@ -255,9 +255,9 @@ async fn hsm_seal_problems_are_reported_and_change_nothing() {
         command
     };
     for (seal, text) in [
-        ("key_label = \"none\"", "seal: there is no such key on the token"),
-        ("key_label = \"rsa\"", "seal: there is no such key on the token"),
-        ("key_label = \"aes\"\nmechanism = \"RSA-OAEP-SHA1\"", "seal: there is no such key on the token"),
+        ("key_label = \"none\"", "seal: the token has no key with this label or id"),
+        ("key_label = \"rsa\"", "seal: the token has no key with this label or id"),
+        ("key_label = \"aes\"\nmechanism = \"RSA-OAEP-SHA1\"", "seal: the token has no key with this label or id"),
         // SoftHSM supports OAEP only with SHA-1.
         ("key_label = \"rsa\"\nmechanism = \"RSA-OAEP\"", "seal: pkcs11 module: C_EncryptInit"),
     ] {

@@ -262,7 +262,7 @@ fn sighup_reloads_certificate_and_preserves_open_connections() {
     served.wait_for_log("tls-key.pem: is not the key of the first certificate of tls_certificate_file");
     std::fs::write(site.path("tls.pem"), "not a certificate").unwrap();
     served.signal(Signal::HUP);
-    served.wait_for_log("tls.pem: must hold PEM certificates");
+    served.wait_for_log("tls.pem: must contain PEM certificates");
     assert!(served.log().contains("TLS certificate not reloaded"));
     assert_eq!(site.shown_serial(&served), "serial=2002");
     assert!(held.ask().starts_with("HTTP/1.1 200"));
@@ -271,7 +271,7 @@ fn sighup_reloads_certificate_and_preserves_open_connections() {
 
     // At start, there is no certificate to keep.
     let error = refused(&mut site.command(&["serve"]));
-    assert!(error.contains("tls_certificate_file:") && error.contains("must hold PEM certificates"), "{error}");
+    assert!(error.contains("tls_certificate_file:") && error.contains("must contain PEM certificates"), "{error}");
 }
 
 #[test]

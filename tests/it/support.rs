@@ -215,7 +215,7 @@ impl Builder {
                 if_missing: storage::IfMissing::Create,
             },
             pkcs11_libraries: self.libraries.clone(),
-            cloud: CloudSettings { reach: EgressPolicy { loopback: true }, ..self.cloud.clone() },
+            cloud: CloudSettings { egress_policy: EgressPolicy { loopback: true }, ..self.cloud.clone() },
             signers: self.signers.clone(),
             rsa_key_stock: StockSizes::default(),
             logins: LoginSettings { reach: EgressPolicy { loopback: true }, cloudb: self.cloudb.clone() },

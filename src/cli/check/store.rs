@@ -77,7 +77,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
 
 /// Reports managed keys (keys in a device) whose PKCS#11 library is not configured, because they cannot sign.
 fn check_managed_keys(report: &mut CheckReport, config: &Config, managed_keys: Vec<Document>) {
-    let libraries = match managed::libraries(managed_keys) {
+    let libraries = match managed::libraries_by_key(managed_keys) {
         Ok(libraries) => libraries,
         Err(error) => return report.wrong("managed_key", describe_error(&error, false)),
     };

@@ -20,18 +20,18 @@ pub enum BackendRequest {
         /// Generates a missing key if the configuration allows that.
         create: bool,
     },
-    /// Signs. Response: [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::Changed`]. A digest has the
-    /// length of the algorithm's hash.
+    /// Signs. Response: [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::KeyChanged`]. A digest has
+    /// the length of the algorithm's hash.
     Sign {
         /// The signature algorithm.
         algorithm: SignatureAlgorithm,
-        /// The data to sign, of the kind that [`BlockingBackend::wants`] returned.
+        /// The data to sign, of the kind that [`BlockingBackend::input_kind`] returned.
         input: Arc<SigningInput>,
         /// The expected key: a backend that finds another key instead does not sign.
         key: Arc<KeyIdentity>,
     },
-    /// Makes and verifies a test signature. Response: [`BackendResponse::Tested`] or [`BackendResponse::Wrong`].
-    /// Generates a missing key if that is allowed.
+    /// Makes and verifies a test signature. Response: [`BackendResponse::TestPassed`] or
+    /// [`BackendResponse::TestFailed`]. Generates a missing key if that is allowed.
     TestSign(TestSign),
 }
 
@@ -49,11 +49,11 @@ pub enum BackendResponse {
     /// The signature.
     Signature(Vec<u8>),
     /// The backend has another key than the expected one.
-    Changed,
+    KeyChanged,
     /// The test signature verified.
-    Tested,
+    TestPassed,
     /// The test signature did not verify.
-    Wrong,
+    TestFailed,
 }
 
 /// A blocking or asynchronous backend.
@@ -66,16 +66,16 @@ pub enum KeyBackend {
 }
 
 impl KeyBackend {
-    pub(super) fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+    pub(super) fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
         match self {
-            Self::Blocking(backend) => backend.wants(kind, algorithm),
-            Self::Async(backend) => backend.wants(kind, algorithm),
+            Self::Blocking(backend) => backend.input_kind(kind, algorithm),
+            Self::Async(backend) => backend.input_kind(kind, algorithm),
         }
     }
 
-    pub(super) fn offer(&self, candidates: &[PublicKey]) {
+    pub(super) fn offer_candidates(&self, candidates: &[PublicKey]) {
         if let Self::Blocking(backend) = self {
-            backend.offer(candidates);
+            backend.offer_candidates(candidates);
         }
     }
 }
@@ -86,11 +86,11 @@ pub trait BlockingBackend: Send + Sync {
     ///
     /// # Errors
     /// `Invalid`, with the reason, when the configuration does not support it.
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
+    fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
     /// Stores public keys of certificates as candidates for a device that does not return its public key. Does
     /// not call the device.
-    fn offer(&self, _candidates: &[PublicKey]) {}
+    fn offer_candidates(&self, _candidates: &[PublicKey]) {}
 
     /// Creates a session on its own thread, where it stays. Does not call the device yet.
     fn new_session(self: Arc<Self>, key_metrics: KeyMetrics) -> Box<dyn BackendSession>;
@@ -105,16 +105,16 @@ pub trait BackendSession {
     fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse>;
 
     /// Releases resources that other sessions wait for. The worker calls it several times a second while it has no job.
-    fn rest(&mut self) {}
+    fn on_idle(&mut self) {}
 }
 
 /// A backend with asynchronous calls.
 pub trait AsyncBackend: Send + Sync {
-    /// As [`BlockingBackend::wants`].
+    /// As [`BlockingBackend::input_kind`].
     ///
     /// # Errors
-    /// As [`BlockingBackend::wants`].
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
+    /// As [`BlockingBackend::input_kind`].
+    fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
     /// Processes one request. The future is dropped on timeout.
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>>;

@@ -62,7 +62,7 @@ impl PriorityQueues {
     }
 
     /// Number of jobs that may start now, of which at most `max_lookups` are lookups.
-    pub(super) fn ready(&self, max_lookups: usize) -> usize {
+    pub(super) fn ready_jobs(&self, max_lookups: usize) -> usize {
         self.count(JobPriority::First)
             + self.count(JobPriority::Last)
             + self.count(JobPriority::Lookup).min(max_lookups)
@@ -138,7 +138,7 @@ impl PriorityQueues {
 
     /// Updates the estimate with the duration of a signature. An outlier is capped, because the call may have opened a
     /// session. The estimate is at most half of the time limit, so that a job in an empty queue always starts.
-    pub(super) fn learn(&mut self, took: Duration, call_timeout: Duration) {
+    pub(super) fn update_call_estimate(&mut self, took: Duration, call_timeout: Duration) {
         let took = took.min(self.call_estimate * 4 + MAX_FIRST_ESTIMATE);
         self.call_estimate = ((self.call_estimate * 3 + took) / 4).min(call_timeout / 2);
     }
@@ -166,23 +166,23 @@ mod tests {
     use super::JobPriority::First;
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(30);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 
     /// A job with a deadline `left` from now, and the receiver that keeps it alive.
     fn job(priority: JobPriority, left: Duration) -> (SigningJob, oneshot::Receiver<Result<BackendResponse>>) {
-        let (answer, answered) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         let now = Instant::now();
         let request = BackendRequest::Find { create: false };
         (
             SigningJob { request, priority, queued_at: now, deadline: now + left, caller: QueueCaller::SERVER, answer },
-            answered,
+            receiver,
         )
     }
 
     #[test]
     fn every_fourth_call_serves_the_other_queues_alternately() {
-        let mut waiting = PriorityQueues::new();
-        let mut kept = Vec::new();
+        let mut queues = PriorityQueues::new();
+        let mut receivers = Vec::new();
         for priority in [
             JobPriority::Last,
             JobPriority::Last,
@@ -194,11 +194,11 @@ mod tests {
             JobPriority::Lookup,
             JobPriority::Lookup,
         ] {
-            let (job, answered) = job(priority, LONG);
-            drop(waiting.push(job, 100));
-            kept.push(answered);
+            let (job, receiver) = job(priority, LONG_TIMEOUT);
+            drop(queues.push(job, 100));
+            receivers.push(receiver);
         }
-        let order: Vec<JobPriority> = std::iter::from_fn(|| waiting.pop(1)).map(|job| job.priority).collect();
+        let order: Vec<JobPriority> = std::iter::from_fn(|| queues.pop(1)).map(|job| job.priority).collect();
         assert_eq!(
             order,
             [
@@ -217,90 +217,93 @@ mod tests {
 
     #[test]
     fn lookup_waits_for_its_limit_without_delaying_others() {
-        let mut waiting = PriorityQueues::new();
-        let (look, _look) = job(JobPriority::Lookup, LONG);
-        let (last, _last) = job(JobPriority::Last, LONG);
-        drop(waiting.push(look, 100));
-        assert_eq!((waiting.ready(0), waiting.ready(1), waiting.len()), (0, 1, 1));
-        assert!(waiting.pop(0).is_none());
-        drop(waiting.push(last, 100));
-        assert_eq!(waiting.pop(0).unwrap().priority, JobPriority::Last);
-        assert_eq!(waiting.pop(1).unwrap().priority, JobPriority::Lookup);
+        let mut queues = PriorityQueues::new();
+        let (lookup, _lookup_receiver) = job(JobPriority::Lookup, LONG_TIMEOUT);
+        let (last, _last_receiver) = job(JobPriority::Last, LONG_TIMEOUT);
+        drop(queues.push(lookup, 100));
+        assert_eq!((queues.ready_jobs(0), queues.ready_jobs(1), queues.len()), (0, 1, 1));
+        assert!(queues.pop(0).is_none());
+        drop(queues.push(last, 100));
+        assert_eq!(queues.pop(0).unwrap().priority, JobPriority::Last);
+        assert_eq!(queues.pop(1).unwrap().priority, JobPriority::Lookup);
     }
 
     #[test]
     fn each_queue_has_its_own_capacity() {
-        let mut waiting = PriorityQueues::new();
-        let mut kept = Vec::new();
+        let mut queues = PriorityQueues::new();
+        let mut receivers = Vec::new();
         for _ in 0..2 {
-            assert!(waiting.has_capacity(JobPriority::Last, 0, 16));
-            let (job, answered) = job(JobPriority::Last, LONG);
-            drop(waiting.push(job, 100));
-            kept.push(answered);
+            assert!(queues.has_capacity(JobPriority::Last, 0, 16));
+            let (job, receiver) = job(JobPriority::Last, LONG_TIMEOUT);
+            drop(queues.push(job, 100));
+            receivers.push(receiver);
         }
         assert!(
-            !waiting.has_capacity(JobPriority::Last, 0, 16)
-                && waiting.has_capacity(JobPriority::Lookup, 0, 16)
-                && waiting.has_capacity(First, 0, 1)
+            !queues.has_capacity(JobPriority::Last, 0, 16)
+                && queues.has_capacity(JobPriority::Lookup, 0, 16)
+                && queues.has_capacity(First, 0, 1)
         );
     }
 
     #[test]
     fn callers_of_a_priority_alternate_and_share_its_capacity() {
-        let mut waiting = PriorityQueues::new();
-        let mut kept = Vec::new();
+        let mut queues = PriorityQueues::new();
+        let mut receivers = Vec::new();
         let [busy, other] = ["busy", "other"].map(QueueCaller::with_token);
         for caller in [busy, busy, busy, busy, other] {
-            let (job, answered) = job(First, LONG);
-            drop(waiting.push(SigningJob { caller, ..job }, 100));
-            kept.push(answered);
+            let (job, receiver) = job(First, LONG_TIMEOUT);
+            drop(queues.push(SigningJob { caller, ..job }, 100));
+            receivers.push(receiver);
         }
-        assert!(!waiting.has_capacity(First, busy.caller_id(), 5) && waiting.has_capacity(First, other.caller_id(), 5));
-        let (job, _answered) = job(First, LONG);
-        let displaced = waiting.push(SigningJob { caller: other, ..job }, 5);
+        assert!(!queues.has_capacity(First, busy.caller_id(), 5) && queues.has_capacity(First, other.caller_id(), 5));
+        let (job, _receiver) = job(First, LONG_TIMEOUT);
+        let displaced = queues.push(SigningJob { caller: other, ..job }, 5);
         assert!(displaced.abandoned.is_empty() && displaced.refused.is_some_and(|job| job.caller == busy));
-        waiting.call_estimate = Duration::from_millis(100);
-        let wait = |caller: QueueCaller| waiting.expected_wait(First, caller.caller_id(), 1, 1, Duration::ZERO);
+        queues.call_estimate = Duration::from_millis(100);
+        let wait = |caller: QueueCaller| queues.expected_wait(First, caller.caller_id(), 1, 1, Duration::ZERO);
         assert_eq!((wait(busy).as_millis(), wait(other).as_millis()), (600, 600));
-        let order: Vec<bool> = std::iter::from_fn(|| waiting.pop(1)).map(|job| job.caller == other).collect();
+        let order: Vec<bool> = std::iter::from_fn(|| queues.pop(1)).map(|job| job.caller == other).collect();
         assert_eq!(order, [false, true, false, true, false]);
     }
 
     #[test]
     fn job_that_would_miss_its_deadline_is_not_started() {
-        let mut waiting = PriorityQueues::new();
-        let (soon, _soon) = job(First, Duration::from_secs(1));
-        let (late, _late) = job(First, Duration::from_millis(200));
-        assert!(!waiting.is_expired(&late));
-        waiting.call_estimate = Duration::from_millis(300);
-        assert!(waiting.is_expired(&late) && !waiting.is_expired(&soon));
-        (0..10).for_each(|_| drop(waiting.push(job(First, LONG).0, 100)));
-        assert_eq!(waiting.expected_wait(First, 0, 2, 2, Duration::ZERO), Duration::from_millis(1_800));
-        assert!(waiting.has_capacity(First, 0, 10), "the callers of the waiting jobs have left");
-        assert_eq!((waiting.push(soon, 10).abandoned.len(), waiting.len()), (10, 1));
+        let mut queues = PriorityQueues::new();
+        let (soon, _soon_receiver) = job(First, Duration::from_secs(1));
+        let (late, _late_receiver) = job(First, Duration::from_millis(200));
+        assert!(!queues.is_expired(&late));
+        queues.call_estimate = Duration::from_millis(300);
+        assert!(queues.is_expired(&late) && !queues.is_expired(&soon));
+        (0..10).for_each(|_| drop(queues.push(job(First, LONG_TIMEOUT).0, 100)));
+        assert_eq!(queues.expected_wait(First, 0, 2, 2, Duration::ZERO), Duration::from_millis(1_800));
+        assert!(queues.has_capacity(First, 0, 10), "the callers of the waiting jobs have left");
+        assert_eq!((queues.push(soon, 10).abandoned.len(), queues.len()), (10, 1));
     }
 
     #[test]
     fn free_slot_means_no_wait_even_at_a_slow_pace() {
-        let mut waiting = PriorityQueues::new();
-        (0..100).for_each(|_| waiting.learn(Duration::from_secs(29), LONG));
-        assert_eq!(waiting.call_estimate, LONG / 2);
-        assert_eq!(waiting.expected_wait(First, 0, 3, 4, LONG), Duration::ZERO);
-        assert!(waiting.is_in_time(Duration::ZERO, LONG) && !waiting.is_in_time(LONG / 2 + MAX_FIRST_ESTIMATE, LONG));
-        let (fresh, _fresh) = job(First, LONG);
-        assert!(!waiting.is_expired(&fresh));
-        waiting.forget_estimate();
-        assert_eq!(waiting.expected_wait(First, 0, 50, 4, Duration::ZERO), Duration::ZERO);
+        let mut queues = PriorityQueues::new();
+        (0..100).for_each(|_| queues.update_call_estimate(Duration::from_secs(29), LONG_TIMEOUT));
+        assert_eq!(queues.call_estimate, LONG_TIMEOUT / 2);
+        assert_eq!(queues.expected_wait(First, 0, 3, 4, LONG_TIMEOUT), Duration::ZERO);
+        assert!(
+            queues.is_in_time(Duration::ZERO, LONG_TIMEOUT)
+                && !queues.is_in_time(LONG_TIMEOUT / 2 + MAX_FIRST_ESTIMATE, LONG_TIMEOUT)
+        );
+        let (fresh, _fresh_receiver) = job(First, LONG_TIMEOUT);
+        assert!(!queues.is_expired(&fresh));
+        queues.forget_estimate();
+        assert_eq!(queues.expected_wait(First, 0, 50, 4, Duration::ZERO), Duration::ZERO);
     }
 
     #[test]
     fn pace_is_learned_from_several_calls_not_from_one() {
-        let mut waiting = PriorityQueues::new();
-        waiting.learn(Duration::from_secs(3), LONG);
-        assert!(waiting.call_estimate <= MAX_FIRST_ESTIMATE, "{:?}", waiting.call_estimate);
-        (0..30).for_each(|_| waiting.learn(Duration::from_millis(300), LONG));
-        assert!((250..=300).contains(&waiting.call_estimate.as_millis()), "{:?}", waiting.call_estimate);
-        (0..20).for_each(|_| waiting.learn(Duration::from_millis(5), LONG));
-        assert!(waiting.call_estimate.as_millis() < 10, "{:?}", waiting.call_estimate);
+        let mut queues = PriorityQueues::new();
+        queues.update_call_estimate(Duration::from_secs(3), LONG_TIMEOUT);
+        assert!(queues.call_estimate <= MAX_FIRST_ESTIMATE, "{:?}", queues.call_estimate);
+        (0..30).for_each(|_| queues.update_call_estimate(Duration::from_millis(300), LONG_TIMEOUT));
+        assert!((250..=300).contains(&queues.call_estimate.as_millis()), "{:?}", queues.call_estimate);
+        (0..20).for_each(|_| queues.update_call_estimate(Duration::from_millis(5), LONG_TIMEOUT));
+        assert!(queues.call_estimate.as_millis() < 10, "{:?}", queues.call_estimate);
     }
 }

@@ -67,11 +67,11 @@ impl QueueHandle {
     pub(super) async fn find_key(&self, create: bool) -> Result<KeyIdentity> {
         match self.request(BackendRequest::Find { create }, JobPriority::Lookup).await? {
             BackendResponse::Key(key) => Ok(key),
-            _ => Err(unexpected_response()),
+            _ => Err(mismatched_response_error()),
         }
     }
 }
 
-pub(super) fn unexpected_response() -> Error {
-    Error::internal("the response of a backend does not match the request")
+pub(super) fn mismatched_response_error() -> Error {
+    Error::internal("managed key: the response of its backend does not match the request")
 }

@@ -43,11 +43,11 @@ pub(super) struct SignQueue {
     name: String,
     limits: SignerLimits,
     key_metrics: KeyMetrics,
-    start: fn(WorkerSlot),
+    start_worker: fn(WorkerSlot),
     state: Mutex<SignQueueState>,
     /// Wakes idle threads: a job was queued, the configuration has changed, or the queue was closed.
-    changed: Condvar,
-    ended: Notify,
+    worker_wakeup: Condvar,
+    worker_ended: Notify,
 }
 
 struct SignQueueState {
@@ -61,7 +61,7 @@ struct SignQueueState {
     idle: usize,
     running: Vec<RunningCall>,
     /// Number of the call that started last; calls are numbered from 1.
-    last_call: u64,
+    last_call_number: u64,
     closed: bool,
 }
 
@@ -84,17 +84,17 @@ pub(super) enum WorkerStep {
     Call(BackendCall),
     /// There is no job: close the session if it is of another version of the configuration, else release resources that
     /// other sessions wait for.
-    Rest {
+    Idle {
         version: u64,
     },
-    Leave,
+    Exit,
 }
 
 impl SignQueue {
     pub(super) fn new(
         name: &str,
         backend: KeyBackend,
-        start: fn(WorkerSlot),
+        start_worker: fn(WorkerSlot),
         max_parallel: usize,
         limits: SignerLimits,
     ) -> Arc<Self> {
@@ -106,17 +106,17 @@ impl SignQueue {
             workers: 0,
             idle: 0,
             running: Vec::new(),
-            last_call: 0,
+            last_call_number: 0,
             closed: false,
         };
         Arc::new(Self {
             name: name.to_owned(),
             limits,
             key_metrics: KeyMetrics::new(name),
-            start,
+            start_worker,
             state: Mutex::new(state),
-            changed: Condvar::new(),
-            ended: Notify::new(),
+            worker_wakeup: Condvar::new(),
+            worker_ended: Notify::new(),
         })
     }
 
@@ -177,7 +177,7 @@ impl SignQueue {
         self.require_early_start(&state, job.priority, job.caller.caller_id())?;
         let DisplacedJobs { abandoned, refused } = state.waiting.push(job, self.limits.queue);
         self.start_or_wake_worker(state, true);
-        left.into_iter().for_each(|job| self.expire(job));
+        abandoned.into_iter().for_each(|job| self.expire(job));
         if let Some(job) = refused {
             let _ = job.answer.send(Err(self.full_error()));
         }
@@ -187,33 +187,33 @@ impl SignQueue {
     /// Starts or wakes a worker if a job waits that no idle worker is about to take. Without `may_start`, it starts no
     /// new worker.
     fn start_or_wake_worker(self: &Arc<Self>, mut state: MutexGuard<'_, SignQueueState>, may_start: bool) {
-        let ready = state.ready();
+        let ready = state.ready_jobs();
         let starts = may_start && ready > state.idle && state.workers < state.max_parallel;
         state.workers += usize::from(starts);
         let wakes = !starts && ready > 0 && state.idle > 0;
         self.update_gauges(&state);
         drop(state);
         if starts {
-            (self.start)(WorkerSlot { queue: Arc::clone(self), began: false });
+            (self.start_worker)(WorkerSlot { queue: Arc::clone(self), has_started: false });
         } else if wakes {
-            self.changed.notify_one();
+            self.worker_wakeup.notify_one();
         }
     }
 
     /// Returns the next step of a thread whose last call ended at `since`.
-    pub(super) fn next(&self, since: Instant) -> WorkerStep {
+    pub(super) fn next_worker_step(&self, since: Instant) -> WorkerStep {
         let mut state = self.lock();
         let mut has_yielded = false;
         let mut has_waited = false;
         loop {
-            if let Some(call) = self.take(&mut state) {
+            if let Some(call) = self.take_call(&mut state) {
                 return WorkerStep::Call(call);
             }
             if state.closed || state.workers > state.max_parallel || since.elapsed() >= self.limits.idle {
-                return WorkerStep::Leave;
+                return WorkerStep::Exit;
             }
             if has_waited {
-                return WorkerStep::Rest { version: state.version };
+                return WorkerStep::Idle { version: state.version };
             }
             state.idle += 1;
             if !has_yielded {
@@ -226,7 +226,7 @@ impl SignQueue {
                 continue;
             }
             let wait = IDLE_CHECK_INTERVAL.min(self.limits.idle);
-            let waited = self.changed.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner());
+            let waited = self.worker_wakeup.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner());
             state = waited.0;
             state.idle -= 1;
             has_waited = waited.1.timed_out();
@@ -244,18 +244,18 @@ impl SignQueue {
 
     /// Returns the next call of a task. Without a call, the task ends.
     pub(super) fn next_task_call(&self) -> Option<BackendCall> {
-        self.take(&mut self.lock())
+        self.take_call(&mut self.lock())
     }
 
     /// Starts the first job whose caller still waits for it. Returns `None` when no job can start, or when there are
     /// more workers than `max_parallel`, so that the surplus ones end.
-    fn take(&self, state: &mut MutexGuard<'_, SignQueueState>) -> Option<BackendCall> {
+    fn take_call(&self, state: &mut MutexGuard<'_, SignQueueState>) -> Option<BackendCall> {
         if state.workers > state.max_parallel {
             return None;
         }
         let now = Instant::now();
         let job = loop {
-            match state.pop() {
+            match state.pop_job() {
                 Some(job) if state.waiting.is_expired(&job) => self.expire(job),
                 Some(job) => break job,
                 None => {
@@ -264,8 +264,8 @@ impl SignQueue {
                 }
             }
         };
-        state.last_call += 1;
-        let number = state.last_call;
+        state.last_call_number += 1;
+        let number = state.last_call_number;
         let deadline = job.deadline;
         let lookup_version = (job.priority == JobPriority::Lookup).then_some(state.version);
         state.running.push(RunningCall { number, lookup_version, begun: now, deadline });
@@ -280,7 +280,7 @@ impl SignQueue {
         let mut state = self.lock();
         state.running.retain(|running| running.number != number);
         if is_usual {
-            state.waiting.learn(took, self.limits.call_timeout);
+            state.waiting.update_call_estimate(took, self.limits.call_timeout);
         }
         self.update_gauges(&state);
         drop(state);
@@ -290,27 +290,29 @@ impl SignQueue {
     pub(super) fn configure(&self, backend: KeyBackend, max_parallel: usize) -> Result<()> {
         let mut state = self.lock();
         if std::mem::discriminant(&state.backend) != std::mem::discriminant(&backend) {
-            return Err(Error::internal("a signer actor keeps to one kind of backend"));
+            return Err(Error::internal(
+                "managed key: its signer cannot change between a blocking and an asynchronous backend",
+            ));
         }
         // If the limit was raised, additional workers start with the next jobs.
         (state.backend, state.max_parallel) = (backend, max_parallel.max(1));
         state.version += 1;
         state.waiting.forget_estimate();
         drop(state);
-        self.changed.notify_all();
+        self.worker_wakeup.notify_all();
         Ok(())
     }
 
     pub(super) fn close(&self) {
         self.lock().closed = true;
-        self.changed.notify_all();
+        self.worker_wakeup.notify_all();
     }
 
     /// Waits until all workers have ended, at most `limit`, then fails the jobs that are still queued.
     pub(super) async fn wait_for_workers(&self, limit: Duration) {
         let all = async {
             loop {
-                let ended = self.ended.notified();
+                let ended = self.worker_ended.notified();
                 if self.lock().workers == 0 {
                     return;
                 }
@@ -332,7 +334,10 @@ impl SignQueue {
         let name = &self.name;
         let limit = self.limits.call_timeout;
         let seconds = limit.as_secs_f64();
-        Error::new(Kind::Unavailable, format!("managed key {name:?}: no response of the backend within {seconds} s"))
+        Error::new(
+            Kind::Unavailable,
+            format!("managed key {name:?}: no response of the backend within {seconds} s; retry later"),
+        )
     }
 
     /// Fails a job whose caller has left or whose deadline is too close.
@@ -382,21 +387,21 @@ impl SignQueueState {
         signatures.map(|call| now.saturating_duration_since(call.begun)).min().unwrap_or_default()
     }
 
-    fn free_lookups(&self) -> usize {
+    fn free_lookup_calls(&self) -> usize {
         self.max_calls_of(JobPriority::Lookup).saturating_sub(self.calls_of(JobPriority::Lookup).count())
     }
 
-    fn ready(&self) -> usize {
-        self.waiting.ready(self.free_lookups())
+    fn ready_jobs(&self) -> usize {
+        self.waiting.ready_jobs(self.free_lookup_calls())
     }
 
-    fn pop(&mut self) -> Option<SigningJob> {
-        self.waiting.pop(self.free_lookups())
+    fn pop_job(&mut self) -> Option<SigningJob> {
+        self.waiting.pop(self.free_lookup_calls())
     }
 
     /// `true` if a job waits, and a worker that is awake has not started a call yet.
     fn has_unstarted_job(&self) -> bool {
-        self.ready() > 0 && self.running.len() + self.idle < self.workers
+        self.ready_jobs() > 0 && self.running.len() + self.idle < self.workers
     }
 }
 
@@ -410,13 +415,13 @@ impl RunningCall {
 /// A worker's slot. The holder releases all resources of the backend before it drops the slot.
 pub(super) struct WorkerSlot {
     queue: Arc<SignQueue>,
-    began: bool,
+    has_started: bool,
 }
 
 impl WorkerSlot {
     /// Marks the worker as started and returns the queue.
-    pub(super) fn begin(&mut self) -> Arc<SignQueue> {
-        self.began = true;
+    pub(super) fn mark_started(&mut self) -> Arc<SignQueue> {
+        self.has_started = true;
         Arc::clone(&self.queue)
     }
 
@@ -431,13 +436,16 @@ impl Drop for WorkerSlot {
         state.workers -= 1;
         // A job may have been queued after this worker last looked for one, so another worker may be needed. A worker
         // that could not start is not replaced: the next one would probably fail, too.
-        self.queue.start_or_wake_worker(state, self.began);
-        self.queue.ended.notify_waiters();
+        self.queue.start_or_wake_worker(state, self.has_started);
+        self.queue.worker_ended.notify_waiters();
     }
 }
 
 pub(super) fn stopped_error(name: &str) -> Error {
-    Error::new(Kind::Unavailable, format!("managed key {name:?}: its signer is stopping"))
+    Error::new(
+        Kind::Unavailable,
+        format!("managed key {name:?}: its signer is stopping, because the server stops or the key was deleted"),
+    )
 }
 
 #[cfg(test)]
@@ -452,7 +460,7 @@ mod tests {
     struct NoBackend;
 
     impl BlockingBackend for NoBackend {
-        fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+        fn input_kind(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
             Ok(SigningInputKind::Digest)
         }
 

@@ -11,15 +11,15 @@ use super::sign_queue::{SignQueue, WorkerSlot};
 use crate::error::Error;
 
 /// Starts a worker task. Without a runtime, `slot` is freed, and the next job tries to start a worker again.
-pub(super) fn start(slot: WorkerSlot) {
+pub(super) fn start_worker(slot: WorkerSlot) {
     match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn(work(slot))),
-        Err(error) => tracing::error!(%error, "a signing task did not start"),
+        Ok(runtime) => drop(runtime.spawn(run_worker(slot))),
+        Err(error) => tracing::error!(key = slot.key_name(), %error, "a signing task of a managed key did not start"),
     }
 }
 
-async fn work(mut slot: WorkerSlot) {
-    let queue = slot.begin();
+async fn run_worker(mut slot: WorkerSlot) {
+    let queue = slot.mark_started();
     while let Some(call) = queue.next_task_call() {
         let KeyBackend::Async(backend) = call.backend else { return };
         let is_signature = call.job.request.is_signature();
@@ -32,7 +32,7 @@ async fn work(mut slot: WorkerSlot) {
         drop(running);
         let _ = call.job.answer.send(match outcome {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(Error::internal("a signing backend panicked")),
+            Ok(Err(_)) => Err(Error::internal(format!("managed key {:?}: the backend panicked", queue.name()))),
             Err(_) => Err(queue.timeout_error()),
         });
     }

@@ -14,13 +14,13 @@ use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
 const P256: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
-/// Duration of a call of the double.
+/// Duration of a call of the backend double.
 const CALL_DURATION: Duration = Duration::from_millis(2);
 
 /// A backend that sleeps before it signs and counts its calls.
-struct Double {
+struct BackendDouble {
     key: PrivateKey,
-    time: Duration,
+    call_duration: Duration,
     concurrent: AtomicUsize,
     peak: AtomicUsize,
     calls: AtomicUsize,
@@ -34,17 +34,17 @@ fn identity(public: &PublicKey) -> KeyIdentity {
     public.clone().into()
 }
 
-const WRONG: u8 = 1;
-const OTHER_KEY: u8 = 2;
-const PANICS: u8 = 3;
+const FAULT_WRONG_SIGNATURE: u8 = 1;
+const FAULT_OTHER_KEY: u8 = 2;
+const FAULT_PANIC: u8 = 3;
 
-impl Double {
-    fn new(time: Duration) -> Arc<Self> {
+impl BackendDouble {
+    fn new(call_duration: Duration) -> Arc<Self> {
         let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
         let zero = AtomicUsize::default;
         Arc::new(Self {
             key,
-            time,
+            call_duration,
             concurrent: zero(),
             peak: zero(),
             calls: zero(),
@@ -54,26 +54,26 @@ impl Double {
         })
     }
 
-    fn close(&self, closed: bool) {
+    fn set_gate_closed(&self, closed: bool) {
         *self.gate.0.lock().unwrap() = closed;
         self.gate.1.notify_all();
     }
 
-    fn enter(&self) {
+    fn begin_call(&self) {
         let concurrent = self.concurrent.fetch_add(1, Ordering::SeqCst) + 1;
         self.peak.fetch_max(concurrent, Ordering::SeqCst);
         self.calls.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn leave(&self) {
+    fn end_call(&self) {
         self.concurrent.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn answer(&self, request: &BackendRequest) -> Result<BackendResponse> {
+    fn respond(&self, request: &BackendRequest) -> Result<BackendResponse> {
         let fault = self.fault.load(Ordering::SeqCst);
-        assert!(fault != PANICS, "the test requests a panic");
+        assert!(fault != FAULT_PANIC, "the test requests a panic");
         match request {
-            BackendRequest::Find { .. } if fault == OTHER_KEY => {
+            BackendRequest::Find { .. } if fault == FAULT_OTHER_KEY => {
                 let other = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
                 Ok(BackendResponse::Key(identity(other.public())))
             }
@@ -83,83 +83,85 @@ impl Double {
                 let message = if fault == 0 { message.clone() } else { vec![0; 7] };
                 self.key.sign(*algorithm, &message).map(BackendResponse::Signature)
             }
-            BackendRequest::TestSign(_) => {
-                Ok(if fault == WRONG { BackendResponse::Wrong } else { BackendResponse::Tested })
-            }
+            BackendRequest::TestSign(_) => Ok(if fault == FAULT_WRONG_SIGNATURE {
+                BackendResponse::TestFailed
+            } else {
+                BackendResponse::TestPassed
+            }),
         }
     }
 
-    fn peak(&self) -> usize {
+    fn take_peak(&self) -> usize {
         self.peak.swap(0, Ordering::SeqCst)
     }
 
-    fn calls(&self) -> usize {
+    fn take_calls(&self) -> usize {
         self.calls.swap(0, Ordering::SeqCst)
     }
 }
 
-struct DoubleSession(Arc<Double>);
+struct BackendDoubleSession(Arc<BackendDouble>);
 
-impl Drop for DoubleSession {
+impl Drop for BackendDoubleSession {
     fn drop(&mut self) {
         self.0.open_sessions.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl BlockingBackend for Double {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+impl BlockingBackend for BackendDouble {
+    fn input_kind(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
         Ok(SigningInputKind::Message)
     }
 
     fn new_session(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
         self.open_sessions.fetch_add(1, Ordering::SeqCst);
-        Box::new(DoubleSession(self))
+        Box::new(BackendDoubleSession(self))
     }
 }
 
-impl BackendSession for DoubleSession {
+impl BackendSession for BackendDoubleSession {
     fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
-        self.0.enter();
-        std::thread::sleep(self.0.time);
+        self.0.begin_call();
+        std::thread::sleep(self.0.call_duration);
         let mut closed = self.0.gate.0.lock().unwrap();
         while *closed {
             closed = self.0.gate.1.wait(closed).unwrap();
         }
         drop(closed);
-        self.0.leave();
-        self.0.answer(request)
+        self.0.end_call();
+        self.0.respond(request)
     }
 }
 
-impl AsyncBackend for Double {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+impl AsyncBackend for BackendDouble {
+    fn input_kind(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
         Ok(SigningInputKind::Message)
     }
 
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>> {
-        struct RunningDoubleCall(Arc<Double>);
-        impl Drop for RunningDoubleCall {
+        struct RunningCallGuard(Arc<BackendDouble>);
+        impl Drop for RunningCallGuard {
             fn drop(&mut self) {
-                self.0.leave();
+                self.0.end_call();
             }
         }
         async move {
-            self.enter();
-            let concurrent = RunningDoubleCall(self);
-            tokio::time::sleep(concurrent.0.time).await;
+            self.begin_call();
+            let concurrent = RunningCallGuard(self);
+            tokio::time::sleep(concurrent.0.call_duration).await;
             while *concurrent.0.gate.0.lock().unwrap() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            concurrent.0.answer(&request)
+            concurrent.0.respond(&request)
         }
         .boxed()
     }
 }
 
 /// A blocking and an asynchronous backend, each with its double.
-fn both(time: Duration) -> [(Arc<Double>, KeyBackend); 2] {
-    let threads = Double::new(time);
-    let tasks = Double::new(time);
+fn both_backends(call_duration: Duration) -> [(Arc<BackendDouble>, KeyBackend); 2] {
+    let threads = BackendDouble::new(call_duration);
+    let tasks = BackendDouble::new(call_duration);
     [(threads.clone(), KeyBackend::Blocking(threads)), (tasks.clone(), KeyBackend::Async(tasks))]
 }
 
@@ -182,50 +184,50 @@ async fn eventually(mut holds: impl FnMut() -> bool) {
 #[tokio::test]
 async fn concurrent_calls_reach_but_never_exceed_the_cap() {
     for max_parallel in [1, 2, 8, 32] {
-        for (double, backend) in both(CALL_DURATION) {
+        for (double, backend) in both_backends(CALL_DURATION) {
             let actor = SignerActor::start("cap", backend, max_parallel, SignerLimits::default());
             let signer = actor.signer(identity(double.key.public()));
             // No call may end before all workers are busy.
-            double.close(true);
+            double.set_gate_closed(true);
             let all: Vec<_> = (0..8 * max_parallel).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
             eventually(|| double.concurrent.load(Ordering::SeqCst) == max_parallel).await;
-            double.close(false);
+            double.set_gate_closed(false);
             assert!(
                 join_all(all).await.iter().all(|signed| signed.as_ref().is_ok_and(Result::is_ok)),
                 "{max_parallel}"
             );
-            assert_eq!((double.peak(), double.calls()), (max_parallel, 8 * max_parallel));
+            assert_eq!((double.take_peak(), double.take_calls()), (max_parallel, 8 * max_parallel));
         }
     }
 }
 
 #[tokio::test]
 async fn changed_cap_applies_to_later_calls() {
-    for (double, backend) in both(CALL_DURATION) {
+    for (double, backend) in both_backends(CALL_DURATION) {
         let actor = SignerActor::start("lowered", backend.clone(), 4, SignerLimits::default());
         let signer = actor.signer(identity(double.key.public()));
         let run = |n| join_all((0..n).map(|_| signer.sign(P256, message())));
         let all = run(64);
         let lowered = async {
-            eventually(|| double.peak() == 4).await;
+            eventually(|| double.take_peak() == 4).await;
             actor.configure(backend.clone(), 1).unwrap();
             tokio::time::sleep(10 * CALL_DURATION).await;
-            double.peak();
+            double.take_peak();
             tokio::time::sleep(10 * CALL_DURATION).await;
-            assert_eq!(double.peak(), 1);
+            assert_eq!(double.take_peak(), 1);
             actor.configure(backend.clone(), 8).unwrap();
         };
         let (signatures, ()) = tokio::join!(all, lowered);
         assert!(signatures.iter().all(|signature| signature.is_ok()));
         run(64).await;
-        assert_eq!(double.peak(), 8);
+        assert_eq!(double.take_peak(), 8);
     }
 }
 
 #[tokio::test]
 async fn full_queue_is_busy_and_cancelled_jobs_free_their_slots() {
-    for (double, backend) in both(Duration::ZERO) {
-        double.close(true);
+    for (double, backend) in both_backends(Duration::ZERO) {
+        double.set_gate_closed(true);
         let actor = SignerActor::start("full", backend, 1, limits(4, 10_000));
         let signer = actor.signer(identity(double.key.public()));
         let first = tokio::spawn(signer.sign(P256, message()));
@@ -242,10 +244,10 @@ async fn full_queue_is_busy_and_cancelled_jobs_free_their_slots() {
         signer.require_capacity().unwrap();
         let later = tokio::spawn(signer.sign(P256, message()));
         tokio::task::yield_now().await;
-        double.close(false);
+        double.set_gate_closed(false);
         first.await.unwrap().unwrap();
         later.await.unwrap().unwrap();
-        assert_eq!(double.calls(), 2, "no call for callers that have left");
+        assert_eq!(double.take_calls(), 2, "no call for callers that have left");
     }
 }
 
@@ -254,7 +256,7 @@ async fn full_queue_is_busy_and_cancelled_jobs_free_their_slots() {
 #[tokio::test]
 async fn overloaded_backend_works_at_full_capacity() {
     let time = Duration::from_millis(20);
-    for (double, backend) in both(time) {
+    for (double, backend) in both_backends(time) {
         let actor = SignerActor::start("overload", backend, 2, limits(1024, 1_500));
         let signer = actor.signer(identity(double.key.public()));
         let begun = Instant::now();
@@ -282,7 +284,7 @@ async fn overloaded_backend_works_at_full_capacity() {
             }
         }
         // Nearly all calls were useful: they did not sign for callers that had left.
-        let calls = double.calls();
+        let calls = double.take_calls();
         assert!(done * 10 >= calls * 9, "{done} of {calls} calls");
         assert!(done > 50 && refused > 0 && late * 10 <= done, "{done} {refused} {late}");
     }
@@ -290,13 +292,17 @@ async fn overloaded_backend_works_at_full_capacity() {
 
 #[tokio::test]
 async fn low_priority_jobs_do_not_delay_other_jobs() {
-    for (double, backend) in both(Duration::ZERO) {
-        double.close(true);
+    for (double, backend) in both_backends(Duration::ZERO) {
+        double.set_gate_closed(true);
         let actor = SignerActor::start("priorities", backend, 1, limits(1024, 10_000));
         let signer = actor.signer(identity(double.key.public()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let ask = |low_priority: bool| {
-            let signature = if low_priority { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
+            let signature = if low_priority {
+                signer.sign_with_low_priority(P256, message())
+            } else {
+                signer.sign(P256, message())
+            };
             let order = Arc::clone(&order);
             tokio::spawn(async move {
                 signature.await.unwrap();
@@ -307,7 +313,7 @@ async fn low_priority_jobs_do_not_delay_other_jobs() {
         eventually(|| double.concurrent.load(Ordering::SeqCst) == 1).await;
         jobs.extend((0..5).map(|_| ask(false)));
         tokio::task::yield_now().await;
-        double.close(false);
+        double.set_gate_closed(false);
         assert!(join_all(jobs).await.into_iter().all(|job| job.is_ok()));
         // The job that was running, then one low-priority job after every three others.
         let order = order.lock().unwrap();
@@ -318,8 +324,8 @@ async fn low_priority_jobs_do_not_delay_other_jobs() {
 
 #[tokio::test]
 async fn hanging_call_times_out_and_occupies_its_slot() {
-    for (n, (double, backend)) in both(Duration::ZERO).into_iter().enumerate() {
-        double.close(true);
+    for (n, (double, backend)) in both_backends(Duration::ZERO).into_iter().enumerate() {
+        double.set_gate_closed(true);
         let actor = SignerActor::start("hangs", backend, 2, limits(64, 200));
         let signer = actor.signer(identity(double.key.public()));
         let since = Instant::now();
@@ -332,24 +338,24 @@ async fn hanging_call_times_out_and_occupies_its_slot() {
         }
         if n == 0 {
             // Both threads are still in the module, so no other call has started.
-            assert_eq!((double.concurrent.load(Ordering::SeqCst), double.calls()), (2, 2));
+            assert_eq!((double.concurrent.load(Ordering::SeqCst), double.take_calls()), (2, 2));
             let error = signer.sign(P256, message()).await.unwrap_err();
-            assert_eq!((error.kind(), double.calls()), (Kind::Unavailable, 0));
+            assert_eq!((error.kind(), double.take_calls()), (Kind::Unavailable, 0));
         } else {
             eventually(|| double.concurrent.load(Ordering::SeqCst) == 0).await;
         }
-        double.close(false);
+        double.set_gate_closed(false);
         eventually(|| double.concurrent.load(Ordering::SeqCst) == 0).await;
-        double.calls();
+        double.take_calls();
         signer.sign(P256, message()).await.unwrap();
-        assert_eq!(double.calls(), 1, "no call for callers whose time was up");
+        assert_eq!(double.take_calls(), 1, "no call for callers whose time was up");
     }
 }
 
 #[tokio::test]
 async fn stuck_key_refuses_new_jobs_at_once() {
-    let double = Double::new(Duration::ZERO);
-    double.close(true);
+    let double = BackendDouble::new(Duration::ZERO);
+    double.set_gate_closed(true);
     let actor = SignerActor::start("stuck", KeyBackend::Blocking(double.clone()), 2, limits(1024, 2_000));
     let signer = actor.signer(identity(double.key.public()));
     let sign = || tokio::spawn(signer.sign(P256, message()));
@@ -368,8 +374,8 @@ async fn stuck_key_refuses_new_jobs_at_once() {
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("does not respond in any session"), "{refused}");
     }
-    assert_eq!(double.calls(), 2);
-    double.close(false);
+    assert_eq!(double.take_calls(), 2);
+    double.set_gate_closed(false);
     eventually(|| double.concurrent.load(Ordering::SeqCst) == 0).await;
     eventually(|| signer.require_capacity().is_ok()).await;
     signer.sign(P256, message()).await.unwrap();
@@ -377,25 +383,25 @@ async fn stuck_key_refuses_new_jobs_at_once() {
 
 #[tokio::test]
 async fn new_configuration_applies_from_the_next_call() {
-    let old = Double::new(Duration::ZERO);
-    let new = Double::new(Duration::ZERO);
-    old.close(true);
+    let old = BackendDouble::new(Duration::ZERO);
+    let new = BackendDouble::new(Duration::ZERO);
+    old.set_gate_closed(true);
     let actor = SignerActor::start("reconfigured", KeyBackend::Blocking(old.clone()), 2, SignerLimits::default());
     let under_way = tokio::spawn(actor.signer(identity(old.key.public())).sign(P256, message()));
     eventually(|| old.concurrent.load(Ordering::SeqCst) == 1).await;
     actor.configure(KeyBackend::Blocking(new.clone()), 2).unwrap();
     actor.signer(identity(new.key.public())).sign(P256, message()).await.unwrap();
-    old.close(false);
+    old.set_gate_closed(false);
     under_way.await.unwrap().unwrap();
     // The old session ends without another call.
     eventually(|| old.open_sessions.load(Ordering::SeqCst) == 0).await;
-    assert_eq!((old.calls(), new.calls()), (1, 1));
+    assert_eq!((old.take_calls(), new.take_calls()), (1, 1));
     assert!(actor.configure(KeyBackend::Async(new), 1).is_err());
 }
 
 #[tokio::test]
 async fn sessions_without_work_end() {
-    let double = Double::new(Duration::ZERO);
+    let double = BackendDouble::new(Duration::ZERO);
     let limits = SignerLimits { idle: Duration::from_millis(50), ..SignerLimits::default() };
     let actor = SignerActor::start("idle", KeyBackend::Blocking(double.clone()), 4, limits);
     let signer = actor.signer(identity(double.key.public()));
@@ -407,13 +413,13 @@ async fn sessions_without_work_end() {
 
 #[tokio::test]
 async fn stop_fails_waiting_jobs_and_refuses_new_ones() {
-    for (double, backend) in both(CALL_DURATION) {
+    for (double, backend) in both_backends(CALL_DURATION) {
         let actor = SignerActor::start("stops", backend, 1, SignerLimits::default());
         let signer = actor.signer(identity(double.key.public()));
         let jobs: Vec<_> = (0..8).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
         eventually(|| double.calls.load(Ordering::SeqCst) > 0).await;
         actor.stop(Duration::from_secs(5)).await;
-        assert_eq!((double.calls(), double.open_sessions.load(Ordering::SeqCst)), (8, 0));
+        assert_eq!((double.take_calls(), double.open_sessions.load(Ordering::SeqCst)), (8, 0));
         for outcome in join_all(jobs).await {
             outcome.unwrap().unwrap();
         }
@@ -423,14 +429,14 @@ async fn stop_fails_waiting_jobs_and_refuses_new_ones() {
 
 #[tokio::test]
 async fn stop_wait_is_limited() {
-    for (double, backend) in both(Duration::ZERO) {
-        double.close(true);
+    for (double, backend) in both_backends(Duration::ZERO) {
+        double.set_gate_closed(true);
         let actor = SignerActor::start("stuck", backend, 1, SignerLimits::default());
         let signer = actor.signer(identity(double.key.public()));
         let jobs: Vec<_> = (0..3).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
         eventually(|| double.concurrent.load(Ordering::SeqCst) == 1).await;
         actor.stop(Duration::from_millis(50)).await;
-        double.close(false);
+        double.set_gate_closed(false);
         let outcomes: Vec<_> = join_all(jobs).await.into_iter().map(Result::unwrap).collect();
         assert!(outcomes[0].is_ok());
         assert!(outcomes[1..].iter().all(|outcome| outcome.as_ref().unwrap_err().text().contains("stopping")));
@@ -439,17 +445,17 @@ async fn stop_wait_is_limited() {
 
 #[tokio::test]
 async fn wrong_signature_is_never_returned() {
-    for (double, backend) in both(Duration::ZERO) {
+    for (double, backend) in both_backends(Duration::ZERO) {
         let actor = SignerActor::start("faulty", backend, 1, SignerLimits::default());
         let signer = actor.signer(identity(double.key.public()));
-        double.fault.store(WRONG, Ordering::SeqCst);
+        double.fault.store(FAULT_WRONG_SIGNATURE, Ordering::SeqCst);
         let error = signer.sign(P256, message()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::BadGateway);
         assert!(error.text().contains("wrong signature"), "{error}");
         let error = actor.test_sign(TestSign::default()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.text().starts_with("verification: "), "{error}");
-        double.fault.store(OTHER_KEY, Ordering::SeqCst);
+        double.fault.store(FAULT_OTHER_KEY, Ordering::SeqCst);
         let error = signer.sign(P256, message()).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
         double.fault.store(0, Ordering::SeqCst);
@@ -460,10 +466,10 @@ async fn wrong_signature_is_never_returned() {
 
 #[tokio::test]
 async fn backend_panic_fails_one_call() {
-    for (double, backend) in both(Duration::ZERO) {
+    for (double, backend) in both_backends(Duration::ZERO) {
         let actor = SignerActor::start("panics", backend, 1, SignerLimits::default());
         let signer = actor.signer(identity(double.key.public()));
-        double.fault.store(PANICS, Ordering::SeqCst);
+        double.fault.store(FAULT_PANIC, Ordering::SeqCst);
         assert_eq!(signer.sign(P256, message()).await.unwrap_err().kind(), Kind::Internal);
         double.fault.store(0, Ordering::SeqCst);
         signer.sign(P256, message()).await.unwrap();
@@ -472,11 +478,11 @@ async fn backend_panic_fails_one_call() {
 
 #[tokio::test]
 async fn input_that_does_not_fit_the_key_reaches_no_backend() {
-    for (double, backend) in both(Duration::ZERO) {
+    for (double, backend) in both_backends(Duration::ZERO) {
         let actor = SignerActor::start("fits", backend, 1, SignerLimits::default());
         let signer = actor.signer(identity(double.key.public()));
-        assert_eq!(signer.wants(P256).unwrap(), SigningInputKind::Message);
-        assert!(signer.wants(SignatureAlgorithm::RsaPss(Hash::Sha256)).is_err());
+        assert_eq!(signer.input_kind(P256).unwrap(), SigningInputKind::Message);
+        assert!(signer.input_kind(SignatureAlgorithm::RsaPss(Hash::Sha256)).is_err());
         for (algorithm, input) in [
             (SignatureAlgorithm::RsaPkcs1(Hash::Sha256), message()),
             (SignatureAlgorithm::Ed25519, message()),
@@ -484,7 +490,7 @@ async fn input_that_does_not_fit_the_key_reaches_no_backend() {
         ] {
             assert_eq!(signer.sign(algorithm, input).await.unwrap_err().kind(), Kind::Invalid);
         }
-        assert_eq!(double.calls(), 0);
+        assert_eq!(double.take_calls(), 0);
     }
 }
 

@@ -4,25 +4,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Instant;
 
-use super::backend::{BackendResponse, BackendSession, KeyBackend};
+use super::backend::{BackendSession, KeyBackend};
 use super::sign_queue::{BackendCall, WorkerSlot, WorkerStep};
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// Starts a worker thread. If that fails, `slot` is freed, and the next job tries to start a worker again.
-pub(super) fn start(slot: WorkerSlot) {
-    let name = format!("sign-{}", slot.key_name().replace('\0', ""));
-    if let Err(error) = thread::Builder::new().name(name).spawn(move || work(slot)) {
-        tracing::error!(%error, "a signing thread did not start");
+pub(super) fn start_worker(slot: WorkerSlot) {
+    let key = slot.key_name().to_owned();
+    let thread_name = format!("sign-{}", key.replace('\0', ""));
+    if let Err(error) = thread::Builder::new().name(thread_name).spawn(move || run_worker(slot)) {
+        tracing::error!(key, %error, "a signing thread of a managed key did not start");
     }
 }
 
-fn work(mut slot: WorkerSlot) {
-    let queue = slot.begin();
+fn run_worker(mut slot: WorkerSlot) {
+    let queue = slot.mark_started();
     // Declared after `slot`, so it is dropped first: the session is closed before the slot is free.
     let mut session: Option<(u64, Box<dyn BackendSession>)> = None;
     let mut since = Instant::now();
     loop {
-        match queue.next(since) {
+        match queue.next_worker_step(since) {
             WorkerStep::Call(BackendCall { number, job, backend, version }) => {
                 let KeyBackend::Blocking(backend) = backend else { return };
                 session.take_if(|(opened, _)| *opened != version);
@@ -35,18 +36,18 @@ fn work(mut slot: WorkerSlot) {
                 if outcome.is_err() {
                     session = None;
                 }
-                let _ = job.answer.send(outcome.unwrap_or_else(|_| panic_error()));
+                let _ = job.answer.send(outcome.unwrap_or_else(|_| Err(panic_error(queue.name()))));
                 since = Instant::now();
             }
-            WorkerStep::Rest { version } => {
+            WorkerStep::Idle { version } => {
                 session.take_if(|(opened, _)| *opened != version);
-                session.iter_mut().for_each(|(_, current)| current.rest());
+                session.iter_mut().for_each(|(_, current)| current.on_idle());
             }
-            WorkerStep::Leave => return,
+            WorkerStep::Exit => return,
         }
     }
 }
 
-fn panic_error() -> Result<BackendResponse> {
-    Err(Error::internal("a signing backend panicked"))
+fn panic_error(key: &str) -> Error {
+    Error::internal(format!("managed key {key:?}: the backend panicked"))
 }

@@ -8,20 +8,20 @@ use futures_util::future::BoxFuture;
 
 use super::backend::{BackendRequest, BackendResponse};
 use super::priority_queues::JobPriority;
-use super::queue_handle::{QueueHandle, unexpected_response};
+use super::queue_handle::{QueueHandle, mismatched_response_error};
 use crate::error::{Error, Kind, Result};
 use crate::keys::signer::{KeyIdentity, RemoteSigner, SigningInput, SigningInputKind, VerifiedSignature};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::public_key::PublicKey;
 
 pub(super) struct VerifyingSigner {
-    link: QueueHandle,
+    queue_handle: QueueHandle,
     key: Arc<KeyIdentity>,
 }
 
 impl VerifyingSigner {
-    pub(super) fn new(link: QueueHandle, key: KeyIdentity) -> Self {
-        Self { link, key: Arc::new(key) }
+    pub(super) fn new(queue_handle: QueueHandle, key: KeyIdentity) -> Self {
+        Self { queue_handle, key: Arc::new(key) }
     }
 }
 
@@ -30,7 +30,7 @@ impl RemoteSigner for VerifyingSigner {
         &self.key.public
     }
 
-    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+    fn input_kind(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
         let kind = self.key.public.kind();
         if !algorithm.fits(kind) {
             let name = algorithm.name();
@@ -40,11 +40,11 @@ impl RemoteSigner for VerifyingSigner {
                 "signature algorithm: {name} does not fit an {key} key of {bits} bits"
             )));
         }
-        self.link.queue().backend().wants(kind, algorithm)
+        self.queue_handle.queue().backend().input_kind(kind, algorithm)
     }
 
     fn require_capacity(&self) -> Result<()> {
-        let queue = self.link.queue();
+        let queue = self.queue_handle.queue();
         queue.require_capacity().inspect_err(|error| queue.key_metrics().count_failure(error.kind()))
     }
 
@@ -56,7 +56,7 @@ impl RemoteSigner for VerifyingSigner {
         self.sign_with_priority(algorithm, input, JobPriority::First)
     }
 
-    fn sign_last(
+    fn sign_with_low_priority(
         &self,
         algorithm: SignatureAlgorithm,
         input: SigningInput,
@@ -72,22 +72,22 @@ impl VerifyingSigner {
         input: SigningInput,
         priority: JobPriority,
     ) -> BoxFuture<'static, Result<VerifiedSignature>> {
-        let fits = self.wants(algorithm).and_then(|wants| check_input(wants, algorithm, &input));
-        let link = self.link.clone();
+        let fits = self.input_kind(algorithm).and_then(|expected| check_input(expected, algorithm, &input));
+        let queue_handle = self.queue_handle.clone();
         let key = Arc::clone(&self.key);
         async move {
             fits?;
             let input = Arc::new(input);
             let request = BackendRequest::Sign { algorithm, input: Arc::clone(&input), key: Arc::clone(&key) };
-            match link.request(request, priority).await? {
+            match queue_handle.request(request, priority).await? {
                 BackendResponse::Signature(signature) => {
                     match VerifiedSignature::new(&key.public, algorithm, &input, signature) {
                         Ok(verified) => Ok(verified),
-                        Err(_) => Err(wrong_signature_error(&link, &key.public).await),
+                        Err(_) => Err(wrong_signature_error(&queue_handle, &key.public).await),
                     }
                 }
-                BackendResponse::Changed => Err(changed_key_error(&link)),
-                _ => Err(unexpected_response()),
+                BackendResponse::KeyChanged => Err(changed_key_error(&queue_handle)),
+                _ => Err(mismatched_response_error()),
             }
         }
         .boxed()
@@ -95,8 +95,12 @@ impl VerifyingSigner {
 }
 
 /// Rejects input of the wrong kind, and a digest of the wrong length, which some PKCS #11 modules would sign.
-pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm, input: &SigningInput) -> Result<()> {
-    match (wants, input) {
+pub(super) fn check_input(
+    expected: SigningInputKind,
+    algorithm: SignatureAlgorithm,
+    input: &SigningInput,
+) -> Result<()> {
+    match (expected, input) {
         (SigningInputKind::Message, SigningInput::Message(_)) => Ok(()),
         (SigningInputKind::Digest, SigningInput::Digest(digest))
             if algorithm.hash().is_some_and(|hash| digest.len() == hash.digest_len() as usize) =>
@@ -104,7 +108,7 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
             Ok(())
         }
         (SigningInputKind::Digest, SigningInput::Digest(digest)) => Err(Error::invalid(format!(
-            "digest: {} bytes are not the length of a digest for {}",
+            "digest: has {} bytes, which is not the digest length of {}",
             digest.len(),
             algorithm.name()
         ))),
@@ -114,19 +118,22 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
 }
 
 /// Returns the error for a wrong signature. First looks up the key: the backend may have another key by now.
-async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
-    link.queue().key_metrics().count_wrong_signature();
-    match link.find_key(false).await {
-        Ok(now) if now.public != *key => changed_key_error(link),
+async fn wrong_signature_error(queue_handle: &QueueHandle, key: &PublicKey) -> Error {
+    queue_handle.queue().key_metrics().count_wrong_signature();
+    match queue_handle.find_key(false).await {
+        Ok(now) if now.public != *key => changed_key_error(queue_handle),
         _ => {
-            tracing::error!(key = link.queue().name(), "a signature of a managed key does not verify");
+            tracing::error!(key = queue_handle.queue().name(), "a signature of a managed key does not verify");
             Error::new(Kind::BadGateway, "the backend of the managed key returned a wrong signature")
         }
     }
 }
 
-fn changed_key_error(link: &QueueHandle) -> Error {
-    link.queue().key_metrics().count_changed_key();
-    tracing::error!(key = link.queue().name(), "another key has replaced a managed key");
+fn changed_key_error(queue_handle: &QueueHandle) -> Error {
+    queue_handle.queue().key_metrics().count_changed_key();
+    tracing::error!(
+        key = queue_handle.queue().name(),
+        "the backend now has another key for a managed key; its signatures are rejected"
+    );
     Error::new(Kind::BadGateway, "managed key changed in backend")
 }

@@ -47,7 +47,7 @@ pub(in crate::keys) trait CloudKeyService: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Invalid`, with the reason.
-    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()>;
+    fn check_algorithm(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()>;
 
     /// The default algorithm of a test signature with a key of this kind.
     ///
@@ -57,10 +57,10 @@ pub(in crate::keys) trait CloudKeyService: Send + Sync + 'static {
         SignatureAlgorithm::for_issuer(kind, 0, false)
     }
 
-    fn find(&self) -> impl Future<Output = Result<Option<KeyIdentity>>> + Send;
+    fn find_key(&self) -> impl Future<Output = Result<Option<KeyIdentity>>> + Send;
 
     /// Generates the key, which a lookup has just not found. If it exists by now, it is not changed.
-    fn create(&self) -> impl Future<Output = Result<()>> + Send;
+    fn create_key(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Signs a digest with the key of `locator`. Returns the signature in the encoding of X.509.
     fn sign(
@@ -77,11 +77,11 @@ type SharedLookup = BoxFuture<'static, Result<Option<Arc<KeyIdentity>>>>;
 pub(in crate::keys) struct CloudKey<S: CloudKeyService> {
     service: S,
     /// `true` if a missing key may be generated.
-    generate: bool,
-    pins: Mutex<PinnedKeys>,
+    may_generate: bool,
+    pinned_keys: Mutex<PinnedKeys>,
     running_lookup: Mutex<Option<WeakShared<SharedLookup>>>,
     /// Held while a key is generated.
-    generation: tokio::sync::Mutex<()>,
+    generation_lock: tokio::sync::Mutex<()>,
     /// The record of generated keys that the service does not list yet, and the location of this key in it. Without it,
     /// nothing is shared with other nodes and configurations.
     pending: OnceLock<(Arc<dyn PendingKeys>, String)>,
@@ -94,51 +94,52 @@ impl<S: CloudKeyService> CloudKey<S> {
     pub(in crate::keys) fn backend(service: S, generate: bool) -> Arc<dyn AsyncBackend> {
         Arc::new(Self {
             service,
-            generate,
-            pins: Mutex::default(),
+            may_generate: generate,
+            pinned_keys: Mutex::default(),
             running_lookup: Mutex::default(),
-            generation: tokio::sync::Mutex::default(),
+            generation_lock: tokio::sync::Mutex::default(),
             pending: OnceLock::new(),
             is_pending: AtomicBool::new(false),
             paused_until: Mutex::default(),
         })
     }
 
-    fn pins(&self) -> MutexGuard<'_, PinnedKeys> {
-        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pinned_keys(&self) -> MutexGuard<'_, PinnedKeys> {
+        self.pinned_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves the name now.
-    async fn find(&self) -> Result<Option<Arc<KeyIdentity>>> {
-        let Some(found) = self.service.find().await?.map(Arc::new) else { return Ok(None) };
+    async fn resolve_name(&self) -> Result<Option<Arc<KeyIdentity>>> {
+        let Some(found) = self.service.find_key().await?.map(Arc::new) else { return Ok(None) };
         if let KeyKind::Rsa { bits: bits @ ..MIN_RSA_BITS } = found.public.kind() {
             let text = format!("{}: the key has {bits} bits, but must have at least {MIN_RSA_BITS}", S::NAME);
             return Err(Error::invalid(text));
         }
-        if self.pins().record_lookup(Arc::clone(&found)) {
-            let text = "the name of a managed key now refers to another key; keys in use are not changed";
+        if self.pinned_keys().record_lookup(Arc::clone(&found)) {
+            let text = "the name of a managed key now refers to another key; mounts keep using the previous key";
             tracing::warn!(service = S::NAME, "{text}");
         }
         Ok(Some(found))
     }
 
-    /// As [`CloudKey::find`], but joins a lookup in progress. The shared lookup is dropped when no caller waits for it.
+    /// As [`CloudKey::resolve_name`], but joins a lookup in progress. The shared lookup is dropped when no caller waits
+    /// for it.
     async fn find_shared(self: &Arc<Self>) -> Result<Option<Arc<KeyIdentity>>> {
         self.shared_lookup().await
     }
 
     fn shared_lookup(self: &Arc<Self>) -> Shared<SharedLookup> {
         let mut running_lookup = self.running_lookup.lock().unwrap_or_else(PoisonError::into_inner);
-        let under_way = running_lookup.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
+        let under_way = running_lookup.as_ref().and_then(WeakShared::upgrade).filter(|lookup| lookup.peek().is_none());
         under_way.unwrap_or_else(|| {
             let this = Arc::clone(self);
             // Without this, a panic would affect all callers that share the lookup, and all later ones.
-            let look = AssertUnwindSafe(async move { this.find().await }).catch_unwind();
-            let look = look
+            let lookup = AssertUnwindSafe(async move { this.resolve_name().await }).catch_unwind();
+            let lookup = lookup
                 .map(|found| found.unwrap_or_else(|_| Err(Error::internal("the lookup of a managed key panicked"))));
-            let look = look.boxed().shared();
-            *running_lookup = look.downgrade();
-            look
+            let lookup = lookup.boxed().shared();
+            *running_lookup = lookup.downgrade();
+            lookup
         })
     }
 
@@ -151,7 +152,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             }
             return Ok(found);
         }
-        if !self.generate {
+        if !self.may_generate {
             return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
         }
         let this = Arc::clone(self);
@@ -160,15 +161,15 @@ impl<S: CloudKeyService> CloudKey<S> {
     }
 
     async fn generate_key(&self) -> Result<Arc<KeyIdentity>> {
-        let _one_at_a_time = self.generation.lock().await;
-        if let Some(found) = self.find().await? {
+        let _one_at_a_time = self.generation_lock.lock().await;
+        if let Some(found) = self.resolve_name().await? {
             self.end_pending().await;
             return Ok(found);
         }
         if !self.begin_pending().await? {
             return Err(not_visible_error::<S>());
         }
-        if let Err(error) = self.service.create().await {
+        if let Err(error) = self.service.create_key().await {
             self.end_pending().await;
             return Err(error);
         }
@@ -199,7 +200,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let begun = Instant::now();
         let mut pause = FIRST_LOOKUP_PAUSE;
         loop {
-            let failure = match self.find().await {
+            let failure = match self.resolve_name().await {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => not_visible_error::<S>(),
                 Err(error) if error.kind() == Kind::Unavailable => error,
@@ -242,15 +243,15 @@ impl<S: CloudKeyService> CloudKey<S> {
     /// Returns the identity that signs for `key`, and `true` if the name now refers to another key. `None` if the name
     /// refers to another key and `key` has no locator.
     async fn resolve_signing_key(self: &Arc<Self>, key: &KeyIdentity) -> Result<Option<(Arc<KeyIdentity>, bool)>> {
-        if let Some(pinned) = self.pins().signing_identity(key) {
+        if let Some(pinned) = self.pinned_keys().signing_identity(key) {
             return Ok(Some((pinned, false)));
         }
-        let gone = || Error::new(Kind::BadGateway, "the managed key is not in its backend any more");
+        let gone = || Error::new(Kind::BadGateway, "the managed key no longer exists in its backend");
         let found = self.find_shared().await?.ok_or_else(gone)?;
         if found.public == key.public {
             return Ok(Some((found, false)));
         }
-        Ok(self.pins().use_recorded_locator(key).map(|recorded| (recorded, true)))
+        Ok(self.pinned_keys().use_recorded_locator(key).map(|recorded| (recorded, true)))
     }
 
     async fn sign(
@@ -263,12 +264,12 @@ impl<S: CloudKeyService> CloudKey<S> {
             return Err(Error::internal("a cloud service signs digests, not messages"));
         };
         let resolved = self.resolve_signing_key(key).await.map_err(to_gateway_error)?;
-        let Some((known, is_replaced)) = resolved else { return Ok(BackendResponse::Changed) };
+        let Some((known, is_replaced)) = resolved else { return Ok(BackendResponse::KeyChanged) };
         match self.service.sign(&known.locator, algorithm, digest).await.map_err(to_gateway_error) {
             Err(error) if error.kind() == Kind::BadGateway => {
-                self.pins().remove_refused(&known);
+                self.pinned_keys().remove_refused(&known);
                 if is_replaced {
-                    return Ok(BackendResponse::Changed);
+                    return Ok(BackendResponse::KeyChanged);
                 }
                 // The service refused the known locator, but the name may lead to the same key under another locator.
                 match self.find_shared().await {
@@ -292,7 +293,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let digest = hash.digest(&crate::random::bytes::<TEST_MESSAGE_BYTES>());
         let signature = self.service.sign(&found.locator, algorithm, digest.as_ref()).await?;
         let verified = found.public.verify_digest(algorithm, digest.as_ref(), &signature);
-        Ok(if verified.is_ok() { BackendResponse::Tested } else { BackendResponse::Wrong })
+        Ok(if verified.is_ok() { BackendResponse::TestPassed } else { BackendResponse::TestFailed })
     }
 
     /// The requested algorithm, with defaults that depend on the key.
@@ -301,7 +302,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let usual = self.service.default_test_algorithm(kind)?;
         let unsupported = || Error::invalid(format!("hash algorithm not supported by {}", S::NAME));
         let hash = match test.hash {
-            Some(hash) => hash.usual(),
+            Some(hash) => hash.as_signature_hash(),
             None => usual.hash(),
         }
         .ok_or_else(unsupported)?;
@@ -311,7 +312,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             (Ecdsa(_), None | Some(false)) => Ecdsa(hash),
             (Ecdsa(_) | Ed25519, _) => return Err(Error::invalid("use_pss: only for RSA keys")),
         };
-        self.service.check(kind, algorithm)?;
+        self.service.check_algorithm(kind, algorithm)?;
         Ok(algorithm)
     }
 }
@@ -334,8 +335,8 @@ impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
         let _ = self.pending.set((pending, location));
     }
 
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
-        self.service.check(kind, algorithm).map(|()| SigningInputKind::Digest)
+    fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+        self.service.check_algorithm(kind, algorithm).map(|()| SigningInputKind::Digest)
     }
 
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>> {
@@ -379,27 +380,27 @@ mod tests {
     use crate::x509::algorithm::Hash;
 
     /// A service that signs immediately, and answers lookups when the test allows it.
-    struct Slow {
+    struct SlowCloudService {
         key: PrivateKey,
         answers: Arc<Semaphore>,
         lookups: Arc<AtomicUsize>,
     }
 
-    impl CloudKeyService for Slow {
+    impl CloudKeyService for SlowCloudService {
         const NAME: &'static str = "slow";
 
-        fn check(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<()> {
+        fn check_algorithm(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<()> {
             Ok(())
         }
 
-        async fn find(&self) -> Result<Option<KeyIdentity>> {
+        async fn find_key(&self) -> Result<Option<KeyIdentity>> {
             self.lookups.fetch_add(1, Ordering::SeqCst);
             let answer = self.answers.acquire().await.unwrap();
             answer.forget();
             Ok(Some(self.key.public().clone().into()))
         }
 
-        async fn create(&self) -> Result<()> {
+        async fn create_key(&self) -> Result<()> {
             unreachable!("the key is there")
         }
 
@@ -418,7 +419,7 @@ mod tests {
         let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
         let answers = Arc::new(Semaphore::new(1));
         let lookups = Arc::new(AtomicUsize::new(0));
-        let slow = Slow { key, answers: Arc::clone(&answers), lookups: Arc::clone(&lookups) };
+        let slow = SlowCloudService { key, answers: Arc::clone(&answers), lookups: Arc::clone(&lookups) };
         let backend = KeyBackend::Async(CloudKey::backend(slow, true));
         let actor = SignerActor::start("key", backend, 4, SignerLimits::default());
         let signer = actor.signer(actor.key(true).await.unwrap());

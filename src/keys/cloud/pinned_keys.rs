@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::keys::local::{KeySpec, PrivateKey};
 
-    fn known(locator: &str) -> KeyIdentity {
+    fn identity_with_locator(locator: &str) -> KeyIdentity {
         let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
         KeyIdentity { public: key.public().clone(), locator: locator.to_owned() }
     }
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn key_stays_pinned_until_the_service_refuses_to_sign_with_it() {
         let mut pins = PinnedKeys::default();
-        let first = known("1");
-        let second = known("2");
+        let first = identity_with_locator("1");
+        let second = identity_with_locator("2");
         assert!(!pins.record_lookup(Arc::new(first.clone())) && !pins.record_lookup(Arc::new(first.clone())));
         assert!(pins.record_lookup(Arc::new(second.clone())), "the name leads to another one");
         for key in [&first, &second] {
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn after_a_start_the_recorded_locator_wins_over_the_name() {
         let mut pins = PinnedKeys::default();
-        let recorded = known("1");
-        let older = known("");
+        let recorded = identity_with_locator("1");
+        let older = identity_with_locator("");
         assert_eq!(pins.signing_identity(&recorded).unwrap().locator, "1");
         assert!(pins.signing_identity(&older).is_none());
         let found = KeyIdentity { locator: "3".to_owned(), ..older.clone() };
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn pinned_and_refused_keys_are_bounded() {
         let mut pins = PinnedKeys::default();
-        let keys: Vec<KeyIdentity> = (0..MAX_PINNED_KEYS + 4).map(|n| known(&n.to_string())).collect();
+        let keys: Vec<KeyIdentity> = (0..MAX_PINNED_KEYS + 4).map(|n| identity_with_locator(&n.to_string())).collect();
         let others = keys.iter().filter(|key| pins.record_lookup(Arc::new(KeyIdentity::clone(key)))).count();
         assert_eq!(others, keys.len() - 1);
         assert_eq!((pins.keys.len(), &pins.keys[0].locator), (MAX_PINNED_KEYS, &keys[MAX_PINNED_KEYS + 3].locator));

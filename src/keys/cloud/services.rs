@@ -11,7 +11,7 @@ use crate::outbound::{EgressPolicy, Outbound};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudSettings {
     /// The rules for addresses that the configuration of a key names.
-    pub reach: EgressPolicy,
+    pub egress_policy: EgressPolicy,
     /// Settings of `cloudbkeyvault`.
     pub azure: AzureSettings,
     /// Settings of `cloudckms`.

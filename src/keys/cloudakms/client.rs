@@ -20,7 +20,7 @@ use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::config::{CloudAkmsConfig, NAME};
+use super::config::{CloudAkmsConfig, TYPE_NAME};
 use super::endpoints;
 use super::failure::{AkmsFailure, parse_failure, unexpected_response};
 use crate::clock::Clock;
@@ -30,7 +30,7 @@ use crate::outbound::{
     EgressPolicy, Method, Outbound, OutboundRequest, OutboundResponse, RetryPolicy, SharedCredential,
 };
 
-const SERVICE: &str = "cloudakms: the key service";
+const SERVICE_LABEL: &str = "cloudakms: the key service";
 /// The name of the service in Signature Version 4.
 const SIGNING_SERVICE_NAME: &str = "kms";
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
@@ -75,17 +75,17 @@ struct CachedCredential {
 }
 
 impl AkmsClient {
-    /// Creates a client for the key of `config`. `reach` restricts endpoints that callers configure; `None` is for an
-    /// endpoint from the server's configuration.
+    /// Creates a client for the key of `config`. `egress_policy` restricts endpoints that callers configure; `None`
+    /// is for an endpoint from the server's configuration.
     ///
     /// # Errors
     /// `Internal` when TLS cannot be set up.
-    pub(super) async fn connect(config: &CloudAkmsConfig, reach: Option<EgressPolicy>) -> Result<Self> {
+    pub(super) async fn connect(config: &CloudAkmsConfig, egress_policy: Option<EgressPolicy>) -> Result<Self> {
         // The AWS library reads the region and credential of a machine from a fixed link-local address.
-        let own = ProviderConfig::default()
+        let provider_config = ProviderConfig::default()
             .with_http_client(Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https());
         let region = match config.region.as_str() {
-            "" => environment_region(&own).await,
+            "" => environment_region(&provider_config).await,
             region => region.to_owned(),
         };
         let credentials = match (config.access_key.expose_text(), config.secret_key.expose_text()) {
@@ -93,7 +93,8 @@ impl AkmsClient {
                 CredentialSource::Configured(Credentials::new(access, secret, None, None, "configuration"))
             }
             _ => {
-                let chain = DefaultCredentialsChain::builder().configure(own).region(Region::new(region.clone()));
+                let chain =
+                    DefaultCredentialsChain::builder().configure(provider_config).region(Region::new(region.clone()));
                 CredentialSource::Environment {
                     chain: Box::new(chain.build().await),
                     cache: SharedCredential::default(),
@@ -104,8 +105,8 @@ impl AkmsClient {
             "" => endpoints::region_endpoint(&region),
             endpoint => endpoint.to_owned(),
         };
-        let outbound = match reach {
-            Some(reach) => Outbound::for_caller_urls(reach, "", "")?,
+        let outbound = match egress_policy {
+            Some(egress_policy) => Outbound::for_caller_urls(egress_policy, "", "")?,
             None => Outbound::for_configured_urls("", "")?,
         };
         Ok(Self { outbound, url: format!("{}/", endpoint.trim_end_matches('/')), region, credentials })
@@ -122,24 +123,29 @@ impl AkmsClient {
         body: &Value,
         tries: RetryPolicy,
     ) -> Result<T, AkmsFailure> {
-        let late = |_| Error::new(Kind::Unavailable, format!("{SERVICE}: did not answer in time"));
+        let late = |_| {
+            Error::new(
+                Kind::Unavailable,
+                format!("{SERVICE_LABEL}: did not answer within {} s", CALL_TIMEOUT.as_secs()),
+            )
+        };
         let reply = tokio::time::timeout(CALL_TIMEOUT, self.send(operation, body, tries)).await.map_err(late)??;
         match reply.status() {
-            200 => reply.read(SERVICE).map_err(|_| unexpected_response().into()),
+            200 => reply.read(SERVICE_LABEL).map_err(|_| unexpected_response().into()),
             _ => Err(parse_failure(&reply)),
         }
     }
 
     async fn send(&self, operation: &str, body: &Value, tries: RetryPolicy) -> Result<OutboundResponse> {
-        let call = self.signed(&self.credentials.get().await?, operation, body.to_string())?;
+        let call = self.sign_request(&self.credentials.credentials().await?, operation, body.to_string())?;
         // The service reports overload by an error code, not by the status.
         let is_busy = |reply: &OutboundResponse| {
             Some(parse_failure(reply).error).filter(|error| error.kind() == Kind::Unavailable)
         };
-        call.send_while(tries, SERVICE, is_busy).await
+        call.send_while(tries, SERVICE_LABEL, is_busy).await
     }
 
-    fn signed(&self, credentials: &Credentials, operation: &str, body: String) -> Result<OutboundRequest> {
+    fn sign_request(&self, credentials: &Credentials, operation: &str, body: String) -> Result<OutboundRequest> {
         let target = format!("TrentService.{operation}");
         let headers = [("content-type", MEDIA_TYPE), ("x-amz-target", &target)];
         let identity = credentials.clone().into();
@@ -163,14 +169,17 @@ impl AkmsClient {
 }
 
 impl CredentialSource {
-    async fn get(&self) -> Result<Credentials> {
+    async fn credentials(&self) -> Result<Credentials> {
         let (chain, cache) = match self {
             Self::Configured(credentials) => return Ok(credentials.clone()),
             Self::Environment { chain, cache } => (chain, cache),
         };
         let fetch = async {
             let credentials = chain.provide_credentials().await.map_err(|error| {
-                Error::unavailable(format!("{NAME}: there is no credential in the environment"), error)
+                Error::unavailable(
+                    format!("{TYPE_NAME}: no credential in the environment; set access_key and secret_key"),
+                    error,
+                )
             })?;
             let now = now();
             let lifetime = credentials.expiry().map(|end| end.duration_since(now).unwrap_or_default());
@@ -188,10 +197,10 @@ fn now() -> SystemTime {
     Clock::system().now().into()
 }
 
-async fn environment_region(own: &ProviderConfig) -> String {
+async fn environment_region(provider_config: &ProviderConfig) -> String {
     let chain = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
         .or_else(ProfileFileRegionProvider::new())
-        .or_else(ImdsRegionProvider::builder().configure(own).build());
+        .or_else(ImdsRegionProvider::builder().configure(provider_config).build());
     chain.region().await.map_or_else(|| DEFAULT_REGION.to_owned(), |region| region.to_string())
 }
 
@@ -205,7 +214,7 @@ mod tests {
     use crate::secret::Secret;
 
     /// A configuration whose endpoint is this listener, addressed as `localhost`.
-    fn at(listener: &TcpListener) -> CloudAkmsConfig {
+    fn config_for(listener: &TcpListener) -> CloudAkmsConfig {
         CloudAkmsConfig {
             access_key: Secret::new("AK"),
             secret_key: Secret::new("SK"),
@@ -215,33 +224,33 @@ mod tests {
         }
     }
 
-    async fn error_of(config: &CloudAkmsConfig, reach: Option<EgressPolicy>) -> Error {
-        let client = AkmsClient::connect(config, reach).await.unwrap();
+    async fn error_of(config: &CloudAkmsConfig, egress_policy: Option<EgressPolicy>) -> Error {
+        let client = AkmsClient::connect(config, egress_policy).await.unwrap();
         let body = json!({ "KeyId": "alias/x" });
         client.call::<Value>("DescribeKey", &body, RetryPolicy::SINGLE_ATTEMPT).await.unwrap_err().into()
     }
 
     #[tokio::test]
     async fn client_calls_an_address_that_may_be_called() {
-        for (reach, may) in [
+        for (egress_policy, may) in [
             (None, true),
             (Some(EgressPolicy { loopback: true }), true),
             (Some(EgressPolicy { loopback: false }), false),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let config = at(&listener);
+            let config = config_for(&listener);
             let is_called = tokio::select! {
                 accepted = listener.accept() => accepted.is_ok(),
-                _ = error_of(&config, reach) => false,
+                _ = error_of(&config, egress_policy) => false,
             };
-            assert_eq!(is_called, may, "{reach:?}");
+            assert_eq!(is_called, may, "{egress_policy:?}");
         }
     }
 
     #[tokio::test]
     async fn client_reports_an_answer_that_is_cut_off_as_unavailable() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let config = at(&listener);
+        let config = config_for(&listener);
         let served = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = vec![0; 8192];

@@ -11,7 +11,7 @@ use crate::outbound::EgressPolicy;
 use crate::secret::sealed;
 use crate::x509::algorithm::{Curve, KeyKind};
 
-pub(super) const NAME: &str = "cloudakms";
+pub(super) const TYPE_NAME: &str = "cloudakms";
 
 resource! {
     /// The configuration of one key.
@@ -24,13 +24,13 @@ resource! {
         /// Secret access key.
         #[serde(with = "sealed")]
         secret secret_key;
-        /// `RSA` or `ECDSA`.
+        /// Type of the key: `RSA` or `ECDSA`.
         text key_type;
         /// Size of an RSA key in bits, decimal.
         text key_bits;
-        /// `P256`, `P384` or `P521`.
+        /// Curve of an ECDSA key: `P256`, `P384` or `P521`.
         text curve;
-        /// Key ID, key ARN, alias or alias ARN.
+        /// The key in AWS KMS: key ID, key ARN, alias or alias ARN.
         text kms_key;
         /// URL of the service; overrides that of the region. Without `access_key` it must be an AWS endpoint, or on
         /// this machine if that is allowed, because the process's own credential is sent nowhere else.
@@ -52,11 +52,11 @@ impl CloudKeyConfig for CloudAkmsConfig {
 }
 
 impl CloudAkmsConfig {
-    /// Validates the parameters. `generate` allows generating the key; `reach` restricts the endpoint.
+    /// Validates the parameters. `generate` allows generating the key; `egress_policy` restricts the endpoint.
     ///
     /// # Errors
     /// `Invalid`, with the parameter and the rule.
-    pub fn check(&self, generate: bool, reach: EgressPolicy) -> Result<()> {
+    pub fn check(&self, generate: bool, egress_policy: EgressPolicy) -> Result<()> {
         if redaction::is_set(&self.access_key) != redaction::is_set(&self.secret_key) {
             return Err(Error::invalid("access_key and secret_key must be set together"));
         }
@@ -75,13 +75,13 @@ impl CloudAkmsConfig {
         }
         self.check_kms_key(generate)?;
         if !self.endpoint.is_empty() {
-            self.check_endpoint(reach)?;
+            self.check_endpoint(egress_policy)?;
         }
         if self.region.is_empty() { Ok(()) } else { rules::validate_url_part("region", &self.region, "-", 1..=32) }
     }
 
-    fn check_endpoint(&self, reach: EgressPolicy) -> Result<()> {
-        let url = reach.validate_url("endpoint", &self.endpoint)?;
+    fn check_endpoint(&self, egress_policy: EgressPolicy) -> Result<()> {
+        let url = egress_policy.validate_url("endpoint", &self.endpoint)?;
         if url.query().is_some() {
             return Err(Error::invalid("endpoint: must have no query"));
         }
@@ -89,7 +89,7 @@ impl CloudAkmsConfig {
         if redaction::is_set(&self.access_key) || is_trusted {
             return Ok(());
         }
-        Err(Error::invalid("endpoint: must be one of the provider's for this service, or be given with access_key"))
+        Err(Error::invalid("endpoint: must be an endpoint of AWS KMS unless access_key is set"))
     }
 
     fn check_kms_key(&self, generate: bool) -> Result<()> {
@@ -132,9 +132,9 @@ mod tests {
     use super::*;
     use crate::secret::Secret;
 
-    const USUAL: EgressPolicy = EgressPolicy { loopback: false };
+    const LOOPBACK_FORBIDDEN: EgressPolicy = EgressPolicy { loopback: false };
 
-    fn rsa() -> CloudAkmsConfig {
+    fn rsa_config() -> CloudAkmsConfig {
         CloudAkmsConfig {
             key_type: "RSA".to_owned(),
             key_bits: "2048".to_owned(),
@@ -155,9 +155,9 @@ mod tests {
             ("arn:aws:kms:us-east-1:000000000000:key/1234abcd-12ab-34cd-56ef-1234567890ab", false),
             ("1234abcd-12ab-34cd-56ef-1234567890ab", false),
         ] {
-            let config = CloudAkmsConfig { kms_key: kms_key.to_owned(), ..rsa() };
-            config.check(false, USUAL).unwrap();
-            match config.check(true, USUAL) {
+            let config = CloudAkmsConfig { kms_key: kms_key.to_owned(), ..rsa_config() };
+            config.check(false, LOOPBACK_FORBIDDEN).unwrap();
+            match config.check(true, LOOPBACK_FORBIDDEN) {
                 Ok(()) => assert!(may, "{kms_key}"),
                 Err(error) => {
                     assert!(!may, "{kms_key}");
@@ -165,7 +165,7 @@ mod tests {
                 }
             }
         }
-        let arn = CloudAkmsConfig { kms_key: "arn:aws:kms:us-east-1:000000000000:alias/x".to_owned(), ..rsa() };
+        let arn = CloudAkmsConfig { kms_key: "arn:aws:kms:us-east-1:000000000000:alias/x".to_owned(), ..rsa_config() };
         assert_eq!(arn.alias(), Some("alias/x"));
     }
 
@@ -189,28 +189,30 @@ mod tests {
             (|c| c.region = "evil.example/".into(), false, "region: must be 1 to 32 letters, digits or -"),
         ];
         for (edit, generate, text) in cases {
-            let mut config = rsa();
+            let mut config = rsa_config();
             edit(&mut config);
-            assert_eq!(config.check(generate, USUAL).unwrap_err().text(), text);
+            assert_eq!(config.check(generate, LOOPBACK_FORBIDDEN).unwrap_err().text(), text);
         }
     }
 
     #[test]
     fn endpoint_must_follow_the_rules_for_caller_addresses() {
-        const OPEN: EgressPolicy = EgressPolicy { loopback: true };
+        const LOOPBACK_ALLOWED: EgressPolicy = EgressPolicy { loopback: true };
         let with = |endpoint: &str| CloudAkmsConfig {
             endpoint: endpoint.to_owned(),
             access_key: Secret::new("AK"),
             secret_key: Secret::new("SK"),
-            ..rsa()
+            ..rsa_config()
         };
-        let refusal = |endpoint, reach| with(endpoint).check(false, reach).err().map(|error| error.text().to_owned());
+        let refusal = |endpoint, egress_policy| {
+            with(endpoint).check(false, egress_policy).err().map(|error| error.text().to_owned())
+        };
         for good in ["https://kms.corp.example/base", "https://10.0.0.1:8443"] {
-            assert_eq!(refusal(good, USUAL), None, "{good}");
+            assert_eq!(refusal(good, LOOPBACK_FORBIDDEN), None, "{good}");
         }
         for local in ["http://127.0.0.1:4566", "http://localhost:4566", "https://[::1]:1"] {
-            assert_eq!(refusal(local, OPEN), None, "{local}");
-            assert!(refusal(local, USUAL).is_some(), "{local}");
+            assert_eq!(refusal(local, LOOPBACK_ALLOWED), None, "{local}");
+            assert!(refusal(local, LOOPBACK_FORBIDDEN).is_some(), "{local}");
         }
         for (bad, rule) in [
             ("http://kms.example", "must be an absolute https URL without credentials"),
@@ -222,17 +224,17 @@ mod tests {
                 "the host's address is not permitted (loopback, link-local, multicast or metadata service)",
             ),
         ] {
-            assert_eq!(refusal(bad, OPEN), Some(format!("endpoint: {rule}")), "{bad}");
+            assert_eq!(refusal(bad, LOOPBACK_ALLOWED), Some(format!("endpoint: {rule}")), "{bad}");
         }
         // The process's own credential is sent only to AWS, or to this machine if that is allowed.
-        let text = "endpoint: must be one of the provider's for this service, or be given with access_key";
+        let text = "endpoint: must be an endpoint of AWS KMS unless access_key is set";
         for (endpoint, is_refused) in [
             ("https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", false),
             ("https://kms.corp.example", true),
             ("http://127.0.0.1:4566", false),
         ] {
-            let config = CloudAkmsConfig { endpoint: endpoint.to_owned(), ..rsa() };
-            let refusal = config.check(false, OPEN).err().map(|error| error.text().to_owned());
+            let config = CloudAkmsConfig { endpoint: endpoint.to_owned(), ..rsa_config() };
+            let refusal = config.check(false, LOOPBACK_ALLOWED).err().map(|error| error.text().to_owned());
             assert_eq!(refusal, is_refused.then(|| text.to_owned()), "{endpoint}");
         }
     }
@@ -245,9 +247,9 @@ mod tests {
             curve: "P256".to_owned(),
             access_key: Secret::new("AK"),
             secret_key: Secret::new("SK"),
-            ..rsa()
+            ..rsa_config()
         };
-        config.check(true, USUAL).unwrap();
+        config.check(true, LOOPBACK_FORBIDDEN).unwrap();
         assert_eq!(config.kind(), Some(KeyKind::Ec(Curve::P256)));
         let stored = serde_json::to_string(&config).unwrap();
         assert!(serde_json::from_str::<CloudAkmsConfig>(&stored).unwrap() == config);

@@ -1,6 +1,6 @@
 //! Endpoints of the service: that of a region, and the hosts to which the process's own credential may be sent.
 
-const ENDPOINT_SUFFIXES: [&str; 10] = [
+const AWS_DNS_SUFFIXES: [&str; 10] = [
     ".amazonaws.com",
     ".api.aws",
     ".amazonaws.com.cn",
@@ -13,7 +13,7 @@ const ENDPOINT_SUFFIXES: [&str; 10] = [
     ".csp.hci.ic.gov",
 ];
 /// The host names of AWS KMS below these suffixes.
-const SERVICE_HOSTS: [&str; 2] = ["kms", "kms-fips"];
+const KMS_HOST_LABELS: [&str; 2] = ["kms", "kms-fips"];
 
 /// DNS suffixes of regions that are not below `amazonaws.com`, by region prefix.
 #[cfg(feature = "keys-aws")]
@@ -36,10 +36,10 @@ pub(super) fn region_endpoint(region: &str) -> String {
 /// (`vpce-….kms.REGION.vpce`) below a suffix. The suffix alone proves nothing: services of AWS customers have names
 /// below it, too.
 pub(super) fn is_aws_endpoint(host: &str) -> bool {
-    let Some(inner) = ENDPOINT_SUFFIXES.iter().find_map(|suffix| host.strip_suffix(suffix)) else { return false };
+    let Some(inner) = AWS_DNS_SUFFIXES.iter().find_map(|suffix| host.strip_suffix(suffix)) else { return false };
     match inner.split('.').collect::<Vec<_>>()[..] {
-        [service, _region] => SERVICE_HOSTS.contains(&service),
-        [endpoint, service, _region, "vpce"] => endpoint.starts_with("vpce-") && SERVICE_HOSTS.contains(&service),
+        [service, _region] => KMS_HOST_LABELS.contains(&service),
+        [endpoint, service, _region, "vpce"] => endpoint.starts_with("vpce-") && KMS_HOST_LABELS.contains(&service),
         _ => false,
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::config::NAME;
+use super::config::TYPE_NAME;
 use crate::error::{Error, Kind};
 use crate::outbound::OutboundResponse;
 
@@ -22,16 +22,16 @@ const TRANSIENT_CODES: [&str; 9] = [
 const REJECTION_MEANINGS: [(&str, &str); 12] = [
     ("NotFound", "there is no such key"),
     ("Disabled", "the key is disabled"),
-    ("KMSInvalidState", "the key is in a state that does not allow it"),
-    ("InvalidKeyUsage", "the key is not for this use"),
-    ("AlreadyExists", "the alias is taken"),
-    ("AccessDenied", "the credential is refused"),
-    ("UnrecognizedClient", "the credential is refused"),
-    ("InvalidClientTokenId", "the credential is refused"),
-    ("InvalidSignature", "the credential is refused"),
-    ("SignatureDoesNotMatch", "the credential is refused"),
-    ("IncompleteSignature", "the credential is refused"),
-    ("ExpiredToken", "the credential is refused"),
+    ("KMSInvalidState", "the state of the key does not allow the operation"),
+    ("InvalidKeyUsage", "the usage of the key does not allow the operation"),
+    ("AlreadyExists", "the alias already exists"),
+    ("AccessDenied", "the credential lacks a permission"),
+    ("UnrecognizedClient", "the service rejected the credential"),
+    ("InvalidClientTokenId", "the service rejected the credential"),
+    ("InvalidSignature", "the service rejected the credential"),
+    ("SignatureDoesNotMatch", "the service rejected the credential"),
+    ("IncompleteSignature", "the service rejected the credential"),
+    ("ExpiredToken", "the service rejected the credential"),
 ];
 /// Maximum length of an error code, in bytes.
 const MAX_CODE_LENGTH: usize = 64;
@@ -44,7 +44,7 @@ pub(super) struct AkmsFailure {
 }
 
 impl AkmsFailure {
-    pub(super) fn is(&self, code: &str) -> bool {
+    pub(super) fn has_code(&self, code: &str) -> bool {
         self.code == code
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn parse_failure(reply: &OutboundResponse) -> AkmsFailure {
 }
 
 pub(super) fn unexpected_response() -> Error {
-    Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
+    Error::new(Kind::BadGateway, format!("{TYPE_NAME}: the response of the service has an unexpected form"))
 }
 
 fn to_error(status: u16, code: &str) -> Error {
@@ -79,15 +79,15 @@ fn to_error(status: u16, code: &str) -> Error {
         return unexpected_response();
     }
     if status >= 500 || status == 429 || TRANSIENT_CODES.iter().any(|begin| code.starts_with(begin)) {
-        return Error::new(Kind::Unavailable, format!("{NAME}: the service is overloaded or failing"));
+        return Error::new(Kind::Unavailable, format!("{TYPE_NAME}: the service is overloaded or failing"));
     }
     let known = REJECTION_MEANINGS.iter().find(|(begin, _)| code.starts_with(begin));
-    let what = known.map_or("the service refuses the request", |(_, what)| what);
+    let what = known.map_or("the service rejected the request", |(_, what)| what);
     // A code is a single word. Any other text is not passed on.
     if code.is_empty() || code.len() > MAX_CODE_LENGTH || !code.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return Error::new(Kind::BadGateway, format!("{NAME}: {what}"));
+        return Error::new(Kind::BadGateway, format!("{TYPE_NAME}: {what}"));
     }
-    Error::new(Kind::BadGateway, format!("{NAME}: {what} ({code})"))
+    Error::new(Kind::BadGateway, format!("{TYPE_NAME}: {what} ({code})"))
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn failure_code_decides_the_error_kind_and_text() {
-        let denied = "cloudakms: the credential is refused (AccessDeniedException)";
+        let denied = "cloudakms: the credential lacks a permission (AccessDeniedException)";
         for (status, code, kind, text) in [
             (400, "DisabledException", Kind::BadGateway, "cloudakms: the key is disabled (DisabledException)"),
             (400, "AccessDeniedException", Kind::BadGateway, denied),
@@ -104,9 +104,9 @@ mod tests {
             (400, "ThrottlingException", Kind::Unavailable, "cloudakms: the service is overloaded or failing"),
             (500, "KMSInternalException", Kind::Unavailable, "cloudakms: the service is overloaded or failing"),
             (503, "", Kind::Unavailable, "cloudakms: the service is overloaded or failing"),
-            (200, "", Kind::BadGateway, "cloudakms: the answer of the service is not understood"),
-            (400, "Unheard", Kind::BadGateway, "cloudakms: the service refuses the request (Unheard)"),
-            (400, "a text\nof two lines", Kind::BadGateway, "cloudakms: the service refuses the request"),
+            (200, "", Kind::BadGateway, "cloudakms: the response of the service has an unexpected form"),
+            (400, "Unheard", Kind::BadGateway, "cloudakms: the service rejected the request (Unheard)"),
+            (400, "a text\nof two lines", Kind::BadGateway, "cloudakms: the service rejected the request"),
         ] {
             let reply = OutboundResponse::new(status, serde_json::json!({ "__type": code }).to_string());
             let error = parse_failure(&reply).error;

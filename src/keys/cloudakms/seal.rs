@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[cfg(feature = "keys-aws")]
 use super::config::CloudAkmsConfig;
 #[cfg(not(feature = "keys-aws"))]
-use super::config::NAME;
+use super::config::TYPE_NAME;
 use crate::error::{Error, Result};
 use crate::keys::cloud::rules;
 use crate::keys::seal::SecretSource;
@@ -42,7 +42,7 @@ impl AkmsSealSettings {
             _ => Err(Error::invalid("access_key: must be set together with secret_key")),
         };
         let kms_key = match self.kms_key.as_str() {
-            "" => Err(Error::invalid("must be given with a seal of type cloudakms")),
+            "" => Err(Error::invalid("is required for a seal of type cloudakms")),
             key => word("kms_key", key, ":/_-", 1..=rules::MAX_CLOUD_PARAMETER_BYTES),
         };
         let names = ["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key"];
@@ -58,7 +58,7 @@ impl AkmsSealSettings {
 /// `Invalid`.
 #[cfg(not(feature = "keys-aws"))]
 pub fn seal_device(_: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
-    Err(Error::invalid(format!("seal.type: this build does not support {NAME}")))
+    Err(Error::invalid(format!("seal.type: this build does not support {TYPE_NAME}")))
 }
 
 /// Creates the seal device of a configuration. Makes no request.
@@ -93,7 +93,7 @@ mod device {
 
     use crate::error::{Error, Result};
     use crate::keys::cloudakms::client::{AkmsClient, IDEMPOTENT_TRIES};
-    use crate::keys::cloudakms::config::{CloudAkmsConfig, NAME};
+    use crate::keys::cloudakms::config::{CloudAkmsConfig, TYPE_NAME};
     use crate::keys::cloudakms::failure::unexpected_response;
     use crate::keys::seal::with_timeout;
     use crate::keys::store::SealDevice;
@@ -153,9 +153,12 @@ mod device {
             });
             let decrypted: AkmsDecryptResponse =
                 match self.client().await?.call("Decrypt", &body, IDEMPOTENT_TRIES).await {
-                    Err(failure) if failure.is("InvalidCiphertextException") || failure.is("IncorrectKeyException") => {
+                    Err(failure)
+                        if failure.has_code("InvalidCiphertextException")
+                            || failure.has_code("IncorrectKeyException") =>
+                    {
                         return Err(Error::invalid(format!(
-                            "{NAME}: the key does not open the root key of this store"
+                            "{TYPE_NAME}: the seal key cannot decrypt the root key; use the key that sealed this store"
                         )));
                     }
                     answer => answer?,
@@ -166,7 +169,7 @@ mod device {
 
     impl SealDevice for AkmsSealDevice {
         fn kind(&self) -> &'static str {
-            NAME
+            TYPE_NAME
         }
 
         fn mechanism(&self) -> &'static str {

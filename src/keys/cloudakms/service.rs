@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::client::{AkmsClient, IDEMPOTENT_TRIES};
-use super::config::{CloudAkmsConfig, NAME};
+use super::config::{CloudAkmsConfig, TYPE_NAME};
 use super::failure::{AkmsFailure, unexpected_response};
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::CloudKeyService;
@@ -20,8 +20,8 @@ use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
 /// Days that the service waits before it deletes a key; the minimum that it accepts.
-const DELETION_DAYS: u32 = 7;
-const NOT_FOUND: &str = "NotFoundException";
+const DELETION_WINDOW_DAYS: u32 = 7;
+const NOT_FOUND_CODE: &str = "NotFoundException";
 /// Pauses between attempts to create the alias of a new key that the service does not find yet.
 const ALIAS_PAUSES: [Duration; 5] = [
     Duration::from_millis(100),
@@ -33,7 +33,7 @@ const ALIAS_PAUSES: [Duration; 5] = [
 
 pub(super) struct AkmsKeyClient {
     config: CloudAkmsConfig,
-    reach: EgressPolicy,
+    egress_policy: EgressPolicy,
     client: OnceCell<AkmsClient>,
 }
 
@@ -76,19 +76,19 @@ struct AkmsSignResponse {
 }
 
 impl AkmsKeyClient {
-    pub(super) fn new(config: CloudAkmsConfig, reach: EgressPolicy) -> Self {
-        Self { config, reach, client: OnceCell::new() }
+    pub(super) fn new(config: CloudAkmsConfig, egress_policy: EgressPolicy) -> Self {
+        Self { config, egress_policy, client: OnceCell::new() }
     }
 
     async fn client(&self) -> Result<&AkmsClient> {
-        self.client.get_or_try_init(|| AkmsClient::connect(&self.config, Some(self.reach))).await
+        self.client.get_or_try_init(|| AkmsClient::connect(&self.config, Some(self.egress_policy))).await
     }
 
     /// Checks that a key matches the configuration and returns its ARN.
     fn check_key(&self, key: KeyMetadata) -> Result<String> {
         let differs = |what: &str, is: &str, wanted: &str| {
             let is: String = is.chars().take(64).collect();
-            Err(Error::invalid(format!("{NAME}: the {what} of the key is {is}, but must be {wanted}")))
+            Err(Error::invalid(format!("{TYPE_NAME}: the {what} of the key is {is}, but must be {wanted}")))
         };
         if key.key_usage != "SIGN_VERIFY" {
             return differs("key usage", &key.key_usage, "SIGN_VERIFY");
@@ -97,7 +97,7 @@ impl AkmsKeyClient {
             return differs("state", &key.key_state, "Enabled");
         }
         if !key.enabled {
-            return Err(Error::invalid(format!("{NAME}: the key is disabled")));
+            return Err(Error::invalid(format!("{TYPE_NAME}: the key is disabled")));
         }
         match self.config.kind().and_then(aws_key_spec) {
             Some(wanted) if wanted != key.key_spec => return differs("key spec", &key.key_spec, wanted),
@@ -110,71 +110,79 @@ impl AkmsKeyClient {
     }
 
     /// Creates the alias of a new key. Deletes the key if that fails.
-    async fn name(&self, client: &AkmsClient, id: &str) -> Result<()> {
-        let alias = self.config.alias().ok_or_else(|| Error::internal("a key is made for an alias"))?;
+    async fn create_alias_or_delete_key(&self, client: &AkmsClient, id: &str) -> Result<()> {
+        let alias =
+            self.config.alias().ok_or_else(|| Error::internal("kms_key: must be an alias for a generated key"))?;
         let Err(failure) = create_alias(client, alias, id).await else { return Ok(()) };
-        let body = json!({ "KeyId": id, "PendingWindowInDays": DELETION_DAYS });
+        let body = json!({ "KeyId": id, "PendingWindowInDays": DELETION_WINDOW_DAYS });
         if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, IDEMPOTENT_TRIES).await {
-            tracing::warn!(key = id, error = %deletion.error, "a key without an alias is left at the key service");
+            let text = "a new key without an alias could not be deleted at the key service; delete it there";
+            tracing::warn!(key = id, error = %deletion.error, "{text}");
         }
         // Another node created the alias first, and the key of that node is used.
-        if failure.is("AlreadyExistsException") { Ok(()) } else { Err(failure.error) }
+        if failure.has_code("AlreadyExistsException") { Ok(()) } else { Err(failure.error) }
     }
 }
 
 impl CloudKeyService for AkmsKeyClient {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = TYPE_NAME;
 
-    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
+    fn check_algorithm(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
         if aws_key_spec(kind).is_some() && algorithm.is_usual_for(kind) {
             return Ok(());
         }
         let name = kind.name();
         let bits = kind.bits();
-        Err(Error::invalid(format!("{NAME}: an {name} key of {bits} bits does not sign with {}", algorithm.name())))
+        Err(Error::invalid(format!(
+            "{TYPE_NAME}: an {name} key of {bits} bits does not sign with {}",
+            algorithm.name()
+        )))
     }
 
-    async fn find(&self) -> Result<Option<KeyIdentity>> {
+    async fn find_key(&self) -> Result<Option<KeyIdentity>> {
         let client = self.client().await?;
         let body = json!({ "KeyId": self.config.kms_key });
         let described: DescribeKeyResponse = match client.call("DescribeKey", &body, IDEMPOTENT_TRIES).await {
-            Err(failure) if failure.is(NOT_FOUND) => return Ok(None),
+            Err(failure) if failure.has_code(NOT_FOUND_CODE) => return Ok(None),
             answer => answer?,
         };
         let spec = described.key_metadata.key_spec.clone();
         let arn = self.check_key(described.key_metadata)?;
-        let given: AkmsPublicKey = match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
-            // The lookup has just found this key, so it is new: the service is eventually consistent.
-            Err(failure) if failure.is(NOT_FOUND) => {
-                let text = format!("{NAME}: the service does not show the key everywhere yet, try again shortly");
-                return Err(Error::new(Kind::Unavailable, text));
-            }
-            answer => answer?,
-        };
-        let public = PublicKey::parse(&decode_base64(&given.public_key)?)?;
+        let response: AkmsPublicKey =
+            match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
+                // The lookup has just found this key, so it is new: the service is eventually consistent.
+                Err(failure) if failure.has_code(NOT_FOUND_CODE) => {
+                    let text = format!("{TYPE_NAME}: the new key is not visible everywhere yet; retry shortly");
+                    return Err(Error::new(Kind::Unavailable, text));
+                }
+                answer => answer?,
+            };
+        let public = PublicKey::parse(&decode_base64(&response.public_key)?)?;
         if aws_key_spec(public.kind()) != Some(spec.as_str()) {
-            let text = format!("{NAME}: the type of the public key differs from the key spec of the service");
+            let text = format!("{TYPE_NAME}: the type of the public key differs from the key spec of the service");
             return Err(Error::new(Kind::BadGateway, text));
         }
         Ok(Some(KeyIdentity { public, locator: arn }))
     }
 
-    async fn create(&self) -> Result<()> {
+    async fn create_key(&self) -> Result<()> {
         let client = self.client().await?;
         let spec = self.config.kind().and_then(aws_key_spec);
-        let spec = spec.ok_or_else(|| Error::internal("a key is made with a curve or a size"))?;
+        let spec = spec.ok_or_else(|| Error::internal("key_bits, curve: no key spec for a generated key"))?;
         let body = json!({ "KeyUsage": "SIGN_VERIFY", "KeySpec": spec, "Description": "made by signet" });
-        let made: DescribeKeyResponse = client.call("CreateKey", &body, RetryPolicy::SINGLE_ATTEMPT).await?;
-        self.name(client, &made.key_metadata.key_id).await
+        let created: DescribeKeyResponse = client.call("CreateKey", &body, RetryPolicy::SINGLE_ATTEMPT).await?;
+        self.create_alias_or_delete_key(client, &created.key_metadata.key_id).await
     }
 
     async fn sign(&self, arn: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
-        let by = signing_algorithm(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
+        let unsupported =
+            || Error::internal(format!("{TYPE_NAME}: signature algorithm {} is unsupported", algorithm.name()));
+        let aws_algorithm = signing_algorithm(algorithm).ok_or_else(unsupported)?;
         let body = json!({
             "KeyId": arn,
             "Message": STANDARD.encode(digest),
             "MessageType": "DIGEST",
-            "SigningAlgorithm": by,
+            "SigningAlgorithm": aws_algorithm,
         });
         let signed: AkmsSignResponse = self.client().await?.call("Sign", &body, IDEMPOTENT_TRIES).await?;
         decode_base64(&signed.signature)
@@ -185,7 +193,7 @@ async fn create_alias(client: &AkmsClient, alias: &str, id: &str) -> Result<(), 
     let body = json!({ "AliasName": alias, "TargetKeyId": id });
     for pause in ALIAS_PAUSES {
         match client.call::<Value>("CreateAlias", &body, IDEMPOTENT_TRIES).await {
-            Err(failure) if failure.is(NOT_FOUND) => tokio::time::sleep(pause).await,
+            Err(failure) if failure.has_code(NOT_FOUND_CODE) => tokio::time::sleep(pause).await,
             outcome => return outcome.map(drop),
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::suffixes::is_trusted;
+use super::suffixes::is_trusted_suffix;
 use crate::error::{Error, Result};
 use crate::fields::resource;
 use crate::keys::cloud::{CloudKeyConfig, CloudServices, rules};
@@ -10,7 +10,7 @@ use crate::keys::redaction;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::sealed;
 
-pub(super) const NAME: &str = "cloudbkeyvault";
+pub(super) const TYPE_NAME: &str = "cloudbkeyvault";
 /// The only supported type of key.
 pub(super) const KEY_TYPE: &str = "RSA-HSM";
 
@@ -22,10 +22,10 @@ resource! {
         text tenant_id;
         /// The application that `client_secret` belongs to. Without both, the machine's managed identity is used.
         text client_id;
-        /// The client secret.
+        /// The secret of the application `client_id`.
         #[serde(with = "sealed")]
         secret client_secret;
-        /// The cloud; default: the public one.
+        /// Name of the Azure cloud; default: `AZUREPUBLICCLOUD`.
         text environment;
         /// Name of the vault.
         text vault_name;
@@ -35,7 +35,7 @@ resource! {
         text resource;
         /// Size of the key in bits, decimal.
         text key_bits;
-        /// `RSA-HSM`.
+        /// Type of the key; only `RSA-HSM` is supported.
         text key_type;
     }
 }
@@ -80,8 +80,8 @@ impl CloudBkeyvaultConfig {
         rules::validate_url_part("key_name", &self.key_name, "-", 1..=127)?;
         // The suffix becomes a part of a URL to which a token is sent.
         rules::validate_url_part("resource", self.resource(), ".-", 1..=253)?;
-        if !is_trusted(self.resource(), &services.settings.azure.extra_suffixes) {
-            return Err(Error::invalid("resource: must be the DNS suffix of a key store of the provider"));
+        if !is_trusted_suffix(self.resource(), &services.settings.azure.extra_suffixes) {
+            return Err(Error::invalid("resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes"));
         }
         rules::require_value("key_type", &self.key_type)?;
         if self.key_type != KEY_TYPE {
@@ -91,7 +91,7 @@ impl CloudBkeyvaultConfig {
     }
 
     pub(super) fn cloud(&self) -> Result<&'static Cloud> {
-        Cloud::named(&self.environment).ok_or_else(|| Error::internal("an environment that was not checked"))
+        Cloud::named(&self.environment).ok_or_else(|| Error::internal("environment: unknown cloud"))
     }
 
     pub(super) fn resource(&self) -> &str {
@@ -117,7 +117,7 @@ mod tests {
         CloudServices::new(CloudSettings::default(), crate::clock::Clock::system()).unwrap()
     }
 
-    fn good() -> CloudBkeyvaultConfig {
+    fn valid_config() -> CloudBkeyvaultConfig {
         CloudBkeyvaultConfig {
             tenant_id: "11111111-2222-3333-4444-555555555555".to_owned(),
             client_id: "app".to_owned(),
@@ -154,7 +154,7 @@ mod tests {
             (
                 |c| c.resource = "evil.example".into(),
                 false,
-                "resource: must be the DNS suffix of a key store of the provider",
+                "resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes",
             ),
             (
                 |c| c.resource = "evil.example/vault.azure.net".into(),
@@ -162,13 +162,14 @@ mod tests {
                 "resource: must be 1 to 253 letters, digits or any of . -",
             ),
         ];
-        good().check(false, &services()).unwrap();
+        valid_config().check(false, &services()).unwrap();
         for (edit, generate, text) in cases {
-            let mut config = good();
+            let mut config = valid_config();
             edit(&mut config);
             assert_eq!(config.check(generate, &services()).unwrap_err().text(), text);
         }
-        let managed = CloudBkeyvaultConfig { client_id: String::new(), client_secret: Secret::default(), ..good() };
+        let managed =
+            CloudBkeyvaultConfig { client_id: String::new(), client_secret: Secret::default(), ..valid_config() };
         managed.check(false, &services()).unwrap();
     }
 }

@@ -21,7 +21,7 @@ pub(super) async fn fetch(services: &CloudServices, config: &CloudBkeyvaultConfi
         client_secret: &config.client_secret,
         resource: &format!("https://{}", config.resource()),
         tries: RetryPolicy::FOUR_ATTEMPTS,
-        error_prefix: super::config::NAME,
+        error_prefix: super::config::TYPE_NAME,
     };
     credential.fetch().await
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::config::{CloudBkeyvaultConfig, KEY_TYPE, NAME};
+use super::config::{CloudBkeyvaultConfig, KEY_TYPE, TYPE_NAME};
 use super::credential;
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::{CloudKeyService, CloudServices};
@@ -16,7 +16,7 @@ use crate::outbound::{AccessTokenCache, Method, OutboundResponse, RetryPolicy};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key;
 
-const STORE: &str = "cloudbkeyvault: the key store";
+const SERVICE_LABEL: &str = "cloudbkeyvault: the key store";
 
 pub(super) struct VaultKeyClient {
     services: Arc<CloudServices>,
@@ -92,29 +92,29 @@ impl VaultKeyClient {
         let url = format!("{}{below}?api-version={version}", self.url);
         let call = self.services.outbound.call(method, &url)?;
         let call = if let Some(body) = &body { call.json(body) } else { call };
-        self.tokens.send(call, tries, STORE, || credential::fetch(&self.services, &self.config)).await
+        self.tokens.send(call, tries, SERVICE_LABEL, || credential::fetch(&self.services, &self.config)).await
     }
 
     /// Checks that the key in a response matches the configuration, and returns it.
     fn check_key(&self, bundle: &VaultKeyBundle) -> Result<KeyIdentity> {
         let key = &bundle.key;
         if bundle.attributes.enabled == Some(false) {
-            return Err(Error::invalid(format!("{NAME}: the key is disabled")));
+            return Err(Error::invalid(format!("{TYPE_NAME}: the key is disabled")));
         }
         if !key.kty.eq_ignore_ascii_case(KEY_TYPE) {
             let is: String = key.kty.chars().take(16).collect();
-            return Err(Error::invalid(format!("{NAME}: the type of the key is {is:?}, but must be {KEY_TYPE}")));
+            return Err(Error::invalid(format!("{TYPE_NAME}: the type of the key is {is:?}, but must be {KEY_TYPE}")));
         }
         if !key.key_ops.iter().any(|operation| operation == "sign") {
-            return Err(Error::invalid(format!("{NAME}: the key is not for signing")));
+            return Err(Error::invalid(format!("{TYPE_NAME}: the key_ops of the key must include sign")));
         }
         let numbers = [&key.n, &key.e].map(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')));
         let [Ok(modulus), Ok(exponent)] = numbers else { return Err(unexpected_response()) };
-        let public = public_key::rsa_key(&modulus, &exponent)?;
+        let public = public_key::rsa_public_key(&modulus, &exponent)?;
         let bits = public.kind().bits();
         let wanted = self.config.bits();
         if wanted != 0 && bits != wanted {
-            return Err(Error::invalid(format!("{NAME}: the key has {bits} bits, but must have {wanted}")));
+            return Err(Error::invalid(format!("{TYPE_NAME}: the key has {bits} bits, but must have {wanted}")));
         }
         let version = key.kid.rsplit('/').next().unwrap_or_default();
         if version.is_empty() || version.len() > 64 || !version.bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -125,25 +125,25 @@ impl VaultKeyClient {
 }
 
 impl CloudKeyService for VaultKeyClient {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = TYPE_NAME;
 
-    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
+    fn check_algorithm(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
         match (kind, jws_algorithm(algorithm)) {
             (KeyKind::Rsa { .. }, Some(_)) => Ok(()),
-            _ => Err(Error::invalid(format!("{NAME}: the key does not sign with {}", algorithm.name()))),
+            _ => Err(Error::invalid(format!("{TYPE_NAME}: the key does not sign with {}", algorithm.name()))),
         }
     }
 
-    async fn find(&self) -> Result<Option<KeyIdentity>> {
+    async fn find_key(&self) -> Result<Option<KeyIdentity>> {
         let reply = self.call(Method::GET, "", None, RetryPolicy::FOUR_ATTEMPTS).await?;
         match reply.status() {
-            200 => self.check_key(&reply.read(STORE)?).map(Some),
+            200 => self.check_key(&reply.read(SERVICE_LABEL)?).map(Some),
             404 => Ok(None),
             _ => Err(rejection_error(&reply)),
         }
     }
 
-    async fn create(&self) -> Result<()> {
+    async fn create_key(&self) -> Result<()> {
         let body = json!({
             "kty": KEY_TYPE,
             "key_size": self.config.bits(),
@@ -156,14 +156,16 @@ impl CloudKeyService for VaultKeyClient {
     }
 
     async fn sign(&self, version: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
-        let word = jws_algorithm(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
-        let body = json!({ "alg": word, "value": URL_SAFE_NO_PAD.encode(digest) });
+        let unsupported =
+            || Error::internal(format!("{TYPE_NAME}: signature algorithm {} is unsupported", algorithm.name()));
+        let jws_name = jws_algorithm(algorithm).ok_or_else(unsupported)?;
+        let body = json!({ "alg": jws_name, "value": URL_SAFE_NO_PAD.encode(digest) });
         let reply =
             self.call(Method::POST, &format!("/{version}/sign"), Some(body), RetryPolicy::FOUR_ATTEMPTS).await?;
         if reply.status() != 200 {
             return Err(rejection_error(&reply));
         }
-        let signed: VaultSignResponse = reply.read(STORE)?;
+        let signed: VaultSignResponse = reply.read(SERVICE_LABEL)?;
         URL_SAFE_NO_PAD.decode(signed.value.trim_end_matches('=')).map_err(|_| unexpected_response())
     }
 }
@@ -186,7 +188,7 @@ fn jws_algorithm(algorithm: SignatureAlgorithm) -> Option<&'static str> {
 fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
     tracing::debug!(status, reason = reply.reason(), "a call of the key store failed");
-    let refusal: Option<VaultErrorResponse> = reply.read(STORE).ok();
+    let refusal: Option<VaultErrorResponse> = reply.read(SERVICE_LABEL).ok();
     let code = refusal.as_ref().map_or("", |refusal| {
         refusal.error.innererror.as_ref().map_or(refusal.error.code.as_str(), |inner| inner.code.as_str())
     });
@@ -196,9 +198,9 @@ fn rejection_error(reply: &OutboundResponse) -> Error {
         (404, _) => "the key no longer exists in its key store".to_owned(),
         _ => format!("the key store refused the request (status {status})"),
     };
-    Error::new(Kind::BadGateway, format!("{NAME}: {text}"))
+    Error::new(Kind::BadGateway, format!("{TYPE_NAME}: {text}"))
 }
 
 fn unexpected_response() -> Error {
-    Error::new(Kind::BadGateway, format!("{STORE}: its response has an unexpected form"))
+    Error::new(Kind::BadGateway, format!("{SERVICE_LABEL}: its response has an unexpected form"))
 }

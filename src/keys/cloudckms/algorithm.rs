@@ -6,18 +6,18 @@ use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 pub(super) struct CkmsAlgorithm {
     pub(super) name: &'static str,
     pub(super) kind: KeyKind,
-    pub(super) signs: SignatureAlgorithm,
+    pub(super) signature_algorithm: SignatureAlgorithm,
 }
 
-const fn algorithm(name: &'static str, kind: KeyKind, signs: SignatureAlgorithm) -> CkmsAlgorithm {
-    CkmsAlgorithm { name, kind, signs }
+const fn algorithm(name: &'static str, kind: KeyKind, signature_algorithm: SignatureAlgorithm) -> CkmsAlgorithm {
+    CkmsAlgorithm { name, kind, signature_algorithm }
 }
 
 const fn rsa(bits: u32) -> KeyKind {
     KeyKind::Rsa { bits }
 }
 
-const ALGORITHMS: [CkmsAlgorithm; 10] = {
+const CKMS_ALGORITHMS: [CkmsAlgorithm; 10] = {
     use Hash::{Sha256, Sha384, Sha512};
     use SignatureAlgorithm::{Ecdsa, RsaPkcs1, RsaPss};
     [
@@ -36,10 +36,10 @@ const ALGORITHMS: [CkmsAlgorithm; 10] = {
 
 impl CkmsAlgorithm {
     pub(super) fn named(name: &str) -> Option<&'static Self> {
-        ALGORITHMS.iter().find(|algorithm| algorithm.name == name)
+        CKMS_ALGORITHMS.iter().find(|algorithm| algorithm.name == name)
     }
 
     pub(super) fn names() -> String {
-        ALGORITHMS.each_ref().map(|algorithm| algorithm.name).join(", ")
+        CKMS_ALGORITHMS.each_ref().map(|algorithm| algorithm.name).join(", ")
     }
 }

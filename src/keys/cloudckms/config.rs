@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::fields::resource;
 use crate::keys::cloud::{CloudKeyConfig, CloudServices, rules};
 
-pub(super) const NAME: &str = "cloudckms";
+pub(super) const TYPE_NAME: &str = "cloudckms";
 /// The version number that the service gives to a new key.
-const FIRST_VERSION: &str = "1";
+const FIRST_KEY_VERSION: &str = "1";
 
 resource! {
     /// The configuration of one key.
@@ -28,7 +28,7 @@ resource! {
         text project;
         /// The region of the key ring; default: that of the environment.
         text region;
-        /// The algorithm, as the service names it.
+        /// The signing algorithm by its name in Cloud KMS, such as `EC_SIGN_P256_SHA256`.
         text algorithm;
     }
 }
@@ -39,7 +39,7 @@ impl CloudKeyConfig for CloudCkmsConfig {
     }
 
     fn default_of(&self, name: &str) -> String {
-        if name == "crypto_key_version" { FIRST_VERSION.to_owned() } else { String::new() }
+        if name == "crypto_key_version" { FIRST_KEY_VERSION.to_owned() } else { String::new() }
     }
 }
 
@@ -52,7 +52,7 @@ impl CloudCkmsConfig {
     pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
         self.resource_names(services)?;
         self.algorithm()?;
-        if generate && self.version() != FIRST_VERSION {
+        if generate && self.version() != FIRST_KEY_VERSION {
             return Err(Error::invalid("crypto_key_version must be 1 when allow_generate_key is true"));
         }
         CredentialFile::resolve(&self.credentials, &services.settings.google).map(drop)
@@ -82,7 +82,7 @@ impl CloudCkmsConfig {
     }
 
     pub(super) fn version(&self) -> &str {
-        if self.crypto_key_version.is_empty() { FIRST_VERSION } else { &self.crypto_key_version }
+        if self.crypto_key_version.is_empty() { FIRST_KEY_VERSION } else { &self.crypto_key_version }
     }
 
     pub(super) fn algorithm(&self) -> Result<&'static CkmsAlgorithm> {
@@ -104,7 +104,7 @@ mod tests {
         CloudServices::new(CloudSettings { google, ..CloudSettings::default() }, Clock::system()).unwrap()
     }
 
-    fn good() -> CloudCkmsConfig {
+    fn valid_config() -> CloudCkmsConfig {
         CloudCkmsConfig {
             crypto_key: "key".to_owned(),
             key_ring: "ring".to_owned(),
@@ -135,19 +135,20 @@ mod tests {
             (
                 |c| c.credentials = "/etc/passwd".into(),
                 false,
-                "credentials: must be the file of the server's environment, or inside its credentials_dir",
+                "credentials: must be the file that the environment names, or a file in google_credentials_dir",
             ),
         ];
         let none = services(GoogleSettings::default());
-        good().check(true, &none).unwrap();
+        valid_config().check(true, &none).unwrap();
         for (edit, generate, text) in cases {
-            let mut config = good();
+            let mut config = valid_config();
             edit(&mut config);
             assert_eq!(config.check(generate, &none).unwrap_err().text(), text);
         }
-        let error = CloudCkmsConfig { algorithm: "EC_SIGN_P521_SHA512".to_owned(), ..good() }.check(false, &none);
+        let error =
+            CloudCkmsConfig { algorithm: "EC_SIGN_P521_SHA512".to_owned(), ..valid_config() }.check(false, &none);
         assert!(error.unwrap_err().text().starts_with("algorithm must be one of EC_SIGN_P256_SHA256, "));
-        let version = CloudCkmsConfig { crypto_key_version: "2".to_owned(), ..good() };
+        let version = CloudCkmsConfig { crypto_key_version: "2".to_owned(), ..valid_config() };
         version.check(false, &none).unwrap();
     }
 
@@ -158,11 +159,15 @@ mod tests {
             region: Some("global".to_owned()),
             ..GoogleSettings::default()
         };
-        let config = CloudCkmsConfig { project: String::new(), region: String::new(), ..good() };
+        let config = CloudCkmsConfig { project: String::new(), region: String::new(), ..valid_config() };
         let (_, key) = config.resource_names(&services(google.clone())).unwrap();
         assert_eq!(key, "projects/other/locations/global/keyRings/ring/cryptoKeys/key");
         assert!(
-            good().resource_names(&services(google)).unwrap().1.starts_with("projects/project/locations/europe-west3/")
+            valid_config()
+                .resource_names(&services(google))
+                .unwrap()
+                .1
+                .starts_with("projects/project/locations/europe-west3/")
         );
     }
 }

@@ -17,10 +17,10 @@ use crate::outbound::{AccessToken, Method, RetryPolicy};
 use crate::secret::{Secret, sealed};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 
-const TOKEN_SERVICE: &str = "cloudckms: the token service";
-const METADATA_SERVICE: &str = "cloudckms: the machine's metadata service";
+const TOKEN_SERVICE_LABEL: &str = "cloudckms: the token service";
+const METADATA_SERVICE_LABEL: &str = "cloudckms: the machine's metadata service";
 const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-const SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
+const OAUTH_SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
 /// Lifetime of an assertion in seconds; the maximum that the service accepts.
 const ASSERTION_LIFETIME_SECONDS: i64 = 3600;
 
@@ -51,14 +51,14 @@ pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialF
         .append_pair("assertion", &assertion)
         .finish();
     let call = services.outbound.call(Method::POST, &url)?.form(form);
-    AccessToken::read(&call.send(RetryPolicy::FOUR_ATTEMPTS, TOKEN_SERVICE).await?, TOKEN_SERVICE)
+    AccessToken::read(&call.send(RetryPolicy::FOUR_ATTEMPTS, TOKEN_SERVICE_LABEL).await?, TOKEN_SERVICE_LABEL)
 }
 
 async fn fetch_machine_token(services: &CloudServices) -> Result<AccessToken> {
     let base = services.settings.google.metadata_url.trim_end_matches('/');
     let url = format!("{base}/computeMetadata/v1/instance/service-accounts/default/token");
     let call = services.outbound.call(Method::GET, &url)?.header("Metadata-Flavor", "Google");
-    AccessToken::read(&call.send(RetryPolicy::FOUR_ATTEMPTS, METADATA_SERVICE).await?, METADATA_SERVICE)
+    AccessToken::read(&call.send(RetryPolicy::FOUR_ATTEMPTS, METADATA_SERVICE_LABEL).await?, METADATA_SERVICE_LABEL)
 }
 
 /// Returns a JWT that identifies the account, signed with its key (RFC 7519, RFC 7515 3.1).
@@ -73,7 +73,7 @@ fn sign_assertion(file: &Secret, audience: &str, clock: &Clock) -> Result<String
     let now = clock.now().unix_timestamp();
     let claims = json!({
         "iss": account.client_email,
-        "scope": SCOPE,
+        "scope": OAUTH_SCOPE,
         "aud": audience,
         "iat": now,
         "exp": now + ASSERTION_LIFETIME_SECONDS,

@@ -14,14 +14,14 @@ use crate::keys::cloud::GoogleSettings;
 use crate::secret::Secret;
 
 /// Maximum file size, in bytes.
-const MAX_FILE_BYTES: u64 = 64 * 1024;
+const MAX_CREDENTIAL_FILE_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CredentialFile {
     /// Named by the server's environment.
-    OfEnvironment(PathBuf),
+    FromEnvironment(PathBuf),
     /// In the credentials folder.
-    Inside {
+    InFolder {
         folder: PathBuf,
         /// The path relative to the folder; it has no `..` or other special components.
         path: PathBuf,
@@ -35,13 +35,13 @@ impl CredentialFile {
     /// `Invalid` for a file that may not be read.
     pub(super) fn resolve(credentials: &str, settings: &GoogleSettings) -> Result<Option<Self>> {
         let named = match (credentials, &settings.credentials) {
-            ("", of_environment) => return Ok(of_environment.clone().map(Self::OfEnvironment)),
-            (named, Some(of_environment)) if Path::new(named) == of_environment => {
-                return Ok(Some(Self::OfEnvironment(of_environment.clone())));
+            ("", environment_path) => return Ok(environment_path.clone().map(Self::FromEnvironment)),
+            (named, Some(environment_path)) if Path::new(named) == environment_path => {
+                return Ok(Some(Self::FromEnvironment(environment_path.clone())));
             }
             (named, _) => Path::new(named),
         };
-        let outside = "credentials: must be the file of the server's environment, or inside its credentials_dir";
+        let outside = "credentials: must be the file that the environment names, or a file in google_credentials_dir";
         let folder = settings.credentials_dir.clone().ok_or_else(|| Error::invalid(outside))?;
         let path = named.strip_prefix(&folder).map_err(|_| Error::invalid(outside))?.to_owned();
         let names = path.components().all(|step| matches!(step, Component::Normal(_)));
@@ -55,7 +55,7 @@ impl CredentialFile {
                 return Err(unreadable_error());
             }
         }
-        Ok(Some(Self::Inside { folder, path }))
+        Ok(Some(Self::InFolder { folder, path }))
     }
 
     /// Reads the file.
@@ -64,16 +64,16 @@ impl CredentialFile {
     /// `Invalid` when it cannot be read, is no regular file, is too large, or is behind a symbolic link.
     pub(super) fn read(&self) -> Result<Secret> {
         let file = match self {
-            Self::OfEnvironment(path) => File::open(path).map_err(|_| unreadable_error())?,
-            Self::Inside { folder, path } => open_inside(folder, path).map_err(|_| unreadable_error())?,
+            Self::FromEnvironment(path) => File::open(path).map_err(|_| unreadable_error())?,
+            Self::InFolder { folder, path } => open_inside(folder, path).map_err(|_| unreadable_error())?,
         };
         // Checks the opened file, because another file may have replaced it at this path.
         let found = fstat(&file).map_err(|_| unreadable_error())?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
             return Err(unreadable_error());
         }
-        let content = Secret::read(file, MAX_FILE_BYTES + 1).map_err(|_| unreadable_error())?;
-        if content.expose().len() as u64 > MAX_FILE_BYTES {
+        let content = Secret::read(file, MAX_CREDENTIAL_FILE_BYTES + 1).map_err(|_| unreadable_error())?;
+        if content.expose().len() as u64 > MAX_CREDENTIAL_FILE_BYTES {
             return Err(Error::invalid("credentials: the file is larger than 64 KiB"));
         }
         Ok(content)
@@ -110,7 +110,7 @@ mod tests {
         GoogleSettings { credentials_dir: Some(folder.to_owned()), ..GoogleSettings::default() }
     }
 
-    fn of(path: &Path, settings: &GoogleSettings) -> Result<Option<CredentialFile>> {
+    fn resolve_path(path: &Path, settings: &GoogleSettings) -> Result<Option<CredentialFile>> {
         CredentialFile::resolve(path.to_str().unwrap(), settings)
     }
 
@@ -121,7 +121,7 @@ mod tests {
         std::fs::create_dir_all(folder.join("team")).unwrap();
         for (path, content) in [("a.json", "one"), ("team/b.json", "two")] {
             std::fs::write(folder.join(path), content).unwrap();
-            let file = of(&folder.join(path), &settings(&folder)).unwrap().unwrap();
+            let file = resolve_path(&folder.join(path), &settings(&folder)).unwrap().unwrap();
             assert!(file.read().unwrap().expose() == content.as_bytes());
         }
         let own = root.path().join("own.json");
@@ -166,22 +166,22 @@ mod tests {
             PathBuf::from("outside.json"),
             PathBuf::from("/etc/passwd"),
         ] {
-            let error = of(&path, &settings).unwrap_err();
+            let error = resolve_path(&path, &settings).unwrap_err();
             assert!(error.text().starts_with("credentials: must be "), "{path:?}: {error}");
         }
         // A symbolic link that is created after the check and before the file is opened.
         for path in ["link.json", "up/outside.json"] {
-            let file = CredentialFile::Inside { folder: folder.clone(), path: PathBuf::from(path) };
+            let file = CredentialFile::InFolder { folder: folder.clone(), path: PathBuf::from(path) };
             assert!(file.read().is_err(), "{path}");
         }
         assert!(was_opened.recv_timeout(Duration::from_millis(100)).is_err(), "the pipe was opened");
         drop(File::open(&outside).unwrap());
         writer.join().unwrap();
         for path in ["absent.json", "team"] {
-            assert!(of(&folder.join(path), &settings).unwrap().unwrap().read().is_err(), "{path}");
+            assert!(resolve_path(&folder.join(path), &settings).unwrap().unwrap().read().is_err(), "{path}");
         }
         std::fs::write(folder.join("large.json"), vec![b' '; 70_000]).unwrap();
-        let error = of(&folder.join("large.json"), &settings).unwrap().unwrap().read().map(drop).unwrap_err();
+        let error = resolve_path(&folder.join("large.json"), &settings).unwrap().unwrap().read().map(drop).unwrap_err();
         assert_eq!(error.text(), "credentials: the file is larger than 64 KiB");
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::algorithm::CkmsAlgorithm;
 use super::checksum::crc32c;
-use super::config::{CloudCkmsConfig, NAME};
+use super::config::{CloudCkmsConfig, TYPE_NAME};
 use super::credential;
 use super::file::CredentialFile;
 use crate::error::{Error, Kind, Result};
@@ -21,7 +21,7 @@ use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
-const SERVICE: &str = "cloudckms: the key service";
+const SERVICE_LABEL: &str = "cloudckms: the key service";
 /// Maximum number of times that the readiness of a new key is checked.
 const MAX_GENERATION_CHECKS: u32 = 20;
 /// Pause between these checks.
@@ -99,7 +99,7 @@ impl CkmsKeyClient {
 
     async fn call(&self, call: OutboundRequest) -> Result<OutboundResponse> {
         let fetch = || credential::fetch(Arc::clone(&self.services), self.file.clone());
-        self.tokens.send(call, RetryPolicy::FOUR_ATTEMPTS, SERVICE, fetch).await
+        self.tokens.send(call, RetryPolicy::FOUR_ATTEMPTS, SERVICE_LABEL, fetch).await
     }
 
     /// Looks the configured version up; `None` when the key does not exist.
@@ -107,7 +107,7 @@ impl CkmsKeyClient {
         let reply = self.call(self.request(Method::GET, &self.version)?).await?;
         match reply.status() {
             200 => {
-                let version: CkmsKeyVersion = reply.read(SERVICE)?;
+                let version: CkmsKeyVersion = reply.read(SERVICE_LABEL)?;
                 self.require_own_version(&version.name)?;
                 Ok(Some(version))
             }
@@ -115,7 +115,7 @@ impl CkmsKeyClient {
                 let reply = self.call(self.request(Method::GET, &self.key)?).await?;
                 match reply.status() {
                     404 => Ok(None),
-                    200 => Err(Error::invalid(format!("{NAME}: the key has no such version"))),
+                    200 => Err(Error::invalid(format!("{TYPE_NAME}: the key has no such crypto_key_version"))),
                     _ => Err(rejection_error(&reply)),
                 }
             }
@@ -128,16 +128,18 @@ impl CkmsKeyClient {
         if version.algorithm != self.algorithm.name {
             let is: String = version.algorithm.chars().take(64).collect();
             let wanted = self.algorithm.name;
-            return Err(Error::invalid(format!("{NAME}: the algorithm of the key is {is:?}, but must be {wanted}")));
+            return Err(Error::invalid(format!(
+                "{TYPE_NAME}: the algorithm of the key is {is:?}, but must be {wanted}"
+            )));
         }
         match version.state.as_str() {
             "ENABLED" => Ok(()),
             "PENDING_GENERATION" => {
-                Err(Error::new(Kind::Unavailable, format!("{NAME}: the key is being generated; retry shortly")))
+                Err(Error::new(Kind::Unavailable, format!("{TYPE_NAME}: the key is being generated; retry shortly")))
             }
             state => {
                 let state: String = state.chars().take(64).collect();
-                Err(Error::invalid(format!("{NAME}: the state of the key is {state:?}, but must be ENABLED")))
+                Err(Error::invalid(format!("{TYPE_NAME}: the state of the key is {state:?}, but must be ENABLED")))
             }
         }
     }
@@ -148,32 +150,32 @@ impl CkmsKeyClient {
 }
 
 impl CloudKeyService for CkmsKeyClient {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = TYPE_NAME;
 
-    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
-        if kind == self.algorithm.kind && algorithm == self.algorithm.signs {
+    fn check_algorithm(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
+        if kind == self.algorithm.kind && algorithm == self.algorithm.signature_algorithm {
             return Ok(());
         }
         let name = self.algorithm.name;
-        let only = self.algorithm.signs.name();
+        let only = self.algorithm.signature_algorithm.name();
         Err(Error::invalid(format!("algorithm {name} supports only {only}, not {}", algorithm.name())))
     }
 
     fn default_test_algorithm(&self, _: KeyKind) -> Result<SignatureAlgorithm> {
-        Ok(self.algorithm.signs)
+        Ok(self.algorithm.signature_algorithm)
     }
 
-    async fn find(&self) -> Result<Option<KeyIdentity>> {
+    async fn find_key(&self) -> Result<Option<KeyIdentity>> {
         let Some(version) = self.find_version().await? else { return Ok(None) };
         self.check_version(&version)?;
         let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))?).await?;
         if reply.status() != 200 {
             return Err(rejection_error(&reply));
         }
-        let given: CkmsPublicKey = reply.read(SERVICE)?;
-        self.require_own_version(&given.name)?;
-        verify_checksum(given.pem.as_bytes(), &given.pem_crc32c)?;
-        let (_, spki) = pem::parse_first_block(&given.pem)?.ok_or_else(|| invalid_response("contains no key"))?;
+        let response: CkmsPublicKey = reply.read(SERVICE_LABEL)?;
+        self.require_own_version(&response.name)?;
+        verify_checksum(response.pem.as_bytes(), &response.pem_crc32c)?;
+        let (_, spki) = pem::parse_first_block(&response.pem)?.ok_or_else(|| invalid_response("contains no key"))?;
         let public = PublicKey::parse(&spki)?;
         if public.kind() != self.algorithm.kind {
             return Err(invalid_response("contains a key of another type"));
@@ -181,7 +183,7 @@ impl CloudKeyService for CkmsKeyClient {
         Ok(Some(public.into()))
     }
 
-    async fn create(&self) -> Result<()> {
+    async fn create_key(&self) -> Result<()> {
         let protection = if self.services.settings.google.software_keys { "SOFTWARE" } else { "HSM" };
         let body = json!({
             "purpose": "ASYMMETRIC_SIGN",
@@ -193,7 +195,7 @@ impl CloudKeyService for CkmsKeyClient {
         match reply.status() {
             // 409: another request generated the key first, and that key is used.
             200 | 409 => {}
-            404 => return Err(Error::invalid(format!("{NAME}: the key_ring does not exist"))),
+            404 => return Err(Error::invalid(format!("{TYPE_NAME}: the key_ring does not exist"))),
             _ => return Err(rejection_error(&reply)),
         }
         for _ in 0..MAX_GENERATION_CHECKS {
@@ -208,11 +210,13 @@ impl CloudKeyService for CkmsKeyClient {
     }
 
     async fn sign(&self, _: &str, _: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
-        let hash = match self.algorithm.signs.hash() {
+        let hash = match self.algorithm.signature_algorithm.hash() {
             Some(Hash::Sha256) => "sha256",
             Some(Hash::Sha384) => "sha384",
             Some(Hash::Sha512) => "sha512",
-            None => return Err(Error::internal("an algorithm without a hash")),
+            None => {
+                return Err(Error::internal(format!("{TYPE_NAME}: the algorithm {} has no hash", self.algorithm.name)));
+            }
         };
         let body = json!({
             "digest": { hash: STANDARD.encode(digest) },
@@ -223,7 +227,7 @@ impl CloudKeyService for CkmsKeyClient {
         if reply.status() != 200 {
             return Err(rejection_error(&reply));
         }
-        let signed: CkmsSignResponse = reply.read(SERVICE)?;
+        let signed: CkmsSignResponse = reply.read(SERVICE_LABEL)?;
         self.require_own_version(&signed.name)?;
         if !signed.verified_digest_crc32c {
             return Err(invalid_response("is not for the digest that was sent"));
@@ -239,19 +243,19 @@ fn verify_checksum(bytes: &[u8], crc: &str) -> Result<()> {
 }
 
 fn invalid_response(why: &str) -> Error {
-    Error::new(Kind::BadGateway, format!("{SERVICE}: its response {why}"))
+    Error::new(Kind::BadGateway, format!("{SERVICE_LABEL}: its response {why}"))
 }
 
 /// The error for a refusal. The message of the service is not passed on.
 fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
     tracing::debug!(status, reason = reply.reason(), "a call of the key service failed");
-    let refusal: Option<CkmsErrorResponse> = reply.read(SERVICE).ok();
+    let refusal: Option<CkmsErrorResponse> = reply.read(SERVICE_LABEL).ok();
     let text = match (status, refusal.as_ref().map_or("", |refusal| refusal.error.status.as_str())) {
         (401 | 403, _) => "the key service rejected the credential of this server".to_owned(),
         (404, _) => "the key no longer exists at the key service".to_owned(),
-        (_, "FAILED_PRECONDITION") => "the key is in a state that does not allow it".to_owned(),
+        (_, "FAILED_PRECONDITION") => "the state of the key does not allow the operation".to_owned(),
         _ => format!("the key service refused the request (status {status})"),
     };
-    Error::new(Kind::BadGateway, format!("{NAME}: {text}"))
+    Error::new(Kind::BadGateway, format!("{TYPE_NAME}: {text}"))
 }

@@ -6,13 +6,14 @@ use super::*;
 use crate::x509::pem;
 use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl};
 
-const ALL: [(&str, i64); 6] = [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
+const TESTED_KEYS: [(&str, i64); 6] =
+    [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
 
 fn generate(key_type: &str, bits: i64) -> PrivateKey {
     PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap()
 }
 
-fn usual(kind: KeyKind) -> SignatureAlgorithm {
+fn default_algorithm(kind: KeyKind) -> SignatureAlgorithm {
     match kind {
         KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
         kind => SignatureAlgorithm::for_issuer(kind, 0, false).unwrap(),
@@ -20,7 +21,7 @@ fn usual(kind: KeyKind) -> SignatureAlgorithm {
 }
 
 #[test]
-fn key_types_and_sizes_match_the_table() {
+fn key_spec_accepts_only_the_listed_types_and_sizes() {
     let cases = [
         ("rsa", 0, Some(2048)),
         ("rsa", 2048, Some(2048)),
@@ -54,9 +55,9 @@ fn key_types_and_sizes_match_the_table() {
 #[test]
 fn pem_must_contain_exactly_one_key_in_any_format() {
     let openssl = OpenSsl::new();
-    for (key_type, bits) in ALL {
+    for (key_type, bits) in TESTED_KEYS {
         let key = generate(key_type, bits);
-        let (label, traditional) = key.traditional().unwrap();
+        let (label, traditional) = key.to_traditional_form().unwrap();
         let texts = [
             pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose()),
             format!("some text\n{}\n", pem::encode(label, traditional.expose())),
@@ -78,10 +79,10 @@ fn pem_must_contain_exactly_one_key_in_any_format() {
 #[test]
 fn both_forms_of_every_key_satisfy_openssl_and_load_again() {
     let openssl = OpenSsl::new();
-    for (key_type, bits) in ALL {
+    for (key_type, bits) in TESTED_KEYS {
         let key = generate(key_type, bits);
         let pkcs8 = key.to_pkcs8().unwrap();
-        let (label, traditional) = key.traditional().unwrap();
+        let (label, traditional) = key.to_traditional_form().unwrap();
         let expected = match key_type {
             "rsa" => "RSA PRIVATE KEY",
             "ec" => "EC PRIVATE KEY",
@@ -95,8 +96,8 @@ fn both_forms_of_every_key_satisfy_openssl_and_load_again() {
             assert_eq!(public, key.public().spki(), "{key_type} {bits} {label}");
             let loaded = PrivateKey::from_block(label, der.expose()).unwrap();
             assert_eq!(loaded.public(), key.public());
-            let signature = loaded.sign(usual(key.kind()), b"m").unwrap();
-            key.public().verify(usual(key.kind()), b"m", &signature).unwrap();
+            let signature = loaded.sign(default_algorithm(key.kind()), b"m").unwrap();
+            key.public().verify(default_algorithm(key.kind()), b"m", &signature).unwrap();
         }
         let own = openssl.run(&["pkcs8", "-topk8", "-nocrypt", "-in", "key.pem", "-outform", "DER"]);
         assert!(own == pkcs8.expose(), "{key_type} {bits}: the same bytes as openssl writes");
@@ -124,7 +125,7 @@ fn keys_of_openssl_load_in_both_forms() {
 }
 
 #[test]
-fn other_keys_are_refused_without_quoting_them() {
+fn unsupported_keys_are_refused_without_quoting_them() {
     let openssl = OpenSsl::new();
     let block = |arguments: &[&str]| {
         let key = openssl.key("key.pem", arguments);
@@ -142,8 +143,8 @@ fn other_keys_are_refused_without_quoting_them() {
         assert!(error.text().starts_with("private key: ") && error.text().contains(problem), "{problem}: {error}");
     }
     assert!(PrivateKey::from_block("ENCRYPTED PRIVATE KEY", &[]).is_err());
-    let (_, sec1) = generate("ec", 256).traditional().unwrap();
-    let parts = local_der::Sec1::read(sec1.expose()).unwrap();
+    let (_, sec1) = generate("ec", 256).to_traditional_form().unwrap();
+    let parts = local_der::EcPrivateKey::read(sec1.expose()).unwrap();
     let bare = crate::x509::writer::build(0x30, 0, |w| {
         w.integer(1);
         w.tlv(4, parts.scalar);
@@ -153,13 +154,13 @@ fn other_keys_are_refused_without_quoting_them() {
 }
 
 #[test]
-fn parts_that_do_not_belong_together_are_refused() {
+fn keys_with_mismatched_parts_are_refused() {
     for bits in [224, 256, 384, 521] {
         let one = generate("ec", bits);
         let other = generate("ec", bits);
         let KeyKind::Ec(curve) = one.kind() else { unreachable!() };
-        let sec1 = one.sec1(true).unwrap();
-        let scalar = local_der::Sec1::read(sec1.expose()).unwrap().scalar;
+        let sec1 = one.encode_sec1(true).unwrap();
+        let scalar = local_der::EcPrivateKey::read(sec1.expose()).unwrap().scalar;
         let mixed = local_der::encode_sec1(Some(curve), scalar, other.public().bits());
         assert!(PrivateKey::from_block("EC PRIVATE KEY", mixed.expose()).is_err(), "{bits}");
     }
@@ -173,10 +174,10 @@ fn signatures_satisfy_openssl_and_need_the_fitting_algorithm() {
     use SignatureAlgorithm as A;
     let openssl = OpenSsl::new();
     let message = openssl.file("m", b"message");
-    for (key_type, bits) in ALL {
+    for (key_type, bits) in TESTED_KEYS {
         let key = generate(key_type, bits);
         let spki = openssl.file("pub.der", key.public().spki());
-        let algorithm = usual(key.kind());
+        let algorithm = default_algorithm(key.kind());
         let signature = key.sign(algorithm, b"message").unwrap();
         key.public().verify(algorithm, b"message", &signature).unwrap();
         assert!(key.public().verify(algorithm, b"messagf", &signature).is_err());
@@ -222,15 +223,15 @@ fn ec_keys_sign_with_every_hash_whole_and_in_pieces() {
 proptest! {
     #[test]
     fn mutated_keys_are_refused_or_sign(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(), which in 1..6_usize) {
-        let (key_type, bits) = ALL[which];
+        let (key_type, bits) = TESTED_KEYS[which];
         let key = generate(key_type, bits);
         let mut der = key.to_pkcs8().unwrap().expose().to_vec();
         prop_assert!(PrivateKey::from_pkcs8(&der[..cut.index(der.len())]).is_err());
         let at = at.index(der.len());
         der[at] = byte;
         if let Ok(loaded) = PrivateKey::from_pkcs8(&der) {
-            let signature = loaded.sign(usual(loaded.kind()), b"m").unwrap();
-            prop_assert!(loaded.public().verify(usual(loaded.kind()), b"m", &signature).is_ok());
+            let signature = loaded.sign(default_algorithm(loaded.kind()), b"m").unwrap();
+            prop_assert!(loaded.public().verify(default_algorithm(loaded.kind()), b"m", &signature).is_ok());
         }
     }
 }

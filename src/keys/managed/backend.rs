@@ -158,8 +158,8 @@ impl BackendConfig {
                 })
             }
             Self::CloudAkms(config) => {
-                let reach = devices.cloud.settings.reach;
-                cloudakms::backend(config.clone(), reach, terms.allow_generate_key).map(shared)
+                let egress_policy = devices.cloud.settings.egress_policy;
+                cloudakms::backend(config.clone(), egress_policy, terms.allow_generate_key).map(shared)
             }
             Self::CloudBKeyVault(config) => {
                 cloudbkeyvault::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(shared)
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_words_and_no_other() {
+    fn backend_type_parses_only_its_exact_names() {
         for (kind, word) in BACKEND_TYPE_NAMES {
             assert_eq!((BackendType::parse(word).unwrap(), kind.name()), (kind, word));
         }

@@ -25,7 +25,7 @@ impl ManagedKeys {
         name: &str,
         change: impl Fn(Option<&ManagedKeyRecord>) -> Result<(KeyPermissions, BackendConfig)>,
     ) -> Result<Arc<ManagedKeyRecord>> {
-        let one_writer = self.writer().await;
+        let one_writer = self.lock_writes().await;
         let attempt = async || {
             self.reload_locked(&one_writer).await?;
             let view = self.view();
@@ -56,18 +56,18 @@ impl ManagedKeys {
     /// # Errors
     /// `Invalid` while mounts list the name, with their paths; errors of the store.
     pub async fn delete(&self, kind: BackendType, name: &str) -> Result<()> {
-        let one_writer = self.writer().await;
+        let one_writer = self.lock_writes().await;
         let attempt = async || {
             self.reload_locked(&one_writer).await?;
             let view: Arc<ManagedKeysView> = self.view();
             let Some(entry) = view.by_name(name).filter(|entry| entry.record.kind() == kind) else { return Ok(()) };
-            let users = self.grants.users(name.to_owned()).await?;
-            if !users.paths.is_empty() {
-                let paths: Vec<String> = users.paths.iter().map(|path| format!("{path:?}")).collect();
+            let mounts = self.grants.listing_mounts(name.to_owned()).await?;
+            if !mounts.paths.is_empty() {
+                let paths: Vec<String> = mounts.paths.iter().map(|path| format!("{path:?}")).collect();
                 let paths = paths.join(", ");
                 return Err(Error::invalid(format!("managed key {name:?} is in use by mount {paths}")));
             }
-            self.commit(vec![entry.record.removal(entry.version), users.unchanged], &one_writer).await?;
+            self.commit(vec![entry.record.removal(entry.version), mounts.unchanged], &one_writer).await?;
             self.publish(view.without(entry));
             Ok(())
         };
@@ -76,7 +76,7 @@ impl ManagedKeys {
 
     async fn commit(&self, unit: Vec<DocumentWrite>, one_writer: &MutexGuard<'_, ()>) -> Result<()> {
         let Err(error) = self.store.commit(unit).await else { return Ok(()) };
-        self.recheck(&error, one_writer).await;
+        self.reload_after_failed_write(&error, one_writer).await;
         Err(error)
     }
 }

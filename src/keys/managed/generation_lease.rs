@@ -55,25 +55,25 @@ impl GenerationLeases {
         Arc::new(Self { store, clock, acquire_timeout: ACQUIRE_TIMEOUT })
     }
 
-    /// Runs `ask`, which may generate the key at `location`, while this node holds the lease of `location`. Once
-    /// started, `ask` continues even if the caller leaves. Without `location` no key can be generated, and no lease is
+    /// Runs `work`, which may generate the key at `location`, while this node holds the lease of `location`. Once
+    /// started, `work` continues even if the caller leaves. Without `location` no key can be generated, and no lease is
     /// needed.
     ///
     /// # Errors
-    /// Those of `ask`; `Unavailable` when the lease does not become free in time; those of the store.
+    /// Those of `work`; `Unavailable` when the lease does not become free in time; those of the store.
     pub(super) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         location: Option<String>,
-        ask: impl Future<Output = Result<T>> + Send + 'static,
+        work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let Some(location) = location else { return ask.await };
+        let Some(location) = location else { return work.await };
         let leases = Arc::clone(self);
         let (answer, answered) = oneshot::channel();
-        let ask = QueueCaller::current().must_run().scope(ask);
+        let work = QueueCaller::current().must_run().scope(work);
         tokio::spawn(async move {
             let outcome = match leases.acquire(&location).await {
                 Ok(lease) if answer.is_closed() => return leases.release(lease).await,
-                Ok(lease) => leases.run_with_lease(lease, ask).await,
+                Ok(lease) => leases.run_with_lease(lease, work).await,
                 Err(error) => Err(error),
             };
             // The caller may have left.
@@ -82,9 +82,9 @@ impl GenerationLeases {
         answered.await.map_err(Error::internal)?
     }
 
-    async fn run_with_lease<T>(&self, lease: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn run_with_lease<T>(&self, lease: HeldGenerationLease, work: impl Future<Output = Result<T>>) -> Result<T> {
         let since = Instant::now();
-        let outcome = ask.await;
+        let outcome = work.await;
         // A call that has timed out may still be generating the key, so its lease stays until it expires.
         if since.elapsed() < SignerLimits::default().call_timeout {
             self.release(lease).await;
@@ -128,7 +128,7 @@ impl GenerationLeases {
 
     async fn release(&self, lease: HeldGenerationLease) {
         if let Err(error) = self.write(&lease.name, lease.version, 0).await {
-            tracing::debug!("the lease of a managed key expires by itself: {error}");
+            tracing::debug!("the lease for generating a managed key was not released; it expires by itself: {error}");
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let nodes = [GenerationLeases::new(store.clone(), clock.clone()), GenerationLeases::new(store, clock)];
         let inside = Arc::new(AtomicUsize::new(0));
         let done = Arc::new(AtomicUsize::new(0));
-        let ask = || {
+        let work = || {
             let inside = Arc::clone(&inside);
             let done = Arc::clone(&done);
             async move {
@@ -178,7 +178,7 @@ mod tests {
                 Ok(done.fetch_add(1, Ordering::SeqCst))
             }
         };
-        let all = join_all((0..6).map(|n| nodes[n % 2].run(location(), ask()))).await;
+        let all = join_all((0..6).map(|n| nodes[n % 2].run(location(), work()))).await;
         assert!(all.iter().all(Result::is_ok), "{all:?}");
         assert_eq!(done.load(Ordering::SeqCst), 6);
     }
@@ -212,7 +212,7 @@ mod tests {
         let begun = Arc::new(AtomicUsize::new(0));
         let done = Arc::new(AtomicUsize::new(0));
         let node = GenerationLeases::new(store.clone(), clock.clone());
-        let ask = {
+        let work = {
             let begun = Arc::clone(&begun);
             let done = Arc::clone(&done);
             async move {
@@ -221,7 +221,7 @@ mod tests {
                 Ok(done.fetch_add(1, Ordering::SeqCst))
             }
         };
-        let left = tokio::time::timeout(Duration::from_millis(20), node.run(location(), ask)).await;
+        let left = tokio::time::timeout(Duration::from_millis(20), node.run(location(), work)).await;
         assert!(left.is_err() && begun.load(Ordering::SeqCst) == 1);
         node.run(location(), async { Ok(()) }).await.unwrap();
         assert_eq!(done.load(Ordering::SeqCst), 1, "no lease was taken before it was done");

@@ -17,7 +17,7 @@ pub trait ManagedKeyGrants: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn users(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>>;
+    fn listing_mounts(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>>;
 }
 
 /// The mounts that list a name.

@@ -15,10 +15,10 @@ use crate::keys::store::KeyStore;
 pub(super) struct MemoryKeyStore {
     pub(super) documents: Mutex<BTreeMap<(&'static str, String), Document>>,
     /// Makes commits fail: after storing the documents if `true`, without storing them if `false`.
-    pub(super) fails: Mutex<Option<bool>>,
+    pub(super) commit_failure: Mutex<Option<bool>>,
     pub(super) reads: AtomicUsize,
     /// `true` makes reads fail.
-    pub(super) blind: Mutex<bool>,
+    pub(super) fail_reads: Mutex<bool>,
 }
 
 impl MemoryKeyStore {
@@ -45,15 +45,15 @@ impl MemoryKeyStore {
 
 impl KeyStore for MemoryKeyStore {
     fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>> {
-        let fails = *self.fails.lock().unwrap();
-        let stored = if fails == Some(false) { Ok(()) } else { self.write(unit) };
-        let answer = if fails.is_some() { Err(Error::new(Kind::Unavailable, "switched off")) } else { stored };
+        let commit_failure = *self.commit_failure.lock().unwrap();
+        let stored = if commit_failure == Some(false) { Ok(()) } else { self.write(unit) };
+        let answer = if commit_failure.is_some() { Err(Error::new(Kind::Unavailable, "switched off")) } else { stored };
         ready(answer).boxed()
     }
 
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let answer = match *self.blind.lock().unwrap() {
+        let answer = match *self.fail_reads.lock().unwrap() {
             true => Err(Error::new(Kind::Unavailable, "switched off")),
             false => {
                 let documents = self.documents.lock().unwrap();

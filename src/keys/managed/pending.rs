@@ -108,10 +108,10 @@ mod tests {
         assert!(one.begin("place").await.unwrap());
         clock.advance(MAX_PENDING_TIME);
         assert!(other.begin("place").await.unwrap());
-        *store.fails.lock().unwrap() = Some(false);
+        *store.commit_failure.lock().unwrap() = Some(false);
         assert_eq!(one.begin("third").await.unwrap_err().kind(), Kind::Unavailable);
         one.end("place").await;
-        *store.fails.lock().unwrap() = None;
+        *store.commit_failure.lock().unwrap() = None;
         assert!(!one.begin("place").await.unwrap());
     }
 }

@@ -7,7 +7,7 @@ use super::key_permissions::KeyPermissions;
 use super::usage::ManagedKeyUsage;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::{Error, Result};
-use crate::keys::store::MANAGED_KEYS;
+use crate::keys::store::MANAGED_KEY_DOCUMENT_KIND;
 use crate::secret::{PartlySecret, Secret};
 
 /// The configuration of one managed key.
@@ -68,15 +68,15 @@ impl ManagedKeyRecord {
 ///
 /// # Errors
 /// `Internal` for a document that cannot be parsed.
-pub fn libraries(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
+pub fn libraries_by_key(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
     let records = documents.into_iter().map(ManagedKeyRecord::parse).collect::<Result<Vec<_>>>()?;
-    let behind_one = records.into_iter().filter_map(|record| match record.backend {
+    let library_pairs = records.into_iter().filter_map(|record| match record.backend {
         BackendConfig::Pkcs11(settings) => Some((record.name, settings.library)),
         _ => None,
     });
-    Ok(behind_one.collect())
+    Ok(library_pairs.collect())
 }
 
 fn document_key(name: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM_MOUNT, kind: MANAGED_KEYS, name: name.to_owned() }
+    DocumentKey { mount: SYSTEM_MOUNT, kind: MANAGED_KEY_DOCUMENT_KIND, name: name.to_owned() }
 }

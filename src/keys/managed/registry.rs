@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::keys::actor::SignerActor;
 use crate::keys::pkcs11::{Libraries, PIN_NOT_RETRIED};
 use crate::keys::signer::KeyIdentity;
-use crate::keys::store::{KeyStore, MANAGED_KEYS};
+use crate::keys::store::{KeyStore, MANAGED_KEY_DOCUMENT_KIND};
 use crate::keys::test_sign::TestSign;
 use crate::x509::public_key::PublicKey;
 
@@ -34,10 +34,10 @@ pub struct ManagedKeys {
     pub(super) leases: Arc<GenerationLeases>,
     pub(super) grants: Arc<dyn ManagedKeyGrants>,
     view: ArcSwap<ManagedKeysView>,
-    writing: Mutex<()>,
+    write_lock: Mutex<()>,
     /// `true` after a failed write that may have been stored, until the store has been read again. Changes only while
-    /// `writing` is locked.
-    behind: AtomicBool,
+    /// `write_lock` is locked.
+    needs_reload: AtomicBool,
 }
 
 impl ManagedKeys {
@@ -53,23 +53,27 @@ impl ManagedKeys {
     ) -> Result<Arc<Self>> {
         let pending = StoredPendingKeys::new(Arc::clone(&store), clock.clone());
         let devices = Devices { pending: Some(Arc::new(pending)), ..devices };
-        let view = ManagedKeysView::load(store.documents(MANAGED_KEYS).await?, &ManagedKeysView::default(), &devices)?;
+        let view = ManagedKeysView::load(
+            store.documents(MANAGED_KEY_DOCUMENT_KIND).await?,
+            &ManagedKeysView::default(),
+            &devices,
+        )?;
         let view = ArcSwap::from_pointee(view);
-        let writing = Mutex::default();
-        let behind = AtomicBool::new(false);
+        let write_lock = Mutex::default();
+        let needs_reload = AtomicBool::new(false);
         let devices = ArcSwap::from_pointee(devices);
         let leases = GenerationLeases::new(Arc::clone(&store), clock);
-        Ok(Arc::new(Self { store, devices, leases, grants, view, writing, behind }))
+        Ok(Arc::new(Self { store, devices, leases, grants, view, write_lock, needs_reload }))
     }
 
     /// Applies a changed library configuration. Reopens only the keys whose library has changed.
     pub async fn use_libraries(&self, libraries: Libraries) {
-        let _one_writer = self.writer().await;
+        let _one_writer = self.lock_writes().await;
         let before = self.devices();
         let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
         self.devices.store(Arc::clone(&now));
-        let moved = |record: &ManagedKeyRecord| record.backend.uses_changed_library(&before, &now);
-        self.publish(self.view().with_reopened(moved, &now));
+        let has_changed_library = |record: &ManagedKeyRecord| record.backend.uses_changed_library(&before, &now);
+        self.publish(self.view().with_reopened(has_changed_library, &now));
     }
 
     /// Reloads all keys after a change on another node.
@@ -77,7 +81,7 @@ impl ManagedKeys {
     /// # Errors
     /// As [`ManagedKeys::open`]; the published view stays.
     pub async fn reload(&self) -> Result<()> {
-        let one_writer = self.writer().await;
+        let one_writer = self.lock_writes().await;
         self.reload_locked(&one_writer).await
     }
 
@@ -86,11 +90,11 @@ impl ManagedKeys {
     /// # Errors
     /// As [`ManagedKeys::reload`].
     pub async fn catch_up(&self) -> Result<bool> {
-        let behind = self.behind.load(Ordering::Relaxed);
-        if behind {
+        let needs_reload = self.needs_reload.load(Ordering::Relaxed);
+        if needs_reload {
             self.reload().await?;
         }
-        Ok(behind)
+        Ok(needs_reload)
     }
 
     /// The names of all keys of a type, sorted.
@@ -118,7 +122,7 @@ impl ManagedKeys {
         let actor =
             entry.actor_for_use().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
         match entry.record.location() {
-            Some(location) if self.may_be_missing(&actor).await? => {
+            Some(location) if self.may_need_generation(&actor).await? => {
                 let actor = actor.clone();
                 self.leases.run(Some(location), async move { actor.test_sign(test).await }).await?;
             }
@@ -133,17 +137,17 @@ impl ManagedKeys {
             !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator)
         };
         for key in in_use.iter().filter(is_other) {
-            actor.test_key(key.clone()).await?;
+            actor.test_used_key(key.clone()).await?;
         }
         Ok(())
     }
 
     /// Stores public keys of certificates as candidates for the key of a device that does not return its public key.
-    pub fn offer(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
+    pub fn offer_candidates(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
         if let Some(entry) = self.entry(kind, name)
             && let Ok(actor) = entry.actor()
         {
-            actor.offer(candidates);
+            actor.offer_candidates(candidates);
         }
     }
 
@@ -154,7 +158,7 @@ impl ManagedKeys {
 
     /// `false` if the key was found, so that the test signature need not wait for the cluster-wide lease of its
     /// generation. Fails if the backend rejects the PIN, because the test signature would try the PIN again.
-    async fn may_be_missing(&self, actor: &SignerActor) -> Result<bool> {
+    async fn may_need_generation(&self, actor: &SignerActor) -> Result<bool> {
         match actor.key(false).await {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == Kind::BadGateway && error.text() != PIN_NOT_RETRIED => {
@@ -172,12 +176,12 @@ impl ManagedKeys {
         let libraries = self.devices().libraries.clone();
         let closed = tokio::task::spawn_blocking(move || libraries.close());
         if tokio::time::timeout(limit, closed).await.is_err() {
-            tracing::warn!("a pkcs11 module hangs: it was not closed");
+            tracing::warn!("a pkcs11 module hangs in a call and was not closed at shutdown");
         }
     }
 
-    pub(super) async fn writer(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().await
+    pub(super) async fn lock_writes(&self) -> MutexGuard<'_, ()> {
+        self.write_lock.lock().await
     }
 
     pub(super) fn devices(&self) -> Arc<Devices> {
@@ -193,9 +197,9 @@ impl ManagedKeys {
     }
 
     pub(super) async fn reload_locked(&self, _one_writer: &MutexGuard<'_, ()>) -> Result<()> {
-        let documents = self.store.documents(MANAGED_KEYS).await?;
+        let documents = self.store.documents(MANAGED_KEY_DOCUMENT_KIND).await?;
         self.publish(ManagedKeysView::load(documents, &self.view.load(), &self.devices())?);
-        self.behind.store(false, Ordering::Relaxed);
+        self.needs_reload.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -213,10 +217,10 @@ impl ManagedKeys {
 
     /// Reloads after a write that failed with `error`: this write may have been stored all the same, or the write of
     /// another node has caused the failure. If the reload fails, [`Self::catch_up`] repeats it.
-    pub(super) async fn recheck(&self, error: &Error, one_writer: &MutexGuard<'_, ()>) {
+    pub(super) async fn reload_after_failed_write(&self, error: &Error, one_writer: &MutexGuard<'_, ()>) {
         // `Busy` means that the store did not accept the write, so nothing has changed.
         if error.kind() != Kind::Busy && self.reload_locked(one_writer).await.is_err() {
-            self.behind.store(true, Ordering::Relaxed);
+            self.needs_reload.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -26,10 +26,10 @@ impl ManagedKeys {
         key: Option<&Arc<ManagedKeyEntry>>,
         requested: &str,
     ) -> Result<(Arc<ManagedKeyEntry>, SignerActor)> {
-        let may = |entry: &&Arc<ManagedKeyEntry>| {
+        let is_granted = |entry: &&Arc<ManagedKeyEntry>| {
             entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name)
         };
-        let Some(entry) = key.filter(may) else {
+        let Some(entry) = key.filter(is_granted) else {
             let name = requested.chars().take(MAX_QUOTED_CHARACTERS).collect::<String>();
             let path = self.grants.path(mount);
             return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));
@@ -56,10 +56,15 @@ impl Signers for ManagedKeys {
     }
 
     fn start_use(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup> {
-        self.find_among(mount, key, &[])
+        self.start_use_with_candidates(mount, key, &[])
     }
 
-    fn find_among(&self, mount: MountId, key: ManagedKeyRef, candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
+    fn start_use_with_candidates(
+        &self,
+        mount: MountId,
+        key: ManagedKeyRef,
+        candidates: &[PublicKey],
+    ) -> Result<ManagedKeyLookup> {
         let view = self.view();
         let (entry, actor) = match &key {
             ManagedKeyRef::Name(name) => {
@@ -68,9 +73,9 @@ impl Signers for ManagedKeys {
             }
             ManagedKeyRef::Uuid(uuid) => self.require_grant(mount, view.by_uuid(uuid), uuid),
         }?;
-        actor.offer(candidates);
+        actor.offer_candidates(candidates);
         let leases = Arc::clone(&self.leases);
-        let taking = async move {
+        let lookup = async move {
             let KeyIdentity { public, locator } = match entry.record.location() {
                 None => actor.key(true).await?,
                 Some(location) => match actor.key(false).await {
@@ -85,6 +90,6 @@ impl Signers for ManagedKeys {
             let name = entry.record.name.clone();
             Ok(ManagedKey { mount, uuid, name, public, locator })
         };
-        Ok(taking.boxed())
+        Ok(lookup.boxed())
     }
 }

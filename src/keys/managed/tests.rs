@@ -21,14 +21,14 @@ use crate::secret::Secret;
 use crate::telemetry;
 
 /// The key names that mounts 1 and 2 list. Every change of a list also rewrites the document `order` in the store.
-struct Lists {
+struct TestGrants {
     store: Arc<MemoryKeyStore>,
     lists: Mutex<BTreeMap<i64, Vec<String>>>,
-    /// A name that mount 2 lists during the next call of `users`.
+    /// A name that mount 2 lists during the next call of `listing_mounts`.
     meanwhile: Mutex<Option<String>>,
 }
 
-impl Lists {
+impl TestGrants {
     fn set(&self, mount: i64, names: &[&str]) {
         self.lists.lock().unwrap().insert(mount, names.iter().map(|name| (*name).to_owned()).collect());
         self.store.write(vec![self.order()]).unwrap();
@@ -42,7 +42,7 @@ impl Lists {
     }
 }
 
-impl ManagedKeyGrants for Lists {
+impl ManagedKeyGrants for TestGrants {
     fn lists(&self, mount: MountId, name: &str) -> bool {
         self.lists.lock().unwrap().get(&mount.0).is_some_and(|names| names.iter().any(|listed| listed == name))
     }
@@ -51,7 +51,7 @@ impl ManagedKeyGrants for Lists {
         format!("mount-{}/", mount.0)
     }
 
-    fn users(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
+    fn listing_mounts(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
         let unchanged = self.order();
         let lists = self.lists.lock().unwrap().clone();
         let paths = lists.iter().filter(|(_, names)| names.contains(&name));
@@ -63,9 +63,9 @@ impl ManagedKeyGrants for Lists {
     }
 }
 
-struct World {
+struct RegistryFixture {
     store: Arc<MemoryKeyStore>,
-    lists: Arc<Lists>,
+    lists: Arc<TestGrants>,
     keys: Arc<ManagedKeys>,
 }
 
@@ -76,11 +76,11 @@ fn devices() -> Devices {
     Devices::new(libraries, CloudServices::new(CloudSettings::default(), Clock::system()).unwrap())
 }
 
-async fn world() -> World {
+async fn registry_fixture() -> RegistryFixture {
     let store = Arc::new(MemoryKeyStore::default());
-    let lists = Arc::new(Lists { store: store.clone(), lists: Mutex::default(), meanwhile: Mutex::default() });
+    let lists = Arc::new(TestGrants { store: store.clone(), lists: Mutex::default(), meanwhile: Mutex::default() });
     let keys = ManagedKeys::open(store.clone(), devices(), lists.clone(), Clock::system()).await.unwrap();
-    World { store, lists, keys }
+    RegistryFixture { store, lists, keys }
 }
 
 fn settings() -> Pkcs11Settings {
@@ -94,49 +94,49 @@ fn settings() -> Pkcs11Settings {
     }
 }
 
-fn parallel(count: u32) -> impl Fn(Option<&ManagedKeyRecord>) -> Result<(KeyPermissions, BackendConfig)> {
+fn with_max_parallel(count: u32) -> impl Fn(Option<&ManagedKeyRecord>) -> Result<(KeyPermissions, BackendConfig)> {
     move |_| {
         Ok((KeyPermissions::default(), BackendConfig::Pkcs11(Pkcs11Settings { max_parallel: count, ..settings() })))
     }
 }
 
-impl World {
+impl RegistryFixture {
     async fn write(&self, name: &str, count: u32) -> Arc<ManagedKeyRecord> {
-        self.keys.write(BackendType::Pkcs11, name, parallel(count)).await.unwrap()
+        self.keys.write(BackendType::Pkcs11, name, with_max_parallel(count)).await.unwrap()
     }
 
-    fn count(&self, name: &str) -> Option<u32> {
+    fn max_parallel(&self, name: &str) -> Option<u32> {
         self.keys.read(BackendType::Pkcs11, name).map(|record| match &record.backend {
             BackendConfig::Pkcs11(settings) => settings.max_parallel,
             _ => panic!("a key of another type"),
         })
     }
 
-    async fn another(&self) -> Arc<ManagedKeys> {
+    async fn open_on_another_node(&self) -> Arc<ManagedKeys> {
         ManagedKeys::open(self.store.clone(), devices(), self.lists.clone(), Clock::system()).await.unwrap()
     }
 }
 
 #[tokio::test]
 async fn rewritten_key_retains_its_uuid_and_actor() {
-    let w = world().await;
+    let w = registry_fixture().await;
     let first = w.write("web", 1).await;
     let entry = w.keys.view().by_name("web").unwrap().clone();
     let second = w.write("web", 2).await;
-    assert_eq!((&first.uuid, w.count("web")), (&second.uuid, Some(2)));
+    assert_eq!((&first.uuid, w.max_parallel("web")), (&second.uuid, Some(2)));
     // The actor is reused, so dropping the previous entry does not stop it.
     let before = entry.actor().unwrap().clone();
     drop(entry);
     let kind = before.key(false).await.unwrap_err();
     assert!(kind.text().contains("cannot be loaded"), "{kind}");
-    let reopened = w.another().await;
+    let reopened = w.open_on_another_node().await;
     assert_eq!(reopened.read(BackendType::Pkcs11, "web").unwrap().uuid, first.uuid);
     assert!(reopened.read(BackendType::CloudAkms, "web").is_none());
     w.keys.delete(BackendType::CloudAkms, "web").await.unwrap();
     assert_eq!(w.keys.names(BackendType::Pkcs11), ["web"]);
     w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
     w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
-    assert_eq!((w.keys.names(BackendType::Pkcs11).len(), w.count("web")), (0, None));
+    assert_eq!((w.keys.names(BackendType::Pkcs11).len(), w.max_parallel("web")), (0, None));
     let since = std::time::Instant::now();
     while !before.key(false).await.unwrap_err().text().contains("is stopping") {
         assert!(since.elapsed() < Duration::from_secs(5));
@@ -147,8 +147,8 @@ async fn rewritten_key_retains_its_uuid_and_actor() {
 
 #[tokio::test]
 async fn concurrent_write_of_another_node_is_not_overwritten() {
-    let w = world().await;
-    let other = w.another().await;
+    let w = registry_fixture().await;
+    let other = w.open_on_another_node().await;
     let uuid = w.write("web", 1).await.uuid.clone();
     // This node has not followed the change, so it reloads before it writes.
     let merged = other
@@ -161,21 +161,21 @@ async fn concurrent_write_of_another_node_is_not_overwritten() {
         .await
         .unwrap();
     assert_eq!(merged.uuid, uuid);
-    assert_eq!(w.count("web"), Some(1));
+    assert_eq!(w.max_parallel("web"), Some(1));
     w.keys.reload().await.unwrap();
-    assert_eq!(w.count("web"), Some(8));
+    assert_eq!(w.max_parallel("web"), Some(8));
     // Unchanged entries are reused.
     let entry = w.keys.view().by_name("web").unwrap().clone();
     w.keys.reload().await.unwrap();
     assert!(Arc::ptr_eq(&entry, w.keys.view().by_name("web").unwrap()));
     other.delete(BackendType::Pkcs11, "web").await.unwrap();
     w.keys.reload().await.unwrap();
-    assert_eq!(w.count("web"), None);
+    assert_eq!(w.max_parallel("web"), None);
 }
 
 #[tokio::test]
 async fn key_listed_by_a_mount_during_deletion_is_not_deleted() {
-    let w = world().await;
+    let w = registry_fixture().await;
     w.write("web", 1).await;
     *w.lists.meanwhile.lock().unwrap() = Some("web".to_owned());
     let error = w.keys.delete(BackendType::Pkcs11, "web").await.unwrap_err();
@@ -192,33 +192,33 @@ async fn key_listed_by_a_mount_during_deletion_is_not_deleted() {
 
 #[tokio::test]
 async fn write_with_an_unknown_outcome_is_read_again() {
-    let w = world().await;
+    let w = registry_fixture().await;
     w.write("web", 1).await;
     for (stored, count) in [(false, 1), (true, 2)] {
-        *w.store.fails.lock().unwrap() = Some(stored);
-        let error = w.keys.write(BackendType::Pkcs11, "web", parallel(2)).await.err().unwrap();
-        assert_eq!((error.kind(), w.count("web")), (Kind::Unavailable, Some(count)));
-        *w.store.fails.lock().unwrap() = None;
+        *w.store.commit_failure.lock().unwrap() = Some(stored);
+        let error = w.keys.write(BackendType::Pkcs11, "web", with_max_parallel(2)).await.err().unwrap();
+        assert_eq!((error.kind(), w.max_parallel("web")), (Kind::Unavailable, Some(count)));
+        *w.store.commit_failure.lock().unwrap() = None;
         assert!(!w.keys.catch_up().await.unwrap());
     }
     // The commit is stored but fails, and the store cannot be read afterwards.
     let change = |_: Option<&ManagedKeyRecord>| {
-        (*w.store.fails.lock().unwrap(), *w.store.blind.lock().unwrap()) = (Some(true), true);
-        parallel(3)(None)
+        (*w.store.commit_failure.lock().unwrap(), *w.store.fail_reads.lock().unwrap()) = (Some(true), true);
+        with_max_parallel(3)(None)
     };
     assert!(w.keys.write(BackendType::Pkcs11, "web", change).await.is_err());
-    assert_eq!(w.count("web"), Some(2));
+    assert_eq!(w.max_parallel("web"), Some(2));
     assert!(w.keys.catch_up().await.is_err());
-    (*w.store.fails.lock().unwrap(), *w.store.blind.lock().unwrap()) = (None, false);
+    (*w.store.commit_failure.lock().unwrap(), *w.store.fail_reads.lock().unwrap()) = (None, false);
     assert!(w.keys.catch_up().await.unwrap() && !w.keys.catch_up().await.unwrap());
-    assert_eq!(w.count("web"), Some(3));
+    assert_eq!(w.max_parallel("web"), Some(3));
 }
 
 #[tokio::test]
 async fn other_types_and_rules_are_refused_and_nothing_is_stored() {
-    let w = world().await;
+    let w = registry_fixture().await;
     w.write("web", 1).await;
-    let error = w.keys.write(BackendType::CloudAkms, "web", parallel(2)).await.err().unwrap();
+    let error = w.keys.write(BackendType::CloudAkms, "web", with_max_parallel(2)).await.err().unwrap();
     assert_eq!(error.text(), "a managed key named \"web\" of type \"pkcs11\" already exists");
     let nothing = |_: Option<&ManagedKeyRecord>| {
         Ok((KeyPermissions::default(), BackendConfig::Pkcs11(Pkcs11Settings { pin: Secret::default(), ..settings() })))
@@ -231,12 +231,12 @@ async fn other_types_and_rules_are_refused_and_nothing_is_stored() {
     };
     let error = w.keys.write(BackendType::Pkcs11, "new", other).await.err().unwrap();
     assert_eq!(error.text(), "no kms_library configured with name \"other\"");
-    assert_eq!(w.another().await.names(BackendType::Pkcs11), ["web"]);
+    assert_eq!(w.open_on_another_node().await.names(BackendType::Pkcs11), ["web"]);
 }
 
 #[tokio::test]
 async fn signer_is_returned_only_for_permitted_mounts_and_keys() {
-    let w = world().await;
+    let w = registry_fixture().await;
     let uuid = w.write("web", 1).await.uuid.clone();
     let public = crate::keys::PrivateKey::generate(crate::keys::KeySpec::new("ec", 256).unwrap()).unwrap();
     let public = public.public().clone();
@@ -280,7 +280,7 @@ async fn signer_is_returned_only_for_permitted_mounts_and_keys() {
 #[tokio::test]
 async fn key_without_a_library_counts_an_error_when_refused() {
     telemetry::install_metrics().unwrap();
-    let w = world().await;
+    let w = registry_fixture().await;
     w.write("lacking", 1).await;
     w.lists.set(1, &["lacking"]);
     w.keys.use_libraries(Libraries::default()).await;
@@ -300,7 +300,7 @@ async fn key_without_a_library_counts_an_error_when_refused() {
 
 #[tokio::test]
 async fn malformed_stored_record_is_an_error_without_quotation() {
-    let w = world().await;
+    let w = registry_fixture().await;
     let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "managed-key", name: "web".to_owned() };
     let body = Some(br#"{"uuid":"u","pin":"canary"}"#.to_vec());
     w.store.write(vec![DocumentWrite { key, expected: 0, body }]).unwrap();

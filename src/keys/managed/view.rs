@@ -101,10 +101,10 @@ impl ManagedKeysView {
         view
     }
 
-    /// A copy of the view in which the backends of the keys selected by `again` are reopened.
-    pub(super) fn with_reopened(&self, again: impl Fn(&ManagedKeyRecord) -> bool, devices: &Devices) -> Self {
+    /// A copy of the view in which the backends of the keys selected by `must_reopen` are reopened.
+    pub(super) fn with_reopened(&self, must_reopen: impl Fn(&ManagedKeyRecord) -> bool, devices: &Devices) -> Self {
         let mut view = self.clone();
-        for entry in self.iter().filter(|entry| again(&entry.record)) {
+        for entry in self.iter().filter(|entry| must_reopen(&entry.record)) {
             let record = ManagedKeyRecord::clone(&entry.record);
             view.insert(Arc::new(ManagedKeyEntry::new(record, entry.version, Some(entry), devices)));
         }

@@ -47,7 +47,7 @@ struct KeyBackoffState {
     /// The current pause, with the error of the last attempt.
     pause: Option<(BackoffPause, Error)>,
     /// `true` if a session has been opened since the last failure.
-    worked: bool,
+    has_worked: bool,
 }
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(super) enum BackoffAdmission {
     /// No failure is known.
     NoBackoff,
     /// The pause is over: this call checks if the token is back.
-    Retries,
+    Retry,
     /// The call must fail with this error, that of the last attempt to open a session.
     Refused(Error),
 }
@@ -66,7 +66,7 @@ impl KeyBackoff {
             None => BackoffAdmission::NoBackoff,
             Some((pause, error)) => {
                 if pause.is_over(now) {
-                    return BackoffAdmission::Retries;
+                    return BackoffAdmission::Retry;
                 }
                 BackoffAdmission::Refused(error.clone())
             }
@@ -78,11 +78,11 @@ impl KeyBackoff {
         let mut state = lock(&self.0);
         let pause = state.pause.take().map_or_else(|| BackoffPause::first(now), |(pause, _)| pause);
         state.pause = Some((pause, error.clone()));
-        std::mem::take(&mut state.worked)
+        std::mem::take(&mut state.has_worked)
     }
 
     pub(super) fn record_success(&self) {
-        *lock(&self.0) = KeyBackoffState { pause: None, worked: true };
+        *lock(&self.0) = KeyBackoffState { pause: None, has_worked: true };
     }
 }
 
@@ -116,7 +116,7 @@ impl ReinitializationBackoff {
 mod tests {
     use super::*;
 
-    fn away() -> Error {
+    fn token_error() -> Error {
         Error::invalid("away")
     }
 
@@ -130,10 +130,10 @@ mod tests {
         let mut now = Instant::now();
         assert!(matches!(backoff.admit(now), BackoffAdmission::NoBackoff));
         for step in [1, 2, 4, 8, 16, 30, 30] {
-            backoff.record_failure(now, &away());
+            backoff.record_failure(now, &token_error());
             assert!(is_refused(&backoff, now + Duration::from_millis(step * 1000 - 1), "away"), "{step}");
             now += Duration::from_secs(step);
-            assert!(matches!(backoff.admit(now), BackoffAdmission::Retries), "{step}");
+            assert!(matches!(backoff.admit(now), BackoffAdmission::Retry), "{step}");
             assert!(is_refused(&backoff, now, "away"), "{step}");
         }
         backoff.record_success();
@@ -144,27 +144,27 @@ mod tests {
     fn refused_caller_gets_the_error_of_the_last_lookup() {
         let backoff = KeyBackoff::default();
         let now = Instant::now();
-        assert!(!backoff.record_failure(now, &away()), "it has never worked");
+        assert!(!backoff.record_failure(now, &token_error()), "it has never worked");
         backoff.record_failure(now, &Error::invalid("the key is missing"));
         assert!(is_refused(&backoff, now, "the key is missing"));
         backoff.record_success();
-        assert!(backoff.record_failure(now, &away()) && !backoff.record_failure(now, &away()));
+        assert!(backoff.record_failure(now, &token_error()) && !backoff.record_failure(now, &token_error()));
         assert!(is_refused(&backoff, now, "away"));
     }
 
     #[test]
     fn reinitialization_backoff_is_shared_by_keys_of_a_library() {
-        let renewals = ReinitializationBackoff::default();
+        let backoff = ReinitializationBackoff::default();
         let start = Instant::now();
         let admitted = |from: u64, to: u64| {
             let seconds = from..to;
             // Nine callers try every second.
             seconds
-                .filter(|second| (0..9).filter(|_| renewals.admit(start + Duration::from_secs(*second))).count() == 1)
+                .filter(|second| (0..9).filter(|_| backoff.admit(start + Duration::from_secs(*second))).count() == 1)
                 .collect::<Vec<u64>>()
         };
         assert_eq!(admitted(0, 100), [0, 1, 3, 7, 15, 31, 61, 91]);
-        renewals.retry_now(start + Duration::from_secs(100));
+        backoff.retry_now(start + Duration::from_secs(100));
         assert_eq!(admitted(100, 110), [101, 103, 107]);
     }
 }

@@ -6,11 +6,11 @@ use std::sync::PoisonError;
 use cryptoki::error::{Error as BindingError, RvError};
 use cryptoki::mechanism::Mechanism;
 use cryptoki::object::Attribute;
-use cryptoki::session::Session as Raw;
+use cryptoki::session::Session as RawSession;
 use cryptoki::types::Ulong;
 
 use super::key::{Pkcs11Config, Pkcs11Key};
-use super::mechanism::{ECDSA, RSA_OAEP, RSA_PKCS, RSA_PSS};
+use super::mechanism::{CKM_ECDSA, CKM_RSA_PKCS, CKM_RSA_PKCS_OAEP, CKM_RSA_PKCS_PSS};
 use super::object;
 use super::recovery::Pkcs11Failure;
 use super::session::Pkcs11Session;
@@ -34,20 +34,21 @@ pub(super) fn generate_missing_key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure>
                     generates a key";
         return Err(Error::invalid(text).into());
     };
-    check_supported(config.mechanism, kind)?;
+    check_generation_supported(config.mechanism, kind)?;
     // Prevents another thread of this process from generating the key at the same time.
-    let _one_at_a_time = key.library.generation.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = key.library.generation_lock.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Pkcs11Session::open(key, true)?;
-    session.run(|raw| match object::find(raw, config)? {
+    session.run(|raw| match object::find_key(raw, config)? {
         Some(_) => Ok(()),
-        None => make_key_pair(raw, config, label, kind),
+        None => generate_key_pair_on_token(raw, config, label, kind),
     })
 }
 
 /// Rejects types of key that cannot be generated for the mechanism.
-fn check_supported(mechanism: u64, kind: KeyKind) -> Result<()> {
+fn check_generation_supported(mechanism: u64, kind: KeyKind) -> Result<()> {
     match (mechanism, kind) {
-        (RSA_PKCS | RSA_OAEP | RSA_PSS, KeyKind::Rsa { bits: 2048 | 3072 | 4096 }) | (ECDSA, KeyKind::Ec(_)) => Ok(()),
+        (CKM_RSA_PKCS | CKM_RSA_PKCS_OAEP | CKM_RSA_PKCS_PSS, KeyKind::Rsa { bits: 2048 | 3072 | 4096 })
+        | (CKM_ECDSA, KeyKind::Ec(_)) => Ok(()),
         _ => Err(Error::invalid(format!(
             "key does not exist in backend, and no {} key can be generated for mechanism {mechanism:#06x}",
             kind.name()
@@ -55,7 +56,12 @@ fn check_supported(mechanism: u64, kind: KeyKind) -> Result<()> {
     }
 }
 
-fn make_key_pair(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Result<(), Pkcs11Failure> {
+fn generate_key_pair_on_token(
+    session: &RawSession,
+    config: &Pkcs11Config,
+    label: &str,
+    kind: KeyKind,
+) -> Result<(), Pkcs11Failure> {
     let (mechanism, specific) = match kind {
         KeyKind::Rsa { bits } => (
             Mechanism::RsaPkcsKeyPairGen,
@@ -64,7 +70,7 @@ fn make_key_pair(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKin
         KeyKind::Ec(curve) => {
             (Mechanism::EccKeyPairGen, vec![Attribute::EcParams(build(OID, 0, |w| w.raw(curve.oid())))])
         }
-        KeyKind::Ed25519 => return check_supported(config.mechanism, kind).map_err(Pkcs11Failure::from),
+        KeyKind::Ed25519 => return check_generation_supported(config.mechanism, kind).map_err(Pkcs11Failure::from),
     };
     let shared = [
         Attribute::Token(true),
@@ -84,12 +90,12 @@ fn make_key_pair(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKin
         (public.clone(), [&private[..], &not_extractable].concat()),
         (public, private),
     ];
-    let mut outcome = Err(Pkcs11Failure::from(Error::internal("no attempt to generate a key pair")));
+    let mut outcome = Err(Pkcs11Failure::from(Error::internal("pkcs11 token: no key pair was generated")));
     for (public, private) in attempts {
         match session.generate_key_pair(&mechanism, &public, &private) {
             Err(error) if is_template_error(&error) => outcome = Err(error.into()),
-            made => {
-                outcome = made.map(drop).map_err(Pkcs11Failure::from);
+            generated => {
+                outcome = generated.map(drop).map_err(Pkcs11Failure::from);
                 break;
             }
         }

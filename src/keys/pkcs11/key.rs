@@ -62,7 +62,7 @@ impl Pkcs11Key {
         Ok(Arc::new(Self { library, config, pin, backoff: KeyBackoff::default(), candidates: Mutex::default() }))
     }
 
-    pub(super) fn offer(&self, candidates: &[PublicKey]) {
+    pub(super) fn offer_candidates(&self, candidates: &[PublicKey]) {
         let kept = candidates.iter().take(MAX_CANDIDATES).cloned().collect();
         *self.candidates.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }

@@ -52,7 +52,9 @@ impl Libraries {
             let name = name.to_ascii_lowercase();
             let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
             if name.is_empty() || !name.chars().all(allowed) {
-                return Err(Error::invalid(format!("pkcs11 library {name:?}: a name has letters, digits, - and _")));
+                return Err(Error::invalid(format!(
+                    "pkcs11 library {name:?}: the name must consist of letters, digits, - and _"
+                )));
             }
             let library = Library::open(&name, &path, &real)?;
             if libraries.insert(name.clone(), library).is_some() {
@@ -89,12 +91,12 @@ impl Libraries {
 
 pub(super) struct Library {
     pub(super) module: Module,
-    pub(super) reinitializations: ReinitializationBackoff,
+    pub(super) reinitialization_backoff: ReinitializationBackoff,
     tokens: Mutex<TokensBySlot>,
     /// Labels of all tokens that this process has ever read.
     seen_labels: Mutex<HashSet<String>>,
     /// Held while a key is generated.
-    pub(super) generation: Mutex<()>,
+    pub(super) generation_lock: Mutex<()>,
 }
 
 /// The tokens in use by slot. They are valid for one epoch, from one initialization of the module to the next.
@@ -118,7 +120,7 @@ impl Library {
             return Err(wrong("is not a regular file"));
         }
         if metadata.is_some_and(|metadata| metadata.permissions().mode() & 0o022 != 0) {
-            tracing::warn!(library = name, "the file of a pkcs11 library can be written by others than its owner");
+            tracing::warn!(library = name, "users other than its owner can write the file of a pkcs11 library");
         }
         let mut loaded = LOADED_LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
         // A library whose file was missing is stored under its configured path, not under its real path.
@@ -128,10 +130,10 @@ impl Library {
         }
         let library = Arc::new(Self {
             module: Module::new(real.clone()),
-            reinitializations: ReinitializationBackoff::default(),
+            reinitialization_backoff: ReinitializationBackoff::default(),
             tokens: Mutex::default(),
             seen_labels: Mutex::default(),
-            generation: Mutex::default(),
+            generation_lock: Mutex::default(),
         });
         loaded.insert(real, Arc::clone(&library));
         Ok(library)
@@ -142,7 +144,7 @@ impl Library {
         pass: &ModulePass<'_>,
         address: &TokenAddress,
     ) -> Result<Arc<Pkcs11Token>, Pkcs11Failure> {
-        let (slot, info) = address.find(pass, &self.seen_labels)?;
+        let (slot, info) = address.find_token(pass, &self.seen_labels)?;
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.epoch != pass.epoch {
             *tokens = TokensBySlot { epoch: pass.epoch, by_slot: HashMap::new() };

@@ -29,34 +29,34 @@ pub(super) enum Pkcs11Scheme {
 
 use Pkcs11Scheme::{Ecdsa, Ed25519, Pkcs1, Pss};
 
-pub(super) const RSA_PKCS: u64 = 0x0001;
-pub(super) const RSA_OAEP: u64 = 0x0009;
-pub(super) const RSA_PSS: u64 = 0x000d;
-pub(super) const ECDSA: u64 = 0x1041;
-const EDDSA: u64 = 0x1057;
+pub(super) const CKM_RSA_PKCS: u64 = 0x0001;
+pub(super) const CKM_RSA_PKCS_OAEP: u64 = 0x0009;
+pub(super) const CKM_RSA_PKCS_PSS: u64 = 0x000d;
+pub(super) const CKM_ECDSA: u64 = 0x1041;
+const CKM_EDDSA: u64 = 0x1057;
 
 /// For each configurable mechanism: its schemes, the first of which is the default, and its built-in hash. A key for
 /// OAEP is an ordinary RSA key, so it can sign.
-const MECHANISMS: [(u64, &[Pkcs11Scheme], Option<Hash>); 14] = [
-    (RSA_PKCS, &[Pkcs1, Pss], None),
-    (RSA_OAEP, &[Pkcs1, Pss], None),
-    (RSA_PSS, &[Pss], None),
+const SUPPORTED_MECHANISMS: [(u64, &[Pkcs11Scheme], Option<Hash>); 14] = [
+    (CKM_RSA_PKCS, &[Pkcs1, Pss], None),
+    (CKM_RSA_PKCS_OAEP, &[Pkcs1, Pss], None),
+    (CKM_RSA_PKCS_PSS, &[Pss], None),
     (0x0040, &[Pkcs1], Some(Hash::Sha256)),
     (0x0041, &[Pkcs1], Some(Hash::Sha384)),
     (0x0042, &[Pkcs1], Some(Hash::Sha512)),
     (0x0043, &[Pss], Some(Hash::Sha256)),
     (0x0044, &[Pss], Some(Hash::Sha384)),
     (0x0045, &[Pss], Some(Hash::Sha512)),
-    (ECDSA, &[Ecdsa], None),
+    (CKM_ECDSA, &[Ecdsa], None),
     (0x1044, &[Ecdsa], Some(Hash::Sha256)),
     (0x1045, &[Ecdsa], Some(Hash::Sha384)),
     (0x1046, &[Ecdsa], Some(Hash::Sha512)),
-    (EDDSA, &[Ed25519], None),
+    (CKM_EDDSA, &[Ed25519], None),
 ];
 
 /// `true` if a key with this mechanism can sign.
 pub fn is_supported_mechanism(number: u64) -> bool {
-    MECHANISMS.iter().any(|row| row.0 == number)
+    SUPPORTED_MECHANISMS.iter().any(|row| row.0 == number)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) enum KeyFamily {
 
 /// The type of key that signs with this mechanism; `None` if none does.
 pub(super) fn key_family(number: u64) -> Option<KeyFamily> {
-    let (_, schemes, _) = MECHANISMS.iter().find(|row| row.0 == number)?;
+    let (_, schemes, _) = SUPPORTED_MECHANISMS.iter().find(|row| row.0 == number)?;
     schemes.first().map(|scheme| match scheme {
         Pkcs1 | Pss => KeyFamily::Rsa,
         Ecdsa => KeyFamily::Ec,
@@ -128,12 +128,13 @@ impl MechanismPlan {
             KeyKind::Ec(curve) => curve.hash().into(),
             _ => TestHash::Sha256,
         };
-        let fixed_hash = MECHANISMS.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
+        let fixed_hash =
+            SUPPORTED_MECHANISMS.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
         Self::new(mechanism, kind, scheme, test.hash.or(fixed_hash).or(Some(usual)))
     }
 
     fn new(mechanism: u64, kind: KeyKind, scheme: Option<Pkcs11Scheme>, hash: Option<TestHash>) -> Result<Self> {
-        let row = MECHANISMS.iter().find(|row| row.0 == mechanism);
+        let row = SUPPORTED_MECHANISMS.iter().find(|row| row.0 == mechanism);
         let (_, schemes, fixed_hash) =
             row.ok_or_else(|| Error::invalid(format!("unsupported mechanism {mechanism:#06x}")))?;
         let fits = match kind {
@@ -158,23 +159,23 @@ impl MechanismPlan {
         }
         let call = match (fixed_hash, scheme) {
             (Some(_), _) => mechanism,
-            (None, Pkcs1) => RSA_PKCS,
-            (None, Pss) => RSA_PSS,
-            (None, Ecdsa) => ECDSA,
-            (None, Ed25519) => EDDSA,
+            (None, Pkcs1) => CKM_RSA_PKCS,
+            (None, Pss) => CKM_RSA_PKCS_PSS,
+            (None, Ecdsa) => CKM_ECDSA,
+            (None, Ed25519) => CKM_EDDSA,
         };
         Ok(Self { kind, scheme, hash, call, hashes: fixed_hash.is_some() || scheme == Ed25519 })
     }
 
-    pub(super) fn wants(&self) -> SigningInputKind {
+    pub(super) fn input_kind(&self) -> SigningInputKind {
         if self.hashes { SigningInputKind::Message } else { SigningInputKind::Digest }
     }
 
     /// The algorithm and digest with which the crypto library verifies a signature of `digest`; `None` if it cannot.
     pub(super) fn verifier(&self, digest: &[u8]) -> Option<(SignatureAlgorithm, Vec<u8>)> {
         match (self.scheme, self.kind) {
-            (Pkcs1, _) => Some((SignatureAlgorithm::RsaPkcs1(self.hash.usual()?), digest.to_vec())),
-            (Pss, _) => Some((SignatureAlgorithm::RsaPss(self.hash.usual()?), digest.to_vec())),
+            (Pkcs1, _) => Some((SignatureAlgorithm::RsaPkcs1(self.hash.as_signature_hash()?), digest.to_vec())),
+            (Pss, _) => Some((SignatureAlgorithm::RsaPss(self.hash.as_signature_hash()?), digest.to_vec())),
             // ECDSA uses a digest as a number (FIPS 186-5 6.4.1). Padding or truncation to the length of the curve's
             // own hash does not change that number.
             (Ecdsa, KeyKind::Ec(curve)) => {
@@ -188,7 +189,8 @@ impl MechanismPlan {
         }
     }
 
-    /// Signs; `input` is of the kind that [`MechanismPlan::wants`] returns. The signature is in the module's encoding.
+    /// Signs; `input` is of the kind that [`MechanismPlan::input_kind`] returns. The signature is in the module's
+    /// encoding.
     pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Pkcs11Failure> {
         let input = self.encode_input(input);
         self.call_with_mechanism(|mechanism| session.sign(mechanism, key, &input))
@@ -293,20 +295,20 @@ mod tests {
 
     #[test]
     fn mechanisms_sign_only_with_their_algorithm() {
-        let wants = |mechanism, kind, algorithm| {
-            MechanismPlan::for_signature(mechanism, kind, algorithm).map(|plan| plan.wants()).ok()
+        let input_kind = |mechanism, kind, algorithm| {
+            MechanismPlan::for_signature(mechanism, kind, algorithm).map(|plan| plan.input_kind()).ok()
         };
-        assert_eq!(wants(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
-        assert_eq!(wants(RSA_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(SigningInputKind::Digest));
-        assert_eq!(wants(RSA_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
-        assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Message));
-        assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha256)), None);
-        assert_eq!(wants(0x0041, RSA, A::RsaPss(Hash::Sha384)), None);
-        assert_eq!(wants(ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Digest));
-        assert_eq!(wants(0x1044, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Message));
-        assert_eq!(wants(EDDSA, KeyKind::Ed25519, A::Ed25519), Some(SigningInputKind::Message));
-        assert_eq!(wants(ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
-        assert_eq!(wants(RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
+        assert_eq!(input_kind(CKM_RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(CKM_RSA_PKCS_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(CKM_RSA_PKCS_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(input_kind(0x0041, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Message));
+        assert_eq!(input_kind(0x0041, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(input_kind(0x0041, RSA, A::RsaPss(Hash::Sha384)), None);
+        assert_eq!(input_kind(CKM_ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Digest));
+        assert_eq!(input_kind(0x1044, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Message));
+        assert_eq!(input_kind(CKM_EDDSA, KeyKind::Ed25519, A::Ed25519), Some(SigningInputKind::Message));
+        assert_eq!(input_kind(CKM_ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(input_kind(CKM_RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
         let text = MechanismPlan::for_signature(0x1087, P256, A::Ecdsa(Hash::Sha256)).unwrap_err().to_string();
         assert_eq!(text, "unsupported mechanism 0x1087");
     }
@@ -316,14 +318,14 @@ mod tests {
         let plan =
             |mechanism, kind, hash, use_pss| MechanismPlan::for_test(mechanism, kind, TestSign { hash, use_pss });
         let of = |mechanism, kind| plan(mechanism, kind, None, None).map(|p| (p.scheme, p.hash)).ok();
-        assert_eq!(of(RSA_PKCS, RSA), Some((Pkcs1, TestHash::Sha256)));
-        assert_eq!(of(RSA_PSS, RSA), Some((Pss, TestHash::Sha256)));
+        assert_eq!(of(CKM_RSA_PKCS, RSA), Some((Pkcs1, TestHash::Sha256)));
+        assert_eq!(of(CKM_RSA_PKCS_PSS, RSA), Some((Pss, TestHash::Sha256)));
         assert_eq!(of(0x0045, RSA), Some((Pss, TestHash::Sha512)));
-        assert_eq!(of(ECDSA, KeyKind::Ec(Curve::P521)), Some((Ecdsa, TestHash::Sha512)));
-        assert!(plan(RSA_PSS, RSA, None, Some(false)).is_err());
+        assert_eq!(of(CKM_ECDSA, KeyKind::Ec(Curve::P521)), Some((Ecdsa, TestHash::Sha512)));
+        assert!(plan(CKM_RSA_PKCS_PSS, RSA, None, Some(false)).is_err());
         assert!(plan(0x0040, RSA, Some(TestHash::Sha512), None).is_err());
-        assert!(plan(ECDSA, P256, None, Some(true)).unwrap_err().text().starts_with("use_pss"));
-        assert!(plan(ECDSA, P256, Some(TestHash::Sha3_224), Some(false)).is_ok());
+        assert!(plan(CKM_ECDSA, P256, None, Some(true)).unwrap_err().text().starts_with("use_pss"));
+        assert!(plan(CKM_ECDSA, P256, Some(TestHash::Sha3_224), Some(false)).is_ok());
     }
 
     #[test]
@@ -337,12 +339,12 @@ mod tests {
             let stripped = |n: &[u8]| n[n.iter().position(|b| *b != 0).unwrap()..].to_vec();
             assert_eq!(read, (stripped(&r), stripped(&s)));
         }
-        let plan = MechanismPlan::for_signature(ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
+        let plan = MechanismPlan::for_signature(CKM_ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
         assert!(plan.encode_signature(vec![1; 63]).is_err() && plan.encode_signature(vec![1; 96]).is_err());
     }
 
     fn numbers_of(der: &[u8]) -> (Vec<u8>, Vec<u8>) {
-        let mut fields = crate::x509::reader::DerReader::only(der, SEQUENCE).unwrap().reader();
+        let mut fields = crate::x509::reader::DerReader::read_single(der, SEQUENCE).unwrap().reader();
         let numbers = (fields.unsigned().unwrap().to_vec(), fields.unsigned().unwrap().to_vec());
         fields.done().unwrap();
         numbers

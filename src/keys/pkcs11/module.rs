@@ -153,7 +153,7 @@ impl Module {
             .map_err(|error| Error::unavailable("pkcs11 library: the file of the module does not exist", error))?;
         let mut bound = LOADED_FILES.lock().unwrap_or_else(PoisonError::into_inner);
         if bound.contains(&real) {
-            let text = "pkcs11 library: the file of the module is in use under another name of the configuration";
+            let text = "pkcs11 library: the file of the module is already loaded under another library name";
             return Err(Error::new(Kind::Unavailable, text));
         }
         let module = Pkcs11::new(&real)

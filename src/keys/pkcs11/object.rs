@@ -40,7 +40,7 @@ impl LocatedKey {
     }
 
     /// `true` if a public key may belong to this private key, according to its attributes.
-    pub(super) fn may_have(&self, public: &PublicKey) -> bool {
+    pub(super) fn may_have_public_key(&self, public: &PublicKey) -> bool {
         match (self.attributes.key_type, public.kind()) {
             (Some(KeyType::EC), KeyKind::Ec(of_public)) => {
                 self.attributes.curve.is_empty() || parse_curve(&self.attributes.curve) == Some(of_public)
@@ -57,7 +57,7 @@ impl LocatedKey {
 /// # Errors
 /// `Invalid` when there are several, and for an unsupported key: RSA below 2048 bits, an unknown curve, or a key that
 /// needs a login for each signature.
-pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<LocatedKey>, Pkcs11Failure> {
+pub(super) fn find_key(session: &Session, config: &Pkcs11Config) -> Result<Option<LocatedKey>, Pkcs11Failure> {
     let Some(private) =
         find_unique(session, &search_template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")?
     else {
@@ -67,16 +67,18 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Lo
     if attributes.always_authenticate {
         return Err(Error::invalid("keys with CKA_ALWAYS_AUTHENTICATE are not supported").into());
     }
-    let other = match attributes.public_key_template() {
-        Some(template) => match find_unique(session, &template, "the public part of the key is ambiguous")? {
-            Some(public) => Some(Pkcs11Attributes::read(session, public)?),
-            None => None,
-        },
+    let other = match attributes.public_key_search_template() {
+        Some(template) => {
+            match find_unique(session, &template, "the token has several public keys for the private key")? {
+                Some(public) => Some(Pkcs11Attributes::read(session, public)?),
+                None => None,
+            }
+        }
         None => None,
     };
     let public = other.and_then(|other| other.public_key().transpose()).or_else(|| attributes.public_key().transpose());
     let public = public.transpose()?;
-    public.as_ref().map_or(Ok(()), check_size)?;
+    public.as_ref().map_or(Ok(()), check_key_size)?;
     Ok(Some(LocatedKey { private, public, attributes }))
 }
 
@@ -84,7 +86,7 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Lo
 ///
 /// # Errors
 /// `Invalid` below 2048 bits.
-pub(super) fn check_size(public: &PublicKey) -> Result<()> {
+pub(super) fn check_key_size(public: &PublicKey) -> Result<()> {
     match public.kind() {
         KeyKind::Rsa { bits } if bits < MIN_RSA_BITS => {
             Err(Error::invalid("RSA keys below 2048 bits are not supported"))
@@ -94,9 +96,12 @@ pub(super) fn check_size(public: &PublicKey) -> Result<()> {
 }
 
 /// Finds the public key object of a private key, with which the module can verify signatures.
-pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
-    match Pkcs11Attributes::read(session, private)?.public_key_template() {
-        Some(template) => find_unique(session, &template, "the public part of the key is ambiguous"),
+pub(super) fn find_public_key_object(
+    session: &Session,
+    private: ObjectHandle,
+) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
+    match Pkcs11Attributes::read(session, private)?.public_key_search_template() {
+        Some(template) => find_unique(session, &template, "the token has several public keys for the private key"),
         None => Ok(None),
     }
 }
@@ -111,11 +116,11 @@ pub(super) fn search_template(class: ObjectClass, config: &Pkcs11Config) -> Vec<
 pub(super) fn find_unique(
     session: &Session,
     template: &[Attribute],
-    many: &'static str,
+    ambiguity_error: &'static str,
 ) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
     let mut objects = session.iter_objects(template)?;
     match (objects.next().transpose()?, objects.next().transpose()?) {
-        (_, Some(_)) => Err(Error::invalid(many).into()),
+        (_, Some(_)) => Err(Error::invalid(ambiguity_error).into()),
         (found, None) => Ok(found),
     }
 }
@@ -164,7 +169,7 @@ impl Pkcs11Attributes {
     }
 
     /// The template that finds the public key of this private key: by identifier, or else by label.
-    fn public_key_template(&self) -> Option<Vec<Attribute>> {
+    fn public_key_search_template(&self) -> Option<Vec<Attribute>> {
         let same = match (&self.id[..], &self.label[..]) {
             ([], []) => return None,
             ([], label) => Attribute::Label(label.to_vec()),
@@ -180,15 +185,18 @@ impl Pkcs11Attributes {
                     w.unsigned(&self.modulus);
                     w.unsigned(&self.exponent);
                 });
-                PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &bits)
+                PublicKey::from_trusted_bits(KeyKind::Rsa { bits: 0 }, &bits)
             }
             Some(KeyType::EC) if !self.point.is_empty() => {
                 let curve =
                     parse_curve(&self.curve).ok_or_else(|| Error::invalid("the key is on an unsupported curve"))?;
-                PublicKey::trusted(KeyKind::Ec(curve), unwrap_point(&self.point, 1 + 2 * curve.coordinate_len()))
+                PublicKey::from_trusted_bits(
+                    KeyKind::Ec(curve),
+                    unwrap_point(&self.point, 1 + 2 * curve.coordinate_len()),
+                )
             }
             Some(KeyType::EC_EDWARDS) if !self.point.is_empty() && is_ed25519(&self.curve) => {
-                PublicKey::trusted(KeyKind::Ed25519, unwrap_point(&self.point, 32))
+                PublicKey::from_trusted_bits(KeyKind::Ed25519, unwrap_point(&self.point, 32))
             }
             _ if !self.public_key_info.is_empty() => return PublicKey::parse(&self.public_key_info).map(Some),
             _ => return Ok(None),
@@ -226,7 +234,7 @@ fn unwrap_point(point: &[u8], bytes: usize) -> &[u8] {
     if point.len() == bytes {
         return point;
     }
-    DerReader::only(point, OCTET_STRING).map_or(point, |value| value.content)
+    DerReader::read_single(point, OCTET_STRING).map_or(point, |value| value.content)
 }
 
 #[cfg(test)]

@@ -12,39 +12,39 @@ use crate::secret::Secret;
 pub(super) type PinFingerprint = [u8; 32];
 
 /// Counter that orders rejections of PINs and permissions to try them again.
-static EVENT_COUNTER: AtomicU64 = AtomicU64::new(0);
+static PIN_EVENT_COUNTER: AtomicU64 = AtomicU64::new(0);
 
-pub(super) fn next_event() -> u64 {
-    EVENT_COUNTER.fetch_add(1, Ordering::Relaxed)
+pub(super) fn next_pin_event() -> u64 {
+    PIN_EVENT_COUNTER.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The PIN of one version of a configuration.
 pub(super) struct Pin {
     secret: Secret,
     /// Number of the event (write or test signature) that last permitted an attempt.
-    permitted: AtomicU64,
-    refused: AtomicBool,
+    permitted_at: AtomicU64,
+    rejected: AtomicBool,
 }
 
 impl Pin {
     pub(super) fn new(secret: Secret) -> Self {
-        Self { secret, permitted: AtomicU64::new(next_event()), refused: AtomicBool::new(false) }
+        Self { secret, permitted_at: AtomicU64::new(next_pin_event()), rejected: AtomicBool::new(false) }
     }
 
     /// Allows one more attempt.
     pub(super) fn permit(&self) {
-        self.permitted.store(next_event(), Ordering::Relaxed);
-        self.refused.store(false, Ordering::Relaxed);
+        self.permitted_at.store(next_pin_event(), Ordering::Relaxed);
+        self.rejected.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn refuse(&self) {
-        self.refused.store(true, Ordering::Relaxed);
+    pub(super) fn mark_rejected(&self) {
+        self.rejected.store(true, Ordering::Relaxed);
     }
 
-    /// `true` if the PIN may be tried on a token that rejected the same PIN at event `refused_at`.
-    pub(super) fn may_be_tried(&self, refused_at: Option<u64>) -> bool {
-        let since = refused_at.is_none_or(|at| self.permitted.load(Ordering::Relaxed) > at);
-        since && !self.refused.load(Ordering::Relaxed)
+    /// `true` if the PIN may be tried on a token that rejected the same PIN at event `rejected_at`.
+    pub(super) fn may_be_tried(&self, rejected_at: Option<u64>) -> bool {
+        let since = rejected_at.is_none_or(|at| self.permitted_at.load(Ordering::Relaxed) > at);
+        since && !self.rejected.load(Ordering::Relaxed)
     }
 
     pub(super) fn fingerprint(&self, salt: &[u8]) -> PinFingerprint {
@@ -70,14 +70,14 @@ mod tests {
     fn rejected_pin_is_retried_only_after_a_permission() {
         let pin = Pin::new(Secret::new("1234"));
         assert!(pin.may_be_tried(None));
-        let refused_at = next_event();
-        pin.refuse();
-        assert!(!pin.may_be_tried(Some(refused_at)) && !pin.may_be_tried(None));
+        let rejected_at = next_pin_event();
+        pin.mark_rejected();
+        assert!(!pin.may_be_tried(Some(rejected_at)) && !pin.may_be_tried(None));
         pin.permit();
-        assert!(pin.may_be_tried(Some(refused_at)));
+        assert!(pin.may_be_tried(Some(rejected_at)));
         // Two other configurations with the same PIN, one written before the rejection and one after it.
         let before = Pin::new(Secret::new("1234"));
-        let after = next_event();
+        let after = next_pin_event();
         assert!(!before.may_be_tried(Some(after)) && Pin::new(Secret::new("1234")).may_be_tried(Some(after)));
     }
 }

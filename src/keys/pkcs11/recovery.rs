@@ -11,11 +11,11 @@ use crate::error::{Error, Kind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pkcs11FailureCause {
     /// The session has ended, because its module was initialized again or its token was lost.
-    Ended,
+    SessionEnded,
     Session,
     Login,
     /// The token works, but the key is not on it.
-    Missing,
+    KeyMissing,
     Token,
     Module,
     Device,
@@ -47,7 +47,7 @@ pub(super) struct RecoveryRule {
     pub(super) rebuild: RecoveryScope,
     /// Maximum number of repetitions for this cause.
     pub(super) repeats: usize,
-    answer: Kind,
+    error_kind: Kind,
 }
 
 const fn recovery_rule(
@@ -55,15 +55,15 @@ const fn recovery_rule(
     metric_label: &'static str,
     rebuild: RecoveryScope,
     repeats: usize,
-    answer: Kind,
+    error_kind: Kind,
     codes: &'static [Code],
 ) -> RecoveryRule {
-    RecoveryRule { cause, metric_label, codes, rebuild, repeats, answer }
+    RecoveryRule { cause, metric_label, codes, rebuild, repeats, error_kind }
 }
 
 #[rustfmt::skip]
 pub(super) const RECOVERY_RULES: [RecoveryRule; 10] = [
-    recovery_rule(Pkcs11FailureCause::Ended, "", RecoveryScope::Session, 5, Kind::Unavailable, &[]),
+    recovery_rule(Pkcs11FailureCause::SessionEnded, "", RecoveryScope::Session, 5, Kind::Unavailable, &[]),
     recovery_rule(Pkcs11FailureCause::Session, "session", RecoveryScope::Session, 1, Kind::Unavailable, &[
         Code::SessionHandleInvalid, Code::SessionClosed, Code::OperationNotInitialized, Code::OperationActive,
     ]),
@@ -72,7 +72,7 @@ pub(super) const RECOVERY_RULES: [RecoveryRule; 10] = [
         Code::UserNotLoggedIn, Code::ObjectHandleInvalid, Code::KeyHandleInvalid,
     ]),
     // The key is looked for once more after another login. Initializing the module again would not help.
-    recovery_rule(Pkcs11FailureCause::Missing, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[]),
+    recovery_rule(Pkcs11FailureCause::KeyMissing, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[]),
     recovery_rule(Pkcs11FailureCause::Token, "token", RecoveryScope::Token, 1, Kind::Unavailable, &[
         Code::TokenNotPresent, Code::DeviceRemoved, Code::TokenNotRecognized, Code::SlotIdInvalid,
     ]),
@@ -102,13 +102,13 @@ const INTERNAL_RULE: RecoveryRule =
     recovery_rule(Pkcs11FailureCause::Internal, "", RecoveryScope::Nothing, 0, Kind::Internal, &[]);
 
 pub(super) fn rule_for(cause: Pkcs11FailureCause) -> &'static RecoveryRule {
-    RECOVERY_RULES.iter().find(|row| row.cause == cause).unwrap_or(&INTERNAL_RULE)
+    RECOVERY_RULES.iter().find(|rule| rule.cause == cause).unwrap_or(&INTERNAL_RULE)
 }
 
 impl Pkcs11FailureCause {
     /// `true` if the cause means that the token is unreachable. Then another initialization of the module may help.
     pub(super) fn is_of_token(self) -> bool {
-        rule_for(self).repeats > 0 && !matches!(self, Self::Ended | Self::Missing)
+        rule_for(self).repeats > 0 && !matches!(self, Self::SessionEnded | Self::KeyMissing)
     }
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Pkcs11Failure {
 impl Pkcs11Failure {
     /// Creates a failure that this server detected itself. `cause` selects the recovery.
     pub(super) fn new(cause: Pkcs11FailureCause, text: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-        Self { cause, error: Error::new(rule_for(cause).answer, text) }
+        Self { cause, error: Error::new(rule_for(cause).error_kind, text) }
     }
 }
 
@@ -135,14 +135,14 @@ impl From<BindingError> for Pkcs11Failure {
     fn from(error: BindingError) -> Self {
         match error {
             BindingError::Pkcs11(code, function) => {
-                let row = RECOVERY_RULES
+                let rule = RECOVERY_RULES
                     .iter()
-                    .find(|row| row.codes.contains(&code))
+                    .find(|rule| rule.codes.contains(&code))
                     .unwrap_or(rule_for(Pkcs11FailureCause::Device));
-                Self::new(row.cause, format!("pkcs11 module: C_{function:?}: {}", return_code_name(code)))
+                Self::new(rule.cause, format!("pkcs11 module: C_{function:?}: {}", return_code_name(code)))
             }
             BindingError::NullFunctionPointer => {
-                Self::new(Pkcs11FailureCause::Request, "pkcs11 module: lacks a required function")
+                Self::new(Pkcs11FailureCause::Request, "pkcs11 module: lacks a function that this server requires")
             }
             other => Self {
                 cause: Pkcs11FailureCause::Device,
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn return_codes_are_unique_and_named_as_in_the_standard() {
-        let codes: Vec<Code> = RECOVERY_RULES.iter().flat_map(|row| row.codes).copied().collect();
+        let codes: Vec<Code> = RECOVERY_RULES.iter().flat_map(|rule| rule.codes).copied().collect();
         for (n, code) in codes.iter().enumerate() {
             assert!(!codes[..n].contains(code), "{code:?}");
         }
@@ -183,10 +183,10 @@ mod tests {
 
     #[test]
     fn retried_failures_rebuild_a_scope_and_have_a_name() {
-        for row in &RECOVERY_RULES {
-            assert_eq!(row.repeats > 0, row.rebuild != RecoveryScope::Nothing, "{:?}", row.cause);
-            let counts = row.repeats > 0 && row.cause != Pkcs11FailureCause::Ended;
-            assert_eq!(counts, !row.metric_label.is_empty(), "{:?}", row.cause);
+        for rule in &RECOVERY_RULES {
+            assert_eq!(rule.repeats > 0, rule.rebuild != RecoveryScope::Nothing, "{:?}", rule.cause);
+            let counts = rule.repeats > 0 && rule.cause != Pkcs11FailureCause::SessionEnded;
+            assert_eq!(counts, !rule.metric_label.is_empty(), "{:?}", rule.cause);
         }
     }
 }

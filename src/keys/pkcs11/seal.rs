@@ -11,13 +11,13 @@ use cryptoki::mechanism::aead::GcmParams;
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
-use cryptoki::session::Session as Raw;
+use cryptoki::session::Session as RawSession;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::key::{Pkcs11Config, Pkcs11Key};
 use super::library::Libraries;
-use super::mechanism::RSA_OAEP;
+use super::mechanism::CKM_RSA_PKCS_OAEP;
 use super::object::{find_unique, search_template};
 use super::recovery::{Pkcs11Failure, Pkcs11FailureCause, RecoveryScope, rule_for};
 use super::session::Pkcs11Session;
@@ -27,7 +27,7 @@ use crate::keys::seal::{SealMechanism, SecretSource, with_timeout};
 use crate::keys::store::SealDevice;
 use crate::secret::Secret;
 
-const AES_GCM: u64 = 0x1087;
+const CKM_AES_GCM: u64 = 0x1087;
 const NONCE_BYTES: usize = 12;
 const TAG_BITS: u64 = 128;
 
@@ -59,7 +59,7 @@ pub fn seal_device(settings: &Pkcs11SealSettings, libraries: &Libraries) -> Resu
         token: settings.token.clone(),
         key_label: settings.key_label.clone(),
         key_id: settings.key_id.clone(),
-        mechanism: if settings.mechanism == SealMechanism::AesGcm { AES_GCM } else { RSA_OAEP },
+        mechanism: if settings.mechanism == SealMechanism::AesGcm { CKM_AES_GCM } else { CKM_RSA_PKCS_OAEP },
         pin: settings.pin.read("seal.pin_file")?,
         force_rw_session: false,
         generate: None,
@@ -117,20 +117,23 @@ impl Pkcs11SealDevice {
     /// exit of the process.
     fn run<T: Send + 'static>(
         &self,
-        work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Pkcs11Failure> + Send + 'static,
+        work: impl Fn(&RawSession, &Pkcs11Config) -> Result<T, Pkcs11Failure> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let key = Arc::clone(&self.key);
         with_timeout("seal: the pkcs11 module", async move {
             let (sender, receiver) = oneshot::channel();
             let body = move || drop(sender.send(run_with_recovery(&key, work)));
             std::thread::Builder::new().name("seal".to_owned()).spawn(body).map_err(Error::internal)?;
-            receiver.await.map_err(|_| Error::internal("the thread of the seal panicked"))?
+            receiver.await.map_err(|_| Error::internal("seal: the thread that calls the pkcs11 module panicked"))?
         })
     }
 }
 
 /// Repeats `work` in another session, according to the table of recovery actions.
-fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Pkcs11Failure>) -> Result<T> {
+fn run_with_recovery<T>(
+    key: &Pkcs11Key,
+    work: impl Fn(&RawSession, &Pkcs11Config) -> Result<T, Pkcs11Failure>,
+) -> Result<T> {
     let mut repeated_causes = Vec::new();
     loop {
         let mut session = None;
@@ -140,14 +143,14 @@ fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> R
             Ok(done) => return Ok(done),
             Err(failure) => failure,
         };
-        let row = rule_for(failure.cause);
-        if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
+        let rule = rule_for(failure.cause);
+        if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= rule.repeats {
             return Err(failure.error.within("seal"));
         }
         repeated_causes.push(failure.cause);
-        match row.rebuild {
+        match rule.rebuild {
             RecoveryScope::Nothing | RecoveryScope::Session => {}
-            RecoveryScope::Token => session.iter().for_each(Pkcs11Session::lose_token),
+            RecoveryScope::Token => session.iter().for_each(Pkcs11Session::invalidate_token),
             RecoveryScope::Module => {
                 drop(session);
                 let module = &key.library.module;
@@ -158,14 +161,15 @@ fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> R
     }
 }
 
-fn find_key(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Pkcs11Failure> {
+fn find_key(raw: &RawSession, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Pkcs11Failure> {
     let wanted: Vec<Attribute> = search_template(class, config);
-    let found = find_unique(raw, &wanted, "there are several keys with this label or id on the token")?;
+    let found = find_unique(raw, &wanted, "the token has several keys with this label or id")?;
     // The key is missing, or the login was lost, which looks the same.
-    found.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Missing, "there is no such key on the token"))
+    found
+        .ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::KeyMissing, "the token has no key with this label or id"))
 }
 
-fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Pkcs11Failure> {
+fn aes_wrap(raw: &RawSession, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Pkcs11Failure> {
     let key = find_key(raw, config, ObjectClass::SECRET_KEY)?;
     let mut nonce: [u8; NONCE_BYTES] = crate::random::bytes();
     let sealed = {
@@ -176,7 +180,12 @@ fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> 
     Ok([&nonce[..], &sealed].concat())
 }
 
-fn aes_unwrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], wrapped: &[u8]) -> Result<Secret, Pkcs11Failure> {
+fn aes_unwrap(
+    raw: &RawSession,
+    config: &Pkcs11Config,
+    context: &[u8],
+    wrapped: &[u8],
+) -> Result<Secret, Pkcs11Failure> {
     let key = find_key(raw, config, ObjectClass::SECRET_KEY)?;
     let Some((nonce, sealed)) = wrapped.split_first_chunk::<NONCE_BYTES>() else { return Err(wrong_key_error()) };
     let mut nonce = *nonce;
@@ -185,7 +194,7 @@ fn aes_unwrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], wrapped: &[u8]) 
 }
 
 fn oaep_wrap(
-    raw: &Raw,
+    raw: &RawSession,
     config: &Pkcs11Config,
     mechanism: SealMechanism,
     context: &[u8],
@@ -193,23 +202,23 @@ fn oaep_wrap(
 ) -> Result<Vec<u8>, Pkcs11Failure> {
     let key = find_key(raw, config, ObjectClass::PUBLIC_KEY)?;
     let bound = Secret::new([root.expose(), digest::digest(&digest::SHA256, context).as_ref()].concat());
-    Ok(raw.encrypt(&oaep(mechanism), key, bound.expose())?)
+    Ok(raw.encrypt(&oaep_mechanism(mechanism), key, bound.expose())?)
 }
 
 fn oaep_unwrap(
-    raw: &Raw,
+    raw: &RawSession,
     config: &Pkcs11Config,
     mechanism: SealMechanism,
     context: &[u8],
     wrapped: &[u8],
 ) -> Result<Secret, Pkcs11Failure> {
     let key = find_key(raw, config, ObjectClass::PRIVATE_KEY)?;
-    let bound = map_decryption(raw.decrypt(&oaep(mechanism), key, wrapped))?;
+    let bound = map_decryption(raw.decrypt(&oaep_mechanism(mechanism), key, wrapped))?;
     let root = bound.expose().strip_suffix(digest::digest(&digest::SHA256, context).as_ref());
     root.map(Secret::new).ok_or_else(wrong_key_error)
 }
 
-fn oaep(mechanism: SealMechanism) -> Mechanism<'static> {
+fn oaep_mechanism(mechanism: SealMechanism) -> Mechanism<'static> {
     let (hash, mask) = match mechanism {
         SealMechanism::RsaOaepSha1 => (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1),
         _ => (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256),
@@ -230,5 +239,5 @@ fn map_decryption(answer: cryptoki::error::Result<Vec<u8>>) -> Result<Secret, Pk
 }
 
 fn wrong_key_error() -> Pkcs11Failure {
-    Error::invalid("the key on the token does not open the root key of this store").into()
+    Error::invalid("the key on the token cannot decrypt the root key; use the key that sealed this store").into()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cryptoki::session::Session as Raw;
+use cryptoki::session::Session as RawSession;
 
 use super::key::Pkcs11Key;
 use super::library::Library;
@@ -14,7 +14,7 @@ const MAX_OPEN_ATTEMPTS: usize = 3;
 
 /// An open session of one epoch of its module. It ends when the token is lost.
 pub(super) struct Pkcs11Session {
-    raw: Option<Raw>,
+    raw: Option<RawSession>,
     permit: SessionPermit,
     library: Arc<Library>,
     epoch: u64,
@@ -23,7 +23,7 @@ pub(super) struct Pkcs11Session {
 impl Pkcs11Session {
     pub(super) fn open(key: &Pkcs11Key, read_write: bool) -> Result<Self, Pkcs11Failure> {
         let library = &key.library;
-        let mut last_failure = ended_error();
+        let mut last_failure = session_ended_error();
         for _ in 0..MAX_OPEN_ATTEMPTS {
             let (token, epoch) = {
                 let pass = library.module.acquire_pass()?;
@@ -32,7 +32,7 @@ impl Pkcs11Session {
             let permit = token.reserve_session(&key.pin)?;
             let pass = library.module.acquire_pass()?;
             if pass.epoch != epoch || !permit.is_current() {
-                last_failure = ended_error();
+                last_failure = session_ended_error();
                 continue;
             }
             // The binding must not close the session on drop, because its handle may belong to another session by then.
@@ -50,7 +50,7 @@ impl Pkcs11Session {
                 }
                 Err(error) => Pkcs11Failure::from(error),
             };
-            if failure.cause != Pkcs11FailureCause::Capacity || !token.is_full() {
+            if failure.cause != Pkcs11FailureCause::Capacity || !token.lower_session_limit() {
                 return Err(failure);
             }
             last_failure =
@@ -59,10 +59,13 @@ impl Pkcs11Session {
         Err(last_failure)
     }
 
-    pub(super) fn run<T>(&self, call: impl FnOnce(&Raw) -> Result<T, Pkcs11Failure>) -> Result<T, Pkcs11Failure> {
+    pub(super) fn run<T>(
+        &self,
+        call: impl FnOnce(&RawSession) -> Result<T, Pkcs11Failure>,
+    ) -> Result<T, Pkcs11Failure> {
         let pass = self.library.module.acquire_pass()?;
         if pass.epoch != self.epoch || !self.permit.is_current() {
-            return Err(ended_error());
+            return Err(session_ended_error());
         }
         call(self.raw()?)
     }
@@ -72,13 +75,13 @@ impl Pkcs11Session {
     pub(super) fn has_token(&self) -> Result<bool, Pkcs11Failure> {
         let pass = self.library.module.acquire_pass()?;
         if pass.epoch != self.epoch {
-            return Err(ended_error());
+            return Err(session_ended_error());
         }
         token::is_token_present(&pass, self.permit.token.slot)
     }
 
-    fn raw(&self) -> Result<&Raw, Pkcs11Failure> {
-        self.raw.as_ref().ok_or_else(ended_error)
+    fn raw(&self) -> Result<&RawSession, Pkcs11Failure> {
+        self.raw.as_ref().ok_or_else(session_ended_error)
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -86,19 +89,19 @@ impl Pkcs11Session {
     }
 
     /// `true` if a thread waits for a session of this token.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.permit.token.is_awaited()
+    pub(super) fn is_session_awaited(&self) -> bool {
+        self.permit.token.is_session_awaited()
     }
 
-    pub(super) fn lose_token(&self) {
+    pub(super) fn invalidate_token(&self) {
         if self.permit.is_current() {
             self.permit.token.invalidate();
         }
     }
 }
 
-pub(super) fn ended_error() -> Pkcs11Failure {
-    Pkcs11Failure::new(Pkcs11FailureCause::Ended, "pkcs11 session: it has ended")
+pub(super) fn session_ended_error() -> Pkcs11Failure {
+    Pkcs11Failure::new(Pkcs11FailureCause::SessionEnded, "pkcs11 session: has ended; retry shortly")
 }
 
 impl Drop for Pkcs11Session {

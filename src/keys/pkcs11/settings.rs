@@ -12,10 +12,10 @@ use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
 /// Curves of generated keys, by name.
-const CURVES: [(&str, Curve); 3] = [("P256", Curve::P256), ("P384", Curve::P384), ("P521", Curve::P521)];
+const GENERATED_CURVES: [(&str, Curve); 3] = [("P256", Curve::P256), ("P384", Curve::P384), ("P521", Curve::P521)];
 
 /// Sizes of generated RSA keys, in bits.
-const RSA_BITS: [u32; 3] = [2048, 3072, 4096];
+const GENERATED_RSA_BITS: [u32; 3] = [2048, 3072, 4096];
 
 /// Maximum number of sessions of one key.
 const MAX_PARALLEL: i64 = 1024;
@@ -26,7 +26,7 @@ resource! {
     /// The parameters of a key. Absent values are empty or 0, as clients send them.
     #[derive(Clone, Serialize, Deserialize)]
     pub struct Pkcs11Settings {
-        /// Name of a configured library.
+        /// Name of a PKCS #11 library in the server's configuration.
         text library;
         /// Number of the slot, if the token is found by slot.
         value slot: Option<u64>;
@@ -72,7 +72,7 @@ impl Pkcs11Settings {
     ///
     /// # Errors
     /// `Invalid` for a number of more than 32 bits.
-    pub fn numbered_mechanism(number: Option<u64>) -> Result<u64> {
+    pub fn validate_numeric_mechanism(number: Option<u64>) -> Result<u64> {
         let is_fitting = |number: &u64| u32::try_from(*number).is_ok();
         number.filter(is_fitting).ok_or_else(|| Error::invalid("mechanism must be an unsigned number of 32 bits"))
     }
@@ -98,7 +98,7 @@ impl Pkcs11Settings {
             return Ok(String::new());
         }
         let is = |word: &str| text.eq_ignore_ascii_case(word) || text.eq_ignore_ascii_case(&word.replace('P', "P-"));
-        let found = CURVES.iter().find(|(word, _)| is(word));
+        let found = GENERATED_CURVES.iter().find(|(word, _)| is(word));
         found.map(|(word, _)| (*word).to_owned()).ok_or_else(|| Error::invalid("curve must be one of P256, P384, P521"))
     }
 
@@ -107,7 +107,7 @@ impl Pkcs11Settings {
     /// # Errors
     /// `Invalid`.
     pub fn parse_key_bits(number: i64) -> Result<u32> {
-        let bits = u32::try_from(number).ok().filter(|bits| *bits == 0 || RSA_BITS.contains(bits));
+        let bits = u32::try_from(number).ok().filter(|bits| *bits == 0 || GENERATED_RSA_BITS.contains(bits));
         bits.ok_or_else(|| Error::invalid("key_bits must be one of 2048, 3072, 4096"))
     }
 
@@ -207,7 +207,7 @@ impl Pkcs11Settings {
 
     /// The type of a generated key. An impossible type is rejected only when the key is generated.
     fn generated_kind(&self, mechanism: u64) -> KeyKind {
-        let curve = CURVES.iter().find(|(word, _)| *word == self.curve).map(|(_, curve)| KeyKind::Ec(*curve));
+        let curve = GENERATED_CURVES.iter().find(|(word, _)| *word == self.curve).map(|(_, curve)| KeyKind::Ec(*curve));
         let rsa = KeyKind::Rsa { bits: self.key_bits };
         match mechanism::key_family(mechanism) {
             Some(KeyFamily::Rsa) => rsa,
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use crate::secret::Secret;
 
-    fn good() -> Pkcs11Settings {
+    fn valid_settings() -> Pkcs11Settings {
         Pkcs11Settings {
             library: "hsm".to_owned(),
             token_label: "one".to_owned(),
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn parameters_are_validated_against_each_other() {
-        good().check(false).unwrap();
+        valid_settings().check(false).unwrap();
         let wrong: [(Change, &str); 9] = [
             (|s| s.library.clear(), "missing library"),
             (|s| s.token_label.clear(), "either slot or token_label is required"),
@@ -296,12 +296,12 @@ mod tests {
             (|s| s.pin = Secret::default(), "pin is required"),
         ];
         for (change, text) in wrong {
-            let mut settings = good();
+            let mut settings = valid_settings();
             change(&mut settings);
             let error = settings.check(false).unwrap_err();
             assert!(error.text().starts_with(text), "{error}");
         }
-        let by_id = Pkcs11Settings { key_label: String::new(), key_id: "0x0A0b".to_owned(), ..good() };
+        let by_id = Pkcs11Settings { key_label: String::new(), key_id: "0x0A0b".to_owned(), ..valid_settings() };
         let config = by_id.config("web", false).unwrap();
         assert_eq!((config.key_label, config.key_id), (None, Some(vec![0x0a, 0x0b])));
     }
@@ -312,7 +312,7 @@ mod tests {
             mechanism: Some(mechanism),
             curve: curve.to_owned(),
             key_bits,
-            ..good()
+            ..valid_settings()
         };
         for (mechanism, text) in [
             (0x1041, "curve is required"),

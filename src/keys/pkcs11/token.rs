@@ -11,20 +11,20 @@ use cryptoki::session::{Session, SessionState};
 use cryptoki::slot::{Slot, TokenInfo};
 
 use super::module::ModulePass;
-use super::pin::{Pin, PinFingerprint, next_event};
+use super::pin::{Pin, PinFingerprint, next_pin_event};
 use super::recovery::{Pkcs11Failure, Pkcs11FailureCause};
 use crate::error::{Error, Kind};
 
 /// Maximum wait for a session that another key closes.
-const CAPACITY_WAIT: Duration = Duration::from_secs(5);
+const MAX_SESSION_WAIT: Duration = Duration::from_secs(5);
 /// Maximum wait for sessions of an older configuration to end. They are logged in with the PIN of that configuration.
-const LOGIN_WAIT: Duration = Duration::from_millis(500);
+const MAX_OTHER_PIN_WAIT: Duration = Duration::from_millis(500);
 
 /// The error for a PIN that the token rejected before and that is not tried again.
 pub(in crate::keys) const PIN_NOT_RETRIED: &str =
     "the token rejected the pin; it is not retried until the key is written or tested";
 
-const TOKEN_ABSENT: &str = "pkcs11 token: is not present";
+const TOKEN_NOT_FOUND: &str = "pkcs11 token: not found";
 
 /// A slot with a token, and the token information if it can be read.
 type TokenSlot = (Slot, Option<TokenInfo>);
@@ -49,7 +49,7 @@ struct Pkcs11TokenState {
     /// Fingerprint of the PIN that is logged in.
     login: Option<PinFingerprint>,
     /// Fingerprint of the last rejected PIN, and the event number of the rejection.
-    refused: Option<(PinFingerprint, u64)>,
+    last_rejected_pin: Option<(PinFingerprint, u64)>,
 }
 
 /// A permit for one session of the token.
@@ -81,7 +81,7 @@ impl Drop for SessionPermit {
 
 impl Pkcs11TokenState {
     /// `true` if sessions are open that use another PIN.
-    fn is_of_another(&self, fingerprint: &PinFingerprint) -> bool {
+    fn has_sessions_with_another_pin(&self, fingerprint: &PinFingerprint) -> bool {
         self.open > 0 && self.login.is_some_and(|login| login != *fingerprint)
     }
 }
@@ -108,29 +108,33 @@ impl TokenAddress {
     ///
     /// # Errors
     /// `Invalid` when several tokens have the label, or may have it because it cannot be read.
-    pub(super) fn find(
+    pub(super) fn find_token(
         &self,
         pass: &ModulePass<'_>,
         seen: &Mutex<HashSet<String>>,
     ) -> Result<TokenSlot, Pkcs11Failure> {
         match self {
-            Self::Slot(number) => Self::in_slot(pass, *number),
-            Self::Label(label) => Self::by_label(pass, label, seen),
+            Self::Slot(number) => Self::find_in_slot(pass, *number),
+            Self::Label(label) => Self::find_by_label(pass, label, seen),
         }
     }
 
-    fn in_slot(pass: &ModulePass<'_>, number: u64) -> Result<TokenSlot, Pkcs11Failure> {
+    fn find_in_slot(pass: &ModulePass<'_>, number: u64) -> Result<TokenSlot, Pkcs11Failure> {
         let slot = pass.module.get_slots_with_token()?.into_iter().find(|slot| slot.id() == number);
-        let slot = slot.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT))?;
+        let slot = slot.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_NOT_FOUND))?;
         let info = read_token_info(pass, slot)?;
         // Some modules still list the slot of a removed token.
         if info.is_none() && !is_token_present(pass, slot)? {
-            return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT));
+            return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_NOT_FOUND));
         }
         Ok((slot, info))
     }
 
-    fn by_label(pass: &ModulePass<'_>, label: &str, seen: &Mutex<HashSet<String>>) -> Result<TokenSlot, Pkcs11Failure> {
+    fn find_by_label(
+        pass: &ModulePass<'_>,
+        label: &str,
+        seen: &Mutex<HashSet<String>>,
+    ) -> Result<TokenSlot, Pkcs11Failure> {
         let mut found = None;
         let mut unreadable = Vec::new();
         let mut readable = 0;
@@ -164,7 +168,7 @@ impl TokenAddress {
         let slots = slots.join(", ");
         let was_read = seen.lock().unwrap_or_else(PoisonError::into_inner).contains(label);
         match unreadable.as_slice() {
-            [] => Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT)),
+            [] => Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_NOT_FOUND)),
             [slot] if readable == 0 && !was_read => {
                 tracing::debug!(
                     slot = slot.id(),
@@ -173,12 +177,16 @@ impl TokenAddress {
                 Ok((*slot, None))
             }
             [_] => {
-                let text =
-                    format!("{TOKEN_ABSENT}, or is in slot {slots}, whose token information cannot be read: use slot");
+                let text = format!(
+                    "{TOKEN_NOT_FOUND}, unless it is in slot {slots}, whose information cannot be read; set slot \
+                     instead of token_label"
+                );
                 Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, text))
             }
             _ => {
-                let text = format!("token_label: the token information in slots {slots} cannot be read, use slot");
+                let text = format!(
+                    "token_label: the information of slots {slots} cannot be read; set slot instead of token_label"
+                );
                 Err(Error::invalid(text).into())
             }
         }
@@ -230,11 +238,11 @@ impl Pkcs11Token {
         let mut state = self.lock();
         loop {
             let is_full = state.limit.is_some_and(|limit| state.open >= limit);
-            let (max_wait, failure) = if state.is_of_another(&fingerprint) {
-                (LOGIN_WAIT, other_pin_error())
+            let (max_wait, failure) = if state.has_sessions_with_another_pin(&fingerprint) {
+                (MAX_OTHER_PIN_WAIT, other_pin_error())
             } else if is_full {
                 (
-                    CAPACITY_WAIT,
+                    MAX_SESSION_WAIT,
                     Pkcs11Failure::new(Pkcs11FailureCause::Capacity, "pkcs11 token: all its sessions are in use"),
                 )
             } else {
@@ -257,7 +265,7 @@ impl Pkcs11Token {
 
     /// Lowers the session limit after the token refused a session. Returns `true` if another session of this process is
     /// open, whose end the caller can wait for.
-    pub(super) fn is_full(&self) -> bool {
+    pub(super) fn lower_session_limit(&self) -> bool {
         let mut state = self.lock();
         let others = state.open.saturating_sub(1);
         if others > 0 {
@@ -266,7 +274,7 @@ impl Pkcs11Token {
         others > 0
     }
 
-    pub(super) fn is_awaited(&self) -> bool {
+    pub(super) fn is_session_awaited(&self) -> bool {
         self.lock().waiting > 0
     }
 
@@ -288,8 +296,8 @@ impl Pkcs11Token {
                 Err(other_pin_error())
             };
         }
-        let refused_at = state.refused.and_then(|(pin, at)| (pin == fingerprint).then_some(at));
-        if !pin.may_be_tried(refused_at) {
+        let rejected_at = state.last_rejected_pin.and_then(|(pin, at)| (pin == fingerprint).then_some(at));
+        if !pin.may_be_tried(rejected_at) {
             return Err(Error::new(Kind::BadGateway, PIN_NOT_RETRIED).into());
         }
         if read_token_info(pass, self.slot)?.is_some_and(|info| info.user_pin_final_try() || info.user_pin_locked()) {
@@ -298,7 +306,7 @@ impl Pkcs11Token {
         }
         match session.login_with_raw(cryptoki::session::UserType::User, &pin.raw()) {
             Ok(()) => {
-                (state.login, state.refused) = (Some(fingerprint), None);
+                (state.login, state.last_rejected_pin) = (Some(fingerprint), None);
                 Ok(())
             }
             // Another component of this process has logged in, with a PIN that is unknown here.
@@ -306,8 +314,8 @@ impl Pkcs11Token {
             Err(error) => {
                 let failure = Pkcs11Failure::from(error);
                 if failure.cause == Pkcs11FailureCause::Pin {
-                    state.refused = Some((fingerprint, next_event()));
-                    pin.refuse();
+                    state.last_rejected_pin = Some((fingerprint, next_pin_event()));
+                    pin.mark_rejected();
                 }
                 Err(failure)
             }

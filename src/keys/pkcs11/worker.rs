@@ -22,8 +22,8 @@ use crate::x509::public_key::PublicKey;
 /// Size of the random message of a test signature, in bytes.
 const TEST_MESSAGE_BYTES: usize = 64;
 
-const NO_PUBLIC_KEY: &str = "the token does not return the public key; set public_key, or import the certificate of \
-                             the key into a mount that may use the key";
+const PUBLIC_KEY_UNAVAILABLE: &str = "the token does not return the public key; set public_key, or import the \
+                                      certificate of the key into a mount that may use the key";
 
 /// A signature that identifies the public key of a private key.
 struct ProbeSignature {
@@ -44,7 +44,7 @@ pub(super) struct Pkcs11Worker {
     key_metrics: KeyMetrics,
     session: Option<Pkcs11Session>,
     /// The key, with its handle in `session`.
-    found: Option<Pkcs11KeyPair>,
+    key_pair: Option<Pkcs11KeyPair>,
 }
 
 impl BackendSession for Pkcs11Worker {
@@ -63,55 +63,59 @@ impl BackendSession for Pkcs11Worker {
                     Err(failure) => (failure, false),
                 },
             };
-            let row = rule_for(failure.cause);
-            let rebuilt = self.discard(row.rebuild);
-            if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
-                if is_out_of_reach && (failure.cause.is_of_token() || failure.cause == Pkcs11FailureCause::Missing) {
+            let rule = rule_for(failure.cause);
+            let rebuilt = self.discard_scope(rule.rebuild);
+            if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= rule.repeats {
+                if is_out_of_reach && (failure.cause.is_of_token() || failure.cause == Pkcs11FailureCause::KeyMissing) {
                     self.mark_unreachable(&failure);
                 }
                 return Err(failure.error);
             }
-            if row.metric_label.is_empty() {
-                tracing::debug!(key = self.key.config.name, "a session is opened again: {}", failure.error);
+            if rule.metric_label.is_empty() {
+                tracing::debug!(
+                    key = self.key.config.name,
+                    "the pkcs11 session of a managed key is opened again: {}",
+                    failure.error
+                );
             } else {
-                let what = format!("managed key {:?}: its session is opened again", self.key.config.name);
+                let what = format!("managed key {:?}: its pkcs11 session is opened again", self.key.config.name);
                 outage::warn_recurring_failure(&what, &failure.error);
-                self.key_metrics.count_recovery(row.metric_label);
+                self.key_metrics.count_recovery(rule.metric_label);
             }
             repeated_causes.push(failure.cause);
             rebuilt?;
         };
-        if self.session.as_ref().is_some_and(Pkcs11Session::is_awaited) {
-            self.close();
+        if self.session.as_ref().is_some_and(Pkcs11Session::is_session_awaited) {
+            self.close_session();
         }
         Ok(answer)
     }
 
-    fn rest(&mut self) {
-        if self.session.as_ref().is_some_and(Pkcs11Session::is_awaited) {
-            self.close();
+    fn on_idle(&mut self) {
+        if self.session.as_ref().is_some_and(Pkcs11Session::is_session_awaited) {
+            self.close_session();
         }
     }
 }
 
 impl Pkcs11Worker {
     pub(super) fn new(key: Arc<Pkcs11Key>, key_metrics: KeyMetrics) -> Self {
-        Self { key, key_metrics, session: None, found: None }
+        Self { key, key_metrics, session: None, key_pair: None }
     }
 
-    fn close(&mut self) {
-        self.found = None;
+    fn close_session(&mut self) {
+        self.key_pair = None;
         self.session = None;
     }
 
-    fn discard(&mut self, rebuild: RecoveryScope) -> Result<()> {
+    fn discard_scope(&mut self, rebuild: RecoveryScope) -> Result<()> {
         let epoch = self.session.as_ref().map(Pkcs11Session::epoch);
         match rebuild {
             RecoveryScope::Nothing => return Ok(()),
             RecoveryScope::Session | RecoveryScope::Module => {}
-            RecoveryScope::Token => self.session.iter().for_each(Pkcs11Session::lose_token),
+            RecoveryScope::Token => self.session.iter().for_each(Pkcs11Session::invalidate_token),
         }
-        self.close();
+        self.close_session();
         match (rebuild, epoch) {
             (RecoveryScope::Module, Some(epoch)) => {
                 self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
@@ -134,7 +138,7 @@ impl Pkcs11Worker {
     fn mark_unreachable(&self, failure: &Pkcs11Failure) {
         let now = Instant::now();
         if self.key.backoff.record_failure(now, &failure.error) && failure.cause.is_of_token() {
-            self.key.library.reinitializations.retry_now(now);
+            self.key.library.reinitialization_backoff.retry_now(now);
         }
     }
 
@@ -144,7 +148,7 @@ impl Pkcs11Worker {
     fn prepare(&mut self, request: &BackendRequest, is_test: bool) -> Result<(), Pkcs11Failure> {
         // Lookups and tests look for the key themselves, and it may be missing.
         let needs_key = matches!(request, BackendRequest::Sign { .. });
-        if self.session.is_some() && (self.found.is_some() || !needs_key) {
+        if self.session.is_some() && (self.key_pair.is_some() || !needs_key) {
             return Ok(());
         }
         let now = Instant::now();
@@ -152,7 +156,7 @@ impl Pkcs11Worker {
             BackoffAdmission::NoBackoff => false,
             // This error triggers no further recovery, because recovery has failed already.
             BackoffAdmission::Refused(error) if !is_test => return Err(error.into()),
-            BackoffAdmission::Retries | BackoffAdmission::Refused(_) => true,
+            BackoffAdmission::Retry | BackoffAdmission::Refused(_) => true,
         };
         let key = match request {
             BackendRequest::Sign { key, .. } => Some(&key.public),
@@ -161,9 +165,9 @@ impl Pkcs11Worker {
         let mut reached = self.open_and_find(key);
         if retries
             && matches!(&reached, Err(failure) if failure.cause.is_of_token())
-            && self.key.library.reinitializations.admit(now)
+            && self.key.library.reinitialization_backoff.admit(now)
         {
-            self.close();
+            self.close_session();
             // If the module cannot be initialized because another call hangs in it, the first result is returned.
             if self.reinitialize_module().is_ok() {
                 reached = self.open_and_find(key);
@@ -179,30 +183,33 @@ impl Pkcs11Worker {
         if self.session.is_none() {
             self.session = Some(Pkcs11Session::open(&self.key, false)?);
         }
-        if key.is_some() && self.found.is_none() {
+        if key.is_some() && self.key_pair.is_none() {
             // The key existed when the signer was created. A lost login would look like a missing key.
-            let missing =
-                || Pkcs11Failure::new(Pkcs11FailureCause::Missing, "the managed key is not in its backend any more");
-            self.found = Some(self.look_up(key)?.ok_or_else(missing)?);
+            let missing = || {
+                Pkcs11Failure::new(Pkcs11FailureCause::KeyMissing, "the managed key no longer exists in its backend")
+            };
+            self.key_pair = Some(self.look_up(key)?.ok_or_else(missing)?);
         }
         Ok(())
     }
 
     fn process(&mut self, request: &BackendRequest) -> Result<BackendResponse, Pkcs11Failure> {
         match request {
-            BackendRequest::Find { create } => self.find(*create).map(|public| BackendResponse::Key(public.into())),
+            BackendRequest::Find { create } => {
+                self.find_or_generate(*create).map(|public| BackendResponse::Key(public.into()))
+            }
             BackendRequest::Sign { algorithm, input, key } => self.sign(*algorithm, input, &key.public),
             BackendRequest::TestSign(test) => self.make_test_signature(*test),
         }
     }
 
     fn session(&self) -> Result<&Pkcs11Session, Pkcs11Failure> {
-        self.session.as_ref().ok_or_else(session::ended_error)
+        self.session.as_ref().ok_or_else(session::session_ended_error)
     }
 
     /// Looks the key up now, and generates it if `create` allows that.
-    fn find(&mut self, create: bool) -> Result<PublicKey, Pkcs11Failure> {
-        self.found = None;
+    fn find_or_generate(&mut self, create: bool) -> Result<PublicKey, Pkcs11Failure> {
+        self.key_pair = None;
         let mut found = self.look_up(None)?;
         if found.is_none() {
             if create {
@@ -214,16 +221,16 @@ impl Pkcs11Worker {
         }
         let found = found.ok_or_else(|| Error::invalid("key does not exist in backend, though it was generated"))?;
         let public = found.public.clone();
-        self.found = Some(found);
+        self.key_pair = Some(found);
         Ok(public)
     }
 
     /// Looks the key up. `key` is the public key for which a signature is requested.
     fn look_up(&self, key: Option<&PublicKey>) -> Result<Option<Pkcs11KeyPair>, Pkcs11Failure> {
         let session = self.session()?;
-        let Some(located) = session.run(|raw| object::find(raw, &self.key.config))? else {
+        let Some(located) = session.run(|raw| object::find_key(raw, &self.key.config))? else {
             if !session.has_token()? {
-                return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, "pkcs11 token: is not present"));
+                return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, "pkcs11 token: not found"));
             }
             return Ok(None);
         };
@@ -243,7 +250,8 @@ impl Pkcs11Worker {
         let mut candidates = self.key.candidates();
         candidates.extend(key.cloned());
         candidates.extend(located.assume_usual_exponent());
-        candidates.retain(|candidate| located.may_have(candidate) && object::check_size(candidate).is_ok());
+        candidates
+            .retain(|candidate| located.may_have_public_key(candidate) && object::check_key_size(candidate).is_ok());
         let kinds: HashSet<KeyKind> = candidates.iter().map(PublicKey::kind).collect();
         for kind in kinds {
             let of_kind = |candidate: &&PublicKey| candidate.kind() == kind;
@@ -252,7 +260,7 @@ impl Pkcs11Worker {
                 return Ok(public.clone());
             }
         }
-        Err(Error::invalid(NO_PUBLIC_KEY).into())
+        Err(Error::invalid(PUBLIC_KEY_UNAVAILABLE).into())
     }
 
     /// Signs random bytes with a key that is assumed to be of this type; `None` if the module refuses.
@@ -262,7 +270,7 @@ impl Pkcs11Worker {
         };
         let Some((algorithm, plan)) = SignatureAlgorithm::all_for(kind).find_map(plan) else { return Ok(None) };
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>().to_vec();
-        let input = match (plan.wants(), algorithm.hash()) {
+        let input = match (plan.input_kind(), algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => hash.digest(&message).as_ref().to_vec(),
             _ => message.clone(),
         };
@@ -283,10 +291,10 @@ impl Pkcs11Worker {
         input: &SigningInput,
         key: &PublicKey,
     ) -> Result<BackendResponse, Pkcs11Failure> {
-        let Some(found) = &self.found else { return Err(session::ended_error()) };
+        let Some(found) = &self.key_pair else { return Err(session::session_ended_error()) };
         if found.public != *key {
-            self.found = None;
-            return Ok(BackendResponse::Changed);
+            self.key_pair = None;
+            return Ok(BackendResponse::KeyChanged);
         }
         let plan = MechanismPlan::for_signature(self.key.config.mechanism, key.kind(), algorithm)?;
         let (SigningInput::Digest(input) | SigningInput::Message(input)) = input;
@@ -295,12 +303,12 @@ impl Pkcs11Worker {
     }
 
     fn make_test_signature(&mut self, test: TestSign) -> Result<BackendResponse, Pkcs11Failure> {
-        let public = self.find(true)?;
-        let Some(found) = &self.found else { return Ok(BackendResponse::Wrong) };
+        let public = self.find_or_generate(true)?;
+        let Some(found) = &self.key_pair else { return Ok(BackendResponse::TestFailed) };
         let plan = MechanismPlan::for_test(self.key.config.mechanism, public.kind(), test)?;
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();
         let digest = plan.hash.digest(&message);
-        let input = if plan.wants() == SigningInputKind::Message { &message[..] } else { &digest };
+        let input = if plan.input_kind() == SigningInputKind::Message { &message[..] } else { &digest };
         let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
         let verifies = match (public.kind(), plan.verifier(&digest)) {
             (KeyKind::Ed25519, _) => public.verify(SignatureAlgorithm::Ed25519, &message, &signature).is_ok(),
@@ -309,7 +317,7 @@ impl Pkcs11Worker {
             }
             (_, None) => self.verify(&plan, found, input, &signature)?,
         };
-        Ok(if verifies { BackendResponse::Tested } else { BackendResponse::Wrong })
+        Ok(if verifies { BackendResponse::TestPassed } else { BackendResponse::TestFailed })
     }
 
     /// Lets the module verify a signature that no local library can verify, in a second session.
@@ -322,8 +330,10 @@ impl Pkcs11Worker {
     ) -> Result<bool, Pkcs11Failure> {
         let second = Pkcs11Session::open(&self.key, false)?;
         second.run(|raw| {
-            let Some(public) = object::find_public(raw, found.private)? else {
-                return Err(Error::invalid("the token has no public key object to verify with").into());
+            let Some(public) = object::find_public_key_object(raw, found.private)? else {
+                return Err(
+                    Error::invalid("the token has no public key object to verify the test signature with").into()
+                );
             };
             plan.verify(raw, public, input, signature)
         })

@@ -62,7 +62,7 @@ pub struct CallerGuard(Arc<CallerState>);
 /// State shared by a [`CallerGuard`] and its watches.
 #[derive(Debug, Default)]
 struct CallerState {
-    gone: AtomicBool,
+    has_left: AtomicBool,
     notify: Notify,
 }
 
@@ -75,7 +75,7 @@ impl CallerGuard {
 
 impl Drop for CallerGuard {
     fn drop(&mut self) {
-        self.0.gone.store(true, Ordering::Release);
+        self.0.has_left.store(true, Ordering::Release);
         self.0.notify.notify_waiters();
     }
 }
@@ -89,7 +89,7 @@ impl CallerWatch {
     pub const ALWAYS: Self = Self(None);
 
     fn has_ended(&self) -> bool {
-        self.0.as_ref().is_some_and(|left| left.gone.load(Ordering::Acquire))
+        self.0.as_ref().is_some_and(|left| left.has_left.load(Ordering::Acquire))
     }
 
     /// Resolves when the caller has left.

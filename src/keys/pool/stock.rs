@@ -13,7 +13,7 @@ use crate::telemetry;
 /// Keys that may be in stock. Larger ones would occupy a thread for too long.
 const STOCKED_SPECS: [KeySpec; 3] = [KeySpec::RSA_2048, KeySpec::RSA_3072, KeySpec::RSA_4096];
 /// The sizes of `STOCKED_SPECS` in bits, as metric labels.
-const SIZE_LABELS: [&str; STOCKED_SPECS.len()] = ["2048", "3072", "4096"];
+const STOCKED_SIZE_LABELS: [&str; STOCKED_SPECS.len()] = ["2048", "3072", "4096"];
 
 /// Number of RSA keys of each size to keep in stock; 0, the default, disables the stock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,69 +36,69 @@ impl StockSizes {
 }
 
 #[derive(Default)]
-pub(super) struct Stock([KeySizeStock; STOCKED_SPECS.len()]);
+pub(super) struct RsaKeyStock([KeySizeStock; STOCKED_SPECS.len()]);
 
 /// Keys of one size.
 #[derive(Default)]
 struct KeySizeStock {
     ready: VecDeque<PrivateKey>,
-    wanted: usize,
+    target: usize,
 }
 
-impl Stock {
+impl RsaKeyStock {
     /// Sets the configured numbers. Returns surplus keys, which the caller drops outside the lock.
     #[must_use]
-    pub(super) fn keep(&mut self, sizes: StockSizes) -> Vec<PrivateKey> {
+    pub(super) fn resize(&mut self, sizes: StockSizes) -> Vec<PrivateKey> {
         let mut surplus = Vec::new();
-        for (shelf, wanted) in self.0.iter_mut().zip(sizes.all()) {
-            shelf.wanted = wanted;
-            surplus.extend(shelf.ready.drain(wanted.min(shelf.ready.len())..));
+        for (size_stock, target) in self.0.iter_mut().zip(sizes.all()) {
+            size_stock.target = target;
+            surplus.extend(size_stock.ready.drain(target.min(size_stock.ready.len())..));
         }
-        (0..STOCKED_SPECS.len()).for_each(|n| self.measure(n));
+        (0..STOCKED_SPECS.len()).for_each(|n| self.update_gauge(n));
         surplus
     }
 
     /// Takes a key for a caller. Counts a hit or a miss if keys of this size are configured.
-    pub(super) fn take(&mut self, spec: KeySpec) -> Option<PrivateKey> {
-        let n = STOCKED_SPECS.iter().position(|stocked| *stocked == spec).filter(|n| self.0[*n].wanted > 0)?;
-        let key = self.take_queued(spec);
+    pub(super) fn take_key(&mut self, spec: KeySpec) -> Option<PrivateKey> {
+        let n = STOCKED_SPECS.iter().position(|stocked| *stocked == spec).filter(|n| self.0[*n].target > 0)?;
+        let key = self.take_uncounted(spec);
         let counter = if key.is_some() { telemetry::RSA_KEY_STOCK_HITS } else { telemetry::RSA_KEY_STOCK_MISSES };
-        metrics::counter!(counter, "bits" => SIZE_LABELS[n]).increment(1);
+        metrics::counter!(counter, "bits" => STOCKED_SIZE_LABELS[n]).increment(1);
         key
     }
 
-    /// As [`Stock::take`], but counts nothing: the caller has queued, so it was counted as a miss already.
-    pub(super) fn take_queued(&mut self, spec: KeySpec) -> Option<PrivateKey> {
+    /// As [`RsaKeyStock::take_key`], but counts nothing: the caller has queued, so it was counted as a miss already.
+    pub(super) fn take_uncounted(&mut self, spec: KeySpec) -> Option<PrivateKey> {
         let n = STOCKED_SPECS.iter().position(|stocked| *stocked == spec)?;
         let key = self.0[n].ready.pop_front()?;
-        self.measure(n);
+        self.update_gauge(n);
         Some(key)
     }
 
     /// Returns the next missing key of a lane, small keys first.
-    pub(super) fn missing(&self, lane: PoolLane) -> Option<KeySpec> {
+    pub(super) fn next_missing(&self, lane: PoolLane) -> Option<KeySpec> {
         let mut specs = STOCKED_SPECS.into_iter().zip(&self.0);
-        let is_missing = |(spec, shelf): &(KeySpec, &KeySizeStock)| {
-            shelf.ready.len() < shelf.wanted && PoolLane::of(spec.kind()) == Some(lane)
+        let is_missing = |(spec, size_stock): &(KeySpec, &KeySizeStock)| {
+            size_stock.ready.len() < size_stock.target && PoolLane::of(spec.kind()) == Some(lane)
         };
         specs.find(is_missing).map(|(spec, _)| spec)
     }
 
     /// Stores a key. Returns a surplus key, which the caller drops outside the lock.
     #[must_use]
-    pub(super) fn put(&mut self, spec: KeySpec, key: PrivateKey) -> Option<PrivateKey> {
+    pub(super) fn add(&mut self, spec: KeySpec, key: PrivateKey) -> Option<PrivateKey> {
         let Some(n) = STOCKED_SPECS.iter().position(|stocked| *stocked == spec) else { return Some(key) };
-        let shelf = &mut self.0[n];
-        if shelf.ready.len() >= shelf.wanted {
+        let size_stock = &mut self.0[n];
+        if size_stock.ready.len() >= size_stock.target {
             return Some(key);
         }
-        shelf.ready.push_back(key);
-        self.measure(n);
+        size_stock.ready.push_back(key);
+        self.update_gauge(n);
         None
     }
 
-    fn measure(&self, n: usize) {
-        metrics::gauge!(telemetry::RSA_KEY_STOCK, "bits" => SIZE_LABELS[n]).set(self.0[n].ready.len() as f64);
+    fn update_gauge(&self, n: usize) {
+        metrics::gauge!(telemetry::RSA_KEY_STOCK, "bits" => STOCKED_SIZE_LABELS[n]).set(self.0[n].ready.len() as f64);
     }
 }
 

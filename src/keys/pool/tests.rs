@@ -13,7 +13,7 @@ fn rsa(bits: i64) -> KeySpec {
 }
 
 /// Returns a cheap key instead of the requested one.
-fn cheap(_: KeySpec) -> Result<PrivateKey> {
+fn generate_cheap_key(_: KeySpec) -> Result<PrivateKey> {
     PrivateKey::generate(KeySpec::new("ec", 256).unwrap())
 }
 
@@ -22,11 +22,11 @@ type Call<'p> = Pin<Box<dyn Future<Output = Result<PrivateKey>> + 'p>>;
 /// Returns a queued call, or the error of a rejected one.
 fn call(pool: &KeyPool, bits: i64) -> std::result::Result<Call<'_>, Error> {
     static CALLERS: AtomicU64 = AtomicU64::new(0);
-    call_of(CALLERS.fetch_add(1, Ordering::Relaxed), pool, bits)
+    call_as(CALLERS.fetch_add(1, Ordering::Relaxed), pool, bits)
 }
 
 /// As `call`, but for the given caller; `call` uses a new caller each time.
-fn call_of(caller: u64, pool: &KeyPool, bits: i64) -> std::result::Result<Call<'_>, Error> {
+fn call_as(caller: u64, pool: &KeyPool, bits: i64) -> std::result::Result<Call<'_>, Error> {
     const ALWAYS: &CallerWatch = &CallerWatch::ALWAYS;
     let caller = QueueCaller::with_token(&caller);
     let mut call: Call<'_> = Box::pin(caller.scope(pool.generate(rsa(bits), ALWAYS)));
@@ -42,25 +42,25 @@ fn queued(pool: &KeyPool, lane: PoolLane) -> usize {
 }
 
 /// Creates a pool without threads.
-fn idle() -> KeyPool {
+fn pool_without_threads() -> KeyPool {
     KeyPool::without_threads(traffic::idle_time)
 }
 
 /// Removes the next job of a lane. The caller of the job gets an error.
-fn next(pool: &KeyPool, lane: PoolLane) -> Option<KeyGenerationJob> {
+fn take_next_job(pool: &KeyPool, lane: PoolLane) -> Option<KeyGenerationJob> {
     pool.0.0.lock().next_job(lane)
 }
 
-async fn soon(call: Call<'_>) -> Result<PrivateKey> {
+async fn complete(call: Call<'_>) -> Result<PrivateKey> {
     tokio::time::timeout(Duration::from_secs(60), call).await.expect("held up")
 }
 
 #[tokio::test]
-async fn rsa_comes_from_the_pool_and_other_keys_from_here() {
+async fn pool_generates_rsa_and_other_keys_are_generated_in_place() {
     let pool = KeyPool::start();
-    let (a, b) = tokio::join!(soon(call(&pool, 2048).unwrap()), soon(call(&pool, 2048).unwrap()));
+    let (a, b) = tokio::join!(complete(call(&pool, 2048).unwrap()), complete(call(&pool, 2048).unwrap()));
     assert!(a.unwrap().public() != b.unwrap().public());
-    let pool = idle();
+    let pool = pool_without_threads();
     for (key_type, bits) in [("ec", 224), ("ec", 256), ("ed25519", 0)] {
         let spec = KeySpec::new(key_type, bits).unwrap();
         let key = pool.generate(spec, &CallerWatch::default()).await.unwrap();
@@ -71,7 +71,7 @@ async fn rsa_comes_from_the_pool_and_other_keys_from_here() {
 /// Large keys never finish; small ones finish immediately.
 #[tokio::test]
 async fn abandoned_large_keys_do_not_delay_small_ones() {
-    let pool = idle();
+    let pool = pool_without_threads();
     let (begin, begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let ended = Arc::new(Mutex::new(ended));
@@ -80,7 +80,7 @@ async fn abandoned_large_keys_do_not_delay_small_ones() {
             begin.send(()).unwrap();
             let _ = ended.lock().unwrap().recv();
         }
-        cheap(spec)
+        generate_cheap_key(spec)
     });
     let first = call(&pool, 8192).unwrap();
     begun.recv().unwrap();
@@ -90,7 +90,7 @@ async fn abandoned_large_keys_do_not_delay_small_ones() {
     assert_eq!(busy.len(), 7);
     assert!(busy.iter().all(|error| error.kind() == Kind::Busy && error.text().contains("retry")));
     for _ in 0..5 {
-        soon(call(&pool, 2048).unwrap()).await.unwrap();
+        complete(call(&pool, 2048).unwrap()).await.unwrap();
     }
     drop((first, rest));
     // Callers that left occupy no slot, and the other thread has not started their jobs.
@@ -102,12 +102,12 @@ async fn abandoned_large_keys_do_not_delay_small_ones() {
 
 #[test]
 fn callers_of_a_lane_alternate_with_short_queues() {
-    let pool = idle();
+    let pool = pool_without_threads();
     let max = PoolLane::Large.max_queued_per_caller();
-    let mut calls: Vec<_> = (0..max).map(|_| call_of(1, &pool, 8192).unwrap()).collect();
-    assert_eq!(call_of(1, &pool, 8192).err().unwrap().kind(), Kind::Busy);
-    let other = call_of(2, &pool, 3072).unwrap();
-    let next_bits = || next(&pool, PoolLane::Large).map(|job| job.spec.kind().bits());
+    let mut calls: Vec<_> = (0..max).map(|_| call_as(1, &pool, 8192).unwrap()).collect();
+    assert_eq!(call_as(1, &pool, 8192).err().unwrap().kind(), Kind::Busy);
+    let other = call_as(2, &pool, 3072).unwrap();
+    let next_bits = || take_next_job(&pool, PoolLane::Large).map(|job| job.spec.kind().bits());
     assert_eq!([next_bits(), next_bits(), next_bits()], [8192, 3072, 8192].map(Some));
     calls.truncate(3);
     assert_eq!((next_bits(), next_bits()), (Some(8192), None), "callers that have left get no key");
@@ -116,19 +116,19 @@ fn callers_of_a_lane_alternate_with_short_queues() {
 
 #[test]
 fn full_lane_drops_the_latest_job_of_its_largest_caller() {
-    let pool = idle();
+    let pool = pool_without_threads();
     let of_caller = PoolLane::Large.max_queued_per_caller();
-    let of = |caller| (0..of_caller).map(|_| call_of(caller, &pool, 8192).unwrap()).collect::<Vec<_>>();
+    let of = |caller| (0..of_caller).map(|_| call_as(caller, &pool, 8192).unwrap()).collect::<Vec<_>>();
     let mut all: Vec<_> = (0..PoolLane::Large.max_queued() / of_caller).flat_map(|caller| of(caller as u64)).collect();
     assert_eq!(queued(&pool, PoolLane::Large), PoolLane::Large.max_queued());
-    let _late = call_of(99, &pool, 8192).unwrap();
+    let _late = call_as(99, &pool, 8192).unwrap();
     let refused = all.iter_mut().filter_map(|call| call.now_or_never()).count();
     assert_eq!((refused, queued(&pool, PoolLane::Large)), (1, PoolLane::Large.max_queued()));
 }
 
 #[test]
-fn full_lane_is_busy_immediately_and_others_stay_open() {
-    let pool = idle();
+fn full_lane_is_busy_at_once_and_other_lanes_accept_jobs() {
+    let pool = pool_without_threads();
     for (lane, bits) in [(PoolLane::Small, 2048), (PoolLane::Large, 8192)] {
         let mut calls: Vec<_> = (0..lane.max_queued()).map(|_| call(&pool, bits).unwrap()).collect();
         assert_eq!(call(&pool, bits).err().unwrap().kind(), Kind::Busy);
@@ -141,18 +141,18 @@ fn full_lane_is_busy_immediately_and_others_stay_open() {
 
 #[test]
 fn job_of_a_disconnected_caller_is_not_started() {
-    let pool = idle();
-    let presence = CallerGuard::default();
-    let watch = presence.watch();
+    let pool = pool_without_threads();
+    let guard = CallerGuard::default();
+    let watch = guard.watch();
     let mut watched = Box::pin(pool.generate(rsa(2048), &watch));
     assert!((&mut watched).now_or_never().is_none());
     let left = call(&pool, 2048).unwrap();
     let stays = call(&pool, 2048).unwrap();
     drop(left);
     // The caller has left, although the future that waits for the key still exists.
-    drop(presence);
-    assert!(next(&pool, PoolLane::Small).is_some());
-    assert!(next(&pool, PoolLane::Small).is_none());
+    drop(guard);
+    assert!(take_next_job(&pool, PoolLane::Small).is_some());
+    assert!(take_next_job(&pool, PoolLane::Small).is_none());
     assert_eq!(watched.now_or_never().unwrap().err().unwrap().kind(), Kind::Unavailable);
     drop(stays);
 }
@@ -163,11 +163,11 @@ fn pool_threads_have_low_priority_and_end_with_last_handle() {
     let pool = KeyPool::start();
     let queue = Arc::downgrade(&pool.0.0);
     let nice = thread::spawn(|| {
-        lower_priority(NICE);
+        lower_priority(THREAD_NICENESS);
         rustix::process::getpriority_process(None).unwrap()
     });
-    assert_eq!(nice.join().unwrap(), NICE);
-    assert!(rustix::process::getpriority_process(None).unwrap() < NICE, "this thread is not");
+    assert_eq!(nice.join().unwrap(), THREAD_NICENESS);
+    assert!(rustix::process::getpriority_process(None).unwrap() < THREAD_NICENESS, "this thread is not");
     drop(pool.clone());
     drop(pool);
     for _ in 0..500 {

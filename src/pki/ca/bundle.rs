@@ -153,8 +153,9 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     }
     check_subject("certificate", certificate.subject())?;
     // The subject becomes the issuer name of every certificate that it signs.
-    profile::validate_directory_name(certificate.subject().as_der()).map_err(|e| e.of("certificate: subject"))?;
-    if certificate.issuer().is_nameless() {
+    profile::validate_directory_name(certificate.subject().as_der())
+        .map_err(|e| e.into_error("certificate: subject"))?;
+    if certificate.issuer().has_no_text() {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }
     if certificate.subject_key_id().is_some_and(<[u8]>::is_empty) {
@@ -163,7 +164,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     check_key("certificate", certificate.key().kind())?;
     weak_key::reject("certificate", certificate.key())?;
     // Verifiers ignore the signature of a root; `ca_profile` warns of a weak algorithm.
-    if !certificate.is_own_issuer() {
+    if !certificate.names_itself_as_issuer() {
         certificate.check_algorithm()?;
     }
     Ok(certificate)

@@ -21,14 +21,14 @@ const TOLERATED_RULES: [&str; 30] = [
     "must not be empty (RFC 5280 4.2.1.13)",
     "must not be empty (RFC 5280 4.2.2.1)",
     "must be critical (RFC 5280 4.2, 5.2, 5.3)",
-    "ends in zero bits (X.690 11.2.2)",
+    "must not end in zero bits (X.690 11.2.2)",
     "has undefined bits (RFC 5280 4.2.1.3, 4.2.1.13)",
-    "the reasons of a point are empty (RFC 5280 4.2.1.13)",
+    "the reasons of a distribution point are empty (RFC 5280 4.2.1.13)",
     "anyPolicy must not be mapped (RFC 5280 4.2.1.5)",
     "policyQualifiers are empty (RFC 5280 4.2.1.4)",
     "a policy qualifier is neither cPSuri nor userNotice (RFC 5280 4.2.1.4)",
     "the text of a notice has a type that RFC 5280 4.2.1.4 does not permit",
-    "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)",
+    "the text of a notice must have 1 to 200 characters (RFC 5280 4.2.1.4)",
     "a dNSName is not a host name (RFC 5280 4.2.1.6)",
     "an rfc822Name is not a mailbox (RFC 5280 4.2.1.6)",
     "an SmtpUTF8Mailbox is not a UTF8String (RFC 9598 3)",
@@ -41,7 +41,7 @@ const TOLERATED_RULES: [&str; 30] = [
     "a name is empty (RFC 5280 4.2.1.6)",
     "a directoryName is empty (RFC 5280 4.2.1.6)",
     "a subtree is not a host name or domain (RFC 5280 4.2.1.10)",
-    "control characters in a name",
+    "a name contains control characters",
     INVALID_URI_RULE,
 ];
 /// Tolerated except in subjectAltName: URIs with spaces in directory paths are common, and Go rejects them only there.
@@ -57,7 +57,7 @@ pub(super) fn check<'a>(
     others: impl Iterator<Item = &'a Certificate>,
 ) -> Result<Vec<String>> {
     check_own_signature(certificate, others)?;
-    certificate.check_unique_ids().map_err(|e| e.of("certificate: unique identifier"))?;
+    certificate.check_unique_ids().map_err(|e| e.into_error("certificate: unique identifier"))?;
     let mut unusual = Vec::new();
     if let Err(weak) = certificate.check_algorithm() {
         unusual.push(format!(
@@ -96,7 +96,7 @@ pub fn warnings(certificate: &Certificate) -> Warnings {
 
 /// Returns reasons why verifiers reject paths through the certificate although they can read it.
 fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
-    let is_inverted = certificate.span().is_empty();
+    let is_inverted = certificate.validity_range().is_empty();
     let inverted = is_inverted.then(|| "notAfter is before notBefore: certificates below it may not verify".to_owned());
     let extensions = interoperability::verifier_warnings(certificate.extensions().iter());
     inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
@@ -119,8 +119,8 @@ pub(super) fn check_linked(next: &MountView, linked: &[String]) -> Result<()> {
 /// Checks each element of a list separately, because the first violation ends the check of the whole value.
 fn validate_each_element(known: &ExtensionProfile, oid: &[u8], value: &[u8]) -> Result<()> {
     let of = "certificate";
-    known.of(of, check_der(value))?;
-    let each = known.of(of, split_elements(oid, value))?;
+    known.with_field_name(of, check_der(value))?;
+    let each = known.with_field_name(of, split_elements(oid, value))?;
     let refused =
         each.iter().find_map(|alone| known.validate_value(of, alone).err().filter(|e| !is_tolerated(oid, e.text())));
     refused.map_or(Ok(()), Err)
@@ -128,7 +128,7 @@ fn validate_each_element(known: &ExtensionProfile, oid: &[u8], value: &[u8]) -> 
 
 /// Splits a value into values with one element each: the elements of a list, or the subtrees of nameConstraints.
 fn split_elements(oid: &[u8], value: &[u8]) -> DerResult<Vec<Vec<u8>>> {
-    let Ok(list) = DerReader::only(value, SEQUENCE) else { return Ok(Vec::new()) };
+    let Ok(list) = DerReader::read_single(value, SEQUENCE) else { return Ok(Vec::new()) };
     let mut list = list.reader();
     let mut each = Vec::new();
     while !list.is_empty() {
@@ -156,7 +156,7 @@ fn is_tolerated(oid: &[u8], text: &str) -> bool {
 /// if its key identifiers name another signer.
 fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<Item = &'a Certificate>) -> Result<()> {
     let by = |other: &Certificate| signatures::certifies(other, certificate);
-    if !certificate.is_own_issuer() || certificate.certifies_itself() || others.any(by) {
+    if !certificate.names_itself_as_issuer() || certificate.certifies_itself() || others.any(by) {
         return Ok(());
     }
     Err(Error::invalid("certificate: it is self-issued, and its signature does not verify (RFC 5280 3.2)"))

@@ -10,7 +10,7 @@ use crate::pki::check::names::{self, subject_alt_names};
 use crate::pki::check::request::{RequestedNames, RequestedSignature, RequestedSubject};
 use crate::pki::engine::Authority;
 use crate::pki::values::subject_bounds;
-use crate::x509::csr::{Csr, request_info};
+use crate::x509::csr::{Csr, encode_request_info};
 use crate::x509::extension;
 use crate::x509::usage::KeyUsage;
 
@@ -64,7 +64,7 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     let key = key_source.obtain(authority).await?;
     authority.tools().compromised.refuse("key", key.key.public())?;
     let algorithm = signature.algorithm(&key.key.signing, &*authority.tools().signers)?;
-    let info = request_info(&subject, key.key.public().spki(), &extensions);
+    let info = encode_request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = LintedTbs::request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
     // Validated like a CSR that a client sends, because other CAs will read it.

@@ -121,7 +121,7 @@ impl CaKeySource {
     /// `None` if generation is cheap or the key exists.
     pub(crate) fn stand_in(&self) -> Option<PublicKey> {
         match self {
-            Self::New { spec, .. } => spec.stand_in(),
+            Self::New { spec, .. } => spec.placeholder_key(),
             Self::Stored(_) | Self::Managed { .. } => None,
         }
     }

@@ -77,7 +77,7 @@ pub(crate) fn ca_field_sources() -> FieldSources {
 /// # Errors
 /// `Invalid` naming the field.
 pub(crate) fn check_subject(field: &str, subject: &Name) -> Result<()> {
-    if subject.is_nameless() {
+    if subject.has_no_text() {
         return Err(Error::invalid(format!("{field}: a CA certificate must have a subject (RFC 5280 4.1.2.6)")));
     }
     Ok(())
@@ -115,7 +115,7 @@ fn check_subtrees(side: &str, subtrees: &Subtrees) -> Result<()> {
         }
         let field = format!("{side}_{kind}");
         check_ascii(&field, values)?;
-        values.iter().try_for_each(|value| base(value.as_bytes())).map_err(|e| e.of(&field))
+        values.iter().try_for_each(|value| base(value.as_bytes())).map_err(|e| e.into_error(&field))
     };
     check("dns_domains", &subtrees.dns, profile::validate_host_base)?;
     check("email_addresses", &subtrees.emails, profile::validate_mailbox_base)?;

@@ -39,7 +39,7 @@ fn verifier_warning(critical: &RawExtension) -> Option<String> {
 
 /// `true` if name constraints have a dNSName that begins with a dot.
 fn has_dotted_host(value: &[u8]) -> DerResult<bool> {
-    let mut sides = DerReader::only(value, SEQUENCE)?.reader();
+    let mut sides = DerReader::read_single(value, SEQUENCE)?.reader();
     while !sides.is_empty() {
         let mut side = sides.any()?.reader();
         while !side.is_empty() {
@@ -54,7 +54,7 @@ fn has_dotted_host(value: &[u8]) -> DerResult<bool> {
 
 /// `true` if name constraints have a subtree of a kind that Go does not support.
 fn constrains_unsupported_names(value: &[u8]) -> DerResult<bool> {
-    let mut sides = DerReader::only(value, SEQUENCE)?.reader();
+    let mut sides = DerReader::read_single(value, SEQUENCE)?.reader();
     while !sides.is_empty() {
         let mut side = sides.any()?.reader();
         while !side.is_empty() {

@@ -22,7 +22,7 @@ use crate::error::{Error, Result, Warnings};
 use crate::pki::mount::role::{CompiledRole, Role, SerialNumberSource};
 use crate::pki::values::escape_for_message;
 use crate::pki::values::glob::PatternList;
-use crate::x509::csr::{Csr, CsrSans, OtherValue};
+use crate::x509::csr::{Csr, OtherNameValue, ParsedSans};
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::general_name;
 use crate::x509::name::Attribute;
@@ -30,8 +30,8 @@ use crate::x509::profile;
 use crate::x509::reader::{DerError, DerResult};
 
 /// Maximum number of names in a request: all kinds, including the common name.
-const MAX_NAMES: usize = general_name::MAX_NAMES;
-const MAX_NAME_BYTES: usize = general_name::MAX_NAME_BYTES;
+const MAX_NAMES: usize = general_name::MAX_ALT_NAMES;
+const MAX_NAME_BYTES: usize = general_name::MAX_ALT_NAME_BYTES;
 /// Maximum total length of all names, bytes.
 pub(crate) const MAX_ALL_NAMES_BYTES: usize = 40 * 1024;
 /// Maximum number of policy steps on a worker: patterns of the role times the bytes that each scans. This takes at most
@@ -58,7 +58,7 @@ pub struct CsrNames {
     /// otherName entries: dotted OID and value; `None` if the value's type is not the text type of its OID.
     pub other: Vec<(String, Option<String>)>,
     /// A kind of name in the CSR that no role permits, if there is one.
-    pub unruled: Option<&'static str>,
+    pub unsupported_name_kind: Option<&'static str>,
 }
 
 impl CsrNames {
@@ -67,11 +67,11 @@ impl CsrNames {
     /// # Errors
     /// `Invalid` for an attribute that cannot be read.
     pub(crate) fn of(csr: &Csr) -> Result<Self> {
-        let CsrSans { dns, emails, ips, uris, other, unruled } = csr.sans()?;
+        let ParsedSans { dns, emails, ips, uris, other, unsupported_name_kind } = csr.sans()?;
         // Of several values the last counts, as in certificate parsers.
         let last = |attribute| csr.subject_values(attribute).map(|mut values| values.pop().unwrap_or_default());
-        let other_name = |(oid, value): (Vec<u8>, OtherValue)| {
-            let text = if let OtherValue::Text(text) = value { Some(text) } else { None };
+        let other_name = |(oid, value): (Vec<u8>, OtherNameValue)| {
+            let text = if let OtherNameValue::Text(text) = value { Some(text) } else { None };
             (extension::oid_text(&oid), text)
         };
         Ok(Self {
@@ -83,7 +83,7 @@ impl CsrNames {
             ips,
             uris,
             other: other.into_iter().map(other_name).collect(),
-            unruled,
+            unsupported_name_kind,
         })
     }
 }
@@ -299,7 +299,7 @@ impl CollectedNames {
         let counts = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
         let user_ids = request.user_ids.len().max(csr.user_ids.len());
         self.check_count(counts.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
-        if let Some(kind) = csr.unruled {
+        if let Some(kind) = csr.unsupported_name_kind {
             let text = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
             return Err(Error::invalid(text));
         }

@@ -34,7 +34,7 @@ pub(crate) fn check_role_feasible(entry: &RoleEntry, now: Time) -> Result<()> {
 
 /// Checks a minimal certificate of the role for a key of this kind.
 fn check_minimal_certificate(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
-    let key = PublicKey::stand_in(kind);
+    let key = PublicKey::placeholder(kind);
     let algorithm = SignatureAlgorithm::Ed25519;
     let key_id = [1; 20];
     let named = |text: &str| rdn(Attribute::CommonName, &[text.to_owned()]);

@@ -11,8 +11,8 @@ use crate::x509::crl::EncodedCrlTbs;
 use crate::x509::pieces::Name;
 use crate::x509::profile::{self, ExtensionProfile};
 use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY_EXTENSIONS};
-use crate::x509::reader::{DerError, DerReader, DerResult, check_bits};
-use crate::x509::time::FIRST_UTC;
+use crate::x509::reader::{DerError, DerReader, DerResult, check_bit_string};
+use crate::x509::time::MIN_UTC_EPOCH_SECONDS;
 use crate::x509::usage::KeyUsage;
 use crate::x509::writer::{GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
 use crate::x509::{name, oid};
@@ -99,14 +99,18 @@ pub(crate) fn lint_certificate_structure(
     expected: &ExpectedIssuer<'_>,
 ) -> Result<()> {
     let sources = expected.sources;
-    let of = |e: DerError| e.of(sources.rest);
+    let of = |e: DerError| e.into_error(sources.rest);
     ensure(tbs.len() <= MAX_TBS_BYTES, "the signed part is longer than 46 KiB").map_err(of)?;
-    let fields = DerReader::only(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
+    let fields =
+        DerReader::read_single(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
     let extensions = ParsedExtensions::read(fields.extensions.unwrap_or(DerReader::new(&[]))).map_err(of)?;
-    profile::validate_directory_name(fields.subject).map_err(|e| e.of(&format!("{}: subject", sources.subject)))?;
+    profile::validate_directory_name(fields.subject)
+        .map_err(|e| e.into_error(&format!("{}: subject", sources.subject)))?;
     extensions.validate(sources, profile::find_certificate_extension)?;
     let candidate = ParsedCertificateTbs::new(fields, extensions, shape, expected).map_err(of)?;
-    CERTIFICATE_CHECKS.iter().try_for_each(|(part, check)| check(&candidate).map_err(|e| e.of(sources.of(*part))))
+    CERTIFICATE_CHECKS
+        .iter()
+        .try_for_each(|(part, check)| check(&candidate).map_err(|e| e.into_error(sources.of(*part))))
 }
 
 /// Checks a TBSCertList. Its entries come from this server's encoder and are not parsed again, so the cost does not
@@ -115,7 +119,7 @@ pub(crate) fn lint_certificate_structure(
 /// # Errors
 /// `Invalid`, naming the rule and its source.
 pub(crate) fn lint_crl_structure(tbs: &EncodedCrlTbs, expected: &ExpectedIssuer<'_>) -> Result<()> {
-    let of = |e: DerError| e.of(expected.sources.rest);
+    let of = |e: DerError| e.into_error(expected.sources.rest);
     let list = ParsedCrlTbs::read(tbs, expected).map_err(of)?;
     list.extensions.validate(expected.sources, profile::find_crl_extension)?;
     CRL_CHECKS.iter().try_for_each(|check| check(&list)).map_err(of)
@@ -148,7 +152,8 @@ impl<'a> ParsedExtensions<'a> {
     fn validate(&self, sources: &FieldSources, known: fn(&[u8]) -> Option<ExtensionProfile>) -> Result<()> {
         for extension in &self.0 {
             let field = sources.of(CertificatePart::Extension(extension.oid));
-            oid::check_size(extension.oid).map_err(|e| e.of(&format!("{field}: an extension's identifier")))?;
+            oid::check_oid_size(extension.oid)
+                .map_err(|e| e.into_error(&format!("{field}: an extension's identifier")))?;
             let Some(known) = known(extension.oid) else { continue };
             known.validate(field, extension.critical == Some(true), extension.value)?;
         }
@@ -174,7 +179,7 @@ impl<'a> ParsedExtensions<'a> {
     fn authority_key_id(&self, key_id: &[u8]) -> DerResult<()> {
         let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
         let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
-        let mut fields = DerReader::only(extension.value, SEQUENCE)?.reader();
+        let mut fields = DerReader::read_single(extension.value, SEQUENCE)?.reader();
         let found = fields.optional(context(0))?.map(|id| id.content);
         ensure(found == Some(key_id), "authorityKeyIdentifier is not the issuer's key identifier (RFC 5280 4.2.1.1)")
     }
@@ -217,7 +222,7 @@ impl<'a> ParsedCertificateTbs<'a> {
     /// unchanged.
     fn has_signing_only_key(&self) -> bool {
         let of_ed25519 = |spki| {
-            DerReader::only(spki, SEQUENCE)
+            DerReader::read_single(spki, SEQUENCE)
                 .and_then(|spki| Ok(spki.reader().expect(SEQUENCE)?.reader().oid()? == oid::ED25519))
         };
         self.shape != CertificateKind::CrossSigned && of_ed25519(self.fields.spki).unwrap_or(false)
@@ -298,7 +303,7 @@ fn check_times(mut fields: DerReader<'_>) -> DerResult<()> {
 }
 
 /// 1950-01-01T00:00:00Z to 2050-01-01T00:00:00Z.
-const UTC_TIME_RANGE: std::ops::Range<i64> = FIRST_UTC..2_524_608_000;
+const UTC_TIME_RANGE: std::ops::Range<i64> = MIN_UTC_EPOCH_SECONDS..2_524_608_000;
 
 fn check_time_form(fields: &mut DerReader<'_>) -> DerResult<i64> {
     let mut ahead = *fields;
@@ -313,7 +318,7 @@ fn check_time_form(fields: &mut DerReader<'_>) -> DerResult<i64> {
 
 /// A leaf may have an empty subject if it has a SAN. The criticality of the SAN is checked below.
 fn rfc5280_4_1_2_6_subject(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
-    if !name::is_nameless(c.fields.subject) {
+    if !name::has_no_text(c.fields.subject) {
         return Ok(());
     }
     ensure(!c.is_ca(), "a CA certificate must have a subject (RFC 5280 4.1.2.6)")?;
@@ -325,7 +330,7 @@ fn rfc5280_4_1_2_6_subject(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
 fn rfc5280_4_1_2_8_unique_identifiers(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     for id in c.fields.unique_ids.iter().filter(|id| !id.is_empty()) {
         ensure(c.shape == CertificateKind::CrossSigned, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
-        let holds = check_bits(DerReader::new(id).any()?.content).is_ok();
+        let holds = check_bit_string(DerReader::new(id).any()?.content).is_ok();
         ensure(holds, "a unique identifier is not a valid DER BIT STRING (X.690 8.6.2, 11.2.1)")?;
     }
     Ok(())
@@ -430,8 +435,8 @@ impl<'a> ParsedCrlTbs<'a> {
                 Some(len)
             }
         };
-        let explicit = DerReader::only(tbs.tail(), context_constructed(0))?;
-        let extensions = ParsedExtensions::read(DerReader::only(explicit.content, SEQUENCE)?.reader())?;
+        let explicit = DerReader::read_single(tbs.tail(), context_constructed(0))?;
+        let extensions = ParsedExtensions::read(DerReader::read_single(explicit.content, SEQUENCE)?.reader())?;
         let encoded_entries_len = tbs.entries_len();
         Ok(Self {
             expected,

@@ -388,7 +388,8 @@ mod tests {
         let orders: [fn(u64) -> u64; 3] = [|n| n, |n| u64::MAX / 2 - n, |n| n.wrapping_mul(0x9e37_79b9) % 0x3_ffff];
         for order in orders {
             let millis = (0..count).map(|n| (1 << 41) + order(n - n % 10 / 9) % (1 << 20));
-            let serials: Vec<Serial> = millis.map(|millis| Serial::at(millis, [7; Serial::RANDOM])).collect();
+            let serials: Vec<Serial> =
+                millis.map(|millis| Serial::time_based(millis, [7; Serial::RANDOM_BYTES])).collect();
             let parts = sorted(&serials);
             assert!(parts.len() >= 4 && parts.iter().all(|part| part.len() <= BUCKET_SPLIT_ENTRIES), "{}", parts.len());
             assert!(parts.concat() == expected(serials));
@@ -398,9 +399,9 @@ mod tests {
     #[test]
     fn serials_with_a_common_prefix_stay_together() {
         let alike = |n: usize| {
-            let mut random = [0; Serial::RANDOM];
+            let mut random = [0; Serial::RANDOM_BYTES];
             random[6..].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-            Serial::at(1 << 41, random)
+            Serial::time_based(1 << 41, random)
         };
         let serials: Vec<Serial> = (0..BUCKET_SPLIT_ENTRIES + BUCKET_SPLIT_ENTRIES / 2).map(alike).collect();
         let parts = sorted(&serials);

@@ -27,7 +27,7 @@ use crate::pki::check::request::RequestedKey;
 use crate::pki::mount::view::MountView;
 use crate::pki::policy_engine::PolicyEngine;
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
-use crate::x509::csr::{Csr, request_info};
+use crate::x509::csr::{Csr, encode_request_info};
 use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
 use crate::x509::{name, pem};
@@ -148,7 +148,7 @@ async fn sign_empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
         KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
         KeyKind::Ed25519 => SignatureAlgorithm::Ed25519,
     };
-    let info = request_info(&name::name(&[]), key.public().spki(), &Extensions::default());
+    let info = encode_request_info(&name::name(&[]), key.public().spki(), &Extensions::default());
     let prepared = LintedTbs::request(info, algorithm, &SigningKey::Local(Arc::clone(key)));
     let der = prepared.sign(&NoSigners, &CallerWatch::ALWAYS).await?.der();
     Ok(pem::encode(CSR_LABEL, &der))

@@ -24,7 +24,7 @@ use crate::pki::mount::role::Role;
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::urls::NO_URLS_WARNING;
 use crate::pki::values::subject_bounds;
-use crate::x509::csr::{Csr, OtherValue};
+use crate::x509::csr::{Csr, OtherNameValue};
 use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
@@ -52,7 +52,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
     let lifetimes = Role { not_before_duration: request.not_before_duration.as_secs(), ..Role::default() };
-    let span = issuer.certificate.span();
+    let span = issuer.certificate.validity_range();
     let (limits, more) = origin.limits.for_authority(&request.validity);
     warnings.extend(more);
     let (validity, more) = validity::for_leaf(&lifetimes, &request.validity, limits, span, behaviour, now)?;
@@ -160,7 +160,7 @@ fn names_from_csr(other_sans: &[String], csr: &Csr) -> Result<CaNames> {
     let only_other = RequestedNames { other_sans: other_sans.to_vec(), ..RequestedNames::default() };
     let (names, _) = names::collect_for_ca(&only_other)?;
     let sans = csr.sans()?;
-    if let Some(kind) = sans.unruled {
+    if let Some(kind) = sans.unsupported_name_kind {
         return Err(Error::invalid(format!(
             "csr: subject alternative names of the kind {kind} cannot be joined with other_sans"
         )));
@@ -168,7 +168,7 @@ fn names_from_csr(other_sans: &[String], csr: &Csr) -> Result<CaNames> {
     let mut other = subject_alt_names(&names)?.other;
     let mut known: HashSet<_> = other.iter().cloned().collect();
     for (oid, value) in sans.other {
-        let OtherValue::Text(text) = value else {
+        let OtherNameValue::Text(text) = value else {
             let text =
                 "csr: an otherName is not a UTF8String, nor an SRVName of IA5; it cannot be joined with other_sans";
             return Err(Error::invalid(text));

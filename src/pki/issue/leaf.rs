@@ -113,7 +113,7 @@ fn draft_leaf(
     let pieces = signer.pieces()?;
     let role = &entry.role;
     let behaviour = issuer.record.leaf_not_after_behavior;
-    let span = issuer.certificate.span();
+    let span = issuer.certificate.validity_range();
     let (validity, mut warnings) = validity::for_leaf(role, requested, origin.limits, span, behaviour, now)?;
     warnings.extend(subject_bounds::reject_if_strict(
         role.strict_subject,

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::release::{CertificateDraft, SubjectKeyIdSource};
 use crate::error::Warnings;
 use crate::x509::csr::Csr;
-use crate::x509::extension::{self, CsrSans, RawExtension};
+use crate::x509::extension::{self, ParsedSans, RawExtension};
 use crate::x509::oid;
 use crate::x509::pieces::Extensions;
 use crate::x509::profile;
@@ -128,8 +128,11 @@ fn missing_entries(requested: &RawExtension, granted: &[u8]) -> DerResult<Option
             cas.into_iter().chain(differs.then(|| "pathLenConstraint".to_owned())).collect()
         }
         oid::SUBJECT_ALT_NAME => {
-            let granted: HashSet<String> = format_sans(CsrSans::read(granted)?).into_iter().collect();
-            format_sans(CsrSans::read(&requested.value)?).into_iter().filter(|name| !granted.contains(name)).collect()
+            let granted: HashSet<String> = format_sans(ParsedSans::read(granted)?).into_iter().collect();
+            format_sans(ParsedSans::read(&requested.value)?)
+                .into_iter()
+                .filter(|name| !granted.contains(name))
+                .collect()
         }
         _ => return Ok(None),
     };
@@ -137,12 +140,12 @@ fn missing_entries(requested: &RawExtension, granted: &[u8]) -> DerResult<Option
 }
 
 /// Formats alternative names for messages.
-fn format_sans(sans: CsrSans) -> Vec<String> {
+fn format_sans(sans: ParsedSans) -> Vec<String> {
     let mut all = sans.dns;
     all.extend(sans.emails);
     all.extend(sans.ips.iter().map(ToString::to_string));
     all.extend(sans.uris);
     all.extend(sans.other.iter().map(|(oid, value)| format!("otherName {} {value:?}", extension::oid_text(oid))));
-    all.extend(sans.unruled.map(str::to_owned));
+    all.extend(sans.unsupported_name_kind.map(str::to_owned));
     all
 }

@@ -75,7 +75,7 @@ pub(crate) async fn issue(
     let mut generated = None;
     let public_key = match subject_key {
         SubjectKey::Generated(spec) => {
-            if let Some(stand_in) = spec.stand_in() {
+            if let Some(stand_in) = spec.placeholder_key() {
                 draft.check_with_placeholder(&stand_in)?;
             }
             let started = stages.rules(started);

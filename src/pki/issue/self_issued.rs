@@ -70,7 +70,8 @@ pub(super) async fn sign(
     let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
     stages.sign(started);
     let issued_at = now.unix_timestamp();
-    let issued = IssuedCertificate::new(signed.der(), certificate.serial(), certificate.span(), signer, issued_at);
+    let issued =
+        IssuedCertificate::new(signed.der(), certificate.serial(), certificate.validity_range(), signer, issued_at);
     Ok(IssuedCertificate { warnings, ..issued })
 }
 

@@ -57,7 +57,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
     let issuer = &signer.issuer;
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
-    let span = issuer.certificate.span();
+    let span = issuer.certificate.validity_range();
     let (validity, mut warnings) = validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, now)?;
     let subject = subject(csr, &request.user_ids)?;
     let broken = subject_bounds::subject_violations(Some("csr"), &csr.subject);
@@ -149,7 +149,7 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     let mut seen = HashSet::new();
     let each = user_ids.iter().filter(|id| !id.is_empty() && seen.insert(*id));
     let ids = each.map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
-    csr.subject.appended(&ids.collect())
+    csr.subject.with_rdns(&ids.collect())
 }
 
 /// Maps each part of the certificate to the field that error messages name for it: `csr`, except for usages that the

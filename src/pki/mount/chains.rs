@@ -106,7 +106,7 @@ pub fn find_signing_issuer<'a>(
         named.iter().map(|issuer| &issuer.certificate).partition(|issuer| is_meant(issuer));
     let mut tried = HashSet::new();
     let mut keys = meant.into_iter().chain(others).map(Certificate::key);
-    let key = keys.find(|key| tried.insert(key.spki()) && certificate.was_signed_by(key))?;
+    let key = keys.find(|key| tried.insert(key.spki()) && certificate.is_signed_by_allowing_sha1(key))?;
     named.iter().find(|issuer| issuer.certificate.key() == key).copied()
 }
 

@@ -13,7 +13,7 @@ use super::signer::{IssuerSigner, revocation_algorithm};
 use crate::keys::signing::SigningKey;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::name::CanonicalName;
-use crate::x509::ocsp::{CertId, IdHash, IssuerHashes};
+use crate::x509::ocsp::{CertId, CertIdHash, IssuerHashes};
 use crate::x509::pieces::Name;
 use crate::x509::serial::Serial;
 
@@ -80,7 +80,7 @@ impl Responder {
     /// Index of the name encoding that a CertID was computed from.
     fn encoding(&self, id: &CertId<'_>) -> Option<usize> {
         let issuer = id.issuer();
-        self.hashes.iter().position(|hashes| hashes.of(id.hash) == issuer)
+        self.hashes.iter().position(|hashes| hashes.for_hash(id.hash) == issuer)
     }
 
     /// `true` if one of its issuers has this id.
@@ -101,7 +101,7 @@ impl Responder {
     /// `true` if the certificate names this responder as its issuer, and the responder's key signed it.
     pub(crate) fn signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
         let own = &self.representative.certificate;
-        certificate.issuer().matches(own.subject()) && certificate.was_signed_by(own.key())
+        certificate.issuer().matches(own.subject()) && certificate.is_signed_by_allowing_sha1(own.key())
     }
 }
 
@@ -155,8 +155,8 @@ impl Responders {
             return;
         }
         let hashes = hashes(&responder.representative);
-        for hash in IdHash::ALL {
-            self.by_hashes.entry(hashes.of(hash).to_vec()).or_insert(index);
+        for hash in CertIdHash::ALL {
+            self.by_hashes.entry(hashes.for_hash(hash).to_vec()).or_insert(index);
         }
         responder.names.push(name.clone());
         responder.hashes.push(hashes);
@@ -170,6 +170,6 @@ impl Responders {
     /// The responder of an issuer; `None` if this issuer may not sign OCSP responses.
     pub(crate) fn of(&self, signer: &IssuerSigner) -> Option<&Responder> {
         ResponderKey::of(signer)?;
-        Some(&self.all[*self.by_hashes.get(signer.issuer.hashes.of(IdHash::Sha1))?])
+        Some(&self.all[*self.by_hashes.get(signer.issuer.hashes.for_hash(CertIdHash::Sha1))?])
     }
 }

@@ -111,9 +111,9 @@ fn supported_algorithm(
     is_open: impl Fn(SignatureAlgorithm) -> bool,
 ) -> Result<SignatureAlgorithm> {
     let signer = signers.signer(key)?;
-    let Err(refusal) = signer.wants(wanted) else { return Ok(wanted) };
+    let Err(refusal) = signer.input_kind(wanted) else { return Ok(wanted) };
     let all = SignatureAlgorithm::all_for(key.public.kind());
-    let supported: Vec<SignatureAlgorithm> = all.filter(|algorithm| signer.wants(*algorithm).is_ok()).collect();
+    let supported: Vec<SignatureAlgorithm> = all.filter(|algorithm| signer.input_kind(*algorithm).is_ok()).collect();
     if let Some(algorithm) = supported.iter().find(|algorithm| is_open(**algorithm)) {
         return Ok(*algorithm);
     }

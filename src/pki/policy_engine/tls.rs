@@ -190,7 +190,7 @@ mod tests {
         let (other, _) = testing::root("ec", 256);
         let certificate = pem::encode("CERTIFICATE", certificate.der());
         let pkcs8 = |key: &crate::keys::local::PrivateKey| pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
-        let (label, sec1) = key.traditional().unwrap();
+        let (label, sec1) = key.to_traditional_form().unwrap();
         let bundle = |text: String| Members { client_bundle: Secret::new(text), ..Members::default() };
         for own in [pkcs8(&key), pem::encode(label, sec1.expose())] {
             let both = bundle(format!("{certificate}\n{own}"));

@@ -246,15 +246,15 @@ impl CallerSuppliedEntries {
 
 /// Returns `true` if issuingDistributionPoint sets indirectCRL (RFC 5280 5.2.5). The CRL check rejects bad values.
 fn is_indirect(value: &[u8]) -> bool {
-    let Ok(scope) = DerReader::only(value, SEQUENCE) else { return false };
+    let Ok(scope) = DerReader::read_single(value, SEQUENCE) else { return false };
     let mut fields = scope.reader();
     std::iter::from_fn(|| fields.any().ok()).any(|field| field.tag == context(4) && field.content != [0])
 }
 
 /// Checks an entry extension here, because entries are not parsed again before signing.
 fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result<()> {
-    let extension = ExtensionRef::next(&mut DerReader::new(raw.as_der())).map_err(|e| e.of(path))?;
-    oid::check_size(extension.oid).map_err(|e| e.of(&format!("{path}: extensions")))?;
+    let extension = ExtensionRef::next(&mut DerReader::new(raw.as_der())).map_err(|e| e.into_error(path))?;
+    oid::check_oid_size(extension.oid).map_err(|e| e.into_error(&format!("{path}: extensions")))?;
     let Some(known) = profile::find_entry_extension(extension.oid) else { return Ok(()) };
     known.validate(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;
     if extension.oid == oid::REASON_CODE && extension.value == REMOVE_FROM_CRL && !is_delta {

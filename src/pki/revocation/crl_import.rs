@@ -26,7 +26,7 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::{KnownSerial, PkiOutcome, PkiWrite, RevocationReason, RevocationRow, is_compromise};
 use crate::x509::foreign_crl::{CERTIFICATE_HOLD, ForeignCrl, ForeignCrlEntry};
 use crate::x509::serial::Serial;
-use crate::x509::time::MAX_EPOCH;
+use crate::x509::time::MAX_EPOCH_SECONDS;
 
 const ENTRIES_PER_PAGE: usize = 500;
 /// Maximum number of attempts to store a page while the write queue is full.
@@ -37,7 +37,7 @@ const COMMIT_RETRY_DELAY: Duration = Duration::from_millis(100);
 pub(super) const MAX_CLOCK_SKEW_SECONDS: i64 = 300;
 /// End of validity that is assumed for revoked certificates that are not stored: 9999-12-31T23:59:59Z (RFC 5280
 /// 4.1.2.5). Their entries thus stay on the CRLs.
-const UNKNOWN_NOT_AFTER: i64 = MAX_EPOCH;
+const UNKNOWN_NOT_AFTER: i64 = MAX_EPOCH_SECONDS;
 
 /// Result of an import.
 pub struct ImportedCrl {

@@ -25,7 +25,7 @@ use crate::pki::store::{
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
-use crate::x509::time::FIRST_UTC;
+use crate::x509::time::MIN_UTC_EPOCH_SECONDS;
 
 /// Remaining validity in seconds below which a certificate is not revoked.
 const MIN_REMAINING_SECONDS: i64 = 2;
@@ -63,7 +63,9 @@ impl RequestedReason {
     /// Rejects a date that CRLs cannot represent, and a date later than the revocation at `now`.
     fn check_date(self, now: Time) -> Result<()> {
         match self.invalidity_date {
-            Some(..FIRST_UTC) => Err(Error::invalid("invalidity_date: lies before 1950 (RFC 5280 4.1.2.5)")),
+            Some(..MIN_UTC_EPOCH_SECONDS) => {
+                Err(Error::invalid("invalidity_date: lies before 1950 (RFC 5280 4.1.2.5)"))
+            }
             Some(date) if date > now.unix_timestamp() + MAX_CLOCK_SKEW_SECONDS => {
                 Err(Error::invalid("invalidity_date: is later than the revocation (RFC 5280 5.3.2)"))
             }

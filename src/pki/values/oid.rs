@@ -26,7 +26,7 @@ pub fn is_dotted_oid(text: &str) -> bool {
 /// # Errors
 /// `Invalid` naming `field`, the OID and the rule (RFC 5280 Appendix B).
 pub(crate) fn check_oid_size(field: &str, text: &str) -> Result<()> {
-    let checked = oid::parse_oid(text).map_or(Ok(()), |content| oid::check_size(&content));
+    let checked = oid::parse_oid(text).map_or(Ok(()), |content| oid::check_oid_size(&content));
     checked.map_err(|e| Error::invalid(format!("{field}: {text}: {}", e.0)))
 }
 

@@ -40,7 +40,8 @@ impl<'a> CertificateFields<'a> {
     /// The violated rule.
     pub fn read(mut fields: DerReader<'a>) -> DerResult<Self> {
         let version = fields.optional(context_constructed(0))?;
-        let version_number = version.map_or(Ok(0), |version| DerReader::whole(version.content, DerReader::small))?;
+        let version_number =
+            version.map_or(Ok(0), |version| DerReader::read_to_end(version.content, DerReader::read_u32))?;
         let serial = fields.unsigned()?;
         let algorithm = fields.expect(SEQUENCE)?.raw;
         let issuer = fields.expect(SEQUENCE)?.raw;

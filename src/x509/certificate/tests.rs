@@ -61,7 +61,7 @@ fn leaf_subject() -> Name {
     ])
 }
 
-fn strict(openssl: &OpenSsl, root: &Certificate, leaf: &[u8]) -> String {
+fn verify_leaf_strictly(openssl: &OpenSsl, root: &Certificate, leaf: &[u8]) -> String {
     let ca = openssl.file("ca.pem", pem::encode("CERTIFICATE", root.der()));
     let leaf = openssl.file("leaf.pem", pem::encode("CERTIFICATE", leaf));
     openssl.run(&["verify", "-x509_strict", "-check_ss_sig", "-CAfile", &ca, &ca]);
@@ -70,7 +70,7 @@ fn strict(openssl: &OpenSsl, root: &Certificate, leaf: &[u8]) -> String {
 }
 
 #[test]
-fn roots_and_leafs_of_every_kind_satisfy_openssl() {
+fn roots_and_leaves_of_every_key_kind_satisfy_openssl() {
     let openssl = OpenSsl::new();
     let leaf_kinds = [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
     for ((key_type, bits), (leaf_type, leaf_bits)) in ISSUER_KEY_KINDS.iter().cycle().zip(leaf_kinds) {
@@ -80,7 +80,7 @@ fn roots_and_leafs_of_every_kind_satisfy_openssl() {
         let extensions = leaf_extensions(leaf.public_key(), &root);
         let algorithm = root.signature_algorithm().unwrap();
         let der = issue(&key, algorithm, root.subject(), &leaf_subject(), leaf.public_key().spki(), &extensions);
-        let text = strict(&openssl, &root, &der);
+        let text = verify_leaf_strictly(&openssl, &root, &der);
         for expected in [
             "Version: 3",
             "UID=humanoid,CN=a.example,OU=b+OU=a",
@@ -116,7 +116,7 @@ fn every_rsa_algorithm_satisfies_openssl() {
         for algorithm in [SignatureAlgorithm::RsaPkcs1(hash), SignatureAlgorithm::RsaPss(hash)] {
             let extensions = leaf_extensions(key.public_key(), &root);
             let der = issue(&key, algorithm, root.subject(), &leaf_subject(), key.public_key().spki(), &extensions);
-            let text = strict(&openssl, &root, &der);
+            let text = verify_leaf_strictly(&openssl, &root, &der);
             if let SignatureAlgorithm::RsaPss(_) = algorithm {
                 assert!(
                     text.contains("rsassaPss") && text.contains(&format!("Salt Length: 0x{:02X}", hash.digest_len())),
@@ -156,14 +156,14 @@ fn name_constraints_and_far_dates_satisfy_openssl() {
         algorithm,
         issuer: root.subject(),
         not_before: time::from_epoch(0),
-        not_after: time::from_epoch(time::MAX_EPOCH),
+        not_after: time::from_epoch(time::MAX_EPOCH_SECONDS),
         subject: &leaf_subject(),
         spki: key.public_key().spki(),
         extensions: &pieces,
     }
     .encode();
     let der = encode_signed(&tbs, algorithm, &key.signature(algorithm, &tbs));
-    let text = strict_ca(&openssl, &root, &der);
+    let text = verify_ca_strictly(&openssl, &root, &der);
     for expected in [
         "Serial Number: 255 (0xff)",
         "Not After : Dec 31 23:59:59 9999 GMT",
@@ -183,7 +183,7 @@ fn name_constraints_and_far_dates_satisfy_openssl() {
     assert_eq!((read.path_length(), read.subject_key_id()), (Some(0), Some(&[0xaa, 0xbb][..])));
 }
 
-fn strict_ca(openssl: &OpenSsl, root: &Certificate, der: &[u8]) -> String {
+fn verify_ca_strictly(openssl: &OpenSsl, root: &Certificate, der: &[u8]) -> String {
     let ca = openssl.file("ca.pem", pem::encode("CERTIFICATE", root.der()));
     let file = openssl.file("int.pem", pem::encode("CERTIFICATE", der));
     openssl.run(&["verify", "-x509_strict", "-CAfile", &ca, &file]);
@@ -191,7 +191,7 @@ fn strict_ca(openssl: &OpenSsl, root: &Certificate, der: &[u8]) -> String {
 }
 
 #[test]
-fn an_empty_subject_and_no_extensions_are_legal_der() {
+fn certificate_may_have_no_subject_and_no_extensions() {
     let (key, root) = root("ed25519", 0);
     let algorithm = SignatureAlgorithm::Ed25519;
     let der =
@@ -227,7 +227,7 @@ fn certificates_of_openssl_are_read() {
 }
 
 #[test]
-fn a_certificate_under_another_issuer_keeps_every_other_byte() {
+fn reissued_certificate_keeps_all_other_bytes() {
     let (key, root) = root("ec", 256);
     let (_, other) = self::root("rsa", 2048);
     let kept = Extensions::joined(&other.extensions().iter().map(|e| &e.raw).collect::<Vec<_>>());
@@ -241,7 +241,7 @@ fn a_certificate_under_another_issuer_keeps_every_other_byte() {
 }
 
 #[test]
-fn rules_of_the_structure_hold() {
+fn certificate_with_invalid_structure_is_refused() {
     let (key, root) = root("ec", 256);
     let id = extension::subject_key_id(&[1]);
     let algorithm = root.signature_algorithm().unwrap();
@@ -254,23 +254,23 @@ fn rules_of_the_structure_hold() {
     assert!(Certificate::parse(&der).is_err());
 }
 
-static SAMPLE: LazyLock<Vec<u8>> = LazyLock::new(|| root("ec", 256).1.der().to_vec());
+static SAMPLE_CERTIFICATE_DER: LazyLock<Vec<u8>> = LazyLock::new(|| root("ec", 256).1.der().to_vec());
 
 #[test]
-fn a_certificate_cut_anywhere_is_refused() {
-    for len in 0..SAMPLE.len() {
-        assert!(Certificate::parse(&SAMPLE[..len]).is_err(), "{len}");
+fn truncated_certificate_is_refused() {
+    for len in 0..SAMPLE_CERTIFICATE_DER.len() {
+        assert!(Certificate::parse(&SAMPLE_CERTIFICATE_DER[..len]).is_err(), "{len}");
     }
 }
 
 proptest! {
     #[test]
     fn mutated_certificates_never_panic_and_never_verify(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-        let mut der = SAMPLE.clone();
+        let mut der = SAMPLE_CERTIFICATE_DER.clone();
         let at = at.index(der.len());
         der[at] = byte;
-        let key = Certificate::parse(&SAMPLE).unwrap().key().clone();
-        if der != *SAMPLE && let Ok(read) = Certificate::parse(&der) {
+        let key = Certificate::parse(&SAMPLE_CERTIFICATE_DER).unwrap().key().clone();
+        if der != *SAMPLE_CERTIFICATE_DER && let Ok(read) = Certificate::parse(&der) {
             prop_assert!(!read.is_signed_by(&key));
             prop_assert_eq!(read.der(), &der[..]);
         }

@@ -26,14 +26,14 @@ impl<'a> OcspRequest<'a> {
     /// # Errors
     /// `Invalid`, naming the rule.
     pub fn parse(der: &'a [u8]) -> Result<Self> {
-        Self::read(der).map_err(|e| e.of("ocsp request"))
+        Self::read(der).map_err(|e| e.into_error("ocsp request"))
     }
 
     fn read(der: &'a [u8]) -> DerResult<Self> {
         if der.len() >= MAX_REQUEST_BYTES {
             return Err(DerError("must be shorter than 2048 octets"));
         }
-        let mut outer = DerReader::only(der, SEQUENCE)?.reader();
+        let mut outer = DerReader::read_single(der, SEQUENCE)?.reader();
         let mut fields = outer.sequence()?;
         outer.optional_explicit(0, SEQUENCE)?;
         outer.done()?;
@@ -42,7 +42,7 @@ impl<'a> OcspRequest<'a> {
             return Err(DerError("the version must be 1 (RFC 6960 4.1.1)"));
         }
         if let Some(name) = fields.optional(context_constructed(1))? {
-            DerReader::whole(name.content, DerReader::any)?;
+            DerReader::read_to_end(name.content, DerReader::any)?;
         }
         let certificates = read_certificates(fields.sequence()?)?;
         let extensions = read_extensions(&mut fields, 2, &[oid::OCSP_NONCE])?;
@@ -71,7 +71,7 @@ fn read_certificates(mut list: DerReader<'_>) -> DerResult<Vec<CertId<'_>>> {
 }
 
 fn read_nonce(value: &[u8]) -> DerResult<&[u8]> {
-    let octets = DerReader::only(value, OCTET_STRING)?.content;
+    let octets = DerReader::read_single(value, OCTET_STRING)?.content;
     if !NONCE_LENGTHS.contains(&octets.len()) {
         return Err(DerError("the nonce must have 1 to 128 octets (RFC 9654 2.1)"));
     }
@@ -88,7 +88,7 @@ fn read_extensions<'a>(fields: &mut DerReader<'a>, n: u8, known: &[&[u8]]) -> De
     let mut extensions = ExtensionRef::list(list.reader(), usize::MAX)?;
     let is_known = |extension: &ExtensionRef<'_>| known.contains(&extension.oid);
     if extensions.iter().any(|extension| extension.critical == Some(true) && !is_known(extension)) {
-        return Err(DerError("a critical extension is not understood (RFC 6960 4.4)"));
+        return Err(DerError("a critical extension is not supported (RFC 6960 4.4)"));
     }
     extensions.retain(is_known);
     Ok(extensions)

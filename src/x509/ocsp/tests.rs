@@ -9,7 +9,7 @@ use crate::x509::writer::{BOOLEAN, DerWriter, INTEGER, NULL, OCTET_STRING, SEQUE
 
 /// The parts of a request, each of which a test can replace with invalid data.
 #[derive(Clone)]
-struct Parts {
+struct OcspRequestParts {
     before_list: Vec<u8>,
     hash: Vec<u8>,
     null: bool,
@@ -20,8 +20,8 @@ struct Parts {
     after: Vec<u8>,
 }
 
-impl Parts {
-    fn of(hash: IdHash) -> Self {
+impl OcspRequestParts {
+    fn of(hash: CertIdHash) -> Self {
         Self {
             before_list: Vec::new(),
             hash: hash.oid().to_vec(),
@@ -65,30 +65,30 @@ impl Parts {
     }
 }
 
-fn one(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+fn encode_extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
     extension(oid, critical, value).as_der().to_vec()
 }
 
-fn nonce(octets: usize) -> Vec<u8> {
-    one(oid::OCSP_NONCE, false, &build(OCTET_STRING, octets, |w| w.raw(&vec![5; octets])))
+fn nonce_extension(octets: usize) -> Vec<u8> {
+    encode_extension(oid::OCSP_NONCE, false, &build(OCTET_STRING, octets, |w| w.raw(&vec![5; octets])))
 }
 
 /// An unknown extension.
-fn other(critical: bool) -> Vec<u8> {
-    one(&[0x2a, 3, 4], critical, &[5, 0])
+fn unknown_extension(critical: bool) -> Vec<u8> {
+    encode_extension(&[0x2a, 3, 4], critical, &[5, 0])
 }
 
-fn ask(change: impl FnOnce(&mut Parts)) -> Vec<u8> {
-    let mut parts = Parts::of(IdHash::Sha1);
+fn encode_changed_request(change: impl FnOnce(&mut OcspRequestParts)) -> Vec<u8> {
+    let mut parts = OcspRequestParts::of(CertIdHash::Sha1);
     change(&mut parts);
     parts.encode()
 }
 
 #[test]
-fn requests_are_read_in_every_form_that_clients_send() {
-    for hash in IdHash::ALL {
+fn ocsp_requests_are_read_in_every_client_form() {
+    for hash in CertIdHash::ALL {
         for null in [true, false] {
-            let der = Parts { null, ..Parts::of(hash) }.encode();
+            let der = OcspRequestParts { null, ..OcspRequestParts::of(hash) }.encode();
             let request = OcspRequest::parse(&der).unwrap();
             let [id] = request.certificates[..] else { panic!("one certificate") };
             assert_eq!((id.hash, id.serial.octets()), (hash, &[1, 2][..]));
@@ -98,14 +98,14 @@ fn requests_are_read_in_every_form_that_clients_send() {
     }
     let signature = build(context_constructed(0), 8, |w| w.tlv(SEQUENCE, &[1, 2, 3]));
     let taken: [Vec<u8>; 8] = [
-        ask(|p| p.before_list = vec![0xa0, 3, INTEGER, 1, 0]),
-        ask(|p| p.before_list = vec![0xa1, 4, 0xa4, 2, SEQUENCE, 0]),
-        ask(|p| p.after = signature),
-        ask(|p| p.extensions = other(false)),
-        ask(|p| p.single_extensions = other(false)),
-        ask(|p| p.serials = vec![vec![INTEGER, 1, 0]]),
-        ask(|p| p.serials = (0..21).map(|n| vec![INTEGER, 1, n]).collect()),
-        ask(|p| p.extensions = [other(false), nonce(128)].concat()),
+        encode_changed_request(|p| p.before_list = vec![0xa0, 3, INTEGER, 1, 0]),
+        encode_changed_request(|p| p.before_list = vec![0xa1, 4, 0xa4, 2, SEQUENCE, 0]),
+        encode_changed_request(|p| p.after = signature),
+        encode_changed_request(|p| p.extensions = unknown_extension(false)),
+        encode_changed_request(|p| p.single_extensions = unknown_extension(false)),
+        encode_changed_request(|p| p.serials = vec![vec![INTEGER, 1, 0]]),
+        encode_changed_request(|p| p.serials = (0..21).map(|n| vec![INTEGER, 1, n]).collect()),
+        encode_changed_request(|p| p.extensions = [unknown_extension(false), nonce_extension(128)].concat()),
     ];
     for der in &taken {
         OcspRequest::parse(der).unwrap();
@@ -119,7 +119,7 @@ fn requests_are_read_in_every_form_that_clients_send() {
 #[test]
 fn invalid_ocsp_requests_are_refused_with_the_reason() {
     let small = |count: usize| {
-        move |p: &mut Parts| {
+        move |p: &mut OcspRequestParts| {
             p.null = false;
             p.serials = vec![vec![INTEGER, 1, 1]; count];
         }
@@ -127,39 +127,66 @@ fn invalid_ocsp_requests_are_refused_with_the_reason() {
     let cases: [(&str, Vec<u8>, &str); 21] = [
         ("nothing", Vec::new(), "truncated"),
         ("garbage", vec![b'a'; 90], "DER"),
-        ("bytes after it", [ask(|_| ()), vec![0]].concat(), "trailing"),
-        ("something after the signature", ask(|p| p.after = vec![NULL, 0]), "trailing"),
-        ("a signature of another form", ask(|p| p.after = vec![0xa0, 2, NULL, 0]), "tag"),
-        ("version 2", ask(|p| p.before_list = vec![0xa0, 3, INTEGER, 1, 1]), "the version must be 1"),
-        ("two names", ask(|p| p.before_list = vec![0xa1, 4, NULL, 0, NULL, 0]), "trailing"),
-        ("no certificate", ask(|p| p.serials.clear()), "must ask for a certificate"),
-        ("many certificates", ask(small(33)), "more than 32"),
-        ("many octets", ask(|p| p.extensions = [nonce(8), one(&[0x2a, 3], false, &[5; 2048])].concat()), "2048"),
-        ("an unknown hash", ask(|p| p.hash = oid::P256.to_vec()), "the hash of a CertID"),
-        ("a short hash", ask(|p| p.hashes[0].truncate(19)), "wrong length"),
-        ("a hash of another algorithm", ask(|p| p.hashes[1] = vec![9; 32]), "wrong length"),
-        ("a negative serial", ask(|p| p.serials = vec![vec![INTEGER, 1, 0x80]]), "negative"),
-        ("a long serial", ask(|p| p.serials = vec![[vec![INTEGER, 21], vec![1; 21]].concat()]), "20 octets"),
-        ("a critical extension", ask(|p| p.extensions = other(true)), "critical"),
-        ("a critical extension of one", ask(|p| p.single_extensions = other(true)), "critical"),
-        ("a nonce without octets", ask(|p| p.extensions = nonce(0)), "RFC 9654"),
-        ("a long nonce", ask(|p| p.extensions = nonce(129)), "RFC 9654"),
-        ("two nonces", ask(|p| p.extensions = [nonce(8), nonce(8)].concat()), "twice"),
-        ("a nonce without its OCTET STRING", ask(|p| p.extensions = one(oid::OCSP_NONCE, false, &[1; 8])), "tag"),
+        ("bytes after it", [encode_changed_request(|_| ()), vec![0]].concat(), "trailing"),
+        ("something after the signature", encode_changed_request(|p| p.after = vec![NULL, 0]), "trailing"),
+        ("a signature of another form", encode_changed_request(|p| p.after = vec![0xa0, 2, NULL, 0]), "tag"),
+        (
+            "version 2",
+            encode_changed_request(|p| p.before_list = vec![0xa0, 3, INTEGER, 1, 1]),
+            "the version must be 1",
+        ),
+        ("two names", encode_changed_request(|p| p.before_list = vec![0xa1, 4, NULL, 0, NULL, 0]), "trailing"),
+        ("no certificate", encode_changed_request(|p| p.serials.clear()), "must ask for a certificate"),
+        ("many certificates", encode_changed_request(small(33)), "more than 32"),
+        (
+            "many octets",
+            encode_changed_request(|p| {
+                p.extensions = [nonce_extension(8), encode_extension(&[0x2a, 3], false, &[5; 2048])].concat()
+            }),
+            "2048",
+        ),
+        ("an unknown hash", encode_changed_request(|p| p.hash = oid::P256.to_vec()), "the hash of a CertID"),
+        ("a short hash", encode_changed_request(|p| p.hashes[0].truncate(19)), "wrong length"),
+        ("a hash of another algorithm", encode_changed_request(|p| p.hashes[1] = vec![9; 32]), "wrong length"),
+        ("a negative serial", encode_changed_request(|p| p.serials = vec![vec![INTEGER, 1, 0x80]]), "negative"),
+        (
+            "a long serial",
+            encode_changed_request(|p| p.serials = vec![[vec![INTEGER, 21], vec![1; 21]].concat()]),
+            "20 octets",
+        ),
+        ("a critical extension", encode_changed_request(|p| p.extensions = unknown_extension(true)), "critical"),
+        (
+            "a critical extension of one",
+            encode_changed_request(|p| p.single_extensions = unknown_extension(true)),
+            "critical",
+        ),
+        ("a nonce without octets", encode_changed_request(|p| p.extensions = nonce_extension(0)), "RFC 9654"),
+        ("a long nonce", encode_changed_request(|p| p.extensions = nonce_extension(129)), "RFC 9654"),
+        (
+            "two nonces",
+            encode_changed_request(|p| p.extensions = [nonce_extension(8), nonce_extension(8)].concat()),
+            "twice",
+        ),
+        (
+            "a nonce without its OCTET STRING",
+            encode_changed_request(|p| p.extensions = encode_extension(oid::OCSP_NONCE, false, &[1; 8])),
+            "tag",
+        ),
     ];
     for (name, der, rule) in cases {
         let error = OcspRequest::parse(&der).expect_err(name);
         assert!(error.text().starts_with("ocsp request: ") && error.text().contains(rule), "{name}: {error}");
     }
     let boolean = [vec![OCTET_STRING, 0], vec![BOOLEAN, 1, 1]].concat();
-    assert!(OcspRequest::parse(&ask(|p| p.extensions = boolean)).is_err());
+    assert!(OcspRequest::parse(&encode_changed_request(|p| p.extensions = boolean)).is_err());
     // As many certificates as the size limit allows are accepted.
-    let fits = (1..=MAX_CERTIFICATES).rfind(|&count| ask(small(count)).len() < MAX_REQUEST_BYTES).unwrap();
-    assert_eq!(OcspRequest::parse(&ask(small(fits))).unwrap().certificates.len(), fits);
+    let fits =
+        (1..=MAX_CERTIFICATES).rfind(|&count| encode_changed_request(small(count)).len() < MAX_REQUEST_BYTES).unwrap();
+    assert_eq!(OcspRequest::parse(&encode_changed_request(small(fits))).unwrap().certificates.len(), fits);
 }
 
 #[test]
-fn failure_responses_have_five_bytes() {
+fn ocsp_failure_response_has_five_bytes() {
     assert_eq!(encode_failure(6), [0x30, 3, 0x0a, 1, 6]);
 }
 
@@ -170,9 +197,9 @@ proptest! {
     }
 
     #[test]
-    fn changed_requests_are_read_or_refused(hash in 0..4_usize, at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
-        let mut parts = Parts::of(IdHash::ALL[hash]);
-        parts.extensions = nonce(32);
+    fn mutated_ocsp_requests_are_read_or_refused(hash in 0..4_usize, at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
+        let mut parts = OcspRequestParts::of(CertIdHash::ALL[hash]);
+        parts.extensions = nonce_extension(32);
         let mut der = parts.encode();
         let at = at % der.len();
         der[at] = byte;
@@ -183,12 +210,12 @@ proptest! {
     }
 
     #[test]
-    fn requests_read_back(hash in 0..4_usize, serial in proptest::collection::vec(any::<u8>(), 1..=20), octets in 1_usize..=128) {
+    fn ocsp_requests_read_back(hash in 0..4_usize, serial in proptest::collection::vec(any::<u8>(), 1..=20), octets in 1_usize..=128) {
         let serial = Serial::from_octets(&serial).unwrap();
         let mut number = DerWriter::default();
         number.unsigned(serial.octets());
-        let mut parts = Parts::of(IdHash::ALL[hash]);
-        (parts.serials, parts.extensions) = (vec![number.finish()], nonce(octets));
+        let mut parts = OcspRequestParts::of(CertIdHash::ALL[hash]);
+        (parts.serials, parts.extensions) = (vec![number.finish()], nonce_extension(octets));
         // A serial number of 20 bytes whose first bit is set takes 21 bytes in DER. It is accepted too.
         let der = parts.encode();
         let request = OcspRequest::parse(&der).unwrap();

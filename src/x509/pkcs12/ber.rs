@@ -7,7 +7,7 @@ use crate::x509::writer::{CONSTRUCTED, DerWriter, OCTET_STRING};
 
 /// Maximum nesting depth of a file.
 const MAX_DEPTH: usize = 16;
-const TRUNCATED: DerError = DerError("truncated BER");
+const TRUNCATED_BER: DerError = DerError("truncated BER");
 
 /// Converts the first value of `ber` to definite lengths and returns the remaining input. The result is longer than
 /// `ber` at most by the bytes of the new lengths.
@@ -22,14 +22,14 @@ pub(super) fn to_definite_lengths(ber: &[u8]) -> DerResult<(Vec<u8>, &[u8])> {
 
 fn convert<'a>(ber: &'a [u8], out: &mut DerWriter, depth: usize) -> DerResult<&'a [u8]> {
     let depth = depth.checked_sub(1).ok_or(DerError("values are nested deeper than 16"))?;
-    let (&tag, rest) = ber.split_first().ok_or(TRUNCATED)?;
+    let (&tag, rest) = ber.split_first().ok_or(TRUNCATED_BER)?;
     if tag & 0x1f == 0x1f {
         return Err(DerError("multi-octet tags are not supported"));
     }
     let (length, rest) = read_length(rest)?;
     if tag & CONSTRUCTED == 0 {
         let length = length.ok_or(DerError("a primitive value has an indefinite length"))?;
-        let (content, rest) = rest.split_at_checked(length).ok_or(TRUNCATED)?;
+        let (content, rest) = rest.split_at_checked(length).ok_or(TRUNCATED_BER)?;
         out.tlv(tag, content);
         return Ok(rest);
     }
@@ -38,7 +38,7 @@ fn convert<'a>(ber: &'a [u8], out: &mut DerWriter, depth: usize) -> DerResult<&'
     let mut content = DerWriter::with_capacity(length.unwrap_or(rest.len()).min(rest.len()) + 16);
     let rest = match length {
         Some(length) => {
-            let (mut inner, rest) = rest.split_at_checked(length).ok_or(TRUNCATED)?;
+            let (mut inner, rest) = rest.split_at_checked(length).ok_or(TRUNCATED_BER)?;
             while !inner.is_empty() {
                 inner = convert(inner, &mut content, depth)?;
             }
@@ -75,15 +75,15 @@ pub(super) fn join_segments(pieces: &[u8]) -> DerResult<Vec<u8>> {
 
 /// Reads a length, `None` for the indefinite form, and returns the remaining input.
 fn read_length(octets: &[u8]) -> DerResult<(Option<usize>, &[u8])> {
-    let (&first, rest) = octets.split_first().ok_or(TRUNCATED)?;
+    let (&first, rest) = octets.split_first().ok_or(TRUNCATED_BER)?;
     match first {
         0x80 => Ok((None, rest)),
         0..0x80 => Ok((Some(usize::from(first)), rest)),
         _ => {
-            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f)).ok_or(TRUNCATED)?;
+            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f)).ok_or(TRUNCATED_BER)?;
             let start = length.iter().position(|&octet| octet != 0).unwrap_or(length.len());
             if length.len() - start > 4 {
-                return Err(TRUNCATED);
+                return Err(TRUNCATED_BER);
             }
             Ok((Some(length[start..].iter().fold(0, |n, &octet| n << 8 | usize::from(octet))), rest))
         }

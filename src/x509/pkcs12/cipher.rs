@@ -36,10 +36,12 @@ pub(super) fn decrypt(
 ) -> Result<Zeroizing<Vec<u8>>, Pkcs12Problem> {
     let scheme = PbeScheme::read(algorithm)?;
     let key = UnboundCipherKey::new(scheme.cipher, &scheme.key(password, budget)?);
-    let key = key.and_then(PaddedBlockDecryptingKey::cbc_pkcs7).map_err(|_| "its key cannot be used")?;
+    let key =
+        key.and_then(PaddedBlockDecryptingKey::cbc_pkcs7).map_err(|_| "the derived encryption key cannot be used")?;
     let context = scheme.context(password, budget)?;
     let mut data = Zeroizing::new(data.to_vec());
-    let length = key.decrypt(&mut data, context).map_err(|_| "the password does not decrypt it")?.len();
+    let length =
+        key.decrypt(&mut data, context).map_err(|_| "the password does not decrypt the contents of the file")?.len();
     data.truncate(length);
     Ok(data)
 }
@@ -64,13 +66,13 @@ impl<'a> PbeScheme<'a> {
         match scheme.strip_prefix(oid::PKCS12_PBE) {
             Some([PBE_TRIPLE_DES]) => {
                 let salt = bounded_salt(parameters.octet_string()?)?;
-                let iterations = parameters.small()?;
+                let iterations = parameters.read_u32()?;
                 parameters.done()?;
                 Ok(Self { cipher: TRIPLE_DES, salt, iterations, derivation: PbeKeyDerivation::Pkcs12 })
             }
-            Some(_) => Err(unsupported("it is encrypted by RC2, RC4 or two-key Triple DES")),
+            Some(_) => Err(unsupported("the file is encrypted with RC2, RC4 or two-key Triple DES")),
             None if scheme == oid::PBES2 => Self::read_pbes2(parameters),
-            None => Err(unsupported("it is encrypted by an algorithm that is not supported")),
+            None => Err(unsupported("the file is encrypted with an unsupported algorithm")),
         }
     }
 
@@ -80,12 +82,12 @@ impl<'a> PbeScheme<'a> {
         let mut encryption = parameters.sequence()?;
         parameters.done()?;
         if derivation.oid()? != oid::PBKDF2 {
-            return Err(unsupported("its key derivation is not PBKDF2"));
+            return Err(unsupported("the key derivation of the file is not PBKDF2"));
         }
         let mut pbkdf2 = derivation.sequence()?;
         derivation.done()?;
         let salt = bounded_salt(pbkdf2.octet_string()?)?;
-        let iterations = pbkdf2.small()?;
+        let iterations = pbkdf2.read_u32()?;
         // keyLength is ignored, because the cipher determines the key length.
         pbkdf2.optional(INTEGER)?;
         let hash = match pbkdf2.optional(SEQUENCE)? {
@@ -93,12 +95,13 @@ impl<'a> PbeScheme<'a> {
             None => Some(HashFunction::Sha1),
         };
         pbkdf2.done()?;
-        let hash = hash.ok_or_else(|| unsupported("the pseudo-random function of its PBKDF2 is not supported"))?;
+        let hash =
+            hash.ok_or_else(|| unsupported("the file uses PBKDF2 with an unsupported pseudo-random function"))?;
         let cipher = match encryption.oid()? {
             oid::AES128_CBC => &AES_128,
             oid::AES192_CBC => &AES_192,
             oid::AES256_CBC => &AES_256,
-            _ => return Err(unsupported("it is encrypted by a cipher other than AES-CBC")),
+            _ => return Err(unsupported("the file is encrypted with a cipher other than AES-CBC")),
         };
         let iv = encryption.octet_string()?;
         encryption.done()?;
@@ -109,14 +112,14 @@ impl<'a> PbeScheme<'a> {
         let length = key_length(self.cipher);
         match self.derivation {
             PbeKeyDerivation::Pbes2 { hash, .. } => {
-                Ok(derive_pbkdf2(password, hash, self.salt, budget.take(self.iterations)?, length))
+                Ok(derive_pbkdf2(password, hash, self.salt, budget.spend(self.iterations)?, length))
             }
             PbeKeyDerivation::Pkcs12 => self.derive_pkcs12(password, budget, Pkcs12KeyPurpose::Encryption, length),
         }
     }
 
     fn context(&self, password: &Pkcs12Password, budget: &mut IterationBudget) -> Result<DecryptionContext, String> {
-        let wrong = |_| "its initialization vector has the wrong length".to_owned();
+        let wrong = |_| "the initialization vector of the cipher has the wrong length".to_owned();
         match self.derivation {
             PbeKeyDerivation::Pbes2 { iv, .. } => {
                 Ok(DecryptionContext::Iv128(FixedLength::try_from(iv).map_err(wrong)?))
@@ -136,7 +139,7 @@ impl<'a> PbeScheme<'a> {
         purpose: Pkcs12KeyPurpose,
         length: usize,
     ) -> Result<Zeroizing<Vec<u8>>, String> {
-        let iterations = budget.take(self.iterations)?;
+        let iterations = budget.spend(self.iterations)?;
         Ok(derive_pkcs12(password, HashFunction::Sha1, purpose, self.salt, iterations, length))
     }
 }

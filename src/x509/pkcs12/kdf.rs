@@ -71,12 +71,11 @@ impl IterationBudget {
     }
 
     /// Subtracts the iterations of one derivation.
-    pub(super) fn take(&mut self, iterations: u32) -> Result<NonZeroU32, String> {
-        let count = NonZeroU32::new(iterations).ok_or("an iteration count is 0")?;
-        self.0 = self
-            .0
-            .checked_sub(iterations)
-            .ok_or_else(|| format!("its key derivations take more than {MAX_ITERATIONS} iterations together"))?;
+    pub(super) fn spend(&mut self, iterations: u32) -> Result<NonZeroU32, String> {
+        let count = NonZeroU32::new(iterations).ok_or("an iteration count of the key derivation is 0")?;
+        self.0 = self.0.checked_sub(iterations).ok_or_else(|| {
+            format!("the key derivations of the file take more than {MAX_ITERATIONS} iterations together")
+        })?;
         Ok(count)
     }
 }

@@ -14,7 +14,7 @@ pub(super) enum Pkcs12Problem {
 }
 
 impl Pkcs12Problem {
-    pub(super) fn named(self, field: &str) -> Error {
+    pub(super) fn into_error(self, field: &str) -> Error {
         match self {
             Self::Encoding(DerError(rule)) => Error::invalid(format!("{field}: not a PKCS #12 file: {rule}")),
             Self::Unsupported(rule) => Error::invalid(format!("{field}: {rule}")),

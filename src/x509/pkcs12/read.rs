@@ -56,10 +56,10 @@ pub fn read(field: &str, file: &[u8], password: &[u8]) -> Result<Pkcs12Contents>
         return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_FILE_BYTES / 1024)));
     }
     let password = Pkcs12Password::new("password", password)?;
-    let mut reading =
+    let mut reader =
         Pkcs12Reader { password: &password, budget: IterationBudget::new(), contents: Pkcs12Contents::default() };
-    reading.file(file).map_err(|problem| problem.named(field))?;
-    Ok(reading.contents)
+    reader.read_file(file).map_err(|problem| problem.into_error(field))?;
+    Ok(reader.contents)
 }
 
 struct Pkcs12Reader<'a> {
@@ -70,27 +70,27 @@ struct Pkcs12Reader<'a> {
 
 impl Pkcs12Reader<'_> {
     /// Reads a PFX (RFC 7292 section 4).
-    fn file(&mut self, file: &[u8]) -> Result<(), Pkcs12Problem> {
+    fn read_file(&mut self, file: &[u8]) -> Result<(), Pkcs12Problem> {
         let (der, rest) = to_definite_lengths(file)?;
         DerReader::new(rest).done()?;
         let mut file = DerReader::new(&der).sequence()?;
-        if file.small()? != 3 {
-            return Err("its version is not 3".into());
+        if file.read_u32()? != 3 {
+            return Err("the version of the file is not 3".into());
         }
         let mut safe = file.sequence()?;
         if safe.oid()? != oid::DATA {
-            return Err("it is signed by a key, which is not supported: export it with a password".into());
+            return Err("the file is signed with a key, which is not supported; export it with a password".into());
         }
         let safe = read_explicit(&mut safe)?.octet_string()?;
         if file.is_empty() {
-            return Err("it has no MAC: export it with a password".into());
+            return Err("the file has no MAC; export it with a password".into());
         }
         self.check_mac(file.sequence()?, safe)?;
         file.done()?;
         let (safe, _) = to_definite_lengths(safe)?;
         let mut parts = DerReader::new(&safe).sequence()?;
         while !parts.is_empty() {
-            self.part(parts.sequence()?)?;
+            self.read_content_info(parts.sequence()?)?;
         }
         Ok(())
     }
@@ -100,69 +100,76 @@ impl Pkcs12Reader<'_> {
         let mut info = mac.sequence()?;
         let algorithm = info.sequence()?.oid()?;
         let hash = HashFunction::ALL.into_iter().find(|hash| hash.oid() == algorithm);
-        let hash = hash.ok_or("its MAC has a digest other than SHA-1 and SHA-2")?;
+        let hash = hash.ok_or("the MAC of the file has a digest other than SHA-1 and SHA-2")?;
         let value = info.octet_string()?;
         let salt = bounded_salt(mac.octet_string()?)?;
         // The iteration count defaults to 1.
-        let iterations = if mac.is_empty() { 1 } else { mac.small()? };
+        let iterations = if mac.is_empty() { 1 } else { mac.read_u32()? };
         mac.done()?;
-        let iterations = self.budget.take(iterations)?;
+        let iterations = self.budget.spend(iterations)?;
         let key = derive_pkcs12(self.password, hash, Pkcs12KeyPurpose::Mac, salt, iterations, hash.digest_len());
         let key = hmac::Key::new(hmac_algorithm(hash), &key);
         hmac::verify(&key, content, value).map_err(|_| Pkcs12Problem::Password)
     }
 
     /// Reads a ContentInfo of the AuthenticatedSafe.
-    fn part(&mut self, mut part: DerReader<'_>) -> Result<(), Pkcs12Problem> {
+    fn read_content_info(&mut self, mut part: DerReader<'_>) -> Result<(), Pkcs12Problem> {
         let kind = part.oid()?;
         let mut content = read_explicit(&mut part)?;
         match kind {
-            oid::DATA => self.bags(content.octet_string()?),
+            oid::DATA => self.read_bags(content.octet_string()?),
             oid::ENCRYPTED_DATA => {
                 let mut data = content.sequence()?;
                 data.expect(INTEGER)?;
                 let mut encrypted = data.sequence()?;
                 if encrypted.oid()? != oid::DATA {
-                    return Err("an encrypted part is not of the type data".into());
+                    return Err("an encrypted part of the file does not have the type data".into());
                 }
                 let algorithm = encrypted.sequence()?;
                 let bytes = read_implicit_octets(encrypted.any()?)?;
                 let plain = decrypt(algorithm, self.password, &mut self.budget, &bytes)?;
-                self.bags(&plain)
+                self.read_bags(&plain)
             }
-            _ => Err("a part of it is encrypted for a key, which is not supported: export it with a password".into()),
+            _ => {
+                Err("a part of the file is encrypted for a key, which is not supported; export it with a password"
+                    .into())
+            }
         }
     }
 
     /// Reads SafeContents.
-    fn bags(&mut self, contents: &[u8]) -> Result<(), Pkcs12Problem> {
+    fn read_bags(&mut self, contents: &[u8]) -> Result<(), Pkcs12Problem> {
         let der = Zeroizing::new(to_definite_lengths(contents)?.0);
         let mut bags = DerReader::new(&der).sequence()?;
         while !bags.is_empty() {
             if self.contents.len() >= pem::MAX_BLOCKS {
-                return Err(format!("it has more than {} keys, certificates and CRLs", pem::MAX_BLOCKS).into());
+                return Err(format!("the file has more than {} keys, certificates and CRLs", pem::MAX_BLOCKS).into());
             }
             let mut bag = bags.sequence()?;
             let kind = bag.oid()?.strip_prefix(oid::BAG_TYPES);
             let value = read_explicit(&mut bag)?;
             match kind {
                 Some([bag::KEY]) => self.contents.private_keys.push(value.rest().to_vec().into()),
-                Some([bag::ENCRYPTED_KEY]) => self.encrypted_key(value)?,
+                Some([bag::ENCRYPTED_KEY]) => self.read_encrypted_key(value)?,
                 Some([bag::CERTIFICATE]) => {
-                    let rule = "it contains a certificate that is not X.509";
+                    let rule = "the file contains a certificate that is not X.509";
                     self.contents.certificates.push(read_typed_bag(value, oid::X509_CERTIFICATE, rule)?);
                 }
                 Some([bag::CRL]) => {
-                    self.contents.crls.push(read_typed_bag(value, oid::X509_CRL, "it has a CRL that is not of X.509")?);
+                    self.contents.crls.push(read_typed_bag(
+                        value,
+                        oid::X509_CRL,
+                        "the file contains a CRL that is not X.509",
+                    )?);
                 }
-                _ => return Err("it has other contents than keys, certificates and CRLs".into()),
+                _ => return Err("the file contains something other than keys, certificates and CRLs".into()),
             }
         }
         Ok(())
     }
 
     /// Reads an EncryptedPrivateKeyInfo (RFC 5208 section 6).
-    fn encrypted_key(&mut self, mut value: DerReader<'_>) -> Result<(), Pkcs12Problem> {
+    fn read_encrypted_key(&mut self, mut value: DerReader<'_>) -> Result<(), Pkcs12Problem> {
         let mut encrypted = value.sequence()?;
         let algorithm = encrypted.sequence()?;
         let bytes = encrypted.octet_string()?;
@@ -183,7 +190,7 @@ fn read_implicit_octets(value: Tlv<'_>) -> DerResult<Vec<u8>> {
     match value.tag {
         tag if tag == context(0) => Ok(value.content.to_vec()),
         tag if tag == context_constructed(0) => join_segments(value.content),
-        OCTET_STRING => Err(DerError("encrypted content is not tagged")),
+        OCTET_STRING => Err(DerError("encrypted content lacks its context tag")),
         _ => Err(DerError("unexpected tag")),
     }
 }

@@ -7,7 +7,7 @@ use crate::x509::algorithm::{Hash, HashFunction};
 
 /// Expected values are from OpenSSL 3.0, `openssl kdf … PKCS12KDF`, for the password `smeg`.
 #[test]
-fn pkcs12_kdf_gives_the_values_of_another_program() {
+fn pkcs12_kdf_agrees_with_openssl() {
     let password = Pkcs12Password::new("password", b"smeg").unwrap();
     let first = [0x0a, 0x58, 0xcf, 0x64, 0x53, 0x0d, 0x82, 0x3f];
     let second = [0x3d, 0x83, 0xc0, 0xe4, 0x54, 0x6a, 0xc1, 0x40];
@@ -73,7 +73,7 @@ fn pkcs12_file_is_read_back_and_hides_its_contents() {
 }
 
 #[test]
-fn ber_becomes_der_and_is_bounded() {
+fn ber_is_converted_to_der_within_its_limits() {
     // SEQUENCE { OCTET STRING in two segments, [0] { INTEGER 5 } }, all with indefinite lengths.
     let ber = [0x30, 0x80, 0x24, 0x80, 4, 1, 0xaa, 4, 2, 0xbb, 0xcc, 0, 0, 0xa0, 0x80, 2, 1, 5, 0, 0, 0, 0, 0x77];
     let (der, rest) = to_definite_lengths(&ber).unwrap();

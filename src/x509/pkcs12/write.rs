@@ -14,18 +14,18 @@ use crate::x509::writer::{BMP_STRING, DerWriter, INTEGER, NULL, OCTET_STRING, SE
 
 /// Iterations of each key derivation: the default of Java key stores.
 const KDF_ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
-const SALT_LENGTH: usize = 16;
-const KEY_LENGTH: usize = 32;
+const SALT_BYTES: usize = 16;
+const KEY_BYTES: usize = 32;
 const SHA256: HashFunction = HashFunction::Sha2(Hash::Sha256);
 /// The localKeyId that links the key to its certificate. A file has one key.
-const KEY_ID: &[u8] = &[1];
+const LOCAL_KEY_ID_VALUE: &[u8] = &[1];
 
 /// The derived keys of a file to be written.
 pub struct Pkcs12Keys {
     encryption: PaddedBlockEncryptingKey,
     mac: hmac::Key,
-    encryption_salt: [u8; SALT_LENGTH],
-    mac_salt: [u8; SALT_LENGTH],
+    encryption_salt: [u8; SALT_BYTES],
+    mac_salt: [u8; SALT_BYTES],
 }
 
 /// The contents of a file.
@@ -47,9 +47,9 @@ impl Pkcs12Keys {
         let password = password.password();
         let encryption_salt = random::bytes();
         let mac_salt = random::bytes();
-        let key = derive_pbkdf2(password, SHA256, &encryption_salt, KDF_ITERATIONS, KEY_LENGTH);
+        let key = derive_pbkdf2(password, SHA256, &encryption_salt, KDF_ITERATIONS, KEY_BYTES);
         let key = UnboundCipherKey::new(&AES_256, &key).and_then(PaddedBlockEncryptingKey::cbc_pkcs7);
-        let mac = derive_pkcs12(password, SHA256, Pkcs12KeyPurpose::Mac, &mac_salt, KDF_ITERATIONS, KEY_LENGTH);
+        let mac = derive_pkcs12(password, SHA256, Pkcs12KeyPurpose::Mac, &mac_salt, KDF_ITERATIONS, KEY_BYTES);
         Ok(Self {
             encryption: key.map_err(Error::internal)?,
             mac: hmac::Key::new(hmac::HMAC_SHA256, &mac),
@@ -127,7 +127,7 @@ impl Pkcs12Keys {
                     derivation.nest(SEQUENCE, |pbkdf2| {
                         pbkdf2.tlv(OCTET_STRING, &self.encryption_salt);
                         pbkdf2.integer(KDF_ITERATIONS.get().into());
-                        pbkdf2.tlv(INTEGER, &[KEY_LENGTH as u8]);
+                        pbkdf2.tlv(INTEGER, &[KEY_BYTES as u8]);
                         pbkdf2.nest(SEQUENCE, |function| {
                             function.oid(oid::HMAC_SHA256);
                             function.tlv(NULL, &[]);
@@ -188,7 +188,7 @@ fn write_attributes(out: &mut DerWriter, name: &str) {
             attribute.nest(SET, |values| values.tlv(tag, value));
         })
     };
-    let mut attributes = vec![attribute(oid::LOCAL_KEY_ID, OCTET_STRING, KEY_ID)];
+    let mut attributes = vec![attribute(oid::LOCAL_KEY_ID, OCTET_STRING, LOCAL_KEY_ID_VALUE)];
     if !name.is_empty() {
         attributes.push(attribute(oid::FRIENDLY_NAME, BMP_STRING, &name));
     }

@@ -9,11 +9,11 @@ use crate::x509::writer::{
 };
 
 /// Maximum length of a text, in bytes.
-const MAX_TEXT_BYTES: usize = 128;
+const MAX_ADMISSION_TEXT_BYTES: usize = 128;
 
 /// AdmissionSyntax: the admission authority and a list of admissions.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     if fields.next_tag().is_some_and(|tag| tag != SEQUENCE) {
         validate_name(&fields.any()?, text::validate_location_uri)?;
     }
@@ -27,7 +27,7 @@ pub(super) fn validate(value: &[u8]) -> DerResult<()> {
 
 fn read_admission(mut fields: DerReader<'_>) -> DerResult<()> {
     if let Some(explicit) = fields.optional(context_constructed(0))? {
-        validate_name(&DerReader::whole(explicit.content, DerReader::any)?, text::validate_location_uri)?;
+        validate_name(&DerReader::read_to_end(explicit.content, DerReader::any)?, text::validate_location_uri)?;
     }
     read_naming_authority(&mut fields, 1)?;
     let mut professions = fields.sequence()?;
@@ -56,7 +56,7 @@ fn read_naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
 /// Reads a DirectoryString, which must be a UTF8String, the type that every reader supports.
 fn read_directory_string(fields: &mut DerReader<'_>) -> DerResult<()> {
     let value = fields.any()?;
-    let fits = value.tag == UTF8_STRING && (1..=MAX_TEXT_BYTES).contains(&value.content.len());
+    let fits = value.tag == UTF8_STRING && (1..=MAX_ADMISSION_TEXT_BYTES).contains(&value.content.len());
     require(fits, "a text is not a UTF8String of 1 to 128 octets (Common PKI 2.0)")?;
     name::validate_string(value.tag, value.content)
 }
@@ -74,7 +74,10 @@ fn read_profession(mut fields: DerReader<'_>) -> DerResult<()> {
         }
     }
     if let Some(number) = fields.optional(PRINTABLE_STRING)? {
-        require((1..=MAX_TEXT_BYTES).contains(&number.content.len()), "a registration number has 1 to 128 characters")?;
+        require(
+            (1..=MAX_ADMISSION_TEXT_BYTES).contains(&number.content.len()),
+            "a registration number must have 1 to 128 characters",
+        )?;
         name::validate_string(number.tag, number.content)?;
     }
     fields.optional(OCTET_STRING)?;

@@ -5,8 +5,8 @@ use crate::x509::general_name::{
     DIRECTORY_NAME, DNS_NAME, EDI_PARTY_NAME, IP_ADDRESS, OTHER_NAME, REGISTERED_ID, RFC822_NAME, SMTP_UTF8_MAILBOX,
     SRV_NAME, URI_NAME, X400_ADDRESS, unmap_ipv4,
 };
-use crate::x509::name::is_nameless;
-use crate::x509::oid::check_size;
+use crate::x509::name::has_no_text;
+use crate::x509::oid::check_oid_size;
 use crate::x509::reader::{DerError, DerReader, DerResult, Tlv, check_der, check_oid};
 use crate::x509::writer::{IA5_STRING, UTF8_STRING, context_constructed};
 
@@ -47,12 +47,12 @@ pub(super) fn validate_other_kind(name: &Tlv<'_>) -> DerResult<()> {
         OTHER_NAME => validate_other_name(name.reader(), text::validate_srv_name),
         DIRECTORY_NAME => {
             name::validate_directory_name(name.content)?;
-            if is_nameless(name.content) {
+            if has_no_text(name.content) {
                 return Err(DerError("a directoryName is empty (RFC 5280 4.2.1.6)"));
             }
             Ok(())
         }
-        REGISTERED_ID => check_oid(name.content).and_then(|()| check_size(name.content)),
+        REGISTERED_ID => check_oid(name.content).and_then(|()| check_oid_size(name.content)),
         X400_ADDRESS | EDI_PARTY_NAME => {
             Err(DerError("x400Address and ediPartyName are not supported, because some readers reject them"))
         }
@@ -78,7 +78,7 @@ pub(super) fn validate_other_name(mut name: DerReader<'_>, service: fn(&[u8]) ->
     let kind = read_oid(&mut name)?;
     let explicit = name.expect(context_constructed(0))?;
     name.done()?;
-    let value = DerReader::whole(explicit.content, DerReader::any)?;
+    let value = DerReader::read_to_end(explicit.content, DerReader::any)?;
     match (kind, value.tag) {
         (SMTP_UTF8_MAILBOX, UTF8_STRING) => text::validate_utf8_mailbox(value.content),
         (SMTP_UTF8_MAILBOX, _) => Err(DerError("an SmtpUTF8Mailbox is not a UTF8String (RFC 9598 3)")),

@@ -1,7 +1,7 @@
 //! Directory names (RFC 5280 4.1.2.4): subjects, and directoryName among GeneralNames.
 
 use super::read_oid;
-use crate::x509::name::{Attribute, MAX_ATTRIBUTES, is_printable};
+use crate::x509::name::{Attribute, MAX_NAME_ATTRIBUTES, is_printable};
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{
     BMP_STRING, IA5_STRING, NUMERIC_STRING, PRINTABLE_STRING, SEQUENCE, SET, TELETEX_STRING, UTF8_STRING,
@@ -13,17 +13,17 @@ use crate::x509::writer::{
 /// # Errors
 /// The violated rule.
 pub(crate) fn validate_directory_name(der: &[u8]) -> DerResult<()> {
-    let mut rdns = DerReader::only(der, SEQUENCE)?.reader();
+    let mut rdns = DerReader::read_single(der, SEQUENCE)?.reader();
     let mut count = 0;
     while !rdns.is_empty() {
         let mut attributes = rdns.expect(SET)?.reader();
         if attributes.is_empty() {
-            return Err(DerError("empty RelativeDistinguishedName"));
+            return Err(DerError("a RelativeDistinguishedName is empty"));
         }
         let mut before: &[u8] = &[];
         while !attributes.is_empty() {
             count += 1;
-            if count > MAX_ATTRIBUTES {
+            if count > MAX_NAME_ATTRIBUTES {
                 return Err(DerError("more than 1000 attributes in a name"));
             }
             let attribute = attributes.expect(SEQUENCE)?;
@@ -65,23 +65,24 @@ fn is_directory_string(oid: &[u8]) -> bool {
 /// Validates a string of a type that every reader supports (X.680 41): not UniversalString or VisibleString, and only
 /// ASCII in a TeletexString.
 pub(super) fn validate_string(tag: u8, content: &[u8]) -> DerResult<()> {
-    const WRONG: DerError = DerError("a character string holds octets outside of its type (X.680 41)");
+    const INVALID_CHARACTERS: DerError =
+        DerError("a character string contains octets that its type does not allow (X.680 41)");
     let fits = match tag {
         PRINTABLE_STRING => content.iter().all(|&b| is_printable(b)),
         NUMERIC_STRING => content.iter().all(|&b| b.is_ascii_digit() || b == b' '),
-        UTF8_STRING => return utf8_has_control(content).ok_or(WRONG).and_then(reject_control),
+        UTF8_STRING => return utf8_has_control(content).ok_or(INVALID_CHARACTERS).and_then(reject_control),
         IA5_STRING | TELETEX_STRING if content.is_ascii() => {
             return reject_control(content.iter().any(u8::is_ascii_control));
         }
-        BMP_STRING => return bmp_has_control(content).ok_or(WRONG).and_then(reject_control),
+        BMP_STRING => return bmp_has_control(content).ok_or(INVALID_CHARACTERS).and_then(reject_control),
         IA5_STRING | TELETEX_STRING => false,
         _ => return Err(DerError("a value has an unsupported string type (RFC 5280 4.1.2.4)")),
     };
-    if fits { Ok(()) } else { Err(WRONG) }
+    if fits { Ok(()) } else { Err(INVALID_CHARACTERS) }
 }
 
 fn reject_control(control: bool) -> DerResult<()> {
-    if control { Err(DerError("control characters in a name")) } else { Ok(()) }
+    if control { Err(DerError("a name contains control characters")) } else { Ok(()) }
 }
 
 /// Returns `true` if UTF-8 contains control characters, or `None` if it is invalid.

@@ -15,7 +15,7 @@ pub(super) fn validate_distribution_points(value: &[u8]) -> DerResult<()> {
         let issuer = point.optional(context_constructed(2))?;
         point.done()?;
         let placed = name.is_some() || issuer.is_some();
-        require(placed, "a point has neither distributionPoint nor cRLIssuer (RFC 5280 4.2.1.13)")?;
+        require(placed, "a distribution point has neither distributionPoint nor cRLIssuer (RFC 5280 4.2.1.13)")?;
         name.map_or(Ok(()), |name| validate_point_name(&name))?;
         reasons.map_or(Ok(()), |reasons| validate_reason_flags(&reasons))?;
         if let Some(issuer) = issuer {
@@ -31,10 +31,10 @@ pub(super) fn validate_distribution_points(value: &[u8]) -> DerResult<()> {
 fn validate_point_name(name: &Tlv<'_>) -> DerResult<()> {
     let mut choice = name.reader();
     let Some(full) = choice.optional(context_constructed(0))? else {
-        return Err(DerError("a point is not named by its full name (RFC 5280 4.2.1.13)"));
+        return Err(DerError("a distribution point has no fullName (RFC 5280 4.2.1.13)"));
     };
     choice.done()?;
-    require(!full.content.is_empty(), "a point's name is empty (RFC 5280 4.2.1.13)")?;
+    require(!full.content.is_empty(), "the fullName of a distribution point is empty (RFC 5280 4.2.1.13)")?;
     let mut names = full.reader();
     while !names.is_empty() {
         validate_name(&names.any()?, text::validate_location_uri)?;
@@ -43,7 +43,7 @@ fn validate_point_name(name: &Tlv<'_>) -> DerResult<()> {
 }
 
 fn validate_reason_flags(flags: &Tlv<'_>) -> DerResult<()> {
-    require(flags.content.len() > 1, "the reasons of a point are empty (RFC 5280 4.2.1.13)")?;
+    require(flags.content.len() > 1, "the reasons of a distribution point are empty (RFC 5280 4.2.1.13)")?;
     validate_named_bits(flags.content)
 }
 

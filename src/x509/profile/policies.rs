@@ -75,7 +75,7 @@ fn validate_display_text(of_type: bool, tag: u8, content: &[u8]) -> DerResult<()
     };
     require(
         (1..=MAX_NOTICE_CHARS).contains(&characters),
-        "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)",
+        "the text of a notice must have 1 to 200 characters (RFC 5280 4.2.1.4)",
     )
 }
 

@@ -9,7 +9,7 @@ use crate::x509::writer::{SEQUENCE, context_constructed};
 
 /// Requires at least one subtree, and at most as many as this server evaluates when the CA signs a certificate.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
-    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
     fields.done()?;
     let some = sides.iter().any(Option::is_some) && sides.iter().flatten().all(|side| !side.content.is_empty());
@@ -52,6 +52,6 @@ fn validate_network(content: &[u8]) -> DerResult<()> {
     require(plain, "a subtree of IPv4 addresses must have 8 octets (RFC 5280 4.2.1.10)")?;
     let number = |octets: &[u8]| octets.iter().fold(0_u128, |n, b| n << 8 | u128::from(*b));
     let free = !number(mask) & (u128::MAX >> (128 - 8 * mask.len()));
-    require(free & free.wrapping_add(1) == 0, "the mask of a subtree has holes (RFC 4632 3.1)")?;
+    require(free & free.wrapping_add(1) == 0, "the mask of a subtree is not contiguous (RFC 4632 3.1)")?;
     require(number(address) & free == 0, "a subtree's address has bits outside of its mask (RFC 4632 3.1)")
 }

@@ -2,7 +2,7 @@
 
 use super::require;
 use crate::x509::reader::{DerError, DerReader, DerResult};
-use crate::x509::time::MAX_EPOCH;
+use crate::x509::time::MAX_EPOCH_SECONDS;
 use crate::x509::writer::OCTET_STRING;
 
 const INCONSISTENT_LENGTH: DerError =
@@ -10,7 +10,7 @@ const INCONSISTENT_LENGTH: DerError =
 
 /// Rejects an empty list, and timestamps of versions other than 1.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
-    let mut rest = DerReader::only(value, OCTET_STRING)?.content;
+    let mut rest = DerReader::read_single(value, OCTET_STRING)?.content;
     let mut list = read_vector(&mut rest)?;
     require(rest.is_empty(), INCONSISTENT_LENGTH.0)?;
     require(!list.is_empty(), "must not be empty (RFC 6962 3.3)")?;
@@ -40,11 +40,14 @@ fn validate_timestamp(mut rest: &[u8]) -> DerResult<()> {
     require(version == 0, "the version of a timestamp is not 1 (RFC 6962 3.2)")?;
     let _log: [u8; 32] = read_bytes(&mut rest)?;
     let at = u64::from_be_bytes(read_bytes(&mut rest)?);
-    require(at / 1000 <= MAX_EPOCH.unsigned_abs(), "a timestamp lies after the year 9999")?;
+    require(at / 1000 <= MAX_EPOCH_SECONDS.unsigned_abs(), "the time of a timestamp is after the year 9999")?;
     read_vector(&mut rest)?;
     // 4 is SHA-256, 1 is RSA and 3 is ECDSA.
     let [hash, signature] = read_bytes(&mut rest)?;
-    require(hash == 4 && matches!(signature, 1 | 3), "a timestamp is signed by another algorithm (RFC 6962 2.1.4)")?;
+    require(
+        hash == 4 && matches!(signature, 1 | 3),
+        "a timestamp is signed with an unsupported algorithm (RFC 6962 2.1.4)",
+    )?;
     require(!read_vector(&mut rest)?.is_empty(), "a timestamp is not signed (RFC 6962 3.2)")?;
     require(rest.is_empty(), INCONSISTENT_LENGTH.0)
 }

@@ -35,7 +35,7 @@ pub(super) fn violated_factor_rule(modulus: &BigUint) -> Option<&'static str> {
     let root = modulus.sqrt();
     let rest = modulus - &root * &root;
     if rest == BigUint::ZERO || [3, 5, 7].iter().any(|exponent| is_power(modulus, *exponent)) {
-        return Some("the RSA modulus is the power of a number (CA/Browser Forum baseline requirements 6.1.6)");
+        return Some("the RSA modulus is a perfect power (CA/Browser Forum baseline requirements 6.1.6)");
     }
     has_close_factors(&root, &rest).then_some(
         "the RSA modulus has two factors so close that Fermat's method finds them (CA/Browser Forum baseline \
@@ -44,7 +44,7 @@ pub(super) fn violated_factor_rule(modulus: &BigUint) -> Option<&'static str> {
 }
 
 pub(super) fn remainder(number: &BigUint, small: u64) -> u64 {
-    (number % small).try_into().expect("below the divisor")
+    (number % small).try_into().expect("a remainder is below its 64-bit divisor")
 }
 
 /// `true` if a small prime divides the modulus. Divides by products of primes that fit a machine word, to save
@@ -71,10 +71,10 @@ fn has_small_factor(modulus: &BigUint) -> bool {
 /// `p` with `p mod exponent = 1`. At most 1 in 2^50 other numbers passes for all such [`SMALL_PRIMES`].
 fn is_power(number: &BigUint, exponent: u64) -> bool {
     let mut primes = SMALL_PRIMES.iter().filter(|prime| *prime % exponent == 1);
-    primes.all(|&prime| power(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
+    primes.all(|&prime| power_mod(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
 }
 
-fn power(base: u64, exponent: u64, modulus: u64) -> u64 {
+fn power_mod(base: u64, exponent: u64, modulus: u64) -> u64 {
     (0..exponent).fold(1, |power, _| power * base % modulus)
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 
 use super::double::{Fault, Faults};
 use crate::support::App;
@@ -16,7 +16,7 @@ async fn ocsp_store_failure_is_try_later_and_next_request_succeeds() {
     let pki = Pki::on(App::builder().faults(&faults).start().await).await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     let issuer = crate::v1::pki::mount::parse(leaf.data()["issuing_ca"].as_str().unwrap());
-    let id = cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial());
+    let id = cert_id(CertIdHash::Sha1, &issuer, &leaf.certificate.serial());
     for nonce in [None, Some(&[1; 16][..])] {
         let der = request(std::slice::from_ref(&id), nonce);
         faults.arm_next("status", Fault::Before);
@@ -40,7 +40,7 @@ async fn ocsp_shows_unconfirmed_revocation_immediately() {
     let pki = Pki::on(App::builder().manual_clock(clock).faults(&faults).start().await).await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     let issuer = crate::v1::pki::mount::parse(leaf.data()["issuing_ca"].as_str().unwrap());
-    let der = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial())], None);
+    let der = request(&[cert_id(CertIdHash::Sha1, &issuer, &leaf.certificate.serial())], None);
     assert_eq!(pki.ocsp(&der).await.statuses(), ["good"]);
     let revoke = async || pki.app.client.post("pki/revoke", json!({ "serial_number": leaf.serial() })).await;
     faults.arm_next("commit (pki)", Fault::After);

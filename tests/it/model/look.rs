@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use signet::x509::crl::Crl;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 use signet::x509::oid;
 use signet::x509::reader::DerReader;
 use signet::x509::serial::Serial;
@@ -38,7 +38,7 @@ async fn fetch(client: &Client, path: &str) -> Option<List> {
 /// The base CRL number of a delta CRL.
 fn base(list: &List) -> Option<u64> {
     let extension = list.crl.extensions().iter().find(|e| e.oid == oid::DELTA_CRL_INDICATOR)?;
-    let octets = DerReader::only(&extension.value, INTEGER).unwrap().content;
+    let octets = DerReader::read_single(&extension.value, INTEGER).unwrap().content;
     Some(octets.iter().fold(0, |number, octet| number << 8 | u64::from(*octet)))
 }
 
@@ -224,7 +224,7 @@ pub async fn look_at(client: &Client, world: &mut World, serial: &str) {
     if !authority.is_here() {
         return;
     }
-    let der = request(&[cert_id(IdHash::Sha1, &authority.certificate, &Serial::parse(serial).unwrap())], None);
+    let der = request(&[cert_id(CertIdHash::Sha1, &authority.certificate, &Serial::parse(serial).unwrap())], None);
     let client = client.with_token("");
     let request = client.request("POST", "pki/ocsp").header("content-type", "application/ocsp-request").body(der);
     let response = request.send().await.unwrap();
@@ -263,13 +263,13 @@ struct Said {
 
 impl Said {
     fn read(der: &[u8]) -> Self {
-        let mut outer = DerReader::only(der, SEQUENCE).unwrap().reader();
+        let mut outer = DerReader::read_single(der, SEQUENCE).unwrap().reader();
         outer.any().unwrap();
         let bytes = outer.expect(context_constructed(0)).unwrap();
-        let mut bytes = DerReader::only(bytes.content, SEQUENCE).unwrap().reader();
+        let mut bytes = DerReader::read_single(bytes.content, SEQUENCE).unwrap().reader();
         bytes.oid().unwrap();
         let basic = bytes.expect(OCTET_STRING).unwrap();
-        let mut basic = DerReader::only(basic.content, SEQUENCE).unwrap().reader();
+        let mut basic = DerReader::read_single(basic.content, SEQUENCE).unwrap().reader();
         let mut data = basic.sequence().unwrap();
         data.expect(context_constructed(1)).unwrap();
         data.any().unwrap();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 
 use super::recorder::{Answer, Recorder};
 use super::secrets::until_tidied;
@@ -358,7 +358,7 @@ async fn responses(walk: &mut Walk<'_>, issued: &[Answer]) {
     let mut ids = Vec::new();
     for answer in &issued[..2] {
         let issuer = parse(&answer.text("/data/issuing_ca"));
-        ids.push(ocsp::cert_id(IdHash::Sha1, &issuer, &parse(&answer.text("/data/certificate")).serial()));
+        ids.push(ocsp::cert_id(CertIdHash::Sha1, &issuer, &parse(&answer.text("/data/certificate")).serial()));
     }
     let mut bodies: Vec<Vec<u8>> =
         vec![ocsp::request(&ids, Some(&[3; 32])), ocsp::request(&[], None), b"nothing".to_vec()];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use signet::http::secrets::all_routes;
 use signet::http::secrets::route::{BodyKind, Operation, Route, RouteAccess, operation_name};
 use signet::x509::algorithm::Hash;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 
 use super::recorder::Recorder;
 use crate::faults::requests::{lease, request};
@@ -218,9 +218,9 @@ async fn ocsp(recorder: &mut Recorder, stage: &Stage, pattern: &str) -> Ask {
         let text = |name: &str| issued["data"][name].as_str().unwrap().to_owned();
         let serial = parse(&text("certificate")).serial();
         let issuer = if state == "unknown" { parse(&text("certificate")) } else { parse(&text("issuing_ca")) };
-        questions.push(ocsp::request(&[ocsp::cert_id(IdHash::Sha1, &issuer, &serial)], None));
+        questions.push(ocsp::request(&[ocsp::cert_id(CertIdHash::Sha1, &issuer, &serial)], None));
         if state == "good" {
-            let id = ocsp::cert_id(IdHash::Sha2(Hash::Sha256), &issuer, &serial);
+            let id = ocsp::cert_id(CertIdHash::Sha2(Hash::Sha256), &issuer, &serial);
             questions.push(ocsp::request(&[id], Some(&[7; 16])));
         }
     }

@@ -38,7 +38,7 @@ fn client_errors_for_tls_server_name_protocol_and_trust() {
     // Neither a file without certificates nor a missing file counts as no CA file.
     std::fs::write(site.path("empty.pem"), "no certificate\n").unwrap();
     for (name, rule) in
-        [("empty.pem", "empty.pem: must hold PEM certificates"), ("absent.pem", "file does not exist: ")]
+        [("empty.pem", "empty.pem: must contain PEM certificates"), ("absent.pem", "file does not exist: ")]
     {
         let text = refused(status(&served.url("")).env("SIGNET_CACERT", site.path(name)));
         assert!(text.contains("SIGNET_CACERT: ") && text.contains(rule) && text.contains(name), "{text}");

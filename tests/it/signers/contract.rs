@@ -33,7 +33,7 @@ pub fn algorithms() -> impl Iterator<Item = SignatureAlgorithm> {
 
 /// The input that a signer expects for a message.
 pub fn input(signer: &dyn RemoteSigner, algorithm: SignatureAlgorithm, message: &[u8]) -> SigningInput {
-    match (signer.wants(algorithm).unwrap(), algorithm.hash()) {
+    match (signer.input_kind(algorithm).unwrap(), algorithm.hash()) {
         (SigningInputKind::Digest, Some(hash)) => SigningInput::Digest(hash.digest(message).as_ref().to_vec()),
         _ => SigningInput::Message(message.to_vec()),
     }
@@ -109,7 +109,7 @@ async fn every_algorithm_that_fits_signs_and_no_other(subject: &Subject, signer:
     for algorithm in algorithms() {
         if algorithm.fits(subject.kind) && !subject.refuses.contains(&algorithm) {
             signs(signer, algorithm, &message).await;
-            if let (SigningInputKind::Digest, Some(hash)) = (signer.wants(algorithm).unwrap(), algorithm.hash()) {
+            if let (SigningInputKind::Digest, Some(hash)) = (signer.input_kind(algorithm).unwrap(), algorithm.hash()) {
                 for octets in [0, 20, hash.digest_len() as usize - 1, hash.digest_len() as usize + 1] {
                     let error = signer.sign(algorithm, SigningInput::Digest(vec![7; octets])).await.unwrap_err();
                     assert_eq!(error.kind(), Kind::Invalid, "{octets}");
@@ -118,7 +118,7 @@ async fn every_algorithm_that_fits_signs_and_no_other(subject: &Subject, signer:
                 assert_eq!(error.kind(), Kind::Invalid);
             }
         } else {
-            assert_eq!(signer.wants(algorithm).unwrap_err().kind(), Kind::Invalid);
+            assert_eq!(signer.input_kind(algorithm).unwrap_err().kind(), Kind::Invalid);
             let error = signer.sign(algorithm, SigningInput::Digest(vec![7; 32])).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
         }

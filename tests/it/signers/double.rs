@@ -20,7 +20,7 @@ struct Double {
 }
 
 impl BlockingBackend for Double {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+    fn input_kind(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
         Ok(SigningInputKind::Message)
     }
 
@@ -45,7 +45,9 @@ impl BackendSession for Place {
         let key = store.as_ref().ok_or_else(|| Error::invalid("key does not exist in backend"))?;
         match request {
             BackendRequest::Find { .. } => Ok(BackendResponse::Key(key.public().clone().into())),
-            BackendRequest::Sign { key: wanted, .. } if wanted.public != *key.public() => Ok(BackendResponse::Changed),
+            BackendRequest::Sign { key: wanted, .. } if wanted.public != *key.public() => {
+                Ok(BackendResponse::KeyChanged)
+            }
             BackendRequest::Sign { algorithm, input, .. } => {
                 let (SigningInput::Digest(message) | SigningInput::Message(message)) = &**input;
                 key.sign(*algorithm, message).map(BackendResponse::Signature)
@@ -66,7 +68,7 @@ fn tested(key: &PrivateKey, test: TestSign) -> Result<BackendResponse> {
     };
     let signature = key.sign(algorithm, b"test")?;
     let verified = key.public().verify(algorithm, b"test", &signature);
-    Ok(if verified.is_ok() { BackendResponse::Tested } else { BackendResponse::Wrong })
+    Ok(if verified.is_ok() { BackendResponse::TestPassed } else { BackendResponse::TestFailed })
 }
 
 /// An actor whose key is generated on demand.

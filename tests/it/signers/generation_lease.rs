@@ -70,7 +70,7 @@ impl ManagedKeyGrants for Nobody {
         String::new()
     }
 
-    fn users(&self, _: String) -> BoxFuture<'static, Result<ListingMounts>> {
+    fn listing_mounts(&self, _: String) -> BoxFuture<'static, Result<ListingMounts>> {
         unreachable!("nothing is deleted")
     }
 }

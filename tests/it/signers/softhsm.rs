@@ -87,7 +87,7 @@ async fn a_key_is_found_by_slot_by_identifier_and_by_both_names(hsm: &Hsm) {
         by(TokenAddress::Slot(999_999), Some("web"), None),
         by(TokenAddress::Label("two".to_owned()), Some("web"), None),
     ] {
-        assert_error_has(absent.key(false).await, Kind::Unavailable, "is not present");
+        assert_error_has(absent.key(false).await, Kind::Unavailable, "pkcs11 token: not found");
     }
 }
 
@@ -114,7 +114,7 @@ async fn keys_that_contradict_their_mechanism_or_are_weak_are_refused(hsm: &Hsm)
     assert!(error.text().contains("below 2048 bits"), "{error}");
     let crossed = actor(&libraries, config(RSA, "ec", None));
     let signer = crossed.signer(crossed.key(false).await.unwrap());
-    let error = signer.wants(SignatureAlgorithm::Ecdsa(Hash::Sha256)).unwrap_err();
+    let error = signer.input_kind(SignatureAlgorithm::Ecdsa(Hash::Sha256)).unwrap_err();
     assert_eq!(error.text(), "mechanism 0x0001 is not for a key of type ec");
     let error = crossed.test_sign(TestSign::default()).await.unwrap_err();
     assert_eq!(error.text(), "configuration: mechanism 0x0001 is not for a key of type ec");
@@ -137,7 +137,7 @@ async fn hashing_mechanism_signs_messages_and_pss_signs_only_pss(hsm: &Hsm) {
     ] {
         let own = actor(&libraries, config(mechanism, "rsa", None));
         let signer = own.signer(public.clone());
-        assert_eq!(signer.wants(algorithm).unwrap(), SigningInputKind::Message);
+        assert_eq!(signer.input_kind(algorithm).unwrap(), SigningInputKind::Message);
         signs(&signer, algorithm, b"message").await;
         own.test_sign(TestSign::default()).await.unwrap();
         let error = own.test_sign(TestSign { hash: Some(TestHash::Sha1), use_pss: None }).await.unwrap_err();
@@ -146,7 +146,7 @@ async fn hashing_mechanism_signs_messages_and_pss_signs_only_pss(hsm: &Hsm) {
     let pss = actor(&libraries, config(RSA_PSS, "rsa", None));
     let signer = pss.signer(public);
     signs(&signer, SignatureAlgorithm::RsaPss(Hash::Sha256), b"message").await;
-    assert!(signer.wants(SignatureAlgorithm::RsaPkcs1(Hash::Sha256)).is_err());
+    assert!(signer.input_kind(SignatureAlgorithm::RsaPkcs1(Hash::Sha256)).is_err());
     pss.test_sign(TestSign::default()).await.unwrap();
     let error = pss.test_sign(TestSign { hash: None, use_pss: Some(false) }).await.unwrap_err();
     assert!(error.text().contains("does not sign with RSASSA-PKCS1-v1_5: use_pss"), "{error}");

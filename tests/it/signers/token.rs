@@ -241,7 +241,7 @@ async fn missing_key_is_reported_without_reinitialization(hsm: &Hsm) {
     let signer = missing.signer(public);
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(1500) {
-        let text = "the managed key is not in its backend any more";
+        let text = "the managed key no longer exists in its backend";
         assert_error(sign(&signer, usual(P256)).await, Kind::Unavailable, text);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

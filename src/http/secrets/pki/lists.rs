@@ -17,7 +17,7 @@ use crate::http::secrets::listing::{self, ListPageFuture, ListRow, RowSource};
 use crate::http::secrets::route::Call;
 use crate::pki::store::{PkiStore, SerialAndDer};
 use crate::x509::certificate::Certificate;
-use crate::x509::general_name::CsrSans;
+use crate::x509::general_name::ParsedSans;
 use crate::x509::oid;
 use crate::x509::serial::Serial;
 
@@ -176,7 +176,8 @@ fn parse_or_log((serial, der): &SerialAndDer) -> Option<Certificate> {
 fn certificate_details(certificate: &Certificate) -> Value {
     let kind = certificate.key().kind();
     let time = |at: i64| Time::from_unix_timestamp(at).map(format_rfc3339).unwrap_or_default();
-    let sans = certificate.extension(oid::SUBJECT_ALT_NAME).and_then(|extension| CsrSans::read(&extension.value).ok());
+    let sans =
+        certificate.extension(oid::SUBJECT_ALT_NAME).and_then(|extension| ParsedSans::read(&extension.value).ok());
     let dns: Vec<String> = sans.into_iter().flat_map(|sans| sans.dns).take(MAX_DNS_NAMES).collect();
     json!({
         "common_name": certificate.common_name(),

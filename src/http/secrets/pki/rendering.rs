@@ -301,7 +301,7 @@ pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: 
 /// `Internal` when the key cannot be encoded.
 fn key_text(key: &PrivateKey, format: CertificateFormat, key_format: PrivateKeyFormat) -> Result<Secret> {
     let (label, der) = match key_format {
-        PrivateKeyFormat::Traditional => key.traditional()?,
+        PrivateKeyFormat::Traditional => key.to_traditional_form()?,
         PrivateKeyFormat::Pkcs8 => ("PRIVATE KEY", key.to_pkcs8()?),
     };
     // Both encoders allocate the full length first, so reallocation leaves no copy of the key in memory.

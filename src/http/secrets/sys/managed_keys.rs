@@ -103,7 +103,7 @@ pub(super) async fn test_sign(call: Call) -> Result<HandlerResponse> {
     let test = TestSign { hash, use_pss: call.fields.bool("use_pss")? };
     let in_use = call.state.mounts.keys_in_use(kind, key_name(&call));
     let candidates = call.state.mounts.candidate_keys(kind, key_name(&call));
-    call.state.managed_keys.offer(kind, key_name(&call), &candidates);
+    call.state.managed_keys.offer_candidates(kind, key_name(&call), &candidates);
     call.state.managed_keys.test_sign(kind, key_name(&call), test, &in_use).await.map(HandlerResponse::from)
 }
 

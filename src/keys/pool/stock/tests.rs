@@ -11,29 +11,29 @@ use crate::error::{Error, Result};
 use crate::keys::pool::{CallerWatch, KeyPool, KeyPoolTask};
 use crate::telemetry;
 
-const LONG: Duration = Duration::from_secs(3600);
+const LONG_IDLE_TIME: Duration = Duration::from_secs(3600);
 
 fn sizes(rsa_2048: usize, rsa_3072: usize, rsa_4096: usize) -> StockSizes {
     StockSizes { rsa_2048, rsa_3072, rsa_4096 }
 }
 
 /// Returns a cheap key instead of the requested one.
-fn cheap(_: KeySpec) -> Result<PrivateKey> {
+fn generate_cheap_key(_: KeySpec) -> Result<PrivateKey> {
     PrivateKey::generate(KeySpec::new("ec", 256)?)
 }
 
 /// A pool without threads, in a process without requests.
-fn quiet() -> KeyPool {
-    KeyPool::without_threads(|| LONG)
+fn idle_pool() -> KeyPool {
+    KeyPool::without_threads(|| LONG_IDLE_TIME)
 }
 
 /// Number of ready keys of 2048, 3072 and 4096 bits.
-fn ready(pool: &KeyPool) -> [usize; 3] {
-    pool.0.0.lock().stock.0.each_ref().map(|shelf| shelf.ready.len())
+fn ready_keys(pool: &KeyPool) -> [usize; 3] {
+    pool.0.0.lock().stock.0.each_ref().map(|size_stock| size_stock.ready.len())
 }
 
 /// Polls until `done` returns `true`; returns `false` after one minute.
-fn soon(mut done: impl FnMut() -> bool) -> bool {
+fn eventually(mut done: impl FnMut() -> bool) -> bool {
     for _ in 0..12_000 {
         if done() {
             return true;
@@ -44,53 +44,53 @@ fn soon(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Returns a key if the pool has one immediately.
-fn at_once(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
+fn generate_immediately(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
     pool.generate(spec, &CallerWatch::ALWAYS).now_or_never().map(|key| key.unwrap())
 }
 
 #[test]
 fn idle_pool_fills_its_stock_and_refills_it() {
-    let pool = quiet();
-    pool.start_threads(cheap);
-    assert_eq!(ready(&pool), [0, 0, 0]);
-    pool.stock(sizes(5, 2, 1));
-    assert!(soon(|| ready(&pool) == [5, 2, 1]));
+    let pool = idle_pool();
+    pool.start_threads(generate_cheap_key);
+    assert_eq!(ready_keys(&pool), [0, 0, 0]);
+    pool.resize_stock(sizes(5, 2, 1));
+    assert!(eventually(|| ready_keys(&pool) == [5, 2, 1]));
     for spec in [KeySpec::RSA_2048, KeySpec::RSA_2048, KeySpec::RSA_4096] {
-        assert!(at_once(&pool, spec).is_some());
+        assert!(generate_immediately(&pool, spec).is_some());
     }
-    assert!(soon(|| ready(&pool) == [5, 2, 1]));
+    assert!(eventually(|| ready_keys(&pool) == [5, 2, 1]));
     // The stock does not exceed its size, even later.
     thread::sleep(Duration::from_millis(50));
-    assert_eq!(ready(&pool), [5, 2, 1]);
-    pool.stock(sizes(1, 0, 1));
-    assert_eq!(ready(&pool), [1, 0, 1]);
+    assert_eq!(ready_keys(&pool), [5, 2, 1]);
+    pool.resize_stock(sizes(1, 0, 1));
+    assert_eq!(ready_keys(&pool), [1, 0, 1]);
     // Does not use `generate`, which would return a newly generated key immediately.
     assert!(pool.0.0.take_stocked(KeySpec::RSA_3072, PoolLane::Large).is_none());
 }
 
 #[test]
-fn disabled_or_busy_pool_makes_no_keys_in_advance() {
-    static MADE: AtomicUsize = AtomicUsize::new(0);
+fn disabled_or_busy_pool_generates_no_stock() {
+    static GENERATED_KEYS: AtomicUsize = AtomicUsize::new(0);
     fn counted(spec: KeySpec) -> Result<PrivateKey> {
-        MADE.fetch_add(1, Ordering::Relaxed);
-        cheap(spec)
+        GENERATED_KEYS.fetch_add(1, Ordering::Relaxed);
+        generate_cheap_key(spec)
     }
-    let off = quiet();
+    let off = idle_pool();
     off.start_threads(counted);
     let busy = KeyPool::without_threads(|| Duration::from_millis(1));
     busy.start_threads(counted);
-    busy.stock(sizes(3, 3, 3));
+    busy.resize_stock(sizes(3, 3, 3));
     thread::sleep(Duration::from_millis(200));
-    assert_eq!(MADE.load(Ordering::Relaxed), 0);
-    assert_eq!((ready(&off), ready(&busy)), ([0; 3], [0; 3]));
+    assert_eq!(GENERATED_KEYS.load(Ordering::Relaxed), 0);
+    assert_eq!((ready_keys(&off), ready_keys(&busy)), ([0; 3], [0; 3]));
 }
 
 #[tokio::test]
 async fn every_stocked_key_goes_to_exactly_one_caller() {
-    let pool = quiet();
-    pool.start_threads(cheap);
-    pool.stock(sizes(64, 0, 0));
-    assert!(soon(|| ready(&pool) == [64, 0, 0]));
+    let pool = idle_pool();
+    pool.start_threads(generate_cheap_key);
+    pool.resize_stock(sizes(64, 0, 0));
+    assert!(eventually(|| ready_keys(&pool) == [64, 0, 0]));
     let callers = 16;
     let each = 25;
     let taken = Arc::new(Mutex::new(Vec::new()));
@@ -111,7 +111,7 @@ async fn every_stocked_key_goes_to_exactly_one_caller() {
 }
 
 /// Starts threads that report each key that they begin. Each of the first four keys waits for a message of the test.
-fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
+fn start_stepped_threads(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
     let (begin, begun) = mpsc::channel();
     let (ends, waits): (Vec<_>, Vec<_>) = (0..4).map(|_| mpsc::channel::<()>()).unzip();
     let waits: Vec<_> = waits.into_iter().map(Mutex::new).collect();
@@ -121,18 +121,18 @@ fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
         let n = made.fetch_add(1, Ordering::SeqCst);
         // The test may have ended.
         let _ = begin.send(spec);
-        let wait = waits.get(n).ok_or_else(|| Error::internal("one more than the test looks at"))?;
+        let wait = waits.get(n).ok_or_else(|| Error::internal("the test expects at most four keys"))?;
         wait.lock().unwrap().recv().map_err(Error::internal)?;
-        cheap(spec)
+        generate_cheap_key(spec)
     });
     (begun, ends)
 }
 
 #[tokio::test]
 async fn unfinished_stock_key_goes_to_a_caller_waiting_for_its_size() {
-    let pool = quiet();
-    let (begun, ends) = stepped(&pool);
-    pool.stock(sizes(1, 0, 0));
+    let pool = idle_pool();
+    let (begun, ends) = start_stepped_threads(&pool);
+    pool.resize_stock(sizes(1, 0, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
     let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS));
     assert!((&mut call).now_or_never().is_none());
@@ -143,36 +143,36 @@ async fn unfinished_stock_key_goes_to_a_caller_waiting_for_its_size() {
 
 #[test]
 fn taken_key_is_replaced_while_a_larger_one_is_generated() {
-    let pool = quiet();
-    let (begun, ends) = stepped(&pool);
-    pool.stock(sizes(1, 0, 0));
+    let pool = idle_pool();
+    let (begun, ends) = start_stepped_threads(&pool);
+    pool.resize_stock(sizes(1, 0, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
     ends[0].send(()).unwrap();
-    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+    assert!(eventually(|| ready_keys(&pool) == [1, 0, 0]));
     // One thread makes a key of 3072 bits. The thread for small keys has nothing to do.
-    pool.stock(sizes(1, 1, 0));
+    pool.resize_stock(sizes(1, 1, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_3072);
     thread::sleep(Duration::from_millis(100));
-    assert!(at_once(&pool, KeySpec::RSA_2048).is_some());
+    assert!(generate_immediately(&pool, KeySpec::RSA_2048).is_some());
     let next = begun.recv_timeout(Duration::from_secs(60));
     assert!(next.expect("no request reports the missing key") == KeySpec::RSA_2048);
     ends[2].send(()).unwrap();
-    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+    assert!(eventually(|| ready_keys(&pool) == [1, 0, 0]));
 }
 
 #[test]
-fn how_long_a_caller_waited_for_a_key_of_the_stock_is_measured() {
+fn stock_wait_of_a_queued_caller_is_measured() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     metrics::with_local_recorder(&recorder, || {
-        let pool = quiet();
-        pool.stock(sizes(1, 0, 0));
+        let pool = idle_pool();
+        pool.resize_stock(sizes(1, 0, 0));
         let queue = &pool.0.0;
-        assert!(matches!(queue.next(PoolLane::Small), Some(KeyPoolTask::Fill(_))));
+        assert!(matches!(queue.next_task(PoolLane::Small), Some(KeyPoolTask::FillStock(_))));
         let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS));
         assert!((&mut call).now_or_never().is_none());
-        queue.end_fill(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048));
+        queue.store_stock_key(KeySpec::RSA_2048, generate_cheap_key(KeySpec::RSA_2048));
         // The caller has the key, and the thread begins the next one.
-        assert!(matches!(queue.next(PoolLane::Small), Some(KeyPoolTask::Fill(_))));
+        assert!(matches!(queue.next_task(PoolLane::Small), Some(KeyPoolTask::FillStock(_))));
         assert!(call.now_or_never().unwrap().is_ok());
     });
     let page = recorder.handle().render();
@@ -182,86 +182,90 @@ fn how_long_a_caller_waited_for_a_key_of_the_stock_is_measured() {
 
 #[test]
 fn filling_thread_serves_callers_after_each_key() {
-    let pool = quiet();
+    let pool = idle_pool();
     let queue = &pool.0.0;
-    pool.stock(sizes(3, 0, 0));
-    let fills = |task: Option<KeyPoolTask>| matches!(task, Some(KeyPoolTask::Fill(spec)) if spec == KeySpec::RSA_2048);
-    assert!(fills(queue.next(PoolLane::Small)));
+    pool.resize_stock(sizes(3, 0, 0));
+    let fills =
+        |task: Option<KeyPoolTask>| matches!(task, Some(KeyPoolTask::FillStock(spec)) if spec == KeySpec::RSA_2048);
+    assert!(fills(queue.next_task(PoolLane::Small)));
     let mut calls = [(); 2].map(|()| Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS)));
     assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
-    queue.end_fill(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048));
-    let Some(KeyPoolTask::Answer(job)) = queue.next(PoolLane::Small) else { panic!("the second caller is first") };
-    let _ = job.answer.send(cheap(job.spec));
-    assert!(fills(queue.next(PoolLane::Small)));
+    queue.store_stock_key(KeySpec::RSA_2048, generate_cheap_key(KeySpec::RSA_2048));
+    let Some(KeyPoolTask::RunJob(job)) = queue.next_task(PoolLane::Small) else { panic!("the second caller is first") };
+    let _ = job.answer.send(generate_cheap_key(job.spec));
+    assert!(fills(queue.next_task(PoolLane::Small)));
     assert!(calls.into_iter().all(|call| call.now_or_never().unwrap().is_ok()));
 }
 
 #[test]
 fn each_lane_stocks_its_own_sizes_small_keys_first() {
-    let mut stock = Stock::default();
-    drop(stock.keep(sizes(1, 1, 1)));
+    let mut stock = RsaKeyStock::default();
+    drop(stock.resize(sizes(1, 1, 1)));
     let mut missing = |lane| {
-        let spec = stock.missing(lane)?;
-        drop(stock.put(spec, cheap(spec).unwrap()));
+        let spec = stock.next_missing(lane)?;
+        drop(stock.add(spec, generate_cheap_key(spec).unwrap()));
         Some(spec.kind().bits())
     };
     assert_eq!([missing(PoolLane::Small), missing(PoolLane::Small)], [Some(2048), None]);
     assert_eq!([(); 3].map(|()| missing(PoolLane::Large)), [Some(3072), Some(4096), None]);
-    drop(stock.keep(sizes(0, 1, 1)));
-    assert!(stock.put(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048).unwrap()).is_some(), "not wanted any more");
-    assert!(stock.take(KeySpec::new("rsa", 8192).unwrap()).is_none());
+    drop(stock.resize(sizes(0, 1, 1)));
+    assert!(
+        stock.add(KeySpec::RSA_2048, generate_cheap_key(KeySpec::RSA_2048).unwrap()).is_some(),
+        "not wanted any more"
+    );
+    assert!(stock.take_key(KeySpec::new("rsa", 8192).unwrap()).is_none());
 }
 
 #[test]
 fn failed_key_generation_is_retried_later_by_the_same_thread() {
-    let pool = quiet();
+    let pool = idle_pool();
     let tried = Arc::new(AtomicUsize::new(0));
     let also = Arc::clone(&tried);
     pool.start_threads(move |spec| match (also.fetch_add(1, Ordering::Relaxed), spec) {
         (0, _) => panic!("in the library"),
         (1, _) => Err(Error::internal("no randomness")),
-        (_, spec) => cheap(spec),
+        (_, spec) => generate_cheap_key(spec),
     });
-    pool.stock(sizes(1, 0, 0));
-    assert!(soon(|| tried.load(Ordering::Relaxed) > 0));
+    pool.resize_stock(sizes(1, 0, 0));
+    assert!(eventually(|| tried.load(Ordering::Relaxed) > 0));
     thread::sleep(Duration::from_millis(200));
     assert!(tried.load(Ordering::Relaxed) <= 2, "again and again");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS)).is_ok();
-    assert!(soon(&mut ask) && ask());
+    assert!(eventually(&mut ask) && ask());
     pool.0.0.lock().stock_resumes_at = None;
-    pool.stock(sizes(1, 0, 0));
-    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+    pool.resize_stock(sizes(1, 0, 0));
+    assert!(eventually(|| ready_keys(&pool) == [1, 0, 0]));
 }
 
 /// A shutdown does not wait for keys in progress.
 #[test]
-fn stock_is_dropped_with_the_last_handle_during_generation() {
-    let pool = quiet();
-    let (begun, ends) = stepped(&pool);
-    pool.stock(sizes(2, 0, 0));
+fn last_handle_drops_the_stock_during_generation() {
+    let pool = idle_pool();
+    let (begun, ends) = start_stepped_threads(&pool);
+    pool.resize_stock(sizes(2, 0, 0));
     begun.recv().unwrap();
     ends[0].send(()).unwrap();
     begun.recv().unwrap();
     let queue = Arc::clone(&pool.0.0);
-    assert_eq!(ready(&pool), [1, 0, 0]);
+    assert_eq!(ready_keys(&pool), [1, 0, 0]);
     let ended = Instant::now();
     drop(pool);
     assert!(ended.elapsed() < Duration::from_secs(20), "it waited for a key that is never made");
     assert_eq!(queue.lock().stock.0[0].ready.len(), 0);
     ends[1].send(()).unwrap();
-    assert!(soon(|| Arc::strong_count(&queue) == 1), "a thread lives on");
+    assert!(eventually(|| Arc::strong_count(&queue) == 1), "a thread lives on");
     assert_eq!(queue.lock().stock.0[0].ready.len(), 0, "the key that came late");
 }
 
 /// Keys have no `Debug`, so they cannot be logged, and none is handed out twice.
 #[test]
 fn stocked_keys_have_their_size_and_are_distinct() {
-    let pool = quiet();
+    let pool = idle_pool();
     pool.start_threads(PrivateKey::generate);
-    pool.stock(sizes(2, 0, 0));
-    assert!(soon(|| ready(&pool) == [2, 0, 0]));
-    let keys = [(); 2].map(|()| at_once(&pool, KeySpec::RSA_2048).unwrap());
+    pool.resize_stock(sizes(2, 0, 0));
+    assert!(eventually(|| ready_keys(&pool) == [2, 0, 0]));
+    let keys = [(); 2].map(|()| generate_immediately(&pool, KeySpec::RSA_2048).unwrap());
     assert!(keys.iter().all(|key| key.kind() == KeySpec::RSA_2048.kind()));
     assert!(keys[0].public() != keys[1].public());
     let again = PrivateKey::from_pkcs8(keys[0].to_pkcs8().unwrap().expose()).unwrap();
@@ -272,7 +276,7 @@ fn stocked_keys_have_their_size_and_are_distinct() {
 /// words are complemented, so that the search does not find this copy.
 #[cfg(target_os = "linux")]
 fn hidden_prime(key: &PrivateKey) -> Vec<u64> {
-    let (_, der) = key.traditional().unwrap();
+    let (_, der) = key.to_traditional_form().unwrap();
     let mut rest = after_header(der.expose());
     let mut number = || {
         let body = after_header(rest);
@@ -298,7 +302,7 @@ fn after_header(der: &[u8]) -> &[u8] {
 
 /// Counts the occurrences of a complemented number in the writable memory of this process.
 #[cfg(target_os = "linux")]
-fn copies(hidden: &[u64]) -> usize {
+fn count_copies_in_memory(hidden: &[u64]) -> usize {
     use std::io::{Read as _, Seek as _, SeekFrom};
     let mut memory = std::fs::File::open("/proc/self/mem").unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -335,14 +339,14 @@ fn copies(hidden: &[u64]) -> usize {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn keys_that_go_unused_are_overwritten_in_memory() {
-    let pool = quiet();
+fn unused_stock_keys_are_zeroized() {
+    let pool = idle_pool();
     pool.start_threads(PrivateKey::generate);
-    pool.stock(sizes(1, 0, 0));
-    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+    pool.resize_stock(sizes(1, 0, 0));
+    assert!(eventually(|| ready_keys(&pool) == [1, 0, 0]));
     let hidden = hidden_prime(&pool.0.0.lock().stock.0[0].ready[0]);
     assert_eq!(hidden.len(), 16);
-    assert!(copies(&hidden) > 0, "it is looked for in a form that it does not have");
-    pool.stock(StockSizes::default());
-    assert_eq!(copies(&hidden), 0);
+    assert!(count_copies_in_memory(&hidden) > 0, "it is looked for in a form that it does not have");
+    pool.resize_stock(StockSizes::default());
+    assert_eq!(count_copies_in_memory(&hidden), 0);
 }

@@ -141,7 +141,7 @@ static FORMS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
     let mut forms = Vec::new();
     for (key_type, bits) in [("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
         let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
-        let (label, traditional) = key.traditional().unwrap();
+        let (label, traditional) = key.to_traditional_form().unwrap();
         forms.push(("PRIVATE KEY", key.to_pkcs8().unwrap().expose().to_vec()));
         forms.push((label, traditional.expose().to_vec()));
     }

@@ -161,7 +161,7 @@ fn resolve_revocation_algorithm(requested: &str, signer: &IssuerSigner, signers:
         && let Some(managed) = key.and_then(SigningKey::managed)
         && let Ok(signer) = signers.signer(managed)
     {
-        signer.wants(algorithm).map_err(|e| e.within(FIELD))?;
+        signer.input_kind(algorithm).map_err(|e| e.within(FIELD))?;
     }
     Ok(requested.to_owned())
 }

@@ -22,7 +22,7 @@ pub(super) async fn resolve_managed_key(authority: &Authority, named: ManagedKey
     let signers = &*authority.tools().signers;
     let view = authority.view();
     let candidates: Vec<PublicKey> = view.issuers().map(|issuer| issuer.certificate.key().clone()).collect();
-    let taking = signers.find_among(authority.mount(), named, &candidates);
+    let taking = signers.start_use_with_candidates(authority.mount(), named, &candidates);
     let taking = taking.map_err(|e| e.within("unable to determine managed key id"))?;
     let key = taking.await.map_err(|e| e.within("failed to lookup public key from managed key"))?;
     check_key(field, key.public.kind())?;

@@ -123,7 +123,7 @@ fn refit_revocation_algorithms(
     let is_unfit = |record: &IssuerRecord| {
         let setting = SignatureAlgorithm::parse_name(&record.revocation_signature_algorithm);
         let current = setting.or_else(|| SignatureAlgorithm::for_issuer(key.signing.kind(), 0, false).ok());
-        current.is_some_and(|current| signer.wants(current).is_err())
+        current.is_some_and(|current| signer.input_kind(current).is_err())
     };
     let issuers = next.issuers().map(|issuer| &issuer.record);
     let unfit = issuers.filter(|record| record.key_id == key.id && is_unfit(record)).cloned();

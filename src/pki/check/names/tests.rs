@@ -525,7 +525,7 @@ fn csr_sans_follow_the_rules_of_the_role() {
             "otherNames under an empty list",
             CsrNames { other: vec![("1.2.3".into(), Some("x".into()))], ..base.clone() },
         ),
-        ("a kind without a rule", CsrNames { unruled: Some("directoryName"), ..base.clone() }),
+        ("a kind without a rule", CsrNames { unsupported_name_kind: Some("directoryName"), ..base.clone() }),
         ("a UID under an empty list", CsrNames { user_ids: own(&["x"]), ..base.clone() }),
         ("a serial under an empty list", CsrNames { serial_number: "x".into(), ..base.clone() }),
     ] {

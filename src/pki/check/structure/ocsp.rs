@@ -18,7 +18,7 @@ pub(crate) fn lint_ocsp_response(data: &[u8], signer: &[Arc<IssuerHashes>]) -> R
         let answer = ParsedResponseData::read(data, signer)?;
         OCSP_RESPONSE_CHECKS.iter().try_for_each(|check| check(&answer))
     };
-    check().map_err(|e: DerError| e.of("ocsp response"))
+    check().map_err(|e: DerError| e.into_error("ocsp response"))
 }
 
 struct ParsedResponseData<'a> {
@@ -42,7 +42,7 @@ struct ParsedSingleResponse<'a> {
 
 impl<'a> ParsedResponseData<'a> {
     fn read(data: &'a [u8], signer: &'a [Arc<IssuerHashes>]) -> DerResult<Self> {
-        let mut fields = DerReader::only(data, SEQUENCE)?.reader();
+        let mut fields = DerReader::read_single(data, SEQUENCE)?.reader();
         let responder = fields.any()?;
         let produced_at = read_generalized_time(&mut fields)?;
         let mut list = fields.sequence()?;
@@ -51,7 +51,7 @@ impl<'a> ParsedResponseData<'a> {
             singles.push(ParsedSingleResponse::next(&mut list)?);
         }
         let extensions = match fields.optional(context_constructed(1))? {
-            Some(explicit) => ParsedExtensions::read(DerReader::only(explicit.content, SEQUENCE)?.reader())?,
+            Some(explicit) => ParsedExtensions::read(DerReader::read_single(explicit.content, SEQUENCE)?.reader())?,
             None => ParsedExtensions(Vec::new()),
         };
         fields.done()?;
@@ -87,7 +87,7 @@ impl<'a> ParsedSingleResponse<'a> {
 fn parse_revoked_info(mut fields: DerReader<'_>) -> DerResult<Option<&[u8]>> {
     read_generalized_time(&mut fields)?;
     let reason = match fields.optional(context_constructed(0))? {
-        Some(explicit) => Some(DerReader::only(explicit.content, ENUMERATED)?.content),
+        Some(explicit) => Some(DerReader::read_single(explicit.content, ENUMERATED)?.content),
         None => None,
     };
     fields.done()?;
@@ -118,7 +118,7 @@ const OCSP_RESPONSE_CHECKS: &[fn(&ParsedResponseData<'_>) -> DerResult<()>] = &[
 
 fn rfc6960_4_2_1_responder_id(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let (tag, content) = answer.responder;
-    let own = tag == context_constructed(1) && answer.signer.iter().any(|signer| signer.match_name(content));
+    let own = tag == context_constructed(1) && answer.signer.iter().any(|signer| signer.matches_name(content));
     ensure(own, "the responder must name itself by the signer's subject (RFC 6960 4.2.1)")
 }
 
@@ -143,7 +143,7 @@ fn rfc6960_4_2_2_1_times(answer: &ParsedResponseData<'_>) -> DerResult<()> {
 
 /// The signer may only report on its own certificates; for others the status must be unknown.
 fn rfc6960_4_2_2_2_authorized_responder(answer: &ParsedResponseData<'_>) -> DerResult<()> {
-    let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.of(id.hash) == id.issuer());
+    let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.for_hash(id.hash) == id.issuer());
     let own = |s: &ParsedSingleResponse<'_>| s.status == UNKNOWN_TAG || is_signer(&s.id);
     ensure(answer.singles.iter().all(own), "the signer is not the issuer of a certificate (RFC 6960 4.2.2.2)")
 }
@@ -157,7 +157,7 @@ fn rfc6960_4_4_extensions(answer: &ParsedResponseData<'_>) -> DerResult<()> {
 
 fn rfc9654_2_1_nonce(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let Some(nonce) = answer.extensions.find(oid::OCSP_NONCE) else { return Ok(()) };
-    let octets = DerReader::only(nonce.value, OCTET_STRING)?.content;
+    let octets = DerReader::read_single(nonce.value, OCTET_STRING)?.content;
     ensure(NONCE_LENGTHS.contains(&octets.len()), "the nonce must have 1 to 128 octets (RFC 9654 2.1)")
 }
 
@@ -166,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::x509::ocsp::{IdHash, OcspCertStatus, ResponseData, SingleResponse};
+    use crate::x509::ocsp::{CertIdHash, OcspCertStatus, ResponseData, SingleResponse};
     use crate::x509::pieces::Name;
     use crate::x509::writer::{INTEGER, NULL, build};
 
@@ -174,7 +174,7 @@ mod tests {
     const KEY: &[u8] = b"a key";
     const REVOCATION: OcspCertStatus = OcspCertStatus::Revoked { at: 1_700_000_000, reason: Some(1) };
 
-    fn cert_id(hash: IdHash, name: &[u8]) -> Vec<u8> {
+    fn cert_id(hash: CertIdHash, name: &[u8]) -> Vec<u8> {
         build(SEQUENCE, 128, |w| {
             w.nest(SEQUENCE, |w| {
                 w.oid(hash.oid());
@@ -198,7 +198,7 @@ mod tests {
     impl Default for Case {
         fn default() -> Self {
             Self {
-                cert_id: cert_id(IdHash::Sha1, NAME),
+                cert_id: cert_id(CertIdHash::Sha1, NAME),
                 status: OcspCertStatus::Good,
                 count: 1,
                 responder: NAME,
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn valid_ocsp_responses_pass() {
-        for hash in IdHash::ALL {
+        for hash in CertIdHash::ALL {
             for status in [
                 OcspCertStatus::Good,
                 OcspCertStatus::Unknown,
@@ -242,14 +242,14 @@ mod tests {
             }
         }
         let of_another =
-            Case { cert_id: cert_id(IdHash::Sha1, b"other"), status: OcspCertStatus::Unknown, ..Case::default() };
+            Case { cert_id: cert_id(CertIdHash::Sha1, b"other"), status: OcspCertStatus::Unknown, ..Case::default() };
         lint_ocsp_response(&encoded(&of_another), &signer()).unwrap();
     }
 
     #[test]
     fn each_ocsp_rule_refuses_its_violation() {
         let reason = |code| OcspCertStatus::Revoked { at: 0, reason: Some(code) };
-        let other = || cert_id(IdHash::Sha1, b"other");
+        let other = || cert_id(CertIdHash::Sha1, b"other");
         let cases = [
             (Case { responder: &[SEQUENCE, 2, 5, 0], ..Case::default() }, "by the signer's subject"),
             (Case { count: 0, ..Case::default() }, "must cover 1 to 32 certificates"),

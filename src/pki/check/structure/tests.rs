@@ -109,7 +109,7 @@ fn good_certificates_pass() {
         [odd(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0]), odd(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0])];
     let policies = policies.into_iter().fold(authority().with(policy_mappings()), Parts::with);
     policies.check(CertificateKind::Authority).unwrap();
-    Parts { span: (0, time::MAX_EPOCH), ..leaf() }.check(CertificateKind::Leaf).unwrap();
+    Parts { span: (0, time::MAX_EPOCH_SECONDS), ..leaf() }.check(CertificateKind::Leaf).unwrap();
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn each_rule_for_crls_is_enforced() {
         let mut head = [good.head(), header].concat();
         head[1] += more;
         let refusal =
-            lint_crl_structure(&EncodedCrlTbs::of_parts(&head, entries, good.tail()), &expected).expect_err(rule);
+            lint_crl_structure(&EncodedCrlTbs::from_parts(&head, entries, good.tail()), &expected).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     };
     refused(2, &[SEQUENCE, 0], &[], "5.1.2.6");

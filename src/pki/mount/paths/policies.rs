@@ -72,7 +72,7 @@ impl RequiredPolicies {
 /// Policies of a certificate as OIDs in DER contents; empty if the extension cannot be parsed.
 pub(crate) fn read_policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
     let read = |value: &[u8]| -> DerResult<BTreeSet<Vec<u8>>> {
-        let mut list = DerReader::only(value, SEQUENCE)?.reader();
+        let mut list = DerReader::read_single(value, SEQUENCE)?.reader();
         let mut all = BTreeSet::new();
         while !list.is_empty() {
             all.insert(list.sequence()?.oid()?.to_vec());
@@ -86,7 +86,7 @@ pub(crate) fn read_policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
 /// Reads requireExplicitPolicy of policyConstraints (4.2.1.11).
 fn read_require_explicit(certificate: &Certificate) -> Option<u64> {
     let read = |value: &[u8]| -> DerResult<Option<u64>> {
-        let explicit = DerReader::only(value, SEQUENCE)?.reader().optional(context(0))?;
+        let explicit = DerReader::read_single(value, SEQUENCE)?.reader().optional(context(0))?;
         let number = |content: &[u8]| content.iter().fold(0_u64, |n, octet| n.saturating_mul(256) | u64::from(*octet));
         Ok(explicit.map(|explicit| number(explicit.content)))
     };
@@ -96,7 +96,7 @@ fn read_require_explicit(certificate: &Certificate) -> Option<u64> {
 /// Maps the policies of the issuer's domain to those of the subject's domain (4.2.1.5).
 fn apply_policy_mappings(certificate: &Certificate, allowed: &mut BTreeSet<Vec<u8>>) {
     let read = |value: &[u8]| -> DerResult<Vec<(Vec<u8>, Vec<u8>)>> {
-        let mut list = DerReader::only(value, SEQUENCE)?.reader();
+        let mut list = DerReader::read_single(value, SEQUENCE)?.reader();
         let mut all = Vec::new();
         while !list.is_empty() {
             let mut pair = list.sequence()?;

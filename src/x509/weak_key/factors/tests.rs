@@ -2,12 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn refused(modulus: &BigUint, text: &str) -> bool {
+fn violates_rule(modulus: &BigUint, text: &str) -> bool {
     violated_factor_rule(modulus).is_some_and(|rule| rule.contains(text))
 }
 
 #[test]
-fn the_small_primes_are_all_of_them() {
+fn small_primes_are_all_odd_primes_below_752() {
     let is_prime = |n: &u64| (2..*n).all(|factor| !n.is_multiple_of(factor));
     assert!(SMALL_PRIMES.iter().copied().eq((3..752).filter(is_prime)));
 }
@@ -25,17 +25,17 @@ fn small_factors_are_found_up_to_the_limit() {
 }
 
 #[test]
-fn powers_are_found() {
+fn perfect_powers_are_found_up_to_the_tenth() {
     let power = |exponent| BigUint::from(1_000_003_u32).pow(exponent);
     for exponent in 2..=10 {
-        assert!(refused(&power(exponent), "is the power of a number"), "{exponent}");
+        assert!(violates_rule(&power(exponent), "is a perfect power"), "{exponent}");
     }
     // Eleventh powers are not checked.
-    assert!(!refused(&power(11), "is the power of a number"));
+    assert!(!violates_rule(&power(11), "is a perfect power"));
 }
 
 #[test]
-fn a_hundred_rounds_find_what_they_find() {
+fn fermat_search_ends_after_100_rounds() {
     // The square root of (a + b)(a − b) is about b²/2a below a, which determines the round that finds it.
     let a = 1_u128 << 60;
     let b = |rounds: u128| (rounds << 61).isqrt() | 1;
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn rounds_are_those_that_are_done_one_by_one(n in prop_oneof![1..u128::MAX >> 8, 1..1_u128 << 40]) {
+    fn close_factor_search_agrees_with_single_rounds(n in prop_oneof![1..u128::MAX >> 8, 1..1_u128 << 40]) {
         let root = n.isqrt();
         let found = (1..=100).any(|round| {
             let above = (root + round) * (root + round) - n;

@@ -142,7 +142,7 @@ async fn service_errors_are_distinguished() {
         (
             Told::new(400, json!({"__type": "AccessDeniedException", "message": "canary-message"})),
             Kind::BadGateway,
-            "cloudakms: the credential is refused (AccessDeniedException)",
+            "cloudakms: the credential lacks a permission (AccessDeniedException)",
         ),
         (
             Told::new(500, json!({"__type": "KMSInternalException"})),
@@ -152,7 +152,7 @@ async fn service_errors_are_distinguished() {
         (
             Told::new(200, json!({"KeyMetadata": {"KeyId": "k", "Description": "x".repeat(1 << 20)}})),
             Kind::BadGateway,
-            "cloudakms: the answer of the service is not understood",
+            "cloudakms: the response of the service has an unexpected form",
         ),
     ];
     for (told, kind, text) in cases {

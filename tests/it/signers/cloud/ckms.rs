@@ -117,7 +117,7 @@ async fn key_that_contradicts_the_configuration_is_rejected() {
     assert_eq!(refusal(&key(&kms, "EC_SIGN_P384_SHA384", true)).await, text);
     let version = CloudCkmsConfig { crypto_key_version: "7".to_owned(), ..config("EC_SIGN_P384_SHA384") };
     let actor = actor(backend(&services(kms.settings()), version, false).unwrap());
-    assert_eq!(refusal(&actor).await, "configuration: cloudckms: the key has no such version");
+    assert_eq!(refusal(&actor).await, "configuration: cloudckms: the key has no such crypto_key_version");
 }
 
 #[tokio::test]
@@ -158,5 +158,5 @@ async fn service_account_file_determines_the_credential() {
     assert_eq!(refusal(&signer).await, text);
     let outside = CloudCkmsConfig { credentials: "/etc/passwd".to_owned(), ..named };
     let error = backend(&services(own), outside, false).map(drop).unwrap_err();
-    assert!(error.text().starts_with("credentials: must be the file of"), "{error}");
+    assert!(error.text().starts_with("credentials: must be the file that the environment names"), "{error}");
 }

@@ -2,7 +2,7 @@
 //! `crl_config`, `ocsp::transport` and `tidy::config` have more of these cases.
 
 use serde_json::{Value, json};
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 use signet::x509::writer::{NULL, OCTET_STRING, SEQUENCE, build};
 
 use super::mount::{Pki, parse, with};
@@ -113,7 +113,7 @@ async fn malformed_ocsp_requests_are_rejected() {
     let root = parse(&pki.default_pem().await);
     let leaf = pki.leaf().await;
     let serial = leaf.certificate.serial();
-    let good = request(&[cert_id(IdHash::Sha1, &root, &serial)], Some(&[1; 32]));
+    let good = request(&[cert_id(CertIdHash::Sha1, &root, &serial)], Some(&[1; 32]));
     assert_eq!(pki.ocsp(&good).await.statuses(), ["good"]);
     for length in 0..good.len() {
         pki.ocsp(&good[..length]).await.assert_fails(400, 1);
@@ -135,13 +135,13 @@ async fn malformed_ocsp_requests_are_rejected() {
         (MD5, 16, &[1][..]),
         (SHA3_256, 32, &[1]),
         // Hashes of the wrong length, and a serial number that is too long.
-        (IdHash::Sha1.oid(), 32, &[1]),
-        (IdHash::ALL[1].oid(), 20, &[1]),
-        (IdHash::Sha1.oid(), 20, &[1; 21]),
+        (CertIdHash::Sha1.oid(), 32, &[1]),
+        (CertIdHash::ALL[1].oid(), 20, &[1]),
+        (CertIdHash::Sha1.oid(), 20, &[1; 21]),
     ] {
         pki.ocsp(&request(&[id(hash, octets, serial)], None)).await.assert_fails(400, 1);
     }
-    let nonce = |octets: usize| request(&[cert_id(IdHash::Sha1, &root, &serial)], Some(&vec![7; octets]));
+    let nonce = |octets: usize| request(&[cert_id(CertIdHash::Sha1, &root, &serial)], Some(&vec![7; octets]));
     for octets in [0, 129, 256, 1500] {
         pki.ocsp(&nonce(octets)).await.assert_fails(400, 1);
     }

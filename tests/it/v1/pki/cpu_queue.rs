@@ -13,7 +13,7 @@ use signet::error::Kind;
 use signet::fair_queue::{MAX_WAITING_PER_CALLER, QueueCaller, cpu};
 use signet::http::sender::Sender;
 use signet::projects::organization;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 
 use super::mount::{Leaf, Pki, parse};
 use super::ocsp::{cert_id, request};
@@ -202,7 +202,7 @@ async fn full_queue_of_a_slow_key_is_503_for_ocsp_without_token_only() {
     let (pki, client, _) = start().await;
     let leaf: Leaf = pki.ask("issue/r", json!({ "common_name": "b.test" })).await;
     let issuer = parse(&pki.default_pem().await);
-    let id = cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial());
+    let id = cert_id(CertIdHash::Sha1, &issuer, &leaf.certificate.serial());
     let asked = request(&[id], Some(&[7; 32]));
     let address = Sender::of_token(None, Some("127.0.0.1".parse().unwrap())).queue_caller();
     if let Some(filled) = Filled::of(address).await {

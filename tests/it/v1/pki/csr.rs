@@ -35,7 +35,7 @@ async fn csr_with_null_parameters_for_ecdsa_is_signed() {
     let pki = Pki::start().await;
     for kind in ["ec-256", "ec-384", "ec-521"] {
         let (label, der) = pem::parse_first_block(&csr(kind, "/CN=a.foo", "")).unwrap().unwrap();
-        let mut parts = DerReader::only(&der, SEQUENCE).unwrap().reader();
+        let mut parts = DerReader::read_single(&der, SEQUENCE).unwrap().reader();
         let [info, algorithm, signature] = [(); 3].map(|()| parts.any().unwrap());
         let with = |parameters: &[u8]| {
             let algorithm = build(SEQUENCE, 0, |w| w.raw(&[algorithm.content, parameters].concat()));

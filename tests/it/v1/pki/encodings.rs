@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use signet::x509::crl::encode_entry;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 use signet::x509::serial::Serial;
 
 use super::foreign::{self, CA, Ca, Files, new_key, openssl_text};
@@ -105,7 +105,7 @@ async fn encodings_of_one_name_are_one_issuer_and_responder() {
     let other = Ca::root("/O=Example Org/CN=Root");
     let leaf = other.signs(&foreign::csr("ec-256", "/CN=leaf", ""), "", &["-set_serial", "78"]);
     pki.import(&other.pem).await;
-    let id = cert_id(IdHash::Sha1, &parse(&other.pem), &parse(&leaf).serial());
+    let id = cert_id(CertIdHash::Sha1, &parse(&other.pem), &parse(&leaf).serial());
     pki.ocsp(&request(&[id], None)).await.assert_fails(401, 6);
     pki.stop().await;
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{LazyLock, Mutex};
 
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
-use signet::x509::csr::request_info;
+use signet::x509::csr::encode_request_info;
 use signet::x509::pieces::{Extensions, Name};
 use signet::x509::{pem, tbs};
 
@@ -89,7 +89,7 @@ fn openssl_req(key: &str, extensions: &str, arguments: &[&str]) -> String {
 
 /// Creates a request from DER pieces for the P-256 key, signed by openssl, if `openssl req` cannot write it.
 pub fn csr_of_pieces(subject: &Name, extensions: &[&Extensions]) -> String {
-    let info = request_info(subject, &p256_spki(), &Extensions::joined(extensions));
+    let info = encode_request_info(subject, &p256_spki(), &Extensions::joined(extensions));
     pem::encode("CERTIFICATE REQUEST", &signed_by_p256(&info))
 }
 

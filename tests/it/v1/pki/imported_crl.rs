@@ -11,7 +11,7 @@ use signet::keys::local::PrivateKey;
 use signet::x509::algorithm::SignatureAlgorithm;
 use signet::x509::crl::{CrlTbs, encode_entry};
 use signet::x509::extension;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 use signet::x509::pem;
 use signet::x509::serial::Serial;
 
@@ -148,7 +148,7 @@ fn first_issuer(answer: &Answer) -> String {
 
 /// Returns the OCSP status of a serial number of a CA.
 pub async fn status(pki: &Pki, ca: &str, serial: &str) -> String {
-    let id = cert_id(IdHash::Sha1, &parse(ca), &Serial::parse(serial).unwrap());
+    let id = cert_id(CertIdHash::Sha1, &parse(ca), &Serial::parse(serial).unwrap());
     pki.ocsp(&request(&[id], None)).await.statuses().remove(0)
 }
 
@@ -349,7 +349,7 @@ async fn crl_that_is_not_a_complete_one_of_an_issuer_is_rejected() {
         (list(&ca, 9, &one, at + 3600, &[]), "crl: thisUpdate is in the future"),
         (list(&ca, 1 << 62, &one, at, &[]), "crl: CRL number must be below 2^62"),
         (list(&ca, 9, &one, at, &[&extension::delta_crl_indicator(3)]), "crl: delta CRLs are not supported"),
-        (list(&ca, 9, &one, at, &[&scope]), "crl: is an indirect CRL"),
+        (list(&ca, 9, &one, at, &[&scope]), "crl: indirect CRLs"),
         (list(&ca, 9, &removed, at, &[]), "crl: entry of serial number 31:00:00:00:02: removeFromCRL"),
         (ca.pem.clone().into_bytes(), "crl: must be exactly one PEM block"),
         (good[..good.len() - 1].to_vec(), "crl: "),

@@ -171,11 +171,11 @@ async fn resign_crls_rejects_crls_with_other_scopes() {
     let indirect = extension(&[0x55, 0x1d, 29], true, &[0x30, 0]);
     let of = |further: &signet::x509::pieces::Extensions| [encode_entry_with_extensions(&serial(5), at, further)];
     for (der, rule) in [
-        (list(&ca, 1, &plain, at, &[&scope(&[0x84, 1, 0xff])]), "CRL index 0: crl: is an indirect CRL"),
-        (list(&ca, 1, &plain, at, &[&scope(&[0x85, 1, 0xff])]), "CRL index 0: crl: is a CRL of attribute certificates"),
+        (list(&ca, 1, &plain, at, &[&scope(&[0x84, 1, 0xff])]), "CRL index 0: crl: indirect CRLs"),
+        (list(&ca, 1, &plain, at, &[&scope(&[0x85, 1, 0xff])]), "CRL index 0: crl: CRLs of attribute certificates"),
         (list(&ca, 1, &plain, at, &[&unknown]), "CRL index 0: crl: critical extension 1.2.3.4 is not supported"),
         (list(&ca, 2, &removed, at, &[&extension::delta_crl_indicator(1)]), "serial number 05: removeFromCRL"),
-        (list(&ca, 1, &of(&indirect), at, &[]), "serial number 05: is of another issuer"),
+        (list(&ca, 1, &of(&indirect), at, &[]), "serial number 05: names another issuer"),
         (list(&ca, 1, &of(&unknown), at, &[]), "serial number 05: critical extension 1.2.3.4 is not supported"),
     ] {
         pki.refused(path, ask(&der), rule).await;

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use serde_json::json;
 use signet::clock::Time;
 use signet::x509::certificate::Certificate;
-use signet::x509::ocsp::{IdHash, OcspCertStatus, ResponseData, SingleResponse};
+use signet::x509::ocsp::{CertIdHash, OcspCertStatus, ResponseData, SingleResponse};
 use signet::x509::serial::Serial;
 use signet::x509::writer::{DerWriter, NULL, OCTET_STRING, SEQUENCE, build, context_constructed};
 
@@ -17,7 +17,7 @@ use super::mount::{FAR, Leaf, Pki, parse, text, with};
 use crate::judges::{judge, refusal};
 
 /// Encodes a CertID.
-pub fn cert_id(hash: IdHash, issuer: &Certificate, serial: &Serial) -> Vec<u8> {
+pub fn cert_id(hash: CertIdHash, issuer: &Certificate, serial: &Serial) -> Vec<u8> {
     build(SEQUENCE, 128, |w| {
         w.nest(SEQUENCE, |w| {
             w.oid(hash.oid());
@@ -49,7 +49,7 @@ pub fn request(ids: &[Vec<u8>], nonce: Option<&[u8]>) -> Vec<u8> {
 
 /// Encodes a request for one leaf of this issuer.
 pub fn about(issuer: &str, leaf: &Leaf) -> Vec<u8> {
-    request(&[cert_id(IdHash::Sha1, &parse(issuer), &leaf.certificate.serial())], None)
+    request(&[cert_id(CertIdHash::Sha1, &parse(issuer), &leaf.certificate.serial())], None)
 }
 
 /// A response of the responder.
@@ -136,7 +136,7 @@ async fn good_leaf_with_every_hash_by_get_and_post() {
     let pki = Pki::start().await;
     let root = pki.default_pem().await;
     let leaf = pki.leaf().await;
-    for hash in IdHash::ALL {
+    for hash in CertIdHash::ALL {
         let der = request(&[cert_id(hash, &parse(&root), &leaf.certificate.serial())], None);
         for reply in [pki.ocsp(&der).await, pki.ocsp_get(&der).await] {
             assert_eq!(reply.statuses(), ["good"], "{hash:?}");
@@ -157,7 +157,7 @@ async fn good_leaf_with_every_hash_by_get_and_post() {
 async fn never_issued_serial_is_unknown_or_good_as_configured() {
     let pki = Pki::start().await;
     let root = parse(&pki.default_pem().await);
-    let der = request(&[cert_id(IdHash::Sha1, &root, &Serial::random())], None);
+    let der = request(&[cert_id(CertIdHash::Sha1, &root, &Serial::random())], None);
     let reply = pki.ocsp_get(&der).await;
     assert_eq!((reply.statuses(), reply.header("cache-control")), (vec!["unknown".to_owned()], "no-store"));
     let answer = pki.post("config/crl", json!({ "ocsp_unknown_serial": "good" })).await;
@@ -263,14 +263,14 @@ async fn several_certificates_are_answered_in_request_order() {
     let other_root = text(other.data(), "issuing_ca");
     let id = |hash, issuer: &str, leaf: &Leaf| cert_id(hash, &parse(issuer), &leaf.certificate.serial());
     let ids = [
-        id(IdHash::Sha1, &Ca::root("/CN=Nobody").pem, &good),
-        id(IdHash::Sha1, &root, &revoked),
-        id(IdHash::ALL[1], &root, &good),
-        cert_id(IdHash::Sha1, &parse(&root), &Serial::random()),
-        id(IdHash::Sha1, other_root, &other),
+        id(CertIdHash::Sha1, &Ca::root("/CN=Nobody").pem, &good),
+        id(CertIdHash::Sha1, &root, &revoked),
+        id(CertIdHash::ALL[1], &root, &good),
+        cert_id(CertIdHash::Sha1, &parse(&root), &Serial::random()),
+        id(CertIdHash::Sha1, other_root, &other),
         // Issued here, by another issuer.
-        id(IdHash::Sha1, &root, &other),
-        id(IdHash::ALL[2], &root, &revoked),
+        id(CertIdHash::Sha1, &root, &other),
+        id(CertIdHash::ALL[2], &root, &revoked),
     ];
     let reply = pki.ocsp(&request(&ids, None)).await;
     let expected = ["unknown", "revoked", "good", "unknown", "unknown", "unknown", "revoked"];
@@ -347,7 +347,8 @@ async fn issuer_status_is_answered_like_any_certificate() {
     let root = Ca::root("/CN=Root");
     let below = root.intermediate("/CN=Below", &[]);
     let ids = [pki.import_one(&root.bundle()).await, pki.import_one(&below.bundle()).await];
-    let ask = |issuer: &Ca, of: &str| request(&[cert_id(IdHash::Sha1, &parse(&issuer.pem), &parse(of).serial())], None);
+    let ask =
+        |issuer: &Ca, of: &str| request(&[cert_id(CertIdHash::Sha1, &parse(&issuer.pem), &parse(of).serial())], None);
     assert_eq!(pki.ocsp(&ask(&root, &below.pem)).await.statuses(), ["good"]);
     assert_eq!(pki.ocsp(&ask(&root, &root.pem)).await.statuses(), ["good"]);
     assert_eq!(pki.ocsp(&ask(&below, &below.pem)).await.statuses(), ["unknown"], "it did not sign itself");
@@ -421,7 +422,7 @@ async fn cached_responses_are_used_until_the_status_changes() {
     }
     assert_eq!(ask("if-modified-since", &date(100_000)).await.status, 200);
     // A response with a nonce is not cacheable, and its times are current.
-    let id = cert_id(IdHash::Sha1, &parse(&root), &leaf.certificate.serial());
+    let id = cert_id(CertIdHash::Sha1, &parse(&root), &leaf.certificate.serial());
     let asked = request(&[id], Some(&[7; 32]));
     let with_nonce = pki.ocsp_get(&asked).await;
     assert_eq!((with_nonce.header("cache-control"), with_nonce.header("etag")), ("no-store", ""));
@@ -458,7 +459,7 @@ async fn pkilint_finds_nothing_in_any_answer() {
     let revoked = pki.leaf().await;
     pki.post("revoke", json!({ "serial_number": revoked.serial(), "reason": "keyCompromise" })).await;
     let files = Files::new();
-    for (at, hash) in IdHash::ALL.into_iter().enumerate() {
+    for (at, hash) in CertIdHash::ALL.into_iter().enumerate() {
         let ids = [&good.certificate.serial(), &revoked.certificate.serial(), &Serial::random()]
             .map(|serial| cert_id(hash, &root, serial));
         files.write(&format!("all-{at}.der"), &pki.ocsp(&request(&ids, Some(&[9; 32]))).await.der);
@@ -467,7 +468,7 @@ async fn pkilint_finds_nothing_in_any_answer() {
     let folder = files.path("");
     assert!(judge("lint_status.py", &["ocsp", folder.to_str().unwrap()]).contains("8 answers linted"));
     // pkilint detects an error: an invalid responder name.
-    let id = cert_id(IdHash::Sha1, &root, &good.certificate.serial());
+    let id = cert_id(CertIdHash::Sha1, &root, &good.certificate.serial());
     let data = ResponseData {
         responder: &signet::x509::pieces::Name::from_der(&[0x30, 2, 5, 0]).unwrap(),
         produced_at: 1_800_000_000,

@@ -177,8 +177,8 @@ async fn pkcs12_import_rejects_unsupported_or_malformed_files() {
     let rc2 = exported(&ca, &["-legacy", "-certpbe", "PBE-SHA1-RC2-40", "-keypbe", "PBE-SHA1-3DES"]);
     let unauthenticated = exported(&ca, &["-nomac"]);
     for (file, rule) in [
-        (rc2.as_slice(), "p12: it is encrypted by RC2, RC4 or two-key Triple DES: convert the file with"),
-        (&unauthenticated, "p12: it has no MAC"),
+        (rc2.as_slice(), "p12: the file is encrypted with RC2, RC4 or two-key Triple DES: convert the file with"),
+        (&unauthenticated, "p12: the file has no MAC"),
         (&good[..good.len() - 1], "p12: not a PKCS #12 file: truncated"),
         (&[&good[..], b"x"].concat(), "p12: not a PKCS #12 file: trailing data"),
         (ca.pem.as_bytes(), "p12: not a PKCS #12 file"),

@@ -12,9 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use signet::keys::local::{KeySpec, PrivateKey};
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
-use signet::x509::csr::{Csr, request_info};
+use signet::x509::csr::{Csr, encode_request_info};
 use signet::x509::extension::{self, RawExtension, extension as any};
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 use signet::x509::pieces::{Extensions, Name};
 use signet::x509::serial::Serial;
 use signet::x509::writer::{SEQUENCE, build};
@@ -327,7 +327,7 @@ impl Play {
     /// Collects OCSP responses to a valid request and to changed ones, and the CRLs of the mount.
     async fn status(&mut self) {
         let root = parse(self.pki.get("cert/ca").await["certificate"].as_str().unwrap());
-        let id = cert_id(IdHash::Sha1, &root, &Serial::random());
+        let id = cert_id(CertIdHash::Sha1, &root, &Serial::random());
         let good = ocsp_request(&[id], Some(&[7; 16]));
         for n in 0..100 {
             let der = if n == 0 { good.clone() } else { mutated(&good, &mut self.random) };
@@ -347,7 +347,7 @@ impl Play {
 
 fn csr_of(play: &Play) -> String {
     play.signed(
-        &request_info(&name::name(&[]), play.key.public().spki(), &Extensions::default()),
+        &encode_request_info(&name::name(&[]), play.key.public().spki(), &Extensions::default()),
         "CERTIFICATE REQUEST",
     )
 }

@@ -97,7 +97,7 @@ async fn subjects_are_copied_byte_for_byte() {
     let request = json!({ "csr": csr_of_pieces(&subject, &[]), "user_ids": "humer,b" });
     let leaf = verbatim(&pki, request).await;
     let ids = ["humer", "b"].map(|id| rdn(Attribute::UserId, &[id.to_owned()]));
-    assert_eq!(leaf.certificate.subject(), &subject.appended(&ids.into_iter().collect()).unwrap());
+    assert_eq!(leaf.certificate.subject(), &subject.with_rdns(&ids.into_iter().collect()).unwrap());
     // An empty subject is allowed with a SAN, which is then critical.
     let san = extension::extension(oid::SUBJECT_ALT_NAME, false, &build(SEQUENCE, 0, |w| w.tlv(0x82, b"a.foo")));
     let leaf = verbatim(&pki, json!({ "csr": csr_of_pieces(&name::name(&[]), &[&san]) })).await;

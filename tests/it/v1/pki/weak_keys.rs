@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
-use signet::x509::csr::request_info;
+use signet::x509::csr::encode_request_info;
 use signet::x509::name::{self, Attribute};
 use signet::x509::pieces::Extensions;
 use signet::x509::writer::{self, SEQUENCE};
@@ -13,7 +13,7 @@ use super::mount::Pki;
 
 /// A key with two primes of the form that CVE-2017-15361 describes, generated for this test.
 const ROCA: &str = include_str!("../../fixtures/roca-2048.key.pem");
-const ROCA_RULE: &str = "the RSA key's primes can be worked out from its modulus (CVE-2017-15361)";
+const ROCA_RULE: &str = "the RSA key's primes can be computed from its modulus (CVE-2017-15361)";
 
 /// Returns a CSR for an RSA key of these numbers with an invalid signature: the key is checked before it.
 pub fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
@@ -29,7 +29,7 @@ pub fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
         });
         w.bit_string(&key);
     });
-    let info = request_info(&subject, &spki, &Extensions::default());
+    let info = encode_request_info(&subject, &spki, &Extensions::default());
     pem::encode(
         "CERTIFICATE REQUEST",
         &tbs::encode_signed(&info, SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &[1; 256]),
@@ -45,7 +45,7 @@ fn identity_csr() -> String {
     let spki = [&[0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0][..], &identity].concat();
     let signature = [&identity[..], &[0; 32]].concat();
     let signed = tbs::encode_signed(
-        &request_info(&subject, &spki, &Extensions::default()),
+        &encode_request_info(&subject, &spki, &Extensions::default()),
         SignatureAlgorithm::Ed25519,
         &signature,
     );

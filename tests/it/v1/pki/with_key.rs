@@ -111,7 +111,7 @@ async fn other_or_malformed_keys_revoke_nothing() {
         (json!(certificate), "private_key: "),
         (json!(public), "private_key: "),
         (json!(encrypted), "private_key: "),
-        (json!(inconsistent), "private_key: its parts are not a valid key"),
+        (json!(inconsistent), "private_key: its numbers do not form a valid key"),
         (json!(spliced), "private_key: "),
         (json!(format!("{own}\n{own}")), "exactly one PEM block"),
         (json!(format!("{own}\ntrailing")), "private_key: "),

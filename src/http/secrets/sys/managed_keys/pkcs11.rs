@@ -29,7 +29,7 @@ pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&Pkcs11Settings>) 
     settings.merge_flags(fields)?;
     sent.secret("pin", &mut settings.pin)?;
     if let Some(Value::Number(number)) = fields.value("mechanism") {
-        settings.mechanism = Some(Pkcs11Settings::numbered_mechanism(number.as_u64())?);
+        settings.mechanism = Some(Pkcs11Settings::validate_numeric_mechanism(number.as_u64())?);
     } else if let Some(text) = fields.text_within("mechanism", MAX_WORD_BYTES)? {
         settings.mechanism = Some(Pkcs11Settings::parse_mechanism(&text)?);
     }

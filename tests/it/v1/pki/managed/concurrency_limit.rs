@@ -80,7 +80,7 @@ impl Counting {
 }
 
 impl BlockingBackend for Counting {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+    fn input_kind(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
         Ok(SigningInputKind::Message)
     }
 

@@ -263,7 +263,7 @@ impl RemoteSigner for Signer {
         &self.kept.public
     }
 
-    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+    fn input_kind(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
         if !self.kept.only.is_empty() && !self.kept.only.contains(&algorithm.name()) {
             return Err(Error::invalid(format!("the key does not sign with {}", algorithm.name())));
         }

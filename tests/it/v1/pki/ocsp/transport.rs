@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::CertIdHash;
 
 use super::client::{openssl, openssl_judges};
 use super::{Reply, about, cert_id, reply, request};
@@ -14,7 +14,7 @@ use crate::v1::pki::mount::{Pki, parse};
 #[actix_web::test]
 async fn malformed_requests_are_rejected() {
     let pki = Pki::start().await;
-    let id = cert_id(IdHash::Sha1, &parse(&pki.default_pem().await), &pki.leaf().await.certificate.serial());
+    let id = cert_id(CertIdHash::Sha1, &parse(&pki.default_pem().await), &pki.leaf().await.certificate.serial());
     for body in [Vec::new(), b"garbage".to_vec(), vec![0x30; 2048], vec![0x30; 3 << 20], request(&[], None)] {
         pki.ocsp(&body).await.assert_fails(400, 1);
         if body.len() < 10_000 {
@@ -55,7 +55,7 @@ async fn the_media_type_of_a_body() {
 async fn awkward(pki: &Pki) -> String {
     let root = parse(&pki.default_pem().await);
     let leaf = pki.leaf().await;
-    let id = cert_id(IdHash::Sha1, &root, &leaf.certificate.serial());
+    let id = cert_id(CertIdHash::Sha1, &root, &leaf.certificate.serial());
     for n in 0_u32..100_000 {
         let mut nonce = [0xff; 12];
         nonce[8..].copy_from_slice(&n.wrapping_mul(0x9e37_79b1).to_be_bytes());

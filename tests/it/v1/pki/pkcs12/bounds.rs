@@ -23,7 +23,7 @@ async fn pkcs12_import_beyond_iteration_limit_is_rejected() {
     let ca = Ca::root("/CN=Slow");
     let file = |iterations: u32| exported(&ca, &["-iter", &iterations.to_string()]);
     let most = MAX_ITERATIONS / DERIVATIONS;
-    let rule = "p12: its key derivations take more than 3000000 iterations together";
+    let rule = "p12: the key derivations of the file take more than 3000000 iterations together";
     let beyond = import_body(&file(most + 1));
     for path in ["issuers/import/bundle", "config/ca", "keys/import"] {
         pki.refused(path, beyond.clone(), rule).await;

@@ -361,7 +361,7 @@ async fn two_tokens_with_unreadable_information_are_ambiguous(hsm: &Hsm) {
     let app = server(hsm.shim()).await;
     hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
     write(&app, "web", key("web", "0x1041")).await;
-    test(&app, "web", json!({})).await.assert_error_has(400, "cannot be read, use slot");
+    test(&app, "web", json!({})).await.assert_error_has(400, "cannot be read; set slot instead of token_label");
     assert_eq!(hsm.calls("C_Login"), 0, "the PIN is tried on none");
     app.stop().await;
 }
@@ -369,7 +369,7 @@ async fn two_tokens_with_unreadable_information_are_ambiguous(hsm: &Hsm) {
 /// Asserts that a test signature finds no token and sends no PIN.
 async fn absent(app: &App, hsm: &Hsm, name: &str) {
     hsm.calls("C_Login");
-    test(app, name, json!({})).await.assert_error_has(503, "pkcs11 token: is not present");
+    test(app, name, json!({})).await.assert_error_has(503, "pkcs11 token: not found");
     assert_eq!(hsm.calls("C_Login"), 0, "the PIN is sent to no token");
 }
 

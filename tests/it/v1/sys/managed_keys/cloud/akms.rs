@@ -224,7 +224,7 @@ async fn foreign_endpoint_does_not_get_the_process_credential() {
     let app = App::start().await;
     let body =
         |endpoint: &str| json!({ "kms_key": "alias/x", "key_type": "ecdsa", "curve": "P256", "endpoint": endpoint });
-    let text = "endpoint: must be one of the provider's for this service, or be given with access_key";
+    let text = "endpoint: must be an endpoint of AWS KMS unless access_key is set";
     for endpoint in ["https://kms.example", "https://kms.amazonaws.com.example"] {
         refused(&app, "cloudakms/web", body(endpoint), text).await;
     }

@@ -130,8 +130,8 @@ async fn test_signature_uses_the_key_version_of_the_issuer_too() {
     vault.lock().make("key", "RSA-HSM", 2048);
     tested(&app, KEY, json!({})).await;
     vault.lock().keys.get_mut("key").unwrap()[0].enabled = false;
-    let text = "configuration: the key that a mount uses, which is not the one named now: cloudbkeyvault: the key is \
-        disabled";
+    let text = "configuration: the key that mounts still use, although its configuration now names another key: \
+        cloudbkeyvault: the key is disabled";
     test_refused(&app, KEY, json!({}), text).await;
     assert_eq!(issue(&app).await.status, 502);
     vault.lock().keys.get_mut("key").unwrap()[0].enabled = true;
@@ -154,7 +154,7 @@ async fn resource_must_be_a_known_dns_suffix() {
     let vault = Vault::start();
     let extra_suffixes = vec!["stack.example".to_owned()];
     let app = server(AzureSettings { extra_suffixes, ..vault.settings() }).await;
-    let rule = "resource: must be the DNS suffix of a key store of the provider";
+    let rule = "resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes";
     for resource in ["evil.example", "evilvault.azure.net", "vault.azure.net.evil.example", "evilstack.example"] {
         refused(&app, KEY, with(key(), json!({ "resource": resource })), rule).await;
     }

@@ -116,7 +116,7 @@ async fn credentials_must_be_files_in_the_configured_folder() {
     symlink(root.path(), folder.join("up")).unwrap();
     let of = |path: &Path| with(key("EC_SIGN_P256_SHA256"), json!({ "credentials": path.to_str().unwrap() }));
     let app = server(GoogleSettings { credentials_dir: Some(folder.clone()), ..kms.settings() }).await;
-    let outside = "credentials: must be the file of the server's environment, or inside its credentials_dir";
+    let outside = "credentials: must be the file that the environment names, or a file in google_credentials_dir";
     for path in [
         root.path().join("outside.json"),
         folder.join("../outside.json"),
