@@ -114,7 +114,8 @@ impl ConstrainedName<'_> {
         let name = ComparableName::new(self.tag, &self.content);
         let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
         Err(Error::invalid(format!(
-            "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): those of {}",
+            "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): see \
+             nameConstraints of {}",
             self.describe_briefly(),
             refusing.description
         )))

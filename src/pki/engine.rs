@@ -452,7 +452,7 @@ impl Authority {
         let warnings = self.control.change(plan).await?;
         // The plan sent one result per run; the last one was stored.
         let last = std::iter::from_fn(|| results.try_recv().ok()).last();
-        Ok((last.ok_or_else(|| Error::internal("a change without a result"))?, warnings))
+        Ok((last.ok_or_else(|| Error::internal("the plan of a change returned no result"))?, warnings))
     }
 
     /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was

@@ -167,7 +167,7 @@ impl Engine {
                 authority.tidying().suppress_until(now + TIDY_RETRY_DELAY);
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
                     let mount = telemetry::mount_path(authority.mount().0);
-                    tracing::warn!(mount, "tidy is due and cannot begin: {why}");
+                    tracing::warn!(mount, "an automatic tidy run is due but cannot start: {why}");
                 }
             }
         }

@@ -54,7 +54,12 @@ pub(super) async fn run_change(
             Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => {
                 return ChangeOutcome::Stored { view, crls };
             }
-            Ok(_) => return ChangeOutcome::Failed { error: Error::internal("serial collision"), reloaded },
+            Ok(_) => {
+                return ChangeOutcome::Failed {
+                    error: Error::internal("a certificate of the change has a serial number that is in use"),
+                    reloaded,
+                };
+            }
             // Storage was too busy and stored nothing.
             Err(error) if error.kind() == Kind::Busy => return ChangeOutcome::Failed { error, reloaded },
             Err(error) if error.kind() == Kind::Conflict && tried + 1 < MAX_CHANGE_ATTEMPTS => again = true,
@@ -69,7 +74,7 @@ pub(super) async fn run_change(
             }
         }
     }
-    ChangeOutcome::Failed { error: Error::internal("a change that was not tried"), reloaded }
+    ChangeOutcome::Failed { error: Error::internal("a change was not attempted"), reloaded }
 }
 
 async fn run_plan(plan: ChangePlan, view: Arc<MountView>) -> Result<(ChangePlan, Result<PlannedChange>)> {

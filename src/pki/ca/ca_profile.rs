@@ -61,8 +61,8 @@ pub(super) fn check<'a>(
     let mut unusual = Vec::new();
     if let Err(weak) = certificate.check_algorithm() {
         unusual.push(format!(
-            "certificate: its own signature: {}; imported, because verifiers do not check the signature of a root that \
-             they trust",
+            "certificate: the self-signature: {}; accepted, because verifiers do not check the signature of a root \
+             that they trust",
             weak.text()
         ));
     }
@@ -110,7 +110,7 @@ pub(super) fn check_linked(next: &MountView, linked: &[String]) -> Result<()> {
     for signer in linked.iter().filter_map(|id| next.signer(id)) {
         let parents = next.parents(&signer.issuer.record.id).iter().filter_map(|id| next.signer(id));
         let parents = parents.map(|parent| &parent.issuer.certificate);
-        let what = format!("issuer {} would get its key", signer.issuer.record.id);
+        let what = format!("the key belongs to issuer {}, whose certificate is not accepted", signer.issuer.record.id);
         check(&signer.issuer.certificate, parents).map_err(|e| e.within(&what))?;
     }
     Ok(())
@@ -159,7 +159,7 @@ fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<
     if !certificate.is_own_issuer() || certificate.certifies_itself() || others.any(by) {
         return Ok(());
     }
-    Err(Error::invalid("certificate: it is self-issued, and its signature does not verify (RFC 5280 3.2)"))
+    Err(Error::invalid("certificate: the certificate is self-issued, but its signature does not verify (RFC 5280 3.2)"))
 }
 
 #[cfg(test)]

@@ -181,7 +181,7 @@ async fn check_crls(
                 let rule = error.text().trim_start_matches("crl: ");
                 let text = format!("{field}: block {block}: the CRL is rejected: {rule}");
                 if refused == InvalidCrlHandling::RefuseAll {
-                    let remedy = "nothing is imported; without_refused_crls imports the rest";
+                    let remedy = "nothing is imported; set without_refused_crls to import the rest";
                     return Err(Error::invalid(format!("{text} ({remedy})")));
                 }
                 skipped.add(format!("{text}; skipped, so its entries are not revoked in this mount"));
@@ -258,7 +258,10 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
             let public = key.public().clone();
             import.key(Arc::clone(&key), &name)?;
             let known = !import.result.existing_keys.is_empty();
-            let stored = import.next.key_of(&public).ok_or_else(|| Error::internal("an imported key is there"))?;
+            let stored = import
+                .next
+                .key_of(&public)
+                .ok_or_else(|| Error::internal("the imported key is missing in the planned state of the mount"))?;
             let id = stored.id.clone();
             let name = stored.name.clone();
             let kind = stored.public().kind();

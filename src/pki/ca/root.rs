@@ -208,7 +208,7 @@ impl RootDraft {
         let serial = root.serial;
         let der = root.der.clone();
         if view.issuers().any(|issuer| issuer.certificate.serial() == serial) {
-            return Err(Error::internal("serial collision"));
+            return Err(Error::internal(format!("root: an issuer of the mount already has serial number {serial}")));
         }
         let mut next = view.clone();
         let put = key.put(&mut next, signers, now)?;

@@ -113,7 +113,8 @@ impl LintedTbs {
 
     /// Signs with a local key on the current thread, which must not be a worker if the key is slow.
     fn sign_locally(self) -> Result<SignedTbs> {
-        let key = self.key.local().ok_or_else(|| Error::internal("the private key is not in this process"))?;
+        let key =
+            self.key.local().ok_or_else(|| Error::internal("a managed key was given to the local signing function"))?;
         let signature = key.sign(self.algorithm, &self.tbs)?;
         Ok(SignedTbs { tbs: self.tbs, algorithm: self.algorithm, signature })
     }
@@ -137,7 +138,7 @@ async fn sign_with_managed_key(
 }
 
 fn client_disconnected_error() -> Error {
-    Error::new(Kind::Unavailable, "the client disconnected before the signature was made")
+    Error::new(Kind::Unavailable, "the client disconnected before the signature was created")
 }
 
 /// A checked TBSCertList with key and algorithm.

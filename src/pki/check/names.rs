@@ -205,7 +205,7 @@ fn ip_address_error(field: &str, name: &str, instead: &str) -> Error {
 
 /// Error for a DNS name that ends in a number.
 fn numeric_name_error(field: &str, name: &str) -> Error {
-    let rule = "ends in a number, as addresses do: it is not a host name (RFC 1123 2.1)";
+    let rule = "ends in a number, as IPv4 addresses do: it is not a host name (RFC 1123 2.1)";
     Error::invalid(format!("{field}: {} {rule}", escape_for_message(name)))
 }
 
@@ -327,7 +327,10 @@ impl CollectedNames {
         self.set.other = parse_requested_others(&request.other_sans)?;
         for (oid, value) in &csr.other {
             let other_type = || {
-                format!("csr: other SAN of OID {} is not a UTF8String, nor an SRVName of IA5", escape_for_message(oid))
+                format!(
+                    "csr: the otherName of type {} must be a UTF8String, or an IA5String for SRVName",
+                    escape_for_message(oid)
+                )
             };
             let value = value.clone().ok_or_else(|| Error::invalid(other_type()))?;
             validate_profile("csr", &value, check_other_name_value(oid, &value))?;
@@ -383,7 +386,7 @@ impl CollectedNames {
                 Ok(()) if self.set.ips.contains(&ip) => {}
                 Ok(()) => self.set.ips.insert(0, ip),
                 Err(refused) => {
-                    self.warn(format!("{}; it is not added to the subject alternative names", refused.text()));
+                    self.warn(format!("{}; the address is not added to the subject alternative names", refused.text()));
                 }
             },
             Some(NonSanCommonName::NotAName) if !role.enforce_hostnames || skips_common_name_validation(role) => {}
@@ -406,8 +409,8 @@ impl CollectedNames {
             && set.other.is_empty();
         if has_no_san && !self.excludes_common_name && !set.common_name.is_empty() && role.is_for_tls_servers() {
             self.warn(
-                "common_name: the certificate has no subject alternative name; TLS clients match names against these \
-                 only (RFC 9525) and reject it as a server's",
+                "common_name: the certificate has no subject alternative name; TLS clients check only these names \
+                 (RFC 9525) and reject the certificate of a server without one",
             );
         }
         Ok(())

@@ -167,7 +167,10 @@ impl<'a> ParsedExtensions<'a> {
 
     /// X.690 11.5: default values must not be encoded.
     fn check_no_encoded_defaults(&self) -> DerResult<()> {
-        ensure(self.0.iter().all(|e| e.critical != Some(false)), "critical encodes the default FALSE (X.690 11.5)")
+        ensure(
+            self.0.iter().all(|e| e.critical != Some(false)),
+            "an extension encodes critical FALSE, which is the default (X.690 11.5)",
+        )
     }
 
     /// RFC 5280 4.2.1.1 and 5.2.1: keyIdentifier must be the issuer's.
@@ -318,7 +321,7 @@ fn rfc5280_4_1_2_6_subject(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     }
     ensure(!c.is_ca(), "a CA certificate must have a subject (RFC 5280 4.1.2.6)")?;
     let named = c.extensions.find(oid::SUBJECT_ALT_NAME).is_some();
-    ensure(named, "it has no name: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
+    ensure(named, "the certificate has no name: without a subject, it must have a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
 /// New certificates must not have unique identifiers. Those of certificates created elsewhere must be BIT STRINGs.
@@ -356,7 +359,7 @@ fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     // send lists that suit keys of every kind.
     ensure(
         !c.has_signing_only_key() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
-        "an Ed25519 key signs: it needs digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
+        "keyUsage of an Ed25519 key must have digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
     )?;
     ensure(cert_sign || !c.is_ca(), "keyUsage of a CA certificate must have keyCertSign (RFC 5280 4.2.1.3)")
 }
@@ -497,7 +500,10 @@ fn rfc5280_5_2_4_delta_indicator(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
     let number = |oid| list.extensions.find(oid).map(|e| DerReader::new(e.value).unsigned()).transpose();
     let Some(base) = number(oid::DELTA_CRL_INDICATOR)? else { return Ok(()) };
     let own = number(oid::CRL_NUMBER)?.unwrap_or_default();
-    ensure((base.len(), base) <= (own.len(), own), "the base number is above the list's own (RFC 5280 5.2.4)")?;
+    ensure(
+        (base.len(), base) <= (own.len(), own),
+        "the base CRL number is above the number of the delta CRL (RFC 5280 5.2.4)",
+    )?;
     let freshest = list.extensions.find(oid::FRESHEST_CRL).is_some();
     ensure(!freshest, "freshestCRL must not be in a delta CRL (RFC 5280 5.2.6)")
 }

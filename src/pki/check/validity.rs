@@ -111,7 +111,7 @@ pub fn for_leaf(
     let not_after = apply_issuer_end(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
     if not_after < issuer_not_before {
         return Err(Error::invalid(
-            "not_after: before the start of the CA certificate; the certificate could never be verified",
+            "not_after: lies before the start of the CA certificate, so the certificate could never be verified",
         ));
     }
     if leaf.now < issuer_not_before {
@@ -315,7 +315,7 @@ pub(crate) fn apply_issuer_end(
             "{beyond}: request a shorter ttl, renew the CA, or set its leaf_not_after_behavior to truncate"
         ))),
         LeafNotAfterBehavior::Truncate => {
-            warnings.add(format!("{beyond}: it was truncated to that"));
+            warnings.add(format!("{beyond}: notAfter was truncated to the latter"));
             Ok(issuer_end)
         }
         LeafNotAfterBehavior::Permit => {

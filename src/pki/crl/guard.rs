@@ -32,7 +32,10 @@ pub(super) fn check_next_crl(
         return refuse("number", format!("the CRL number would go from {} to {}", last.number, next.number));
     }
     if next.covers < last.covers {
-        return refuse("covers", format!("revocations {} to {} would be missing", next.covers + 1, last.covers));
+        return refuse(
+            "covers",
+            format!("revocations with sequence numbers {} to {} would be missing", next.covers + 1, last.covers),
+        );
     }
     if !compare && next.entries.len() >= last.entries.len() {
         return Ok(());

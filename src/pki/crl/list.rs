@@ -125,7 +125,10 @@ impl CrlDraft {
         signers: &dyn Signers,
         outside: &SignatureWaiter,
     ) -> Result<SignedCrlDraft> {
-        let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
+        let key = signer
+            .key
+            .as_ref()
+            .ok_or_else(|| Error::internal("the issuer that signs the CRL has no private key in this mount"))?;
         let key_id = issuer_key_id(&signer.issuer);
         let issuer = signer.issuer.certificate.subject();
         let sources = &FieldSources::all("crl");

@@ -12,13 +12,13 @@ use crate::x509::weak_key;
 
 /// Error text for a CA with the purpose OCSPSigning. Callers put the name of the field in front of it.
 pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets its holder sign OCSP \
-    responses for the issuer (RFC 6960 4.2.2.2); a CA signs those for its own certificates without it";
+    responses for the issuer (RFC 6960 4.2.2.2); a CA needs no OCSPSigning for responses about its own certificates";
 
 /// Returns the field that requests OCSPSigning: the CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
 pub(crate) fn responder_field(copied: &[RawExtension], requested: &[Vec<u8>]) -> Option<&'static str> {
     match raw_extension::find(copied, oid::EXT_KEY_USAGE) {
         Some(_) => grants_ocsp_signing(copied).then_some("csr: extKeyUsage has"),
-        None => requested.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage:"),
+        None => requested.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage: the request has"),
     }
 }
 

@@ -86,7 +86,9 @@ impl IdempotentRequest {
 /// `Invalid`, with the reason `why` it is not stored.
 pub fn require_stored(store: bool, repeatable: Option<&IdempotentRequest>, why: &str) -> Result<()> {
     match repeatable {
-        Some(_) if !store => refuse(&format!("{why}; a repeated request could not be answered")),
+        Some(_) if !store => {
+            refuse(&format!("{why}, so a repeated request could not be answered; send the request without this header"))
+        }
         _ => Ok(()),
     }
 }

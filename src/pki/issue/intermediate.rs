@@ -169,8 +169,7 @@ fn names_from_csr(other_sans: &[String], csr: &Csr) -> Result<CaNames> {
     let mut known: HashSet<_> = other.iter().cloned().collect();
     for (oid, value) in sans.other {
         let OtherValue::Text(text) = value else {
-            let text =
-                "csr: an otherName is not a UTF8String, nor an SRVName of IA5; it cannot be joined with other_sans";
+            let text = "csr: an otherName that is neither a UTF8String nor an SRVName cannot be joined with other_sans";
             return Err(Error::invalid(text));
         };
         let name = (oid, text);

@@ -197,7 +197,7 @@ impl CertificateDraft {
                 return Ok(earlier);
             }
         }
-        Err(Error::internal("no free serial number found"))
+        Err(Error::internal(format!("all {MAX_SERIAL_ATTEMPTS} serial numbers drawn for a certificate were taken")))
     }
 
     fn prepare(&self, serial: &Serial, subject_key: &PublicKey) -> Result<LintedTbs> {

@@ -80,9 +80,9 @@ fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Opti
     let serial = certificate.serial();
     certificate.issuer().matches(issuer.certificate.subject()).then(|| {
         format!(
-            "certificate: the result repeats its issuer and serial number {serial} (RFC 5280 4.1.2.2), so that NSS and \
-             issuers/import refuse the two together. For a new key of this authority use intermediate/cross-sign, and \
-             sign-intermediate with use_csr_values: its certificate has a serial number of its own"
+            "certificate: the signed certificate repeats the issuer and serial number {serial} of the submitted one \
+             (RFC 5280 4.1.2.2); NSS and issuers/import refuse the two together. For a new key of this CA, use \
+             intermediate/cross-sign and then sign-intermediate with use_csr_values, which assigns a new serial number"
         )
     })
 }

@@ -130,8 +130,8 @@ fn refuse_ca(csr: &Csr) -> Result<()> {
 fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
     match csr::responder_field(&request.csr.extensions, &request.usages.ext_key_usage) {
         Some(field) => Err(Error::invalid(format!(
-            "{field} OCSPSigning, which lets its holder sign OCSP responses for the issuer (RFC 6960 4.2.2.2): sign \
-             it by a role whose ext_key_usage names OCSPSigning"
+            "{field} OCSPSigning, which lets its holder sign OCSP responses for the issuer (RFC 6960 4.2.2.2); use a \
+             role whose ext_key_usage lists OCSPSigning"
         ))),
         None => Ok(()),
     }

@@ -126,12 +126,13 @@ pub fn check_issuer_limits(issuers: &Issuers, new: &Certificate) -> Result<()> {
     if of_key >= MAX_ISSUERS_PER_SUBJECT_AND_KEY {
         return Err(Error::invalid(format!(
             "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT_AND_KEY} issuers of this subject and key already, \
-             the maximum"
+             the maximum: delete some"
         )));
     }
     if same.len() >= MAX_ISSUERS_PER_SUBJECT {
         return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT} issuers of this subject already, the maximum"
+            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT} issuers of this subject already, the maximum: \
+             delete some"
         )));
     }
     Ok(())

@@ -338,10 +338,9 @@ impl MountView {
     /// `Internal` when every draw yields a serial number in use.
     pub fn new_serial(&self, draw: &dyn Fn() -> Serial) -> Result<Serial> {
         let taken = |serial: &Serial| self.issuers.values().any(|i| i.certificate.serial() == *serial);
-        (0..MAX_SERIAL_DRAWS)
-            .map(|_| draw())
-            .find(|serial| !taken(serial))
-            .ok_or_else(|| Error::internal("no free serial number found"))
+        (0..MAX_SERIAL_DRAWS).map(|_| draw()).find(|serial| !taken(serial)).ok_or_else(|| {
+            Error::internal(format!("all {MAX_SERIAL_DRAWS} serial numbers drawn belong to issuers of the mount"))
+        })
     }
 
     /// Stores an issuer, new or changed, in this view.

@@ -78,7 +78,8 @@ impl CircuitBreaker {
                 let pause = OPEN_DURATION.as_secs();
                 tracing::warn!(
                     pause_seconds = pause,
-                    "the external policy engine failed {FAILURES_TO_OPEN} times in a row"
+                    "the external policy engine failed {FAILURES_TO_OPEN} times in a row; calls are rejected during \
+                     the pause"
                 );
                 add_to_gauge(1.0);
                 BreakerState::Open { since: now }

@@ -96,7 +96,7 @@ fn parse_client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
         return refuse("must hold a certificate chain and exactly one private key");
     };
     let Ok(key) = any_supported_type(&key) else {
-        return refuse("the key must be of RSA, ECDSA (P-256, P-384, P-521) or Ed25519");
+        return refuse("the key must be RSA, ECDSA (P-256, P-384, P-521) or Ed25519");
     };
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {

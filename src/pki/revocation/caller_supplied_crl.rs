@@ -78,7 +78,7 @@ impl CallerSuppliedCrlSigner {
         let CallerSuppliedCrl { terms, entries, extensions } = list;
         let has = |oid: &[u8]| extensions.0.iter().any(|(id, _)| id == oid);
         if let Some((_, name)) = RESERVED_EXTENSIONS.iter().find(|(oid, _)| has(oid)) {
-            return Err(Error::invalid(format!("extensions: {name} is written by the server")));
+            return Err(Error::invalid(format!("extensions: {name} must be absent, because the server writes it")));
         }
         let Self { signer, signers, now } = self;
         let work = |outside: SignatureWaiter| async move {
@@ -208,7 +208,7 @@ impl CallerSuppliedEntries {
         extensions.0.iter().try_for_each(|(_, raw)| check_entry_extension(raw, &path, self.is_delta))?;
         let encoded = encode_entry_with_extensions(serial, *revoked_at, &extensions.joined());
         if encoded.len() > MAX_ENTRY_BYTES {
-            return Err(Error::invalid(format!("{path}: the entry is above 16 KiB")));
+            return Err(Error::invalid(format!("{path}: the entry is longer than 16 KiB")));
         }
         self.batch.push(*serial, &encoded, *revoked_at, i64::MAX);
         let names_issuer = extensions.value_of(oid::CERTIFICATE_ISSUER).is_some();
@@ -229,8 +229,8 @@ impl CallerSuppliedEntries {
         let is_indirect = extensions.value_of(oid::ISSUING_DISTRIBUTION_POINT).is_some_and(is_indirect);
         if let Some(path) = self.of_another.as_ref().filter(|_| !is_indirect) {
             return Err(Error::invalid(format!(
-                "{path}: extensions: certificateIssuer is allowed only in indirect CRLs (RFC 5280 5.3.3): give the \
-                 list an issuingDistributionPoint with indirectCRL TRUE in extensions"
+                "{path}: extensions: certificateIssuer is allowed only in indirect CRLs (RFC 5280 5.3.3): in \
+                 extensions, add an issuingDistributionPoint with indirectCRL TRUE"
             )));
         }
         // Entries are sorted by serial, and one without certificateIssuer would inherit that of the previous entry.

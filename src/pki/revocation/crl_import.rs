@@ -156,7 +156,7 @@ fn add_serials(
 }
 
 fn lock_crl_import(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
-    let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
+    let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount; retry later");
     Arc::clone(authority.crl_import_lock()).try_lock_owned().map_err(busy)
 }
 
@@ -405,19 +405,20 @@ impl CrlImport {
         let mut warnings = Warnings::default();
         if self.list.number.is_none() {
             warnings.add(
-                "the list has no CRL number (RFC 5280 5.2.3): the next CRL continues this mount's numbers, or starts \
-                 at 1",
+                "the imported CRL has no CRL number (RFC 5280 5.2.3): the next CRL continues this mount's numbers, or \
+                 starts at 1",
             );
         }
         if self.list.is_signed_over_sha1() {
             warnings.add(
-                "the list is signed over SHA-1, which is not accepted for new lists: make sure that it came from its issuer",
+                "the imported CRL is signed over SHA-1, which is not accepted for new CRLs: make sure that it came \
+                 from its issuer",
             );
         }
         if self.list.is_partial {
             warnings.add(
-                "the list does not cover all certificates of its issuer (issuingDistributionPoint): import the other \
-                 lists, too",
+                "the imported CRL does not cover all certificates of its issuer (issuingDistributionPoint): import \
+                 its other CRLs too",
             );
         }
         if self.held_entries > 0 {
@@ -426,7 +427,7 @@ impl CrlImport {
         }
         let now = self.authority.tools().clock.now().unix_timestamp();
         if self.list.next_update.is_some_and(|next| next < now) {
-            warnings.add("the nextUpdate of the list is in the past: if a later list exists, import it too");
+            warnings.add("nextUpdate of the imported CRL is in the past: if a later CRL exists, import it too");
         }
         warnings
     }
@@ -439,7 +440,7 @@ fn authority_id(signer: &IssuerSigner) -> String {
 fn find_record(view: &MountView, id: &str) -> Result<IssuerRecord> {
     view.signer(id)
         .map(|signer| signer.issuer.record.clone())
-        .ok_or_else(|| Error::internal("an issuer that was there"))
+        .ok_or_else(|| Error::internal("an issuer of the imported CRL is missing in the mount"))
 }
 
 /// Finds the issuers of a CRL by name and signing key; those whose private key is here come first.
@@ -448,13 +449,17 @@ fn find_issuers(view: &MountView, list: &ForeignCrl) -> Result<Vec<String>> {
     let mut named: Vec<_> = view.signers().filter(|s| *s.issuer.subject == name).collect();
     named.sort_by_key(|s| s.issuer.certificate.subject() != list.issuer());
     if named.is_empty() {
-        return Err(Error::invalid("crl: no issuer of this mount has the name of its issuer; import that one first"));
+        return Err(Error::invalid(
+            "crl: no issuer of this mount has the name of the CRL's issuer; import its certificate first",
+        ));
     }
     let mut groups = HashSet::new();
     // Verification takes time proportional to the CRL's length, so each key is tried once.
     let made = named.iter().find(|s| groups.insert(authority_id(s)) && list.is_signed_by(s.issuer.certificate.key()));
     let made = made.ok_or_else(|| {
-        Error::invalid("crl: its signature does not verify with any issuer of this mount that has its issuer's name")
+        Error::invalid(
+            "crl: its signature does not verify with any issuer of this mount with the name of the CRL's issuer",
+        )
     })?;
     let mut issuers: Vec<_> = named.iter().filter(|s| authority_id(s) == authority_id(made)).collect();
     if !issuers.iter().any(|signer| may_sign_crls(&signer.issuer.certificate)) {

@@ -77,7 +77,7 @@ impl OcspReply {
         };
         let is_refusal = matches!(error.kind(), Kind::Busy | Kind::Quota);
         if let Some(why) = telemetry::outage::describe_for_log(error).filter(|_| !is_refusal) {
-            tracing::error!("an OCSP answer failed: {why}");
+            tracing::error!("an OCSP request failed: {why}");
         }
         Self::failure(outcome)
     }

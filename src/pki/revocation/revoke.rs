@@ -101,7 +101,7 @@ pub enum ReasonCode {
 impl ReasonCode {
     /// Error text for an unknown reason.
     pub const RULE: &str = "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, \
-        cessationOfOperation or privilegeWithdrawn, or its number; of an authority also cACompromise";
+        cessationOfOperation or privilegeWithdrawn, or its number; for a CA certificate also cACompromise";
 
     /// Returns the CRL reason code.
     pub fn code(self) -> u8 {
@@ -240,7 +240,7 @@ async fn revoke_target(
     let target =
         RevocationTarget::stored_as(stored.ok_or_else(|| unknown_serial_error(serial))?, &brought.unwrap_or_default())?;
     let again = try_revoke(authority, target, why, authority.announce_revocation()).await?;
-    again.ok_or_else(|| Error::internal("a revocation without an outcome"))
+    again.ok_or_else(|| Error::internal("the store returned no outcome for a revocation"))
 }
 
 /// Returns `None` if another request stored the submitted certificate in the meantime; the caller then tries again.
@@ -493,7 +493,7 @@ pub async fn revoke_issuer(
     let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await?;
     let full = committed.warning();
     let ((mut warnings, fresh), crls) =
-        committed.stored.ok_or_else(|| Error::internal("a revocation without an outcome"))?;
+        committed.stored.ok_or_else(|| Error::internal("the store returned no outcome for a revocation"))?;
     metrics::counter!(telemetry::PKI_REVOCATIONS).increment(u64::from(fresh));
     warnings.extend(crls);
     warnings.extend(full);

@@ -86,7 +86,7 @@ impl TidyRun {
             }
             Err(TidyEarlyEnd::Failed(error)) => {
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
-                    tracing::warn!(mount = self.mount_path(), "tidy ended early: {why}");
+                    tracing::warn!(mount = self.mount_path(), "a tidy run failed: {why}");
                 }
                 self.report.state = TidyRunState::Error;
                 self.report.error = Some(error.text().to_owned());
@@ -110,7 +110,7 @@ impl TidyRun {
             missing_issuers,
             metadata,
             issuers,
-            "tidy ended"
+            "a tidy run ended"
         );
     }
 
@@ -232,7 +232,7 @@ impl TidyRun {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(TidyEarlyEnd::Failed(Error::new(Kind::Busy, "the queue of the store is full")))
+        Err(TidyEarlyEnd::Failed(Error::new(Kind::Busy, "the queue of the store remained full")))
     }
 
     fn renew_lease(&self, lasts: Option<Duration>) -> PkiWrite {
@@ -267,7 +267,7 @@ impl TidyRun {
         }
         match cancelled {
             true if self.signals.stopping() => {
-                Err(TidyEarlyEnd::Failed(Error::new(Kind::Unavailable, "the server stopped")))
+                Err(TidyEarlyEnd::Failed(Error::new(Kind::Unavailable, "the server stopped during the run")))
             }
             true => Err(TidyEarlyEnd::Cancelled),
             false => Ok(sum),
@@ -421,7 +421,7 @@ impl TidyRun {
                 Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.stopping() => {
                     sleep(Duration::from_secs(1)).await;
                 }
-                Err(error) => return telemetry::warn_task_failed("the end of tidy was not recorded", &error),
+                Err(error) => return telemetry::warn_task_failed("the end of a tidy run was not recorded", &error),
                 Ok(_) => return,
             }
         }
@@ -430,7 +430,7 @@ impl TidyRun {
 
 async fn catch_panic(part: impl Future<Output = TidyStepResult<()>>) -> TidyStepResult<()> {
     let done = AssertUnwindSafe(part).catch_unwind().await;
-    done.unwrap_or_else(|_| Err(TidyEarlyEnd::Failed(Error::internal("a panic was caught in tidy"))))
+    done.unwrap_or_else(|_| Err(TidyEarlyEnd::Failed(Error::internal("a panic was caught in a tidy run"))))
 }
 
 fn count_tidied(kind: &'static str, count: u64) {

@@ -66,7 +66,8 @@ impl<'a> ParsedSingleResponse<'a> {
         let status = fields.any()?;
         let reason = match status.tag {
             REVOKED_TAG => parse_revoked_info(status.reader())?,
-            _ => ensure(status.content.is_empty(), "a status has a content (RFC 6960 4.2.1)").map(|()| None)?,
+            _ => ensure(status.content.is_empty(), "a good or unknown status must have no content (RFC 6960 4.2.1)")
+                .map(|()| None)?,
         };
         let this_update = read_generalized_time(&mut fields)?;
         let next_update = match fields.optional(context_constructed(0))? {
@@ -145,7 +146,10 @@ fn rfc6960_4_2_2_1_times(answer: &ParsedResponseData<'_>) -> DerResult<()> {
 fn rfc6960_4_2_2_2_authorized_responder(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.of(id.hash) == id.issuer());
     let own = |s: &ParsedSingleResponse<'_>| s.status == UNKNOWN_TAG || is_signer(&s.id);
-    ensure(answer.singles.iter().all(own), "the signer is not the issuer of a certificate (RFC 6960 4.2.2.2)")
+    ensure(
+        answer.singles.iter().all(own),
+        "the signer is not the issuer of a certificate with a known status (RFC 6960 4.2.2.2)",
+    )
 }
 
 fn rfc6960_4_4_extensions(answer: &ParsedResponseData<'_>) -> DerResult<()> {

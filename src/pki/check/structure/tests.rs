@@ -341,8 +341,8 @@ fn each_rule_for_crls_is_enforced() {
             "deltaCRLIndicator: must be critical",
             tbs(&issuer, 9, &[key_id.clone(), number.clone(), odd(oid::DELTA_CRL_INDICATOR, false, &[2, 1, 1])]),
         ),
-        ("base number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(2)])),
-        ("base number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(256)])),
+        ("base CRL number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(2)])),
+        ("base CRL number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(256)])),
         ("freshestCRL must not be in a delta", tbs(&issuer, 9, &[&both[..], &[delta(1), freshest.clone()]].concat())),
         ("freshestCRL: must not be critical", {
             let critical =

@@ -68,7 +68,7 @@ pub(super) async fn issue(
 fn lease_side_effects(origin: &IssueContext, approval: &PolicyResponse) -> Result<IssueSideEffects> {
     match (approval.lease, approval.store) {
         (false, _) => Ok(IssueSideEffects::default()),
-        (true, false) => refuse("generate_lease needs store_certificate"),
+        (true, false) => refuse("the policy engine set generate_lease without store_certificate"),
         (true, true) => IssueSideEffects::leased(&origin.path, &origin.requester),
     }
 }

@@ -32,7 +32,7 @@ impl PolicyInformation {
     pub fn new(oid: &str, cps: Option<String>, notice: Option<String>) -> Result<Self> {
         let oid = oid.trim();
         if !is_dotted_oid(oid) {
-            return Err(policy_error("every entry must be a dotted OID, or JSON text of objects with one"));
+            return Err(policy_error("every entry must be a dotted OID, or the JSON text of objects with an oid"));
         }
         let given = |text: Option<String>| text.filter(|t| !t.is_empty());
         let policy = Self { oid: oid.to_owned(), cps: given(cps), notice: given(notice) };
@@ -81,8 +81,8 @@ impl TryFrom<String> for PolicyInformation {
         if !text.starts_with('{') {
             return Self::new(&text, None, None);
         }
-        let stored: StoredPolicyInformation =
-            serde_json::from_str(&text).map_err(|_| policy_error("a stored entry cannot be read"))?;
+        let stored: StoredPolicyInformation = serde_json::from_str(&text)
+            .map_err(|_| policy_error("a stored entry is not a JSON object with oid, cps and notice"))?;
         Self::new(&stored.oid, stored.cps, stored.notice)
     }
 }
@@ -122,7 +122,12 @@ impl CertificatePolicies {
                 None => kept.push(policy),
                 Some(known) if *known == policy => {}
                 // RFC 5280 4.2.1.4: a policy OID must not appear more than once.
-                Some(_) => return Err(policy_error("one OID is given twice with different qualifiers")),
+                Some(_) => {
+                    let oid = &policy.oid;
+                    return Err(policy_error(&format!(
+                        "{oid} is given twice with different qualifiers; list each OID once"
+                    )));
+                }
             }
         }
         let stored: Vec<String> = kept.iter().cloned().map(String::from).collect();
