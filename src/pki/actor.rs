@@ -455,8 +455,8 @@ pub struct ReplicaLink(Addr<ReplicaActor>);
 
 impl ReplicaLink {
     /// Starts a replica actor on the current thread's arbiter; it reads the mount's state from `view`.
-    pub fn start(view: Arc<ArcSwap<MountView>>, tools: EngineDeps) -> Self {
-        Self(ReplicaActor::new(view, tools).start())
+    pub fn start(view: Arc<ArcSwap<MountView>>, deps: EngineDeps) -> Self {
+        Self(ReplicaActor::new(view, deps).start())
     }
 
     /// Runs a request for a certificate.
@@ -477,15 +477,15 @@ struct IssueWork(QueueCaller, IssueContext, CertificateRequest);
 
 struct ReplicaActor {
     view: Arc<ArcSwap<MountView>>,
-    tools: EngineDeps,
+    deps: EngineDeps,
     /// Indexed by operation, in the order of [`IssuingOperation::ALL`].
     stages: [IssuanceStages; IssuingOperation::ALL.len()],
 }
 
 impl ReplicaActor {
-    fn new(view: Arc<ArcSwap<MountView>>, tools: EngineDeps) -> Self {
+    fn new(view: Arc<ArcSwap<MountView>>, deps: EngineDeps) -> Self {
         let stages = IssuingOperation::ALL.map(|operation| IssuanceStages::new(operation.name()));
-        Self { view, tools, stages }
+        Self { view, deps, stages }
     }
 }
 
@@ -503,11 +503,11 @@ impl Handler<IssueWork> for ReplicaActor {
 
     fn handle(&mut self, IssueWork(caller, origin, request): IssueWork, _: &mut Self::Context) -> Self::Result {
         let views = Arc::clone(&self.view);
-        let tools = self.tools.clone();
+        let deps = self.deps.clone();
         let operation = IssuingOperation::of(&request);
         let stages = self.stages[operation as usize].clone();
         Box::pin(async move {
-            let work = pin!(pipeline::issue(&views, &tools, &origin, &request, &stages));
+            let work = pin!(pipeline::issue(&views, &deps, &origin, &request, &stages));
             run_guarded(operation, &origin.mount, caller, work).await
         })
     }

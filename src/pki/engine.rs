@@ -45,7 +45,7 @@ pub struct IssuerExpiry {
 
 /// All PKI mounts of this server.
 pub struct Engine {
-    tools: EngineDeps,
+    deps: EngineDeps,
     answers: Arc<OcspCache>,
     control: ControlThread,
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
@@ -68,9 +68,9 @@ impl Engine {
     ) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
         let compromised = Arc::new(CompromisedKeys::new(Arc::clone(&store), clock.clone()));
-        let tools = EngineDeps { store, pool: KeyPool::start(), clock, serials, signers, reach, compromised };
+        let deps = EngineDeps { store, pool: KeyPool::start(), clock, serials, signers, reach, compromised };
         Arc::new(Self {
-            tools,
+            deps,
             answers: Arc::default(),
             control,
             authorities: ArcSwap::default(),
@@ -82,12 +82,12 @@ impl Engine {
 
     /// Returns the list of compromised keys.
     pub fn compromised(&self) -> &CompromisedKeys {
-        &self.tools.compromised
+        &self.deps.compromised
     }
 
     /// Sets how many RSA keys of each size are generated in advance; initially none.
     pub fn stock_keys(&self, sizes: StockSizes) {
-        self.tools.pool.stock(sizes);
+        self.deps.pool.stock(sizes);
     }
 
     /// Loads a mount and starts its control actor, unless it is open. Its CRLs are built in the background.
@@ -99,7 +99,7 @@ impl Engine {
         if self.authority(mount).is_ok() {
             return Ok(());
         }
-        let documents = self.tools.store.documents(mount).await?;
+        let documents = self.deps.store.documents(mount).await?;
         self.start(MountView::load(mount, documents)?);
         Ok(())
     }
@@ -143,12 +143,12 @@ impl Engine {
 
     /// Returns the time of the server's clock.
     pub fn now(&self) -> Time {
-        self.tools.clock.now()
+        self.deps.clock.now()
     }
 
     /// Returns the dependencies that all mounts share.
-    pub(crate) fn tools(&self) -> &EngineDeps {
-        &self.tools
+    pub(crate) fn deps(&self) -> &EngineDeps {
+        &self.deps
     }
 
     /// Returns the cache of signed OCSP responses.
@@ -206,8 +206,8 @@ impl Engine {
     /// # Errors
     /// `Unavailable` from storage; the next call retries.
     pub async fn sweep_recorded_responses(&self) -> Result<()> {
-        let now = self.tools.clock.synchronized_now()?.unix_timestamp();
-        while self.tools.store.sweep_recorded_responses(now, SWEPT_RESPONSES_PER_COMMIT).await?
+        let now = self.deps.clock.synchronized_now()?.unix_timestamp();
+        while self.deps.store.sweep_recorded_responses(now, SWEPT_RESPONSES_PER_COMMIT).await?
             == SWEPT_RESPONSES_PER_COMMIT
         {}
         Ok(())
@@ -238,7 +238,7 @@ pub struct Authority {
     view: Arc<ArcSwap<MountView>>,
     crls: Arc<ArcSwapOption<MountCrls>>,
     control: ControlLink,
-    tools: EngineDeps,
+    deps: EngineDeps,
     answers: Arc<OcspCache>,
     tidying: TidyController,
     /// Held while an external CRL is imported.
@@ -250,20 +250,20 @@ pub struct Authority {
 impl Authority {
     fn start(view: MountView, engine: &Engine) -> Self {
         let mount = view.mount;
-        let tools = engine.tools.clone();
+        let deps = engine.deps.clone();
         let view = Arc::new(ArcSwap::from_pointee(view));
         let crls = Arc::new(ArcSwapOption::<MountCrls>::empty());
-        let builder = CrlBuilder::new(mount, Arc::clone(&tools.store), Arc::clone(&tools.signers), tools.clock.clone());
-        let store = Arc::clone(&tools.store);
+        let builder = CrlBuilder::new(mount, Arc::clone(&deps.store), Arc::clone(&deps.signers), deps.clock.clone());
+        let store = Arc::clone(&deps.store);
         let thread = &engine.control;
         let control = ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), store, builder);
-        let tidying = TidyController::new(engine.background.clone(), tools.clock.now());
+        let tidying = TidyController::new(engine.background.clone(), deps.clock.now());
         Self {
             mount,
             view,
             crls,
             control,
-            tools,
+            deps,
             answers: Arc::clone(&engine.answers),
             tidying,
             crl_import: Arc::default(),
@@ -276,7 +276,7 @@ impl Authority {
         let view = self.view.load();
         let is_refused = |signer: &&Arc<IssuerSigner>| {
             let key = signer.key.as_ref().and_then(|key| key.signing.managed());
-            key.is_some_and(|key| self.tools.signers.signer(key).is_err_and(|error| error.kind() == Kind::Invalid))
+            key.is_some_and(|key| self.deps.signers.signer(key).is_err_and(|error| error.kind() == Kind::Invalid))
         };
         let name_or_id = |signer: &Arc<IssuerSigner>| {
             let record = &signer.issuer.record;
@@ -296,8 +296,8 @@ impl Authority {
     }
 
     /// Returns the dependencies that all mounts share.
-    pub fn tools(&self) -> &EngineDeps {
-        &self.tools
+    pub fn deps(&self) -> &EngineDeps {
+        &self.deps
     }
 
     /// Returns the OCSP response cache, which all mounts share.
@@ -420,7 +420,7 @@ impl Authority {
 
     /// Starts a replica actor, which issues certificates, on the arbiter of the current worker.
     pub fn replica(&self) -> ReplicaLink {
-        ReplicaLink::start(Arc::clone(&self.view), self.tools.clone())
+        ReplicaLink::start(Arc::clone(&self.view), self.deps.clone())
     }
 
     /// Changes the mount's state. `plan` computes the change and the result from the current view, off the workers, and

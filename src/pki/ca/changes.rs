@@ -31,7 +31,7 @@ pub async fn write_role(
     merge: impl Fn(Option<&Role>) -> Result<Role> + Send + 'static,
 ) -> Result<(Role, Warnings)> {
     let name = name.to_owned();
-    let now = authority.tools().clock.now();
+    let now = authority.deps().clock.now();
     authority
         .change(move |view| {
             let stored = view.role(&name).map(|entry| &**entry.role);
@@ -96,7 +96,7 @@ pub async fn delete_role(authority: &Authority, name: &str) -> Result<()> {
 /// `Unavailable` from storage.
 pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Warnings> {
     let reference = reference.to_owned();
-    let now = authority.tools().clock.now().unix_timestamp();
+    let now = authority.deps().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
         .change_with_crl_warnings(move |view| {
             let mut next = view.clone();
@@ -125,7 +125,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
 /// # Errors
 /// `Unavailable` from storage.
 pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
-    let now = authority.tools().clock.now().unix_timestamp();
+    let now = authority.deps().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
         .change_with_crl_warnings(move |view| {
             let mut next = view.clone();
@@ -153,7 +153,7 @@ pub async fn write_issuers_config(
     default: Option<String>,
     follows_latest: Option<bool>,
 ) -> Result<Warnings> {
-    let now = authority.tools().clock.now().unix_timestamp();
+    let now = authority.deps().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
         .change_with_crl_warnings(move |view| {
             let mut config = view.issuers_config.value.clone();
@@ -330,8 +330,8 @@ pub async fn write_external_policy(
     authority: &Authority,
     merge: impl Fn(&external_policy::ExternalPolicyConfig) -> Result<external_policy::ExternalPolicyConfig> + Send + 'static,
 ) -> Result<()> {
-    let now = authority.tools().clock.now();
-    let reach = authority.tools().reach;
+    let now = authority.deps().clock.now();
+    let reach = authority.deps().reach;
     authority
         .change(move |view| {
             let merged = merge(&view.external_policy.value)?;

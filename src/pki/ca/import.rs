@@ -110,21 +110,21 @@ async fn import_bundle(
     mut bundle: CaBundle,
     rules: BundleRules,
 ) -> Result<ImportedBundle> {
-    let compromised = &authority.tools().compromised;
+    let compromised = &authority.deps().compromised;
     bundle.keys.iter().try_for_each(|key| compromised.refuse(field, key.public()))?;
     bundle.certificates.iter().try_for_each(|certificate| compromised.refuse(field, certificate.key()))?;
     let revoked = find_revocations(authority, field, &bundle.certificates).await?;
     let lists = std::mem::take(&mut bundle.lists);
     let incoming = PendingImport::new(field, bundle, revoked);
-    let signers = Arc::clone(&authority.tools().signers);
-    let now = authority.tools().clock.now().unix_timestamp();
+    let signers = Arc::clone(&authority.deps().signers);
+    let now = authority.deps().clock.now().unix_timestamp();
     let published = published_authorities(authority).await?;
     let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingCrls::begin(authority)?) };
     // A mount runs one import at a time, because each is checked against the result of the previous one.
     let import_lock = Arc::clone(authority.issuer_import_lock()).lock_owned().await;
     let view = authority.view();
-    let tools = Arc::clone(&signers);
-    let rehearse = move || Ok::<_, Error>((incoming.dry_run(&view, &*tools, now)?, import_lock));
+    let dry_run_signers = Arc::clone(&signers);
+    let rehearse = move || Ok::<_, Error>((incoming.dry_run(&view, &*dry_run_signers, now)?, import_lock));
     let ((incoming, after_import), import_lock) = cpu::run(rehearse).await??;
     let mut skipped = Warnings::default();
     if let Some(accompanying) = &mut accompanying {
@@ -227,7 +227,7 @@ impl PendingImport {
         for candidate in &mut self.certificates {
             candidate.signatures = import.next.signatures(&candidate.id);
         }
-        import.next.settle();
+        import.next.end_batch();
         Ok((self, import.next))
     }
 }
@@ -235,7 +235,7 @@ impl PendingImport {
 /// Returns the ids of the authorities (issuers with the same subject and key) whose CRLs this mount has published,
 /// including those of deleted issuers.
 async fn published_authorities(authority: &Authority) -> Result<HashSet<String>> {
-    let rows = authority.tools().store.crls(authority.mount()).await?;
+    let rows = authority.deps().store.crls(authority.mount()).await?;
     Ok(rows.into_iter().map(|row| row.group).collect())
 }
 
@@ -248,9 +248,9 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
     check_name("key_name", &name)?;
     let parse = move || parse_key(field, expose_pem(field, &text)?).map(Arc::new);
     let key = cpu::run(parse).await??;
-    authority.tools().compromised.refuse(field, key.public())?;
-    let signers = Arc::clone(&authority.tools().signers);
-    let now = authority.tools().clock.now().unix_timestamp();
+    authority.deps().compromised.refuse(field, key.public())?;
+    let signers = Arc::clone(&authority.deps().signers);
+    let now = authority.deps().clock.now().unix_timestamp();
     let published = published_authorities(authority).await?;
     let (mut imported, crls) = authority
         .change_with_crl_warnings(move |view| {
@@ -290,7 +290,7 @@ async fn find_revocations(
 ) -> Result<Vec<Option<i64>>> {
     let mut all = Vec::with_capacity(certificates.len());
     for certificate in certificates {
-        let found = authority.tools().store.certificate(authority.mount(), certificate.serial()).await?;
+        let found = authority.deps().store.certificate(authority.mount(), certificate.serial()).await?;
         all.push(match found {
             Some(stored) if stored.row.der == certificate.der() => {
                 stored.revocation.map(|r| r.row.revoked_at.unix_timestamp())
@@ -419,7 +419,7 @@ impl<'a> BundleImport<'a> {
         let other_candidates =
             incoming.certificates.iter().filter(|other| self.next.issuer_with_der(other.certificate.der()).is_none());
         let others = here.chain(other_candidates.map(|other| (&other.id, &other.certificate)));
-        let others = others.filter(|(id, _)| signatures.by.get(*id) != Some(&false)).map(|(_, other)| other);
+        let others = others.filter(|(id, _)| signatures.signed_by.get(*id) != Some(&false)).map(|(_, other)| other);
         let problems = match ca_profile::check(certificate, others) {
             Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
             Err(error) => vec![format!("{}; certificates below it may not verify", error.text())],
@@ -439,7 +439,7 @@ impl<'a> BundleImport<'a> {
         before: &MountView,
         published: Option<&HashSet<String>>,
     ) -> Result<(PlannedChange, ImportedBundle)> {
-        self.next.settle();
+        self.next.end_batch();
         ca_profile::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
         self.choose_default();
         self.warn(before);

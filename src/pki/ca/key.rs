@@ -134,7 +134,7 @@ impl CaKeySource {
         let (signing, name, exported) = match self {
             Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
             Self::New { spec, name, exported } => {
-                let pool = &authority.tools().pool;
+                let pool = &authority.deps().pool;
                 let key = pool.generate(spec, &CallerWatch::ALWAYS).await?;
                 (SigningKey::Local(Arc::new(key)), name, exported)
             }
@@ -197,8 +197,8 @@ impl CaKey {
     /// # Errors
     /// As [`CaKey::put`].
     pub(crate) async fn store(self, authority: &Authority) -> Result<(CaKeyInfo, Warnings)> {
-        let signers = Arc::clone(&authority.tools().signers);
-        let now = authority.tools().clock.now().unix_timestamp();
+        let signers = Arc::clone(&authority.deps().signers);
+        let now = authority.deps().clock.now().unix_timestamp();
         let ((info, mut warnings), crls) = authority
             .change_with_crl_warnings(move |view| {
                 let mut next = view.clone();

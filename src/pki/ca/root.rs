@@ -109,10 +109,10 @@ pub async fn generate(
         draft.check_with_placeholder(&view, &stand_in)?;
     }
     let key = key.obtain(authority).await?;
-    authority.tools().compromised.refuse("key", key.key.public())?;
+    authority.deps().compromised.refuse("key", key.key.public())?;
     let root = draft.sign(authority, &key).await?;
-    let signers = Arc::clone(&authority.tools().signers);
-    let now = authority.tools().clock.now().unix_timestamp();
+    let signers = Arc::clone(&authority.deps().signers);
+    let now = authority.deps().clock.now().unix_timestamp();
     let requester = requester.to_owned();
     let plan = move |view: &MountView| draft.clone().plan(view, &key, &root, &*signers, now, &requester);
     let (mut generated, crls) = authority.change_with_crl_warnings(plan).await?;
@@ -154,7 +154,7 @@ impl RootDraft {
             &request.validity,
             request.not_before_duration.unwrap_or(Duration::from_secs(30)),
             limits,
-            authority.tools().clock.synchronized_now()?,
+            authority.deps().clock.synchronized_now()?,
         )?;
         warnings.extend(more);
         warnings.extend(ca_request::constraint_warnings(&request.constraints));
@@ -182,11 +182,11 @@ impl RootDraft {
     /// Signs the root before the change starts, so that no change waits for a slow signature.
     async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<SignedRoot> {
         let view = authority.view();
-        let tools = authority.tools();
-        let serial = view.new_serial(&*tools.serials)?;
-        let algorithm = self.signature.algorithm(&key.key.signing, &*tools.signers)?;
+        let deps = authority.deps();
+        let serial = view.new_serial(&*deps.serials)?;
+        let algorithm = self.signature.algorithm(&key.key.signing, &*deps.signers)?;
         let prepared = self.certificate(&view, &key.key.signing, algorithm, &serial)?;
-        let der = prepared.sign(&*tools.signers, &CallerWatch::ALWAYS).await?.der();
+        let der = prepared.sign(&*deps.signers, &CallerWatch::ALWAYS).await?.der();
         Ok(SignedRoot { serial, der, algorithm })
     }
 

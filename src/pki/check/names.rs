@@ -431,7 +431,7 @@ impl CollectedNames {
         let by_globs = role.allow_glob_domains && !role.allow_any_name;
         let domain_globs = if by_globs { allowed.domains.patterns.globs() } else { 0 };
         let other_globs =
-            allowed.others.iter().flat_map(|by_oid| by_oid.values()).map(PatternList::globs).sum::<usize>();
+            allowed.other_names.iter().flat_map(|by_oid| by_oid.values()).map(PatternList::globs).sum::<usize>();
         let steps = [
             domain_globs * (set.common_name.len() + bytes(&set.dns) + bytes(&set.emails)),
             allowed.networks.len() * set.ips.len(),

@@ -50,7 +50,7 @@ fn check_minimal_certificate(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
         subject: &subject,
         spki: key.spki(),
         extensions: &[
-            entry.leading(kind),
+            entry.leading_extensions(kind),
             &extension::subject_key_id(&key.key_id()),
             &extension::authority_key_id(&key_id),
             &extension::subject_alt_name(&sans, subject.is_empty()),

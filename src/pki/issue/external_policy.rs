@@ -87,7 +87,7 @@ pub(super) async fn run(
     request: &ExternalPolicyRequest,
     started: Instant,
 ) -> Result<IssuedCertificate> {
-    let Issuance { view, tools, origin, .. } = issuance;
+    let Issuance { view, deps, origin, .. } = issuance;
     let engine = Arc::clone(view.policy_engine()?);
     let ExternalPolicyRequest { mode, policy, mount, body, who } = request;
     let issuer = match &origin.issuer_ref {
@@ -99,8 +99,7 @@ pub(super) async fn run(
     let context = wire::PolicyRequestContext { who: who.as_ref(), policy, mount, mode, limits: origin.limits };
     let message = wire::encode_policy_request(view, &context, body.clone(), &uuid, subject.csr_pem, issuer.as_deref())?;
     drop(issuer);
-    let reply =
-        engine.ask(message, &tools.clock, tools.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
+    let reply = engine.ask(message, &deps.clock, deps.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
     let view = &views.load_full();
     view.policy_engine()?;
     let approval = reply.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
@@ -111,7 +110,7 @@ pub(super) async fn run(
 /// Verifies the caller's CSR, or generates a key and an empty CSR. Cheap checks come before key generation.
 async fn prepare_subject_key(
     engine: &PolicyEngine,
-    Issuance { tools, origin, stages, .. }: Issuance<'_>,
+    Issuance { deps, origin, stages, .. }: Issuance<'_>,
     mode: &PolicyOperation,
     started: Instant,
 ) -> Result<PolicySubjectKey> {
@@ -120,7 +119,7 @@ async fn prepare_subject_key(
         PolicyOperation::Sign(csr) | PolicyOperation::SignIntermediate(csr) => {
             csr::verify(csr)?;
             stages.rules(started);
-            engine.check(tools.clock.now())?;
+            engine.check(deps.clock.now())?;
             return Ok(PolicySubjectKey {
                 csr_pem: pem::encode(CSR_LABEL, csr.der()),
                 key: csr.key.clone(),
@@ -131,8 +130,8 @@ async fn prepare_subject_key(
     let key_type = requested.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa");
     let spec = KeySpec::new(key_type, requested.bits.unwrap_or(0))?;
     let started = stages.rules(started);
-    engine.check(tools.clock.now())?;
-    let key = Arc::new(tools.pool.generate(spec, &origin.requester.watch).await?);
+    engine.check(deps.clock.now())?;
+    let key = Arc::new(deps.pool.generate(spec, &origin.requester.watch).await?);
     stages.key(started);
     let csr_pem = sign_empty_csr(&key).await?;
     Ok(PolicySubjectKey { csr_pem, key: key.public().clone(), private: Some(key) })

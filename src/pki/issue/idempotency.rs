@@ -100,10 +100,10 @@ pub fn require_stored(store: bool, repeatable: Option<&IdempotentRequest>, why: 
 pub async fn find_recorded_response(
     repeatable: &IdempotentRequest,
     view: &MountView,
-    tools: &EngineDeps,
+    deps: &EngineDeps,
 ) -> Result<Option<IssuedCertificate>> {
-    let now = tools.clock.now();
-    let found = tools.store.answered(repeatable.key).await?;
+    let now = deps.clock.now();
+    let found = deps.store.answered(repeatable.key).await?;
     let Some(row) = found.filter(|row| now.unix_timestamp() < row.expires_at) else { return Ok(None) };
     if row.request != repeatable.request {
         return refuse("was used for another request, on another path or with another body");
@@ -112,7 +112,7 @@ pub async fn find_recorded_response(
     if repeatable.generates_key {
         return refuse("whose private key is not stored; use a new idempotency key for another certificate");
     }
-    let Some(stored) = tools.store.certificate(view.mount, row.serial).await? else {
+    let Some(stored) = deps.store.certificate(view.mount, row.serial).await? else {
         return refuse("which has been deleted");
     };
     let Some(signer) = view.signer(&stored.row.issuer).cloned() else {

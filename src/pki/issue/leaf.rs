@@ -107,10 +107,10 @@ fn draft_leaf(
     names: &ValidatedNames,
     requested: &RequestedValidity,
 ) -> Result<(CertificateDraft, Warnings)> {
-    let Issuance { tools, origin, .. } = issuance;
+    let Issuance { deps, origin, .. } = issuance;
     let issuer = &signer.issuer;
-    let (key, now) = usable_key(&signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = usable_key(&signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     let role = &entry.role;
     let behaviour = issuer.record.leaf_not_after_behavior;
     let span = issuer.certificate.span();
@@ -130,15 +130,15 @@ fn draft_leaf(
     // RFC 5280 4.2.1.6: critical when the subject is empty.
     let san = extension::subject_alt_name(&sans, subject.is_empty());
     let draft = CertificateDraft {
-        algorithm: requested_algorithm(&key.signing, &*tools.signers, role.requested_signature_bits(), role.use_pss)?,
+        algorithm: requested_algorithm(&key.signing, &*deps.signers, role.requested_signature_bits(), role.use_pss)?,
         key,
         shape: CertificateKind::Leaf,
         subject,
         common_name: names.common_name.clone(),
         validity,
-        head: entry.leading(kind).clone(),
+        head: entry.leading_extensions(kind).clone(),
         key_id: SubjectKeyIdSource::Derived,
-        tail: pieces.tail([&san, &entry.policies], &Extensions::default()),
+        tail: issuer_parts.trailing_extensions([&san, &entry.policies], &Extensions::default()),
         sources: sources(),
         signer,
     };

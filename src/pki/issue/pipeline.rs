@@ -52,14 +52,14 @@ impl CertificateRequest {
 /// case no certificate is released.
 pub(crate) async fn issue(
     views: &ArcSwap<MountView>,
-    tools: &EngineDeps,
+    deps: &EngineDeps,
     origin: &IssueContext,
     request: &CertificateRequest,
     stages: &IssuanceStages,
 ) -> Result<IssuedCertificate> {
     let started = Instant::now();
     let view = views.load_full();
-    let issuance = Issuance { view: &view, tools, origin, stages };
+    let issuance = Issuance { view: &view, deps, origin, stages };
     let prepared = match request {
         CertificateRequest::Leaf(request) => leaf::prepare(issuance, request).await?,
         CertificateRequest::SignVerbatim(request) => verbatim::prepare(issuance, request)?,
@@ -79,7 +79,7 @@ pub(crate) async fn issue(
                 draft.check_with_placeholder(&stand_in)?;
             }
             let started = stages.rules(started);
-            let key = tools.pool.generate(spec, &origin.requester.watch).await?;
+            let key = deps.pool.generate(spec, &origin.requester.watch).await?;
             stages.key(started);
             generated.insert(Arc::new(key)).public()
         }

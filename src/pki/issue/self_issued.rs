@@ -33,15 +33,15 @@ pub(super) async fn sign(
     request: &SelfIssuedRequest,
     started: Instant,
 ) -> Result<IssuedCertificate> {
-    let Issuance { view, tools, origin, stages } = issuance;
-    require_signer_capacity(view, issuance.issuer_ref(None), &*tools.signers)?;
+    let Issuance { view, deps, origin, stages } = issuance;
+    require_signer_capacity(view, issuance.issuer_ref(None), &*deps.signers)?;
     idempotency::require_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
     let certificate = &request.certificate;
     check_self_issued(certificate)?;
-    tools.compromised.refuse("certificate", certificate.key())?;
+    deps.compromised.refuse("certificate", certificate.key())?;
     let signer = issuance.find_signer(None)?;
-    let (key, now) = usable_key(&signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = usable_key(&signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     remaining_path_length(&signer)?;
     let kind = key.public().kind();
     if request.require_matching_key_types && kind.name() != certificate.key().kind().name() {
@@ -53,21 +53,21 @@ pub(super) async fn sign(
     }
     let mut warnings = request.warnings.clone();
     warnings.extend(repeated_identity_warning(certificate, &signer.issuer));
-    refuse_used_serial(view, tools, &signer.issuer, certificate).await?;
+    refuse_used_serial(view, deps, &signer.issuer, certificate).await?;
     let started = stages.rules(started);
-    let algorithm = preferred_algorithm(&key.signing, &*tools.signers, certificate.signature_algorithm())?;
+    let algorithm = preferred_algorithm(&key.signing, &*deps.signers, certificate.signature_algorithm())?;
     let issuer = signer.issuer.certificate.subject();
     let own = [
-        (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
-        (oid::CRL_DISTRIBUTION_POINTS, &pieces.locations.distribution_points),
+        (oid::AUTHORITY_KEY_ID, &issuer_parts.authority_key_id),
+        (oid::CRL_DISTRIBUTION_POINTS, &issuer_parts.locations.distribution_points),
     ];
     let extensions = replace_extensions(certificate, &own);
     let tbs = certificate.reissue_tbs(algorithm, issuer, &extensions);
     let sources = &FieldSources::all("certificate");
-    let expected = ExpectedIssuer { algorithm, issuer, key_id: &pieces.key_id, sources };
+    let expected = ExpectedIssuer { algorithm, issuer, key_id: &issuer_parts.key_id, sources };
     let prepared =
-        LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &pieces.constraints, &key.signing)?;
-    let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
+        LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &issuer_parts.constraints, &key.signing)?;
+    let signed = prepared.sign(&*deps.signers, &origin.requester.watch).await?;
     stages.sign(started);
     let issued_at = now.unix_timestamp();
     let issued = IssuedCertificate::new(signed.der(), certificate.serial(), certificate.span(), signer, issued_at);
@@ -107,12 +107,12 @@ fn check_self_issued(certificate: &Certificate) -> Result<()> {
 /// Rejects a serial number that the issuer has used for another certificate (RFC 5280 4.1.2.2).
 async fn refuse_used_serial(
     view: &MountView,
-    tools: &EngineDeps,
+    deps: &EngineDeps,
     issuer: &Issuer,
     certificate: &Certificate,
 ) -> Result<()> {
     let serial = certificate.serial();
-    let stored = tools.store.certificate(view.mount, serial).await?.map(|stored| stored.row);
+    let stored = deps.store.certificate(view.mount, serial).await?.map(|stored| stored.row);
     let is_taken = stored.is_some_and(|row| {
         row.der != certificate.der() && !view.are_different_authorities(&row.issuer, &issuer.record.id)
     });

@@ -35,7 +35,7 @@ const DEFAULT_KEY_USAGE: KeyUsage =
 /// # Errors
 /// `Invalid` naming field and rule; `Busy` without capacity.
 pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) -> Result<PreparedCertificate<'r>> {
-    let Issuance { view, tools, origin, .. } = issuance;
+    let Issuance { view, deps, origin, .. } = issuance;
     let (role, may_sign_ocsp) = match &request.role {
         None => (Role::default(), false),
         Some(name) => {
@@ -52,8 +52,8 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
         refuse_responder(request)?;
     }
     let signer = issuance.find_signer(Some(&role))?;
-    let (key, now) = usable_key(&signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = usable_key(&signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     let issuer = &signer.issuer;
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
@@ -62,9 +62,9 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
     let subject = subject(csr, &request.user_ids)?;
     let broken = subject_bounds::subject_violations(Some("csr"), &csr.subject);
     warnings.extend(subject_bounds::reject_if_strict(role.strict_subject, broken)?);
-    let copies = copied_extensions(csr, &pieces.locations, subject.is_empty(), &mut warnings);
+    let copies = copied_extensions(csr, &issuer_parts.locations, subject.is_empty(), &mut warnings);
     let draft = CertificateDraft {
-        algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
+        algorithm: request.signature.algorithm(&key.signing, &*deps.signers)?,
         key,
         shape: CertificateKind::Leaf,
         common_name: subject.common_name(),
@@ -76,7 +76,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
         } else {
             SubjectKeyIdSource::Derived
         },
-        tail: pieces.tail([&Extensions::default(), &Extensions::default()], &copies),
+        tail: issuer_parts.trailing_extensions([&Extensions::default(), &Extensions::default()], &copies),
         sources: sources(csr),
         signer,
     };

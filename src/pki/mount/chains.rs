@@ -38,7 +38,8 @@ fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool 
     if above.id == below.id || child.issuer != parent.subject {
         return false;
     }
-    let recorded = below.signatures.by.get(&above.id).or_else(|| above.signatures.of.get(&below.id)).copied();
+    let recorded =
+        below.signatures.signed_by.get(&above.id).or_else(|| above.signatures.signed.get(&below.id)).copied();
     let known = || {
         // All issuers in `earlier` were checked against each other.
         let parents = earlier.get(&below.id).filter(|_| earlier.contains_key(&above.id));
@@ -83,8 +84,8 @@ pub fn signature_results(one: &Issuer, issuers: &Issuers, parents: &Parents) -> 
     let below = others().filter(|(_, other)| other.issuer == one.subject);
     let own = (one.subject == one.issuer).then(|| (id.clone(), one.self_signed));
     IssuerSignatures {
-        by: above.map(|(other, _)| (other.clone(), certifies(other, id))).chain(own).collect(),
-        of: below.map(|(other, _)| (other.clone(), certifies(id, other))).collect(),
+        signed_by: above.map(|(other, _)| (other.clone(), certifies(other, id))).chain(own).collect(),
+        signed: below.map(|(other, _)| (other.clone(), certifies(id, other))).collect(),
     }
 }
 

@@ -190,7 +190,7 @@ impl Issuer {
             .decode(&record.certificate)
             .map_err(|_| Error::internal(format!("issuer {}: the stored certificate is not base64", record.id)))?;
         let certificate = Certificate::parse(&der)?;
-        let known = record.signatures.by.get(&record.id).copied();
+        let known = record.signatures.signed_by.get(&record.id).copied();
         let self_signed = known.unwrap_or_else(|| certificate.certifies_itself());
         let hashes = Arc::new(IssuerHashes::new(certificate.subject(), certificate.key().bits()));
         let constraints = Constraints::of(&certificate).map(|c| c.map(Arc::new)).map_err(|e| e.text().to_owned());

@@ -87,7 +87,7 @@ impl CertificationPaths {
 
     /// The path to serve at a time (epoch seconds): the first that is valid and not rejected, else the first that is
     /// not rejected, else the first.
-    pub fn at(&self, now: i64) -> Option<&CertificationPath> {
+    pub fn served_at(&self, now: i64) -> Option<&CertificationPath> {
         let mut accepted = self.accepted();
         let valid = self.accepted().find(|path| path.span.contains(&now));
         valid.or_else(|| accepted.next()).or_else(|| self.0.first())

@@ -8,7 +8,7 @@ use super::role::{
     CertificatePolicies, NotAfterBound, NotBeforeBound, PolicyInformation, Role, RoleKeys, SerialNumberSource,
     SignatureBits,
 };
-use super::settings::crl::{CrlConfig, UnknownSerial};
+use super::settings::crl::{CrlConfig, UnknownSerialStatus};
 use super::settings::external_policy;
 use super::settings::tidy::{AutoTidyConfig, TidyConfig, TidyTask};
 use super::urls::Urls;
@@ -175,7 +175,7 @@ fn stored_settings_of_older_versions_are_read() {
     let crl = CrlConfig {
         expiry: duration("90"),
         ocsp_expiry: duration("0"),
-        ocsp_unknown_serial: UnknownSerial::Good,
+        ocsp_unknown_serial: UnknownSerialStatus::Good,
         auto_rebuild: true,
         auto_rebuild_grace_period: duration("30s"),
         enable_delta: true,

@@ -66,8 +66,8 @@ impl CallerSuppliedCrlSigner {
         if signer.key.is_none() {
             return Err(Error::invalid("issuer_ref: the issuer has no private key in this mount"));
         }
-        let tools = authority.tools();
-        Ok(Self { signer, signers: Arc::clone(&tools.signers), now: tools.clock.now().unix_timestamp() })
+        let deps = authority.deps();
+        Ok(Self { signer, signers: Arc::clone(&deps.signers), now: deps.clock.now().unix_timestamp() })
     }
 
     /// Signs a CRL in the CPU queue, because it may be long; returns its DER.

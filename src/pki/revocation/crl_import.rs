@@ -194,7 +194,7 @@ struct CheckedCrlEntries {
 
 impl CrlImport {
     async fn of(authority: Arc<Authority>, view: Arc<MountView>, list: ForeignCrl) -> Result<Self> {
-        let now = authority.tools().clock.now().unix_timestamp();
+        let now = authority.deps().clock.now().unix_timestamp();
         // On the CPU queue: the signature covers the whole CRL, and every entry is parsed.
         let read = move || {
             let issuers = find_issuers(&view, &list)?;
@@ -229,7 +229,7 @@ impl CrlImport {
     /// Checks every entry against the mount. Stores nothing.
     async fn check(&self) -> Result<CheckedCrlEntries> {
         let mut checked = CheckedCrlEntries::default();
-        let store = &self.authority.tools().store;
+        let store = &self.authority.deps().store;
         let mount = self.authority.mount();
         for page in self.list.pages(ENTRIES_PER_PAGE) {
             let page = page?;
@@ -297,7 +297,7 @@ impl CrlImport {
             ));
         }
         let issuers = self.issuers.clone();
-        let now = self.authority.tools().clock.now();
+        let now = self.authority.deps().clock.now();
         // New entries cause a new CRL under any settings. Its number must also exceed the number of the published CRL.
         let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
         let number = self.list.number.unwrap_or(0).max(published);
@@ -349,7 +349,7 @@ impl CrlImport {
                 let unit = listing.into_iter().chain(unit.iter().cloned()).collect();
                 self.commit(unit).map(|outcomes| outcomes.map(Some)).boxed()
             };
-            let committed = self.authority.tools().compromised.add_with(&keys, commit).await?;
+            let committed = self.authority.deps().compromised.add_with(&keys, commit).await?;
             full = full.or_else(|| committed.warning());
             for outcome in committed.stored.unwrap_or_default() {
                 let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
@@ -371,7 +371,7 @@ impl CrlImport {
         let compromised = page.iter().filter(|entry| is_compromise(entry.reason));
         let mut keys = Vec::new();
         for entry in compromised.filter(|entry| ends.contains_key(&entry.serial)) {
-            let stored = self.authority.tools().store.certificate(self.authority.mount(), entry.serial).await?;
+            let stored = self.authority.deps().store.certificate(self.authority.mount(), entry.serial).await?;
             keys.extend(stored.and_then(|stored| NewCompromisedKey::of_revoked(entry.serial, &stored.row.der)));
         }
         Ok(keys)
@@ -393,12 +393,12 @@ impl CrlImport {
 
     async fn commit(&self, unit: Vec<PkiWrite>) -> Result<Vec<PkiOutcome>> {
         for _ in 1..MAX_COMMIT_ATTEMPTS {
-            match self.authority.tools().store.commit(unit.clone()).await {
+            match self.authority.deps().store.commit(unit.clone()).await {
                 Err(error) if error.kind() == Kind::Busy => tokio::time::sleep(COMMIT_RETRY_DELAY).await,
                 done => return done,
             }
         }
-        self.authority.tools().store.commit(unit).await
+        self.authority.deps().store.commit(unit).await
     }
 
     fn warnings(&self) -> Warnings {
@@ -425,7 +425,7 @@ impl CrlImport {
             let count = self.held_entries;
             warnings.add(format!("{count} entries have the reason certificateHold; holds cannot be released here"));
         }
-        let now = self.authority.tools().clock.now().unix_timestamp();
+        let now = self.authority.deps().clock.now().unix_timestamp();
         if self.list.next_update.is_some_and(|next| next < now) {
             warnings.add("nextUpdate of the imported CRL is in the past: if a later CRL exists, import it too");
         }

@@ -18,7 +18,7 @@ use crate::pki::crl::list::this_update;
 use crate::pki::engine::Authority;
 use crate::pki::engine::ocsp_cache::{OcspCacheKey, OcspLookup, OcspTimes, SignedOcspResponse};
 use crate::pki::mount::responders::{Responder, ResponderKey};
-use crate::pki::mount::settings::crl::UnknownSerial;
+use crate::pki::mount::settings::crl::UnknownSerialStatus;
 use crate::pki::mount::view::MountView;
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
@@ -120,10 +120,10 @@ async fn build_reply(authority: &Authority, view: &Arc<MountView>, request: &Ocs
 
 /// Handles the usual request, for one certificate without a nonce, from the cache if possible.
 async fn reply_for_single(authority: &Authority, view: &Arc<MountView>, id: &CertId<'_>) -> Result<OcspReply> {
-    let tools = authority.tools();
+    let deps = authority.deps();
     let answers = authority.answers();
     let question = OcspCacheKey::new(view.mount, id.raw);
-    let read = answers.reading(tools.clock.now());
+    let read = answers.reading(deps.clock.now());
     let earlier = match answers.find(&question, view, read) {
         OcspLookup::Fresh(signed) => return Ok(reuse_response(signed)),
         OcspLookup::Signed(signed) => Some(signed),
@@ -169,36 +169,36 @@ async fn certificate_status(
     if !responder.matches_cert_id(id) {
         return Ok(OcspCertStatus::Unknown);
     }
-    let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
+    let stored = authority.deps().store.status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
     // A deleted issuer's revocation applies to responders with its name and key; to all if name and key are unknown.
     let was = |issuer: &str| {
-        gone(issuer) && view.authority_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
+        gone(issuer) && view.authority_id_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
     };
     if let Some(revocation) =
-        stored.revocation.map(|r| r.row).filter(|row| responder.has(&row.issuer) || was(&row.issuer))
+        stored.revocation.map(|r| r.row).filter(|row| responder.has_issuer(&row.issuer) || was(&row.issuer))
     {
         return Ok(OcspCertStatus::Revoked { at: revocation.revoked_at.unix_timestamp(), reason: revocation.reason });
     }
     // Imported issuers are not among the stored certificates.
-    if let Some(revoked_at) = responder.certified(&id.serial) {
+    if let Some(revoked_at) = responder.find_certified_issuer(&id.serial) {
         return Ok(revoked_at.map_or(OcspCertStatus::Good, |at| OcspCertStatus::Revoked { at, reason: None }));
     }
     let known = match stored.issuer {
-        Some(issuer) if responder.has(&issuer) => true,
+        Some(issuer) if responder.has_issuer(&issuer) => true,
         Some(issuer) if gone(&issuer) => was_signed_by(authority, responder, id).await?,
         Some(_) => false,
-        None => view.crl_config.value.ocsp_unknown_serial == UnknownSerial::Good,
+        None => view.crl_config.value.ocsp_unknown_serial == UnknownSerialStatus::Good,
     };
     Ok(if known { OcspCertStatus::Good } else { OcspCertStatus::Unknown })
 }
 
 /// Returns `true` if this responder signed a stored certificate whose issuer was deleted and perhaps reimported.
 async fn was_signed_by(authority: &Authority, responder: &Responder, id: &CertId<'_>) -> Result<bool> {
-    let Some(stored) = authority.tools().store.certificate(authority.mount(), id.serial).await? else {
+    let Some(stored) = authority.deps().store.certificate(authority.mount(), id.serial).await? else {
         return Ok(false);
     };
-    Ok(Certificate::parse(&stored.row.der).is_ok_and(|certificate| responder.signed(&certificate)))
+    Ok(Certificate::parse(&stored.row.der).is_ok_and(|certificate| responder.has_signed(&certificate)))
 }
 
 async fn sign_response(
@@ -210,7 +210,7 @@ async fn sign_response(
     nonce: Option<&[u8]>,
 ) -> Result<(Bytes, OcspTimes)> {
     let started = Instant::now();
-    let made_at = authority.tools().clock.synchronized_now()?.unix_timestamp();
+    let made_at = authority.deps().clock.synchronized_now()?.unix_timestamp();
     let latest = statuses.iter().filter_map(|(_, status)| match status {
         OcspCertStatus::Revoked { at, .. } => Some(*at),
         OcspCertStatus::Good | OcspCertStatus::Unknown => None,
@@ -229,7 +229,7 @@ async fn sign_response(
     let prepared = LintedTbs::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
         // The server builds the response, so an invalid response is an internal error.
         .map_err(Error::internal)?;
-    let basic = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
+    let basic = prepared.sign(&*authority.deps().signers, &CallerWatch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());
     for (_, status) in statuses {
         let word = match status {

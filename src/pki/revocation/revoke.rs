@@ -216,8 +216,8 @@ fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> R
 /// Returns the revocation for an ending lease; `None` if the certificate is not stored, already revoked, expired, or an
 /// issuer's.
 pub(crate) async fn revocation_of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
-    let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
-    let now = authority.tools().clock.synchronized_now()?;
+    let Some(found) = authority.deps().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
+    let now = authority.deps().clock.synchronized_now()?;
     let target = RevocationTarget::stored(found);
     let is_issuer = authority.view().issuer_with_der(&target.der).is_some();
     let done = target.revocation.is_some() || target.expires_too_soon(now) || is_issuer;
@@ -236,7 +236,7 @@ async fn revoke_target(
         return Ok(outcome);
     }
     // A concurrent request has stored the submitted certificate.
-    let stored = authority.tools().store.certificate(authority.mount(), serial).await?;
+    let stored = authority.deps().store.certificate(authority.mount(), serial).await?;
     let target =
         RevocationTarget::stored_as(stored.ok_or_else(|| unknown_serial_error(serial))?, &brought.unwrap_or_default())?;
     let again = try_revoke(authority, target, why, authority.announce_revocation()).await?;
@@ -250,7 +250,7 @@ async fn try_revoke(
     why: RequestedReason,
     coming: PendingRevocation,
 ) -> Result<Option<RevocationOutcome>> {
-    let now = authority.tools().clock.synchronized_now()?;
+    let now = authority.deps().clock.synchronized_now()?;
     why.check_date(now)?;
     let row = target.revoked(authority.mount(), now, why);
     let view = authority.view();
@@ -301,7 +301,7 @@ async fn list_compromised_key(
     let Some(key) = compromised else { return Ok(None) };
     let authority = Arc::clone(authority);
     // Runs as a task of its own, so that a client disconnect does not leave this node's list without the stored entry.
-    let listed = tokio::spawn(async move { authority.tools().compromised.add_in_own_commit(key).await });
+    let listed = tokio::spawn(async move { authority.deps().compromised.add_in_own_commit(key).await });
     Ok(listed.await.map_err(Error::internal)??.warning())
 }
 
@@ -324,14 +324,14 @@ async fn store_revocation(
     // One transaction, so that neither the key nor the revocation is stored without the other.
     let commit = |mut writes: Vec<PkiWrite>| {
         writes.extend(unit.iter().cloned());
-        let committed = authority.tools().store.commit(writes);
+        let committed = authority.deps().store.commit(writes);
         let revoked = |outcomes: Vec<PkiOutcome>| match outcomes.into_iter().next_back() {
             Some(PkiOutcome::Revoked { stored, fresh }) => Some((stored, fresh)),
             _ => None,
         };
         committed.map(move |outcomes| outcomes.map(revoked)).boxed()
     };
-    let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await;
+    let committed = authority.deps().compromised.add_with(compromised.as_slice(), commit).await;
     // Invalidate cached OCSP responses even after a failure, because the revocation may be stored.
     authority.answers().revoked();
     let committed = committed?;
@@ -372,7 +372,7 @@ async fn find_target(
 }
 
 async fn find_by_serial(authority: &Authority, view: &MountView, serial: Serial) -> Result<RevocationTarget> {
-    match authority.tools().store.certificate(authority.mount(), serial).await? {
+    match authority.deps().store.certificate(authority.mount(), serial).await? {
         Some(found) if view.issuer_with_der(&found.row.der).is_some() => Err(issuer_not_allowed_error("serial_number")),
         Some(found) => Ok(RevocationTarget::stored(found)),
         // Imported issuers are not among the stored certificates.
@@ -385,7 +385,7 @@ async fn find_by_serial(authority: &Authority, view: &MountView, serial: Serial)
 
 /// Returns a certificate that is revoked but not stored: issued elsewhere, or removed after its expiry.
 async fn find_revoked_only(authority: &Authority, serial: Serial) -> Result<Option<RevocationTarget>> {
-    let revocation = authority.tools().store.status(authority.mount(), serial).await?.revocation;
+    let revocation = authority.deps().store.status(authority.mount(), serial).await?.revocation;
     Ok(revocation.map(|stored| RevocationTarget {
         serial,
         issuer: stored.row.issuer.clone(),
@@ -410,7 +410,7 @@ async fn find_by_certificate(
     if view.issuer_with_der(certificate.der()).is_some() {
         return Err(issuer_not_allowed_error("certificate"));
     }
-    let store = &authority.tools().store;
+    let store = &authority.deps().store;
     let mount = authority.mount();
     if let Some(stored) = store.certificate(mount, serial).await? {
         return RevocationTarget::stored_as(stored, certificate.der());
@@ -419,7 +419,7 @@ async fn find_by_certificate(
     let issuers = Arc::clone(view);
     // A forged certificate costs one signature check per issuer of the claimed name.
     let found = cpu::run(move || {
-        let issuer = issuers.signed_by(&brought)?;
+        let issuer = issuers.find_signing_issuer(&brought)?;
         Some((issuer.record.id.clone(), issuers.find_certified(issuer, serial).is_some()))
     });
     let not_ours = || Error::invalid("certificate: not signed by an issuer of this mount");
@@ -449,7 +449,7 @@ fn certificate_row(authority: &Authority, certificate: &Certificate, issuer: &st
         common_name: (!common_name.is_empty()).then_some(common_name),
         not_before: certificate.not_before(),
         not_after: certificate.not_after(),
-        issued_at: authority.tools().clock.now().unix_timestamp(),
+        issued_at: authority.deps().clock.now().unix_timestamp(),
         requester: requester.to_owned(),
         der: certificate.der().to_vec(),
     }
@@ -477,7 +477,7 @@ pub async fn revoke_issuer(
     let view = authority.view();
     let issuer = &view.signer(reference).ok_or_else(Error::not_found)?.issuer;
     let id = issuer.record.id.clone();
-    let now = authority.tools().clock.synchronized_now()?;
+    let now = authority.deps().clock.synchronized_now()?;
     why.check_date(now)?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
@@ -490,7 +490,7 @@ pub async fn revoke_issuer(
         let plan = move |view: &MountView| plan_revocation(view, &wanted, why, now, &listing, &rows);
         authority.change_with_crl_warnings(plan).map(|changed| changed.map(Some)).boxed()
     };
-    let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await?;
+    let committed = authority.deps().compromised.add_with(compromised.as_slice(), commit).await?;
     let full = committed.warning();
     let ((mut warnings, fresh), crls) =
         committed.stored.ok_or_else(|| Error::internal("the store returned no outcome for a revocation"))?;
@@ -541,7 +541,7 @@ async fn issuer_rows(
     requester: &str,
 ) -> Result<Vec<PkiWrite>> {
     let certificate = &issuer.certificate;
-    let stored = authority.tools().store.certificate(authority.mount(), certificate.serial()).await?;
+    let stored = authority.deps().store.certificate(authority.mount(), certificate.serial()).await?;
     let parent = view.parents(&issuer.record.id).first();
     let (issuer, brought) = match (stored, parent) {
         (Some(stored), _) if stored.row.der == certificate.der() => (stored.row.issuer, None),

@@ -70,7 +70,7 @@ impl TidyRun {
         let done = catch_panic(self.run_tasks()).await;
         // Even after a failure: removed revocations remain on the CRLs until these are rebuilt.
         let done = done.and(catch_panic(self.publish()).await);
-        let now = self.authority.tools().clock.now();
+        let now = self.authority.deps().clock.now();
         self.report.message = None;
         self.report.finished = Some(epoch_micros(now));
         let result = match done {
@@ -166,7 +166,7 @@ impl TidyRun {
 
     /// Removes revocations of certificates that ended before `before`, if a later CRL listed them (RFC 5280 3.3).
     async fn revocations(&mut self, before: i64) -> TidyStepResult<()> {
-        let store = Arc::clone(&self.authority.tools().store);
+        let store = Arc::clone(&self.authority.deps().store);
         let mount = self.authority.mount();
         let crl_built = match store.unlisted(mount, before, self.authority.listed()).await? {
             true => {
@@ -221,10 +221,10 @@ impl TidyRun {
     /// Commits the renewal of the lease, followed by `writes`, in one unit, and counts removed rows. Ends the run if it
     /// was cancelled.
     async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
-        self.authority.tools().clock.require_agreed()?;
+        self.authority.deps().clock.require_agreed()?;
         for _ in 0..MAX_BUSY_ATTEMPTS {
             let unit = std::iter::once(self.renew_lease(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
-            match self.authority.tools().store.commit(unit).await {
+            match self.authority.deps().store.commit(unit).await {
                 Ok(outcomes) => return self.count(outcomes),
                 Err(error) if error.kind() == Kind::Busy && !self.signals.stopping() => {
                     self.wait(Duration::from_secs(1)).await;
@@ -236,7 +236,7 @@ impl TidyRun {
     }
 
     fn renew_lease(&self, lasts: Option<Duration>) -> PkiWrite {
-        let now = self.authority.tools().clock.now();
+        let now = self.authority.deps().clock.now();
         PkiWrite::TidyRenew {
             mount: self.authority.mount(),
             run: self.id,
@@ -308,7 +308,7 @@ impl TidyRun {
         let mut after = None;
         loop {
             let started = Instant::now();
-            let page = self.authority.tools().store.certificates(mount, after, limit).await?;
+            let page = self.authority.deps().store.certificates(mount, after, limit).await?;
             let full = page.len() == limit as usize;
             after = page.last().map(|(serial, _)| *serial);
             let unreadable = |page: Vec<(Serial, Vec<u8>)>| {
@@ -337,7 +337,7 @@ impl TidyRun {
         loop {
             let started = Instant::now();
             let view = self.authority.view();
-            let page = self.authority.tools().store.revocations(mount, after, limit).await?;
+            let page = self.authority.deps().store.revocations(mount, after, limit).await?;
             let full = page.len() == limit as usize;
             after = page.last().map_or(after, |revocation| revocation.sequence);
             let missing: Vec<_> = page.into_iter().filter(|r| view.signer(&r.row.issuer).is_none()).collect();
@@ -363,12 +363,12 @@ impl TidyRun {
         let mut ders = Vec::with_capacity(missing.len());
         for revocation in missing {
             let serial = revocation.row.serial;
-            let stored = self.authority.tools().store.certificate(mount, serial).await?;
+            let stored = self.authority.deps().store.certificate(mount, serial).await?;
             ders.extend(stored.map(|stored| (serial, stored.row.der)));
         }
         let find = move || {
             let of = |(serial, der): (Serial, Vec<u8>)| {
-                let issuer = view.signed_by(&Certificate::parse(&der).ok()?)?;
+                let issuer = view.find_signing_issuer(&Certificate::parse(&der).ok()?)?;
                 Some((serial, issuer.record.id.clone()))
             };
             ders.into_iter().filter_map(of).collect()
@@ -390,7 +390,7 @@ impl TidyRun {
         let unlisted =
             view.signers().any(|s| is_removable(&view, &s.issuer, i64::MAX) && !is_removable(&view, &s.issuer, listed));
         let crl_built = if unlisted { self.authority.list_revocations().await } else { Ok(()) };
-        let now = self.authority.tools().clock.now().unix_timestamp();
+        let now = self.authority.deps().clock.now().unix_timestamp();
         let listed = self.authority.listed().before;
         let plan = move |view: &MountView| {
             let mut next = view.clone();
@@ -417,7 +417,7 @@ impl TidyRun {
     /// Releases the lease. If the release cannot be stored, the lease expires by itself.
     async fn record_end(&self) {
         for _ in 0..MAX_RECORD_END_ATTEMPTS {
-            match self.authority.tools().store.commit(vec![self.renew_lease(None)]).await {
+            match self.authority.deps().store.commit(vec![self.renew_lease(None)]).await {
                 Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.stopping() => {
                     sleep(Duration::from_secs(1)).await;
                 }

@@ -62,7 +62,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let view = authority.view();
     let signer = view.signer(call.param("issuer_ref")).ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::data(issuer_json(signer, authority.tools().clock.now())))
+    Ok(HandlerResponse::data(issuer_json(signer, authority.deps().clock.now())))
 }
 
 pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
@@ -86,7 +86,7 @@ pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
 fn render_changed_issuer(authority: &Authority, id: &str, warnings: Warnings) -> Result<HandlerResponse> {
     let view = authority.view();
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::data(issuer_json(signer, authority.tools().clock.now())).with_warnings(warnings))
+    Ok(HandlerResponse::data(issuer_json(signer, authority.deps().clock.now())).with_warnings(warnings))
 }
 
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {

@@ -142,7 +142,7 @@ async fn recorded_response(call: &Call, repeatable: Option<&IdempotentRequest>) 
     let Some(repeatable) = repeatable else { return Ok(None) };
     let look = async {
         let authority = call.authority().await?;
-        idempotency::find_recorded_response(repeatable, &authority.view(), authority.tools()).await
+        idempotency::find_recorded_response(repeatable, &authority.view(), authority.deps()).await
     };
     Box::pin(look).await
 }

@@ -104,8 +104,8 @@ pub async fn write_issuer(
     merge: impl Fn(&CurrentIssuer<'_>) -> Result<IssuerSettings> + Send + 'static,
 ) -> Result<(String, Warnings)> {
     let reference = reference.to_owned();
-    let signers = Arc::clone(&authority.tools().signers);
-    let now = authority.tools().clock.now().unix_timestamp();
+    let signers = Arc::clone(&authority.deps().signers);
+    let now = authority.deps().clock.now().unix_timestamp();
     let ((id, mut warnings), crls) = authority
         .change_with_crl_warnings(move |view| {
             let signer = view.signer(&reference).ok_or_else(Error::not_found)?;

@@ -19,7 +19,7 @@ pub(super) async fn resolve_managed_key(authority: &Authority, named: ManagedKey
         ManagedKeyRef::Name(_) => "managed_key_name",
         ManagedKeyRef::Uuid(_) => "managed_key_id",
     };
-    let signers = &*authority.tools().signers;
+    let signers = &*authority.deps().signers;
     let view = authority.view();
     let candidates: Vec<PublicKey> = view.issuers().map(|issuer| issuer.certificate.key().clone()).collect();
     let taking = signers.find_among(authority.mount(), named, &candidates);

@@ -81,7 +81,7 @@ pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
 
 /// Checks otherNames against the role.
 pub(super) fn check_others(role: &CompiledRole, others: &[(String, String)]) -> Result<()> {
-    let Some(allowed) = &role.allowed.others else { return Ok(()) };
+    let Some(allowed) = &role.allowed.other_names else { return Ok(()) };
     for (oid, value) in others {
         let Some(patterns) = allowed.get(oid) else {
             return Err(Error::invalid(format!("other_sans: other SAN OID {oid} is not allowed by this role")));

@@ -39,7 +39,7 @@ pub(super) async fn issue(
     approval: &PolicyResponse,
     key: &PublicKey,
 ) -> Result<IssuedCertificate> {
-    let Issuance { view, tools, origin, .. } = issuance;
+    let Issuance { view, deps, origin, .. } = issuance;
     let side_effects = lease_side_effects(origin, approval)?;
     let template = parse_template(&approval.certificate)?;
     check_template(&template, mode, key)?;
@@ -47,11 +47,11 @@ pub(super) async fn issue(
     let repeatable = origin.repeatable.as_deref();
     idempotency::require_stored(approval.store, repeatable, "the policy engine set store_certificate to false")?;
     let record = IssuanceRecord { role: None, store: approval.store, side_effects };
-    record.require_capacity(tools)?;
+    record.require_capacity(deps)?;
     let mut warnings = Warnings::default();
-    let draft = draft_certificate(&template, &signer, tools, &mut warnings)?;
-    let tools = &with_first_serial(template_serial(&template, approval.store), tools);
-    let issued = draft.release(Issuance { tools, ..issuance }, key, &record).await?;
+    let draft = draft_certificate(&template, &signer, deps, &mut warnings)?;
+    let deps = &with_first_serial(template_serial(&template, approval.store), deps);
+    let issued = draft.release(Issuance { deps, ..issuance }, key, &record).await?;
     if issued.repeated {
         // The certificate comes from an earlier template, so warnings about this one do not apply.
         return Ok(issued);
@@ -110,22 +110,22 @@ fn check_template(template: &Certificate, mode: &PolicyOperation, key: &PublicKe
 fn draft_certificate(
     template: &Certificate,
     signer: &Arc<IssuerSigner>,
-    tools: &EngineDeps,
+    deps: &EngineDeps,
     warnings: &mut Warnings,
 ) -> Result<CertificateDraft> {
-    let (key, now) = signer::usable_key(signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = signer::usable_key(signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     if template.is_ca() {
         check_path_length(template, signer)?;
     }
     Ok(CertificateDraft {
-        algorithm: preferred_algorithm(&key.signing, &*tools.signers, template.signature_algorithm())?,
+        algorithm: preferred_algorithm(&key.signing, &*deps.signers, template.signature_algorithm())?,
         key,
         shape: if template.is_ca() { CertificateKind::TemplateAuthority } else { CertificateKind::TemplateLeaf },
         subject: template.subject().clone(),
         common_name: template.common_name(),
         validity: template_validity(template, signer, now, warnings)?,
-        head: merge_extensions(template, pieces),
+        head: merge_extensions(template, issuer_parts),
         key_id: SubjectKeyIdSource::Copied,
         tail: Extensions::default(),
         sources: FieldSources::all("external policy: template"),
@@ -164,8 +164,8 @@ fn template_validity(
 
 /// Merges extensions: those of the issuer replace the template's, or are appended. Adds a missing subject key
 /// identifier.
-fn merge_extensions(template: &Certificate, pieces: &EncodedIssuerParts) -> Extensions {
-    let locations = &pieces.locations;
+fn merge_extensions(template: &Certificate, issuer_parts: &EncodedIssuerParts) -> Extensions {
+    let locations = &issuer_parts.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
         Some(_) => Extensions::default(),
         None => extension::subject_key_id(&template.key().key_id()),
@@ -174,7 +174,7 @@ fn merge_extensions(template: &Certificate, pieces: &EncodedIssuerParts) -> Exte
         template,
         &[
             (oid::SUBJECT_KEY_ID, &key_id),
-            (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
+            (oid::AUTHORITY_KEY_ID, &issuer_parts.authority_key_id),
             (oid::AUTHORITY_INFO_ACCESS, &locations.authority_info),
             (oid::CRL_DISTRIBUTION_POINTS, &locations.distribution_points),
             (oid::FRESHEST_CRL, &locations.freshest_crl),
@@ -193,13 +193,13 @@ fn template_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
     (is_stored && is_allowed).then_some(serial)
 }
 
-/// A copy of `tools` whose source of serial numbers first yields `first`, if it is set, and then new numbers.
-fn with_first_serial(first: Option<Serial>, tools: &EngineDeps) -> EngineDeps {
+/// A copy of `deps` whose source of serial numbers first yields `first`, if it is set, and then new numbers.
+fn with_first_serial(first: Option<Serial>, deps: &EngineDeps) -> EngineDeps {
     let first = Mutex::new(first);
-    let others = Arc::clone(&tools.serials);
+    let others = Arc::clone(&deps.serials);
     let next = move || {
         let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         first.unwrap_or_else(|| others())
     };
-    EngineDeps { serials: Arc::new(next), ..tools.clone() }
+    EngineDeps { serials: Arc::new(next), ..deps.clone() }
 }

@@ -123,7 +123,7 @@ fn issuers_of_one_subject_are_limited() {
     for n in 0..128 {
         put(&mut view, n.to_string(), &new_key()).unwrap();
     }
-    view.settle();
+    view.end_batch();
     let refused = put(&mut view, "one-more".to_owned(), &new_key()).unwrap_err();
     assert!(refused.text().contains("128 issuers of this subject already"), "{refused}");
     assert_eq!(view.signers().count(), 128);
@@ -144,7 +144,7 @@ fn batched_issuer_changes_equal_single_changes() {
         together.put_issuer(record(id, &der)).unwrap();
     }
     assert_eq!((together.signers().count(), together.issuers().count()), (0, 7));
-    together.settle();
+    together.end_batch();
     assert_eq!(chains(&together), chains(&one_by_one));
 }
 
@@ -213,10 +213,10 @@ fn issuer_is_found_by_signature_for_any_authority_key_id() {
     for id in [None, Some(vec![1]), Some(vec![2]), Some(vec![3]), Some(vec![9])] {
         let more = id.iter().map(|id| extension::authority_key_id(id)).collect();
         let leaf = Certificate::parse(&certified("leaf", &other, more)).unwrap();
-        assert_eq!(view.signed_by(&leaf).unwrap().record.id, "2", "{id:?}");
+        assert_eq!(view.find_signing_issuer(&leaf).unwrap().record.id, "2", "{id:?}");
     }
     let strange = certify(("A", &new_key()), ("leaf", &other));
-    assert!(view.signed_by(&Certificate::parse(&strange).unwrap()).is_none());
+    assert!(view.find_signing_issuer(&Certificate::parse(&strange).unwrap()).is_none());
 }
 
 #[test]

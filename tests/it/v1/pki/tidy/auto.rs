@@ -123,9 +123,9 @@ async fn one_of_two_nodes_runs_tidy() {
     let config = with(&often(), json!({ "page_size": 5, "pause_duration": "1h" }));
     pki.post("config/auto-tidy", config).await;
     let other = Engine::new(
-        Arc::clone(&authority.tools().store),
-        Arc::clone(&authority.tools().serials),
-        Arc::clone(&authority.tools().signers),
+        Arc::clone(&authority.deps().store),
+        Arc::clone(&authority.deps().serials),
+        Arc::clone(&authority.deps().signers),
         pki.app.clock.clone(),
         signet::outbound::EgressPolicy::default(),
     );
