@@ -67,7 +67,7 @@ pub async fn write_role(
 
 /// Returns the problem if the role has a fixed `not_before` that is earlier than the start of its issuer, `begins`.
 fn not_before_problem(role: &Role, begins: i64) -> Option<String> {
-    let fixed = role.not_before.as_ref().filter(|fixed| fixed.at() < begins)?;
+    let fixed = role.not_before.as_ref().filter(|fixed| fixed.epoch_seconds() < begins)?;
     let begins = Time::from_unix_timestamp(begins).map(format_rfc3339).unwrap_or_default();
     Some(format!(
         "not_before: {} is before the issuer's not_before ({begins}): certificates must not be older than their CA",

@@ -16,7 +16,7 @@ use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::pool::CallerWatch;
 use crate::keys::signing::{ManagedKeyRef, Signers, SigningKey};
 use crate::pki::actor::PlannedChange;
-use crate::pki::check::ca_request::check_key;
+use crate::pki::check::ca_request::check_ca_key;
 use crate::pki::check::request::RequestedKey;
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{MountKey, check_name};
@@ -95,7 +95,7 @@ impl CaKeySource {
                 let key = view
                     .key(reference)
                     .ok_or_else(|| Error::invalid("key_ref: no key of this mount has this id or name"))?;
-                check_key("key_ref", key.public().kind())?;
+                check_ca_key("key_ref", key.public().kind())?;
                 Ok(Self::Stored(Arc::clone(key)))
             }
             KeyOrigin::Managed(named) => {
@@ -111,7 +111,7 @@ impl CaKeySource {
             KeyOrigin::Internal | KeyOrigin::Exported => {
                 check_new_key_name(&name, view, |_| false)?;
                 let spec = KeySpec::new(if key_type.is_empty() { "rsa" } else { key_type }, bits)?;
-                check_key("key_bits", spec.kind())?;
+                check_ca_key("key_bits", spec.kind())?;
                 Ok(Self::New { spec, name, exported: origin == KeyOrigin::Exported })
             }
         }

@@ -37,11 +37,11 @@ pub(crate) struct LintedTbs {
 /// `Invalid` naming the rule and its source.
 pub(crate) fn lint_certificate(
     tbs: &[u8],
-    shape: CertificateKind,
+    certificate_kind: CertificateKind,
     expected: &ExpectedIssuer<'_>,
     chains: &[ChainConstraints],
 ) -> Result<()> {
-    structure::lint_certificate_structure(tbs, shape, expected)?;
+    structure::lint_certificate_structure(tbs, certificate_kind, expected)?;
     constraints::check(tbs, chains)
 }
 
@@ -52,12 +52,12 @@ impl LintedTbs {
     /// `Invalid` naming the rule and its source.
     pub(crate) fn certificate(
         tbs: Vec<u8>,
-        shape: CertificateKind,
+        certificate_kind: CertificateKind,
         expected: &ExpectedIssuer<'_>,
         chains: &[ChainConstraints],
         key: &SigningKey,
     ) -> Result<Self> {
-        lint_certificate(&tbs, shape, expected, chains)?;
+        lint_certificate(&tbs, certificate_kind, expected, chains)?;
         Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, low_priority: false })
     }
 

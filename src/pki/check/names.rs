@@ -3,7 +3,7 @@
 //!
 //! Entry points: [`collect_for_leaf`], and [`collect_for_ca`] for CA certificates, whose names the operator decides.
 //! Both check the syntax. [`CollectedNames::validate`] checks the names against the role, which can take
-//! [long](CollectedNames::is_long). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA), `sans`
+//! [long](CollectedNames::is_slow_to_validate). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA), `sans`
 //! (other kinds of names).
 
 mod hostname;
@@ -58,7 +58,7 @@ pub struct CsrNames {
     /// otherName entries: dotted OID and value; `None` if the value's type is not the text type of its OID.
     pub other: Vec<(String, Option<String>)>,
     /// A kind of name in the CSR that no role permits, if there is one.
-    pub unruled: Option<&'static str>,
+    pub unsupported_san_kind: Option<&'static str>,
 }
 
 impl CsrNames {
@@ -83,7 +83,7 @@ impl CsrNames {
             ips,
             uris,
             other: other.into_iter().map(other_name).collect(),
-            unruled,
+            unsupported_san_kind: unruled,
         })
     }
 }
@@ -299,7 +299,7 @@ impl CollectedNames {
         let counts = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
         let user_ids = request.user_ids.len().max(csr.user_ids.len());
         self.check_count(counts.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
-        if let Some(kind) = csr.unruled {
+        if let Some(kind) = csr.unsupported_san_kind {
             let text = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
             return Err(Error::invalid(text));
         }
@@ -424,7 +424,7 @@ impl CollectedNames {
     }
 
     /// `true` if checking these names against the role takes too long for a worker.
-    pub fn is_long(&self, role: &CompiledRole) -> bool {
+    pub fn is_slow_to_validate(&self, role: &CompiledRole) -> bool {
         let bytes = |names: &[String]| names.iter().map(String::len).sum::<usize>();
         let set = &self.set;
         let allowed = &role.allowed;
@@ -461,7 +461,7 @@ impl CollectedNames {
         }
         let refused = |names: &[String]| {
             let name = names.iter().find(|name| !policy.allows(name))?;
-            Some((self.source_of(name), escape_for_message(name), policy.rule(name)))
+            Some((self.source_of(name), escape_for_message(name), policy.refusal_detail(name)))
         };
         for (names, kind) in [(&set.dns, "subject alternate name"), (&set.emails, "email address")] {
             if let Some((source, name, rule)) = refused(names) {
@@ -532,7 +532,7 @@ fn check_common_name(policy: &NamePolicy<'_>, name: &str) -> Result<()> {
         )))
     };
     match name.contains('@') {
-        _ if !policy.allows(name) => refuse(policy.rule(name)),
+        _ if !policy.allows(name) => refuse(policy.refusal_detail(name)),
         true if !has("email") => refuse(": cn_validations does not list email"),
         false if !has("hostname") => refuse(": cn_validations does not list hostname"),
         _ => Ok(()),

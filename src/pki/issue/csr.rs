@@ -23,7 +23,7 @@ pub(crate) fn responder_field(copied: &[RawExtension], requested: &[Vec<u8>]) ->
 }
 
 /// Checks the key of a `sign` request. RSA below 2048 bits is rejected for every role.
-pub(crate) fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
+pub(crate) fn check_key_against_role(role: &Role, kind: KeyKind) -> Result<()> {
     let key_type = role.keys.key_type();
     if role.keys != RoleKeys::Any && key_type != kind.name() {
         return Err(Error::invalid(format!("csr: role requires keys of type {key_type}")));
@@ -49,7 +49,7 @@ fn min_key_bits(kind: KeyKind) -> u32 {
 /// # Errors
 /// `Invalid` naming `csr` and the rule.
 pub(crate) fn verify(csr: &Csr) -> Result<()> {
-    check_foreign_key("csr", &csr.key)?;
+    check_key_strength("csr", &csr.key)?;
     csr.verify()
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn verify(csr: &Csr) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub(crate) fn check_foreign_key(what: &str, key: &PublicKey) -> Result<()> {
+pub(crate) fn check_key_strength(what: &str, key: &PublicKey) -> Result<()> {
     let smallest = min_key_bits(key.kind());
     if key.kind().bits() < smallest {
         return Err(Error::invalid(format!("{what}: keys of this type need at least {smallest} bits")));

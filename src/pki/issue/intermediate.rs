@@ -67,14 +67,14 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     let draft = CertificateDraft {
         algorithm: request.signature.algorithm(&key.signing, &*deps.signers)?,
         key,
-        shape: CertificateKind::Authority,
+        certificate_kind: CertificateKind::Authority,
         common_name: naming.subject.common_name(),
         subject: naming.subject,
         validity,
         head: Extensions::joined(&[&own.usages, &extension::basic_constraints(true, path_length)]),
         key_id: own.key_id,
         tail: issuer_parts.trailing_extensions([&naming.san, &constraints], &own.copies),
-        sources: if naming.from_csr { verbatim::sources(csr) } else { ca_request::ca_field_sources() },
+        sources: if naming.from_csr { verbatim::verbatim_field_sources(csr) } else { ca_request::ca_field_sources() },
         signer,
     };
     warnings.extend(not_granted::warnings(&draft, csr));

@@ -38,7 +38,7 @@ impl CertificateRequest {
     pub fn generates_key(&self) -> bool {
         match self {
             Self::Leaf(request) => matches!(request.key, RequestedSubjectKey::Generated(_)),
-            Self::ExternalPolicy(request) => matches!(request.mode, PolicyOperation::Issue(_)),
+            Self::ExternalPolicy(request) => matches!(request.operation, PolicyOperation::Issue(_)),
             Self::SignVerbatim(_) | Self::SignIntermediate(_) | Self::SignSelfIssued(_) => false,
         }
     }
@@ -78,13 +78,13 @@ pub(crate) async fn issue(
             if let Some(stand_in) = spec.stand_in() {
                 draft.check_with_placeholder(&stand_in)?;
             }
-            let started = stages.rules(started);
+            let started = stages.record_rules(started);
             let key = deps.pool.generate(spec, &origin.requester.watch).await?;
-            stages.key(started);
+            stages.record_key(started);
             generated.insert(Arc::new(key)).public()
         }
         SubjectKey::OfCsr(csr) => {
-            stages.rules(started);
+            stages.record_rules(started);
             &csr.key
         }
     };

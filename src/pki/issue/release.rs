@@ -40,7 +40,7 @@ pub(crate) struct CertificateDraft {
     pub(crate) signer: Arc<IssuerSigner>,
     pub(crate) key: Arc<MountKey>,
     pub(crate) algorithm: SignatureAlgorithm,
-    pub(crate) shape: CertificateKind,
+    pub(crate) certificate_kind: CertificateKind,
     pub(crate) subject: Name,
     pub(crate) common_name: String,
     pub(crate) validity: Validity,
@@ -164,7 +164,7 @@ impl CertificateDraft {
             let serial = view.new_serial(&*deps.serials)?;
             let prepared = self.prepare(&serial, subject_key)?;
             let der = prepared.sign(&*deps.signers, &requester.watch).await?.der();
-            let started = stages.sign(started);
+            let started = stages.record_sign(started);
             let now = deps.clock.now();
             if !record.store && record.side_effects.is_empty() {
                 return Ok(self.into_issued(der, serial, None, now));
@@ -186,7 +186,7 @@ impl CertificateDraft {
             let response = repeatable.map(|repeatable| repeatable.row(serial, lease.as_ref(), now));
             unit.extend(response.map(PkiWrite::RecordedResponse));
             let outcome = deps.store.commit(unit).await?;
-            stages.store(started);
+            stages.record_store(started);
             if !outcome.contains(&PkiOutcome::SerialTaken) {
                 metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
                 return Ok(self.into_issued(der, serial, lease, now));
@@ -221,7 +221,7 @@ impl CertificateDraft {
         .encode();
         let Self { algorithm, ref sources, .. } = *self;
         let expected = ExpectedIssuer { algorithm, issuer, key_id: &issuer_parts.key_id, sources };
-        LintedTbs::certificate(tbs, self.shape, &expected, &issuer_parts.constraints, &self.key.signing)
+        LintedTbs::certificate(tbs, self.certificate_kind, &expected, &issuer_parts.constraints, &self.key.signing)
     }
 
     fn into_issued(

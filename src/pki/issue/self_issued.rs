@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use super::csr::{CA_WITH_OCSP_SIGNING_REASON, check_foreign_key};
+use super::csr::{CA_WITH_OCSP_SIGNING_REASON, check_key_strength};
 use super::idempotency;
 use super::issuance::Issuance;
 use super::issued::IssuedCertificate;
@@ -54,7 +54,7 @@ pub(super) async fn sign(
     let mut warnings = request.warnings.clone();
     warnings.extend(repeated_identity_warning(certificate, &signer.issuer));
     refuse_used_serial(view, deps, &signer.issuer, certificate).await?;
-    let started = stages.rules(started);
+    let started = stages.record_rules(started);
     let algorithm = preferred_algorithm(&key.signing, &*deps.signers, certificate.signature_algorithm())?;
     let issuer = signer.issuer.certificate.subject();
     let own = [
@@ -68,7 +68,7 @@ pub(super) async fn sign(
     let prepared =
         LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &issuer_parts.constraints, &key.signing)?;
     let signed = prepared.sign(&*deps.signers, &origin.requester.watch).await?;
-    stages.sign(started);
+    stages.record_sign(started);
     let issued_at = now.unix_timestamp();
     let issued = IssuedCertificate::new(signed.der(), certificate.serial(), certificate.span(), signer, issued_at);
     Ok(IssuedCertificate { warnings, ..issued })
@@ -90,7 +90,7 @@ fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Opti
 /// Rejects a certificate that is not a self-issued CA certificate.
 fn check_self_issued(certificate: &Certificate) -> Result<()> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
-    check_foreign_key("certificate", certificate.key())?;
+    check_key_strength("certificate", certificate.key())?;
     if !certificate.is_ca() {
         return refuse("basicConstraints must have cA TRUE");
     }

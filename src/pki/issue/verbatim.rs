@@ -59,14 +59,14 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
     let span = issuer.certificate.span();
     let (validity, mut warnings) = validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, now)?;
-    let subject = subject(csr, &request.user_ids)?;
+    let subject = subject_with_user_ids(csr, &request.user_ids)?;
     let broken = subject_bounds::subject_violations(Some("csr"), &csr.subject);
     warnings.extend(subject_bounds::reject_if_strict(role.strict_subject, broken)?);
     let copies = copied_extensions(csr, &issuer_parts.locations, subject.is_empty(), &mut warnings);
     let draft = CertificateDraft {
         algorithm: request.signature.algorithm(&key.signing, &*deps.signers)?,
         key,
-        shape: CertificateKind::Leaf,
+        certificate_kind: CertificateKind::Leaf,
         common_name: subject.common_name(),
         subject,
         validity,
@@ -77,7 +77,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
             SubjectKeyIdSource::Derived
         },
         tail: issuer_parts.trailing_extensions([&Extensions::default(), &Extensions::default()], &copies),
-        sources: sources(csr),
+        sources: verbatim_field_sources(csr),
         signer,
     };
     warnings.extend(not_granted::warnings(&draft, csr));
@@ -138,7 +138,7 @@ fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
 }
 
 /// The CSR's subject, unchanged, followed by one RDN for each distinct user id.
-fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
+fn subject_with_user_ids(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
     }
@@ -154,10 +154,10 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
 
 /// Maps each part of the certificate to the field that error messages name for it: `csr`, except for usages that the
 /// CSR lacks.
-pub(super) fn sources(csr: &Csr) -> FieldSources {
+pub(super) fn verbatim_field_sources(csr: &Csr) -> FieldSources {
     let usages = [(oid::KEY_USAGE, "key_usage"), (oid::EXT_KEY_USAGE, "ext_key_usage")];
     let lacking = usages.into_iter().filter(|(oid, _)| csr.extension(oid).is_none());
-    lacking.fold(FieldSources::all("csr"), |sources, (oid, field)| sources.with(oid, field))
+    lacking.fold(FieldSources::all("csr"), |sources, (oid, field)| sources.with_extension(oid, field))
 }
 
 /// keyUsage, extKeyUsage and basicConstraints of the request. An extension that the CSR has is left out.

@@ -74,13 +74,13 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
 }
 
-fn request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
+fn request(call: &Call, operation: PolicyOperation) -> CertificateRequest {
     CertificateRequest::ExternalPolicy(Box::new(ExternalPolicyRequest {
-        mode,
+        operation,
         policy: call.param("policy").to_owned(),
         mount: call.mount.path.clone(),
         body: call.fields.clone().into_members().into(),
-        who: caller_identity(call),
+        caller: caller_identity(call),
     }))
 }
 

@@ -168,10 +168,10 @@ mod tests {
 
     #[test]
     fn values_are_grouped_by_oid_in_first_seen_order() {
-        let own =
+        let pairs_of =
             |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect::<Vec<_>>();
-        let mixed = own(&[("1.2.9", "a"), ("1.2.3", "b"), ("1.2.9", "c"), ("1.2.3", "a")]);
-        assert_eq!(group_by_oid(mixed), own(&[("1.2.9", "a"), ("1.2.9", "c"), ("1.2.3", "b"), ("1.2.3", "a")]));
+        let mixed = pairs_of(&[("1.2.9", "a"), ("1.2.3", "b"), ("1.2.9", "c"), ("1.2.3", "a")]);
+        assert_eq!(group_by_oid(mixed), pairs_of(&[("1.2.9", "a"), ("1.2.9", "c"), ("1.2.3", "b"), ("1.2.3", "a")]));
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 //!
 //! Subject, key, lifetime, serial number and extensions come from the template. Issuer name, authorityKeyIdentifier,
 //! URLs (if the issuer has any) and the signature come from the issuer. The template is untrusted. It must have the
-//! request's key, and may be a CA only if the mode allows it. The issuer's validity, path length and name constraints
+//! request's key, and may be a CA only if the operation allows it. The issuer's validity, path length and name constraints
 //! and all structural checks apply.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,14 +35,14 @@ use crate::x509::{extension, oid, pem};
 /// `Invalid` naming the rule that the template violates; `Unavailable` when the record cannot be stored.
 pub(super) async fn issue(
     issuance: Issuance<'_>,
-    mode: &PolicyOperation,
+    operation: &PolicyOperation,
     approval: &PolicyResponse,
     key: &PublicKey,
 ) -> Result<IssuedCertificate> {
     let Issuance { view, deps, origin, .. } = issuance;
     let side_effects = lease_side_effects(origin, approval)?;
     let template = parse_template(&approval.certificate)?;
-    check_template(&template, mode, key)?;
+    check_template(&template, operation, key)?;
     let signer = signer::find_signer(view, &approval.issuer_ref)?;
     let repeatable = origin.repeatable.as_deref();
     idempotency::require_stored(approval.store, repeatable, "the policy engine set store_certificate to false")?;
@@ -91,11 +91,11 @@ fn parse_template(text: &str) -> Result<Certificate> {
 }
 
 /// Checks that do not depend on the issuer.
-fn check_template(template: &Certificate, mode: &PolicyOperation, key: &PublicKey) -> Result<()> {
+fn check_template(template: &Certificate, operation: &PolicyOperation, key: &PublicKey) -> Result<()> {
     if template.key() != key {
         return refuse("the template's public key is not the request's");
     }
-    if template.is_ca() && !matches!(mode, PolicyOperation::SignIntermediate(_)) {
+    if template.is_ca() && !matches!(operation, PolicyOperation::SignIntermediate(_)) {
         return refuse("the template is a CA certificate, which only sign-intermediate may issue");
     }
     if grants_ocsp_signing(template.extensions()) {
@@ -121,7 +121,11 @@ fn draft_certificate(
     Ok(CertificateDraft {
         algorithm: preferred_algorithm(&key.signing, &*deps.signers, template.signature_algorithm())?,
         key,
-        shape: if template.is_ca() { CertificateKind::TemplateAuthority } else { CertificateKind::TemplateLeaf },
+        certificate_kind: if template.is_ca() {
+            CertificateKind::TemplateAuthority
+        } else {
+            CertificateKind::TemplateLeaf
+        },
         subject: template.subject().clone(),
         common_name: template.common_name(),
         validity: template_validity(template, signer, now, warnings)?,

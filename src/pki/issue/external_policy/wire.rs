@@ -47,13 +47,13 @@ pub struct PolicyCallerIdentity {
 /// Values sent to the engine in addition to the caller's body.
 pub(super) struct PolicyRequestContext<'a> {
     /// Identity of the caller, if the token has an entity.
-    pub(super) who: Option<&'a PolicyCallerIdentity>,
+    pub(super) caller: Option<&'a PolicyCallerIdentity>,
     /// The policy named in the path, or empty.
     pub(super) policy: &'a str,
     /// Path of the mount, with a trailing `/`.
     pub(super) mount: &'a str,
     /// The operation.
-    pub(super) mode: &'a PolicyOperation,
+    pub(super) operation: &'a PolicyOperation,
     /// Default and maximum lifetime of the mount's certificates.
     pub(super) limits: MountLifetimes,
 }
@@ -107,8 +107,8 @@ pub(super) fn encode_policy_request(
         namespace: "root",
         service_is_performance_standby: false,
         service_is_performance_secondary: false,
-        issuance_mode: context.mode.name(),
-        service_generated_private_key: matches!(context.mode, PolicyOperation::Issue(_)),
+        issuance_mode: context.operation.name(),
+        service_generated_private_key: matches!(context.operation, PolicyOperation::Issue(_)),
         requested_issuer_name: record.map_or("", |r| &r.name),
         requested_issuer_id: record.map_or("", |r| &r.id),
         requested_issuer_cert: issuer.map(|signer| certificate_pem(&signer.issuer)).unwrap_or_default(),
@@ -124,7 +124,7 @@ pub(super) fn encode_policy_request(
         request_uuid: uuid,
         synchronous: true,
         user_request_key_values: user,
-        identity_request_key_values: context.who.map(|who| render_identity(view, who)),
+        identity_request_key_values: context.caller.map(|caller| render_identity(view, caller)),
         service_request_values: service,
     };
     serde_json::to_vec(&message).map_err(Error::internal)
@@ -132,12 +132,12 @@ pub(super) fn encode_policy_request(
 
 /// Renders the caller's entity id, and the parts of the entity and its groups that the settings select. Groups without
 /// the selected part are omitted.
-fn render_identity(view: &MountView, who: &PolicyCallerIdentity) -> Value {
+fn render_identity(view: &MountView, caller: &PolicyCallerIdentity) -> Value {
     let ExternalPolicyConfig { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
-    let groups = who.groups.iter().filter_map(|group| select_member(group_jmespath, group));
+    let groups = caller.groups.iter().filter_map(|group| select_member(group_jmespath, group));
     json!({
-        "entity_id": who.entity_id,
-        "entity": select_member(entity_jmespath, &who.entity),
+        "entity_id": caller.entity_id,
+        "entity": select_member(entity_jmespath, &caller.entity),
         "groups": groups.collect::<Vec<_>>(),
     })
 }
