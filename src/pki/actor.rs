@@ -56,7 +56,7 @@ pub struct PlannedChange {
     /// Writes of the change.
     pub writes: Vec<PkiWrite>,
     /// `true` if CRLs must be rebuilt before the reply.
-    pub crls: bool,
+    pub rebuild_crls: bool,
 }
 
 /// Computes a change from the current view. Called again with a newer view when another node committed first.
@@ -94,7 +94,7 @@ impl ControlThread {
 /// Handle to a mount's control actor. The actor stops when its last handle is dropped.
 pub struct ControlLink {
     control: Addr<ControlActor>,
-    arrivals: PendingRevocations,
+    pending_revocations: PendingRevocations,
 }
 
 impl ControlLink {
@@ -106,7 +106,7 @@ impl ControlLink {
         store: Arc<dyn PkiStore>,
         builder: CrlBuilder,
     ) -> Self {
-        let arrivals = PendingRevocations::default();
+        let pending_revocations = PendingRevocations::default();
         let control = ControlActor {
             view,
             crls,
@@ -121,10 +121,10 @@ impl ControlLink {
             wanted: CrlBuildRequest::DUE,
             waiting: Vec::new(),
             early_check: None,
-            throttle: BuildThrottle::of(arrivals.clone()),
+            throttle: BuildThrottle::of(pending_revocations.clone()),
             pause: None,
         };
-        let link = Self { control: ControlActor::start_in_arbiter(&thread.arbiter, |_| control), arrivals };
+        let link = Self { control: ControlActor::start_in_arbiter(&thread.arbiter, |_| control), pending_revocations };
         // Not awaited: a request that needs a missing CRL builds it.
         link.build_in_background(CrlBuildRequest::DUE);
         link
@@ -149,7 +149,7 @@ impl ControlLink {
 
     /// Announces a revocation that is being stored; the next build waits a short time for it.
     pub fn announce(&self) -> PendingRevocation {
-        self.arrivals.announce()
+        self.pending_revocations.announce()
     }
 
     /// Requests a build with the revocations and published lists of other nodes. Does not wait.
@@ -167,14 +167,14 @@ impl ControlLink {
     }
 
     /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
-    /// stored before this call. `coming` is the announcement of the caller's revocation; the actor drops it when it has
+    /// stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it when it has
     /// the request. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
-    pub async fn build_crls(&self, wanted: CrlBuildRequest, coming: Option<PendingRevocation>) -> Result<Warnings> {
+    pub async fn build_crls(&self, wanted: CrlBuildRequest, pending: Option<PendingRevocation>) -> Result<Warnings> {
         self.request(move |actor, ctx, reply| {
-            drop(coming);
+            drop(pending);
             actor.build(wanted, BuildRequester::Caller(reply), ctx);
         })
         .await
@@ -290,7 +290,7 @@ impl ControlActor {
 
     /// Queues a change that writes nothing and runs before those of callers.
     fn queue_empty_change(&mut self, reply: ChangeReply, ctx: &mut Context<Self>) {
-        let plan = |view: &MountView| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), crls: false });
+        let plan = |view: &MountView| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), rebuild_crls: false });
         self.own_changes.push_back(MountChange { plan: Box::new(plan), reply });
         self.next_change(ctx);
     }
@@ -309,12 +309,12 @@ impl ControlActor {
             actor.changing = false;
             let was_behind = std::mem::replace(&mut actor.behind, matches!(changed, ChangeOutcome::Unknown { .. }));
             match changed {
-                ChangeOutcome::Stored { view, crls: true } => {
+                ChangeOutcome::Stored { view, rebuild_crls: true } => {
                     actor.view.store(Arc::new(view));
                     let all = CrlBuildRequest { complete: true, follow: reload, ..CrlBuildRequest::DUE };
                     actor.build(all, BuildRequester::StoredChange(change.reply), ctx);
                 }
-                ChangeOutcome::Stored { view, crls: false } => {
+                ChangeOutcome::Stored { view, rebuild_crls: false } => {
                     actor.view.store(Arc::new(view));
                     if reload {
                         actor.build(FOLLOW_OTHER_NODES, BuildRequester::NoReply, ctx);

@@ -46,7 +46,7 @@ pub struct IssuerExpiry {
 /// All PKI mounts of this server.
 pub struct Engine {
     deps: EngineDeps,
-    answers: Arc<OcspCache>,
+    ocsp_cache: Arc<OcspCache>,
     control: ControlThread,
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
     /// Held while a mount is opened, so that it never has two control actors.
@@ -71,7 +71,7 @@ impl Engine {
         let deps = EngineDeps { store, pool: KeyPool::start(), clock, serials, signers, reach, compromised };
         Arc::new(Self {
             deps,
-            answers: Arc::default(),
+            ocsp_cache: Arc::default(),
             control,
             authorities: ArcSwap::default(),
             opening: Mutex::default(),
@@ -152,12 +152,12 @@ impl Engine {
     }
 
     /// Returns the cache of signed OCSP responses.
-    pub(crate) fn answers(&self) -> &OcspCache {
-        &self.answers
+    pub(crate) fn ocsp_cache(&self) -> &OcspCache {
+        &self.ocsp_cache
     }
 
     /// Returns the expiry of every issuer that is not revoked, of all mounts.
-    pub fn expiries(&self) -> Vec<IssuerExpiry> {
+    pub fn issuer_expiries(&self) -> Vec<IssuerExpiry> {
         let mut expiries = Vec::new();
         for authority in self.authorities() {
             let view = authority.view();
@@ -177,7 +177,7 @@ impl Engine {
     }
 
     /// Returns the issuer keys of all mounts that use the managed key with this UUID.
-    pub(crate) fn keys_of(&self, uuid: &str) -> Vec<KeyIdentity> {
+    pub(crate) fn keys_using_managed_key(&self, uuid: &str) -> Vec<KeyIdentity> {
         let mut keys = Vec::new();
         for authority in self.authorities() {
             let view = authority.view();
@@ -239,7 +239,7 @@ pub struct Authority {
     crls: Arc<ArcSwapOption<MountCrls>>,
     control: ControlLink,
     deps: EngineDeps,
-    answers: Arc<OcspCache>,
+    ocsp_cache: Arc<OcspCache>,
     tidying: TidyController,
     /// Held while an external CRL is imported.
     crl_import: Arc<Mutex<()>>,
@@ -264,7 +264,7 @@ impl Authority {
             crls,
             control,
             deps,
-            answers: Arc::clone(&engine.answers),
+            ocsp_cache: Arc::clone(&engine.ocsp_cache),
             tidying,
             crl_import: Arc::default(),
             issuer_import: Arc::default(),
@@ -301,8 +301,8 @@ impl Authority {
     }
 
     /// Returns the OCSP response cache, which all mounts share.
-    pub fn answers(&self) -> &OcspCache {
-        &self.answers
+    pub fn ocsp_cache(&self) -> &OcspCache {
+        &self.ocsp_cache
     }
 
     /// Returns this node's state of the mount's tidy runs, which remove expired data.
@@ -342,12 +342,12 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocation(&self, stored: &StoredRevocation, coming: PendingRevocation) -> Result<Warnings> {
+    pub async fn publish_revocation(&self, stored: &StoredRevocation, pending: PendingRevocation) -> Result<Warnings> {
         let is_listed = || self.crls.load().as_ref().is_some_and(|crls| crls.includes(stored));
         if is_listed() {
             return Ok(Warnings::default());
         }
-        match self.publish_revocations(stored.sequence, coming).await {
+        match self.publish_revocations(stored.sequence, pending).await {
             Err(error) if is_listed() => {
                 let text = format!("the CRL of another issuer of this mount could not be built: {}", error.text());
                 Ok(crl::format_build_warnings(vec![text].into()))
@@ -362,11 +362,11 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocations(&self, sequence: u64, coming: PendingRevocation) -> Result<Warnings> {
+    pub async fn publish_revocations(&self, sequence: u64, pending: PendingRevocation) -> Result<Warnings> {
         if self.are_crls_up_to_date(sequence) {
             return Ok(Warnings::default());
         }
-        self.control.build_crls(CrlBuildRequest::DUE, Some(coming)).await
+        self.control.build_crls(CrlBuildRequest::DUE, Some(pending)).await
     }
 
     /// Returns `true` if the CRLs list every revocation up to `sequence`, or if revocations do not trigger builds.
@@ -374,20 +374,20 @@ impl Authority {
         let view = self.view.load();
         let config = &view.crl_config.value;
         let by_timer = config.auto_rebuild || config.disable;
-        by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
+        by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covered_sequence >= sequence)
     }
 
     /// Returns the revocations that complete CRLs have listed after their certificates expired (RFC 5280 3.3). They may
     /// be removed.
-    pub fn listed(&self) -> RemovableRevocations {
-        self.crls.load().as_ref().map_or(RemovableRevocations::NONE, |crls| crls.listed)
+    pub fn removable_revocations(&self) -> RemovableRevocations {
+        self.crls.load().as_ref().map_or(RemovableRevocations::NONE, |crls| crls.removable)
     }
 
     /// Publishes complete CRLs of all revocations.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn list_revocations(&self) -> Result<()> {
+    pub async fn publish_complete_crls(&self) -> Result<()> {
         self.build_crls(CrlBuildRequest { complete: true, ..CrlBuildRequest::DUE }).await.map(drop)
     }
 

@@ -122,9 +122,9 @@ impl PolicyEngine {
     /// # Errors
     /// `Unavailable` when the address is not permitted or the call times out; `Busy` when too many calls are in flight;
     /// `BadGateway` for an unusable response; those of `read`.
-    pub(crate) async fn ask<T>(
+    pub(crate) async fn call<T>(
         &self,
-        question: Vec<u8>,
+        request_body: Vec<u8>,
         clock: &Clock,
         reach: EgressPolicy,
         read: impl FnOnce(&[u8]) -> Result<T>,
@@ -134,7 +134,7 @@ impl PolicyEngine {
             return Err(count_error("open", breaker_open_error()));
         };
         let started = Instant::now();
-        let exchange = tokio::time::timeout(self.timeout, self.exchange(question, reach)).await;
+        let exchange = tokio::time::timeout(self.timeout, self.exchange(request_body, reach)).await;
         let outcome = exchange.unwrap_or_else(|_| {
             let text = format!("external policy: the engine did not answer within {} s", self.timeout.as_secs());
             Err(EngineCallFailure::of("failed", false, Error::unavailable(text, "timed out")))
@@ -149,7 +149,7 @@ impl PolicyEngine {
         Ok(answer)
     }
 
-    async fn exchange(&self, question: Vec<u8>, reach: EgressPolicy) -> Result<Vec<u8>, EngineCallFailure> {
+    async fn exchange(&self, request_body: Vec<u8>, reach: EgressPolicy) -> Result<Vec<u8>, EngineCallFailure> {
         let refused = |error: Error| {
             let text = format!("external policy: {}", error.text());
             EngineCallFailure::of("failed", false, Error::new(Kind::Unavailable, text))
@@ -157,7 +157,7 @@ impl PolicyEngine {
         reach.url("external_service_url", self.url.as_str()).map_err(refused)?;
         let client = self.client(reach).map_err(|error| EngineCallFailure::of("failed", false, error))?;
         let request = client.post(self.url.clone()).header(CONTENT_TYPE, MEDIA_TYPE).header(ACCEPT, MEDIA_TYPE);
-        let response = with_trace_context(request.body(question)).send().await.map_err(connection_failure)?;
+        let response = with_trace_context(request.body(request_body)).send().await.map_err(connection_failure)?;
         let status = response.status();
         if status != StatusCode::OK {
             let text = format!("external policy: the engine answered with status {}", status.as_u16());

@@ -98,7 +98,7 @@ impl Authority {
         let authority = Arc::clone(self);
         let own = Arc::clone(&signals);
         let run = TidyRun { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
-        self.tidying().set_run(signals, self.tidying().spawn(run.carry_out()));
+        self.tidying().set_run(signals, self.tidying().spawn(run.execute()));
     }
 
     /// Returns the id and report of the current or last run; 0 if there was none.
@@ -147,7 +147,7 @@ pub async fn write_config(
         .change(move |view| {
             let mut next = view.clone();
             let writes = vec![next.set_auto_tidy(merge(&view.auto_tidy.value)?.checked()?)];
-            Ok((PlannedChange { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ()))
         })
         .await
 }

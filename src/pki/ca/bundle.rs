@@ -33,7 +33,7 @@ pub(crate) struct CaBundle {
     pub(crate) certificates: Vec<Certificate>,
     pub(crate) keys: Vec<Arc<PrivateKey>>,
     /// CRLs, not parsed yet.
-    pub(crate) lists: Vec<BundledCrl>,
+    pub(crate) crls: Vec<BundledCrl>,
 }
 
 /// A CRL in a bundle.
@@ -65,7 +65,7 @@ impl CaBundle {
                 let certificate = Certificate::parse_untrusted(&content).and_then(check_certificate).map_err(at)?;
                 bundle.add_certificate(certificate);
             } else if label == pem::CRL_LABEL {
-                bundle.lists.push(BundledCrl { block: index, der: content.to_vec() });
+                bundle.crls.push(BundledCrl { block: index, der: content.to_vec() });
             } else if !is_skipped(&label) {
                 return Err(Error::invalid(format!("{field}: block {index}: {}", unsupported_block_reason(&label))));
             }

@@ -119,7 +119,7 @@ impl CaKeySource {
 
     /// Returns a placeholder public key, with which a certificate can be validated before an expensive key generation;
     /// `None` if generation is cheap or the key exists.
-    pub(crate) fn stand_in(&self) -> Option<PublicKey> {
+    pub(crate) fn placeholder(&self) -> Option<PublicKey> {
         match self {
             Self::New { spec, .. } => spec.stand_in(),
             Self::Stored(_) | Self::Managed { .. } => None,
@@ -132,7 +132,7 @@ impl CaKeySource {
     /// `Busy` when too many RSA keys are requested; those of [`resolve_managed_key`].
     pub(crate) async fn obtain(self, authority: &Authority) -> Result<CaKey> {
         let (signing, name, exported) = match self {
-            Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
+            Self::Stored(key) => return Ok(CaKey { key, is_new: false, exported: false }),
             Self::New { spec, name, exported } => {
                 let pool = &authority.deps().pool;
                 let key = pool.generate(spec, &CallerWatch::ALWAYS).await?;
@@ -143,7 +143,7 @@ impl CaKeySource {
             }
         };
         let key = Arc::new(MountKey { id: crate::random::uuid(), name, version: 0, signing });
-        Ok(CaKey { key, fresh: true, exported })
+        Ok(CaKey { key, is_new: true, exported })
     }
 }
 
@@ -161,7 +161,7 @@ pub(crate) struct CaKey {
     /// The key.
     pub(crate) key: Arc<MountKey>,
     /// `true` if the request created the key and it is not stored yet.
-    fresh: bool,
+    is_new: bool,
     exported: bool,
 }
 
@@ -171,7 +171,7 @@ impl CaKey {
     /// # Errors
     /// `Invalid` when the name was taken or the key deleted in the meantime, or a newly linked issuer is not readable.
     pub(crate) fn put(&self, next: &mut MountView, signers: &dyn Signers, now: i64) -> Result<PutKeyResult> {
-        if self.fresh {
+        if self.is_new {
             let put = put_key(next, MountKey::clone(&self.key), signers, now)?;
             return ca_profile::check_linked(next, &put.linked).map(|()| put);
         }
@@ -203,10 +203,10 @@ impl CaKey {
             .change_with_crl_warnings(move |view| {
                 let mut next = view.clone();
                 let mut put = self.put(&mut next, &*signers, now)?;
-                put.default_issuer(&mut next);
+                put.set_default_issuer(&mut next);
                 let info = self.info(&put.key);
-                let crls = !put.linked.is_empty();
-                Ok((PlannedChange { view: next, writes: put.writes, crls }, (info, put.warnings)))
+                let rebuild_crls = !put.linked.is_empty();
+                Ok((PlannedChange { view: next, writes: put.writes, rebuild_crls }, (info, put.warnings)))
             })
             .await?;
         warnings.extend(crls);

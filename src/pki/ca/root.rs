@@ -105,8 +105,8 @@ pub async fn generate(
     draft.warnings = warnings;
     // Checked before the expensive key generation, and again in the change.
     draft.check_name_free(&view)?;
-    if let Some(stand_in) = key.stand_in() {
-        draft.check_with_placeholder(&view, &stand_in)?;
+    if let Some(placeholder) = key.placeholder() {
+        draft.check_with_placeholder(&view, &placeholder)?;
     }
     let key = key.obtain(authority).await?;
     authority.deps().compromised.refuse("key", key.key.public())?;
@@ -242,15 +242,15 @@ impl RootDraft {
         writes.extend(put.writes);
         writes.extend(update_default_issuer(&mut next, &generated.issuer_id));
         writes.push(next.put_issuer(record)?);
-        Ok((PlannedChange { view: next, writes, crls: true }, generated))
+        Ok((PlannedChange { view: next, writes, rebuild_crls: true }, generated))
     }
 
     /// Validates the root with a placeholder key, before its own key is generated.
-    fn check_with_placeholder(&self, view: &MountView, stand_in: &PublicKey) -> Result<()> {
-        let algorithm = self.signature.local_algorithm(stand_in.kind())?;
-        let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::PLACEHOLDER)?;
+    fn check_with_placeholder(&self, view: &MountView, placeholder: &PublicKey) -> Result<()> {
+        let algorithm = self.signature.local_algorithm(placeholder.kind())?;
+        let tbs = self.clone().tbs(view, placeholder, algorithm, &Serial::PLACEHOLDER)?;
         let sources = &ca_request::ca_field_sources();
-        let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &stand_in.key_id(), sources };
+        let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &placeholder.key_id(), sources };
         linted_tbs::lint_certificate(&tbs, CertificateKind::Authority, &expected, &[])
     }
 

@@ -3,8 +3,8 @@
 //!
 //! Entry points: [`collect_for_leaf`], and [`collect_for_ca`] for CA certificates, whose names the operator decides.
 //! Both check the syntax. [`CollectedNames::validate`] checks the names against the role, which can take
-//! [long](CollectedNames::is_slow_to_validate). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA), `sans`
-//! (other kinds of names).
+//! [long](CollectedNames::is_slow_to_validate). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA),
+//! `sans` (other kinds of names).
 
 mod hostname;
 mod policy;
@@ -429,16 +429,16 @@ impl CollectedNames {
         let set = &self.set;
         let allowed = &role.allowed;
         let by_globs = role.allow_glob_domains && !role.allow_any_name;
-        let domain_globs = if by_globs { allowed.domains.patterns.globs() } else { 0 };
+        let domain_globs = if by_globs { allowed.domains.patterns.glob_count() } else { 0 };
         let other_globs =
-            allowed.other_names.iter().flat_map(|by_oid| by_oid.values()).map(PatternList::globs).sum::<usize>();
+            allowed.other_names.iter().flat_map(|by_oid| by_oid.values()).map(PatternList::glob_count).sum::<usize>();
         let steps = [
             domain_globs * (set.common_name.len() + bytes(&set.dns) + bytes(&set.emails)),
             allowed.networks.len() * set.ips.len(),
-            allowed.uris.globs() * bytes(&set.uris),
+            allowed.uris.glob_count() * bytes(&set.uris),
             other_globs * set.other.iter().map(|(_, value)| value.len()).sum::<usize>(),
-            allowed.user_ids.0.globs() * bytes(&set.user_ids),
-            allowed.serial_numbers.globs() * set.serial_number.len(),
+            allowed.user_ids.0.glob_count() * bytes(&set.user_ids),
+            allowed.serial_numbers.glob_count() * set.serial_number.len(),
             // Templates are filled in, and their lists parsed, for each request.
             if role.has_templates() { bytes(&role.allowed_domains) + bytes(&role.allowed_uri_sans) } else { 0 },
         ];

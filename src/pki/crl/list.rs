@@ -123,7 +123,7 @@ impl CrlDraft {
         self,
         signer: &IssuerSigner,
         signers: &dyn Signers,
-        outside: &SignatureWaiter,
+        waiter: &SignatureWaiter,
     ) -> Result<SignedCrlDraft> {
         let key = signer
             .key
@@ -133,7 +133,7 @@ impl CrlDraft {
         let issuer = signer.issuer.certificate.subject();
         let sources = &FieldSources::all("crl");
         let expected = ExpectedIssuer { algorithm: self.algorithm, issuer, key_id: &key_id, sources };
-        let signature = LintedCrlTbs::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await?;
+        let signature = LintedCrlTbs::new(&self.tbs, &expected, &key.signing)?.sign(signers, waiter).await?;
         Ok(SignedCrlDraft { draft: self, signature })
     }
 

@@ -121,7 +121,14 @@ impl CrlGroupState {
         delta.into_iter().chain([renewal_time(config, complete)]).min()
     }
 
-    pub(super) fn guard(&self, number: u64, covers: u64, entries: &CrlEntries, now: i64, disabled: bool) -> Result<()> {
+    pub(super) fn check_next_list(
+        &self,
+        number: u64,
+        covers: u64,
+        entries: &CrlEntries,
+        now: i64,
+        disabled: bool,
+    ) -> Result<()> {
         let Some(complete) = &self.complete else { return Ok(()) };
         let explanation = match (disabled, self.moved) {
             (true, _) => Some("disable"),

@@ -81,10 +81,10 @@ impl CallerSuppliedCrlSigner {
             return Err(Error::invalid(format!("extensions: {name} must be absent, because the server writes it")));
         }
         let Self { signer, signers, now } = self;
-        let work = |outside: SignatureWaiter| async move {
+        let work = |waiter: SignatureWaiter| async move {
             let entries = CrlEntries::default().with(entries);
             let draft = CrlDraft::new(&signer, &entries, terms.header(now, &entries), &extensions.joined())?;
-            let signed = draft.sign(&signer, &*signers, &outside).await?;
+            let signed = draft.sign(&signer, &*signers, &waiter).await?;
             Ok(signed.finish().pieces().flatten().collect())
         };
         blocking::run(None, work).await?
@@ -177,7 +177,7 @@ pub struct CallerSuppliedEntries {
     seen: HashSet<Serial>,
     is_delta: bool,
     /// Path (such as `revoked_certs[3]`) of the first entry with a certificateIssuer, for errors.
-    of_another: Option<String>,
+    first_with_issuer: Option<String>,
     /// Path of the first entry without a certificateIssuer, for errors.
     first_without_issuer: Option<String>,
 }
@@ -190,7 +190,7 @@ impl CallerSuppliedEntries {
             batch: CrlEntryBatch::default(),
             seen: HashSet::new(),
             is_delta,
-            of_another: None,
+            first_with_issuer: None,
             first_without_issuer: None,
         }
     }
@@ -212,7 +212,7 @@ impl CallerSuppliedEntries {
         }
         self.batch.push(*serial, &encoded, *revoked_at, i64::MAX);
         let names_issuer = extensions.value_of(oid::CERTIFICATE_ISSUER).is_some();
-        let first = if names_issuer { &mut self.of_another } else { &mut self.first_without_issuer };
+        let first = if names_issuer { &mut self.first_with_issuer } else { &mut self.first_without_issuer };
         first.get_or_insert(path);
         Ok(())
     }
@@ -221,20 +221,20 @@ impl CallerSuppliedEntries {
     ///
     /// # Errors
     /// `Invalid` for entries of other issuers in a CRL that is not indirect, or mixed with entries that name no issuer.
-    pub fn into_list(
+    pub fn into_crl(
         self,
         terms: CallerSuppliedCrlTerms,
         extensions: CallerSuppliedExtensions,
     ) -> Result<CallerSuppliedCrl> {
         let is_indirect = extensions.value_of(oid::ISSUING_DISTRIBUTION_POINT).is_some_and(is_indirect);
-        if let Some(path) = self.of_another.as_ref().filter(|_| !is_indirect) {
+        if let Some(path) = self.first_with_issuer.as_ref().filter(|_| !is_indirect) {
             return Err(Error::invalid(format!(
                 "{path}: extensions: certificateIssuer is allowed only in indirect CRLs (RFC 5280 5.3.3): in \
                  extensions, add an issuingDistributionPoint with indirectCRL TRUE"
             )));
         }
         // Entries are sorted by serial, and one without certificateIssuer would inherit that of the previous entry.
-        if let (Some(_), Some(path)) = (&self.of_another, self.first_without_issuer) {
+        if let (Some(_), Some(path)) = (&self.first_with_issuer, self.first_without_issuer) {
             return Err(Error::invalid(format!(
                 "{path}: extensions: must have a certificateIssuer, because other entries of the list have one (RFC \
                  5280 5.3.3)"

@@ -173,9 +173,9 @@ struct CrlImport {
     issuers: Vec<String>,
     /// All issuer ids that stored certificates and revocations of these issuers may have, including ids of deleted
     /// issuers.
-    same: HashSet<String>,
+    own_issuer_ids: HashSet<String>,
     /// Issuers of the mount that these issuers certify.
-    certified: HashMap<Serial, String>,
+    certified_issuers: HashMap<Serial, String>,
     entries: usize,
     held_entries: usize,
     /// Serials of the self-signed certificates among `issuers`, which their own CRLs do not list.
@@ -214,16 +214,26 @@ impl CrlImport {
         let group =
             issuers.first().and_then(|id| view.signer(id)).map(|signer| authority_id(signer)).unwrap_or_default();
         let former = view.issuers_config.value.former.iter().filter(|(_, of)| **of == group).map(|(id, _)| id.clone());
-        let same = issuers.iter().cloned().chain(former).collect();
+        let own_issuer_ids = issuers.iter().cloned().chain(former).collect();
         let is_certified = |signer: &&Arc<IssuerSigner>| {
             view.parents(&signer.issuer.record.id).iter().any(|parent| issuers.contains(parent))
         };
-        let certified = view.signers().filter(is_certified);
-        let certified = certified.map(|s| (s.issuer.certificate.serial(), s.issuer.record.id.clone())).collect();
+        let certified_issuers = view.signers().filter(is_certified);
+        let certified_issuers =
+            certified_issuers.map(|s| (s.issuer.certificate.serial(), s.issuer.record.id.clone())).collect();
         let is_root_of_list =
             |signer: &&Arc<IssuerSigner>| signer.issuer.self_signed && issuers.contains(&signer.issuer.record.id);
         let roots = view.signers().filter(is_root_of_list).map(|signer| signer.issuer.certificate.serial()).collect();
-        Ok(Self { list: Arc::new(list), issuers, same, certified, entries, held_entries, roots, authority })
+        Ok(Self {
+            list: Arc::new(list),
+            issuers,
+            own_issuer_ids,
+            certified_issuers,
+            entries,
+            held_entries,
+            roots,
+            authority,
+        })
     }
 
     /// Checks every entry against the mount. Stores nothing.
@@ -241,7 +251,7 @@ impl CrlImport {
                 if self.roots.contains(&entry.serial) {
                     checked.unlisted.push(entry.serial);
                 }
-                if let Some(id) = self.certified.get(&entry.serial) {
+                if let Some(id) = self.certified_issuers.get(&entry.serial) {
                     checked.revoked.push((id.clone(), entry));
                 }
             }
@@ -253,7 +263,7 @@ impl CrlImport {
     /// Rejects a serial number that an issuer with another name or key has used in this mount.
     fn require_own_serial(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
         let of_certificate = known.certificate.iter().map(|(issuer, _)| issuer);
-        if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {
+        if of_certificate.chain(&known.revocation).all(|issuer| self.own_issuer_ids.contains(issuer)) {
             return Ok(());
         }
         Err(serial_in_use_error(serial))
@@ -281,7 +291,7 @@ impl CrlImport {
     async fn carry_out(self, checked: CheckedCrlEntries) -> Result<ImportedCrl> {
         let CheckedCrlEntries { ends, revoked, unlisted, .. } = checked;
         let (imported, full) = self.store(&ends).await?;
-        self.authority.answers().revoked();
+        self.authority.ocsp_cache().record_revocation();
         let mut warnings = self.warnings();
         warnings.extend(full);
         for (id, entry) in &revoked {
@@ -326,7 +336,7 @@ impl CrlImport {
                     writes.push(next.put_issuer(record)?);
                 }
             }
-            Ok((PlannedChange { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ()))
         };
         self.authority.change(plan).await?;
         warnings.extend(self.authority.build_crls(CrlBuildRequest::DUE).await?);

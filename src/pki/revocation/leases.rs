@@ -160,7 +160,7 @@ impl Engine {
         let (id, mount) = lease.map_or((id.to_owned(), None), |lease| (lease.id, Some(lease.mount)));
         self.deps().store.commit(vec![PkiWrite::LeasesMark(vec![id.clone()])]).await?;
         // Exclusive bounds that contain the id: '!' is the lowest printable character.
-        self.carry_out(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
+        self.end_marked_leases(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
     }
 
     /// Revokes all leases below a path, or the single lease with this id; `wait` as for [`Engine::revoke_lease`].
@@ -189,13 +189,19 @@ impl Engine {
             let path = &scope.stored;
             let end = bounds_below(&scope.stored).1;
             let after = path.get(..path.len().saturating_sub(1)).unwrap_or_default();
-            self.carry_out(after, &end, None, wait).await?;
+            self.end_marked_leases(after, &end, None, wait).await?;
         }
         Ok(())
     }
 
     /// Ends the marked leases between two ids; without `wait`, wakes the sweep instead.
-    async fn carry_out(self: &Arc<Self>, after: &str, below: &str, mount: Option<MountId>, wait: bool) -> Result<()> {
+    async fn end_marked_leases(
+        self: &Arc<Self>,
+        after: &str,
+        below: &str,
+        mount: Option<MountId>,
+        wait: bool,
+    ) -> Result<()> {
         if !wait {
             self.wake_leases();
             return Ok(());
@@ -241,7 +247,7 @@ impl Engine {
             page.into_iter().for_each(|lease| by_mount.entry(lease.mount).or_default().push(lease));
             for (mount, leases) in by_mount {
                 // A failing mount does not block the others.
-                match self.end(mount, leases).await {
+                match self.end_leases(mount, leases).await {
                     Ok(Some(authority)) => drop(changed.insert(mount, authority)),
                     Ok(None) => {}
                     Err(error) => outcome = Err(error),
@@ -257,7 +263,7 @@ impl Engine {
 
     /// Revokes the certificates of leases and removes the leases in one commit. Returns the mount if its CRLs must be
     /// built.
-    async fn end(&self, mount: MountId, leases: Vec<LeaseRow>) -> Result<Option<Arc<Authority>>> {
+    async fn end_leases(&self, mount: MountId, leases: Vec<LeaseRow>) -> Result<Option<Arc<Authority>>> {
         // The store returns only leases of existing mounts, but this node may not have opened a new mount yet.
         self.open(mount).await?;
         let authority = self.authority(mount)?;
@@ -269,7 +275,7 @@ impl Engine {
         let mut revoked = 0;
         let outcomes = self.deps().store.commit(unit).await;
         // Invalidate cached OCSP responses even after a failure, because the revocations may be stored.
-        self.answers().revoked();
+        self.ocsp_cache().record_revocation();
         for outcome in outcomes? {
             match outcome {
                 PkiOutcome::Revoked { fresh, .. } => revoked += u64::from(fresh),

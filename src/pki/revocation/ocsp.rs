@@ -68,7 +68,7 @@ impl OcspReply {
     }
 
     /// Creates the response to a failure of storage or signer. Logs the cause, except for exceeded limits.
-    pub fn failed(error: &Error) -> Self {
+    pub fn from_error(error: &Error) -> Self {
         let outcome = match error.kind() {
             Kind::Busy | Kind::Unavailable | Kind::Quota => OcspOutcome::TryLater,
             // The mount may not use the managed key, or may not sign OCSP responses with it.
@@ -95,7 +95,9 @@ pub async fn handle_request(authority: &Authority, request: &[u8]) -> OcspReply 
         return OcspReply::failure(OcspOutcome::Unauthorized);
     }
     match OcspRequest::parse(request) {
-        Ok(request) => build_reply(authority, &view, &request).await.unwrap_or_else(|error| OcspReply::failed(&error)),
+        Ok(request) => {
+            build_reply(authority, &view, &request).await.unwrap_or_else(|error| OcspReply::from_error(&error))
+        }
         Err(_) => OcspReply::failure(OcspOutcome::MalformedRequest),
     }
 }
@@ -121,27 +123,27 @@ async fn build_reply(authority: &Authority, view: &Arc<MountView>, request: &Ocs
 /// Handles the usual request, for one certificate without a nonce, from the cache if possible.
 async fn reply_for_single(authority: &Authority, view: &Arc<MountView>, id: &CertId<'_>) -> Result<OcspReply> {
     let deps = authority.deps();
-    let answers = authority.answers();
-    let question = OcspCacheKey::new(view.mount, id.raw);
-    let read = answers.reading(deps.clock.now());
-    let earlier = match answers.find(&question, view, read) {
+    let ocsp_cache = authority.ocsp_cache();
+    let key = OcspCacheKey::new(view.mount, id.raw);
+    let read = ocsp_cache.begin_row_read(deps.clock.now());
+    let earlier = match ocsp_cache.find(&key, view, read) {
         OcspLookup::Fresh(signed) => return Ok(reuse_response(signed)),
-        OcspLookup::Signed(signed) => Some(signed),
-        OcspLookup::Nothing => None,
+        OcspLookup::Stale(signed) => Some(signed),
+        OcspLookup::Miss => None,
     };
     let Some((responder, signing)) = find_responder(view, std::slice::from_ref(id)) else {
         return Ok(OcspReply::failure(OcspOutcome::Unauthorized));
     };
     let status = certificate_status(authority, view, responder, id).await?;
     if let Some(signed) = earlier.filter(|signed| signed.status == status) {
-        answers.keep(question, signed.clone(), view, read);
+        ocsp_cache.insert(key, signed.clone(), view, read);
         return Ok(reuse_response(signed));
     }
     metrics::counter!(telemetry::PKI_OCSP_KEPT, "result" => "miss").increment(1);
     let (der, times) = sign_response(authority, view, responder, signing, &[(*id, status)], None).await?;
     let known = status != OcspCertStatus::Unknown;
     if known {
-        answers.keep(question, SignedOcspResponse { der: der.clone(), status, times }, view, read);
+        ocsp_cache.insert(key, SignedOcspResponse { der: der.clone(), status, times }, view, read);
     }
     Ok(OcspReply { outcome: OcspOutcome::Successful, der, cacheable_times: known.then_some(times) })
 }

@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_does_not_panic(text in "\\PC{0,40}") {
+        fn dotted_oid_of_any_text_does_not_panic(text in "\\PC{0,40}") {
             let _ = is_dotted_oid(&text);
         }
 

@@ -170,7 +170,7 @@ fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) 
     Ok(IssuerSettings {
         name: fields.text(name)?.unwrap_or_else(|| absent(name).name.clone()),
         manual_chain: match fields.list_within("manual_chain", MANUAL_CHAIN_LIMIT)? {
-            Some(references) => issuer.chain(&references)?,
+            Some(references) => issuer.resolve_chain(&references)?,
             None => absent("manual_chain").manual_chain.clone(),
         },
         leaf_not_after_behavior: match fields.text(behavior)? {
@@ -178,7 +178,7 @@ fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) 
             None => absent(behavior).leaf_not_after_behavior,
         },
         usage: match fields.list("usage")? {
-            Some(words) => issuer.usage(IssuerUsage::parse(&words)?)?,
+            Some(words) => issuer.check_usage(IssuerUsage::parse(&words)?)?,
             None => absent("usage").usage,
         },
         revocation_signature_algorithm: fields

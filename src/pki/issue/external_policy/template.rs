@@ -2,8 +2,8 @@
 //!
 //! Subject, key, lifetime, serial number and extensions come from the template. Issuer name, authorityKeyIdentifier,
 //! URLs (if the issuer has any) and the signature come from the issuer. The template is untrusted. It must have the
-//! request's key, and may be a CA only if the operation allows it. The issuer's validity, path length and name constraints
-//! and all structural checks apply.
+//! request's key, and may be a CA only if the operation allows it. The issuer's validity, path length and name
+//! constraints and all structural checks apply.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

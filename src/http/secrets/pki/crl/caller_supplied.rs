@@ -102,7 +102,7 @@ fn parse_entries(
              certificates may have (RFC 5280 4.1.2.2): some clients may not read the list"
         )
     });
-    Ok((entries.into_list(terms, extensions)?, warning.into_iter().collect()))
+    Ok((entries.into_crl(terms, extensions)?, warning.into_iter().collect()))
 }
 
 /// Merges the entries of all CRLs in the request.
