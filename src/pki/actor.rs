@@ -115,7 +115,7 @@ impl ControlLink {
             own_changes: VecDeque::new(),
             changes: FairQueue::new(1, 1),
             changing: false,
-            behind: false,
+            is_outdated: false,
             reload_needed: false,
             builder: Some(builder),
             wanted: CrlBuildRequest::DUE,
@@ -167,8 +167,8 @@ impl ControlLink {
     }
 
     /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
-    /// stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it when it has
-    /// the request. Returns warnings about issuers that cannot have a CRL.
+    /// stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it when it
+    /// has the request. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
@@ -252,7 +252,7 @@ struct ControlActor {
     changes: FairQueue<MountChange>,
     changing: bool,
     /// `true` if the outcome of a change is unknown and the stored state has not been read since.
-    behind: bool,
+    is_outdated: bool,
     /// `true` if another node changed the stored state since the last read.
     reload_needed: bool,
     /// `None` while a build runs.
@@ -303,11 +303,12 @@ impl ControlActor {
         let mut next = || self.own_changes.pop_front().or_else(|| self.changes.take_next());
         let Some(change) = std::iter::from_fn(&mut next).find(|change| !change.reply.is_closed()) else { return };
         self.changing = true;
-        let reload = std::mem::take(&mut self.reload_needed) || self.behind;
+        let reload = std::mem::take(&mut self.reload_needed) || self.is_outdated;
         let work = run_change(change.plan, self.view.load_full(), reload, Arc::clone(&self.store));
         let done = work.into_actor(self).map(move |changed, actor, ctx| {
             actor.changing = false;
-            let was_behind = std::mem::replace(&mut actor.behind, matches!(changed, ChangeOutcome::Unknown { .. }));
+            let was_outdated =
+                std::mem::replace(&mut actor.is_outdated, matches!(changed, ChangeOutcome::Unknown { .. }));
             match changed {
                 ChangeOutcome::Stored { view, rebuild_crls: true } => {
                     actor.view.store(Arc::new(view));
@@ -331,7 +332,7 @@ impl ControlActor {
                 }
                 ChangeOutcome::Unknown { error } => {
                     let _ = change.reply.send(Err(error));
-                    if !was_behind {
+                    if !was_outdated {
                         Self::schedule_reload(ctx);
                     }
                 }
@@ -344,13 +345,13 @@ impl ControlActor {
     /// Queues an empty change after a delay, and again until one has read the stored state.
     fn schedule_reload(ctx: &mut Context<Self>) {
         ctx.run_later(RELOAD_RETRY_DELAY, |actor, ctx| {
-            if !actor.behind || !ctx.connected() {
+            if !actor.is_outdated || !ctx.connected() {
                 return;
             }
             let (reply, done) = oneshot::channel();
             actor.queue_empty_change(reply, ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
-                if actor.behind {
+                if actor.is_outdated {
                     Self::schedule_reload(ctx);
                 }
             }));

@@ -122,10 +122,10 @@ impl ConstrainedName<'_> {
     }
 
     fn describe_briefly(&self) -> String {
-        self.shown().chars().take(300).collect()
+        self.describe().chars().take(300).collect()
     }
 
-    fn shown(&self) -> String {
+    fn describe(&self) -> String {
         match self.tag {
             RFC822_NAME | UTF8_EMAIL_TAG if self.content.is_empty() => "a mailbox that cannot be read".to_owned(),
             DNS_NAME | RFC822_NAME | UTF8_EMAIL_TAG | URI_NAME => lossy_text(&self.content).into_owned(),

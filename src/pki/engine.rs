@@ -57,18 +57,18 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates an engine without mounts and starts the control thread; requires a running actix system. `reach` limits
-    /// the addresses that callers may configure.
+    /// Creates an engine without mounts and starts the control thread; requires a running actix system.
+    /// `egress_policy` limits the addresses that callers may configure.
     pub fn new(
         store: Arc<dyn PkiStore>,
         serials: SerialSource,
         signers: Arc<dyn Signers>,
         clock: Clock,
-        reach: EgressPolicy,
+        egress_policy: EgressPolicy,
     ) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
         let compromised = Arc::new(CompromisedKeys::new(Arc::clone(&store), clock.clone()));
-        let deps = EngineDeps { store, pool: KeyPool::start(), clock, serials, signers, reach, compromised };
+        let deps = EngineDeps { store, pool: KeyPool::start(), clock, serials, signers, egress_policy, compromised };
         Arc::new(Self {
             deps,
             ocsp_cache: Arc::default(),

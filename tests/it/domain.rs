@@ -94,7 +94,7 @@ impl Domain {
             issuer_ref: None,
             requester,
             limits: LIMITS,
-            repeatable: None,
+            idempotent_request: None,
             mount: MountMeter::of("orders/"),
         }
     }

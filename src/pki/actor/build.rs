@@ -33,7 +33,7 @@ impl PendingRevocations {
         PendingRevocation(Arc::clone(&self.0))
     }
 
-    fn any(&self) -> bool {
+    fn has_any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }
@@ -84,7 +84,7 @@ impl BuildThrottle {
     /// Returns the remaining pause, or `None` when a build may start.
     pub(super) fn remaining_pause(&self, now: Instant) -> Option<Duration> {
         let (ended, took) = self.last_build?;
-        let from = if self.pending_revocations.any() {
+        let from = if self.pending_revocations.has_any() {
             self.first_request.map_or(ended, |first| first.max(ended)) + took
         } else {
             let quiet = self.latest_request.map_or(ended, |came| came + took / QUIET_PAUSE_DIVISOR);

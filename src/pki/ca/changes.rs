@@ -337,14 +337,14 @@ pub async fn write_external_policy(
     merge: impl Fn(&external_policy::ExternalPolicyConfig) -> Result<external_policy::ExternalPolicyConfig> + Send + 'static,
 ) -> Result<()> {
     let now = authority.deps().clock.now();
-    let reach = authority.deps().reach;
+    let egress_policy = authority.deps().egress_policy;
     authority
         .change(move |view| {
             let merged = merge(&view.external_policy.value)?;
             let config =
                 external_policy::ExternalPolicyConfig { updated_at: now.unix_timestamp(), ..merged }.checked()?;
             if !config.external_service_url.is_empty() {
-                reach.url("external_service_url", &config.external_service_url)?;
+                egress_policy.url("external_service_url", &config.external_service_url)?;
             }
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];

@@ -138,8 +138,8 @@ async fn import_bundle(
             import.issuers_with_crl.clone_from(&issuers_with_crl);
             import.add_all(&incoming)?;
             // If private keys are refused, the keys were generated here and have signed no CRLs elsewhere.
-            let foreign = rules.private_keys == PrivateKeys::Allowed;
-            import.finish(view, foreign.then_some(&published))
+            let may_have_published_crls = rules.private_keys == PrivateKeys::Allowed;
+            import.finish(view, may_have_published_crls.then_some(&published))
         })
         .await?;
     imported.warnings.extend(crls);

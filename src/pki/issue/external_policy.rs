@@ -100,8 +100,9 @@ pub(super) async fn run(
         wire::PolicyRequestContext { caller: caller.as_ref(), policy, mount, operation, limits: origin.limits };
     let message = wire::encode_policy_request(view, &context, body.clone(), &uuid, subject.csr_pem, issuer.as_deref())?;
     drop(issuer);
-    let reply =
-        engine.call(message, &deps.clock, deps.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
+    let reply = engine
+        .call(message, &deps.clock, deps.egress_policy, |body| wire::PolicyEngineReply::read(body, &uuid))
+        .await?;
     let view = &views.load_full();
     view.policy_engine()?;
     let approval = reply.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;

@@ -17,7 +17,7 @@ use crate::pki::check::names::{self, CollectedNames, CsrNames, ValidatedNames, s
 use crate::pki::check::request::{RequestedKey, RequestedValidity};
 use crate::pki::check::structure::{CertificateKind, FieldSources};
 use crate::pki::check::validity;
-use crate::pki::mount::profile::RoleEntry;
+use crate::pki::mount::profile::EncodedRole;
 use crate::pki::mount::role::{CompiledRole, Role, RoleKeys};
 use crate::pki::mount::signer::{IssuerSigner, requested_algorithm};
 use crate::pki::values::subject_bounds;
@@ -101,7 +101,7 @@ fn key_spec(role: &Role, requested: &RequestedKey, warnings: &mut Warnings) -> R
 /// Creates the draft of a leaf for a key of this kind; also returns warnings for the caller.
 fn draft_leaf(
     issuance: Issuance<'_>,
-    entry: &RoleEntry,
+    entry: &EncodedRole,
     kind: KeyKind,
     signer: Arc<IssuerSigner>,
     names: &ValidatedNames,
@@ -155,7 +155,7 @@ fn leaf_field_sources() -> FieldSources {
 }
 
 /// Encodes the subject: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
-fn encode_subject(entry: &RoleEntry, names: &ValidatedNames) -> Name {
+fn encode_subject(entry: &EncodedRole, names: &ValidatedNames) -> Name {
     let one = |attribute, value: &String| {
         if value.is_empty() { Rdns::default() } else { rdn(attribute, std::slice::from_ref(value)) }
     };

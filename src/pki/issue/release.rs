@@ -119,7 +119,7 @@ impl<'a> IssuanceRecord<'a> {
         let Issuance { view, deps, origin, .. } = issuance;
         let (name, role) = role.unzip();
         let store = role.is_none_or(|role| !role.no_store);
-        idempotency::require_stored(store, origin.repeatable.as_deref(), "the role sets no_store")?;
+        idempotency::require_stored(store, origin.idempotent_request.as_deref(), "the role sets no_store")?;
         let record = Self { role: name, store, side_effects: IssueSideEffects::of(origin, metadata, role)? };
         record.require_capacity(deps)?;
         require_signer_capacity(view, issuance.issuer_ref(role), &*deps.signers)?;
@@ -156,8 +156,8 @@ impl CertificateDraft {
         subject_key: &PublicKey,
         record: &IssuanceRecord<'_>,
     ) -> Result<IssuedCertificate> {
-        let IssueContext { requester, repeatable, .. } = origin;
-        let repeatable = repeatable.as_deref();
+        let IssueContext { requester, idempotent_request, .. } = origin;
+        let idempotent_request = idempotent_request.as_deref();
         deps.compromised.refuse("public key", subject_key)?;
         for _ in 0..MAX_SERIAL_ATTEMPTS {
             let started = Instant::now();
@@ -183,7 +183,8 @@ impl CertificateDraft {
             };
             let (mut unit, lease) = record.side_effects.writes(&row)?;
             unit.extend(record.store.then_some(PkiWrite::Certificate(row)));
-            let response = repeatable.map(|repeatable| repeatable.row(serial, lease.as_ref(), now));
+            let response =
+                idempotent_request.map(|idempotent_request| idempotent_request.row(serial, lease.as_ref(), now));
             unit.extend(response.map(PkiWrite::RecordedResponse));
             let outcome = deps.store.commit(unit).await?;
             stages.record_store(started);
@@ -191,8 +192,9 @@ impl CertificateDraft {
                 metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
                 return Ok(self.into_issued(der, serial, lease, now));
             }
-            if let Some(repeatable) = repeatable
-                && let Some(earlier) = Box::pin(idempotency::find_recorded_response(repeatable, view, deps)).await?
+            if let Some(idempotent_request) = idempotent_request
+                && let Some(earlier) =
+                    Box::pin(idempotency::find_recorded_response(idempotent_request, view, deps)).await?
             {
                 return Ok(earlier);
             }

@@ -35,7 +35,7 @@ pub(super) async fn sign(
 ) -> Result<IssuedCertificate> {
     let Issuance { view, deps, origin, stages } = issuance;
     require_signer_capacity(view, issuance.issuer_ref(None), &*deps.signers)?;
-    idempotency::require_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
+    idempotency::require_stored(false, origin.idempotent_request.as_deref(), "sign-self-issued stores no certificate")?;
     let certificate = &request.certificate;
     check_self_issued(certificate)?;
     deps.compromised.refuse("certificate", certificate.key())?;

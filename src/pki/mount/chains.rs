@@ -56,9 +56,9 @@ fn find_parents<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer
 
 /// Adds a new issuer to computed parents. Only pairs with the new issuer are checked.
 pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
-    let nothing = Parents::new();
-    parents.insert(new.record.id.clone(), find_parents(new, issuers.values(), &nothing));
-    for child in issuers.values().filter(|child| certifies_issuer(new, child, &nothing)) {
+    let no_parents = Parents::new();
+    parents.insert(new.record.id.clone(), find_parents(new, issuers.values(), &no_parents));
+    for child in issuers.values().filter(|child| certifies_issuer(new, child, &no_parents)) {
         let list = parents.entry(child.record.id.clone()).or_default();
         let rank = |id: &String| {
             let self_signed = issuers.get(id).map_or(new.self_signed, |issuer| issuer.self_signed);
@@ -76,13 +76,13 @@ pub fn remove_parents(parents: &mut Parents, id: &str) {
 }
 
 /// Returns the signature results of an issuer, from computed parents.
-pub fn signature_results(one: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
-    let id = &one.record.id;
+pub fn signature_results(issuer: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
+    let id = &issuer.record.id;
     let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));
     let others = || issuers.iter().filter(|(other, _)| *other != id);
-    let above = others().filter(|(_, other)| other.subject == one.issuer);
-    let below = others().filter(|(_, other)| other.issuer == one.subject);
-    let own = (one.subject == one.issuer).then(|| (id.clone(), one.self_signed));
+    let above = others().filter(|(_, other)| other.subject == issuer.issuer);
+    let below = others().filter(|(_, other)| other.issuer == issuer.subject);
+    let own = (issuer.subject == issuer.issuer).then(|| (id.clone(), issuer.self_signed));
     IssuerSignatures {
         signed_by: above.map(|(other, _)| (other.clone(), certifies(other, id))).chain(own).collect(),
         signed: below.map(|(other, _)| (other.clone(), certifies(id, other))).collect(),

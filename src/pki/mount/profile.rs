@@ -15,7 +15,7 @@ use crate::x509::pem;
 use crate::x509::pieces::{Extensions, Rdns};
 
 /// A role with its pre-encoded parts.
-pub struct RoleEntry {
+pub struct EncodedRole {
     /// The role.
     pub role: Arc<CompiledRole>,
     /// Version of the stored document.
@@ -29,7 +29,7 @@ pub struct RoleEntry {
     pub policies: Extensions,
 }
 
-impl RoleEntry {
+impl EncodedRole {
     /// Encodes a role.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use super::chains::{self, Issuers, Parents};
 use super::cluster::Cluster;
 use super::issuer::{self, Issuer, IssuerRecord, KeyRecord, MountKey};
 use super::paths::CertificationPaths;
-use super::profile::{EncodedIssuerParts, RoleEntry};
+use super::profile::{EncodedIssuerParts, EncodedRole};
 use super::responders::Responders;
 use super::role::Role;
 use super::settings::crl::CrlConfig;
@@ -80,7 +80,7 @@ pub struct KeysConfig {
 pub struct MountView {
     /// The mount.
     pub mount: MountId,
-    roles: BTreeMap<String, Arc<RoleEntry>>,
+    roles: BTreeMap<String, Arc<EncodedRole>>,
     issuers: Issuers,
     keys: BTreeMap<String, Arc<MountKey>>,
     /// `config/issuers`: the default issuer and deleted issuers.
@@ -159,7 +159,7 @@ impl MountView {
         let body = &Zeroizing::new(document.body);
         match document.key.kind {
             document_kind::ROLE => {
-                let entry = RoleEntry::new(parse_document(body)?, version)?;
+                let entry = EncodedRole::new(parse_document(body)?, version)?;
                 self.roles.insert(name, Arc::new(entry));
             }
             document_kind::ISSUER => {
@@ -230,7 +230,7 @@ impl MountView {
     // --- Roles ---
 
     /// A role by name.
-    pub fn role(&self, name: &str) -> Option<&Arc<RoleEntry>> {
+    pub fn role(&self, name: &str) -> Option<&Arc<EncodedRole>> {
         self.roles.get(name)
     }
 
@@ -241,7 +241,7 @@ impl MountView {
 
     /// Names of at most `limit` roles whose `issuer_ref` is `reference`.
     pub fn roles_using(&self, reference: &str, limit: usize) -> Vec<&str> {
-        let uses = |entry: &&Arc<RoleEntry>| entry.role.issuer_ref == reference;
+        let uses = |entry: &&Arc<EncodedRole>| entry.role.issuer_ref == reference;
         self.roles.iter().filter(|(_, e)| uses(e)).map(|(n, _)| n.as_str()).take(limit).collect()
     }
 
@@ -249,7 +249,7 @@ impl MountView {
     pub fn put_role(&mut self, name: &str, role: Role) -> Result<PkiWrite> {
         let version = self.roles.get(name).map_or(0, |e| e.version);
         let write = self.document_write(document_kind::ROLE, name, version, Some(&role));
-        self.roles.insert(name.to_owned(), Arc::new(RoleEntry::new(role, version + 1)?));
+        self.roles.insert(name.to_owned(), Arc::new(EncodedRole::new(role, version + 1)?));
         Ok(write)
     }
 

@@ -124,8 +124,8 @@ impl Engine {
 
     /// Like [`Engine::lease`], but also returns expired leases.
     async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
-        let given = PathScope::of(id);
-        let searched = std::iter::once(&given).chain(scopes).filter(|scope| scope.shown.is_empty());
+        let original = PathScope::of(id);
+        let searched = std::iter::once(&original).chain(scopes).filter(|scope| scope.shown.is_empty());
         for scope in searched.filter(|scope| !scope.stored.is_empty() && is_lease_id(&scope.stored)) {
             let lease = self.deps().store.lease(scope.stored.clone()).await?;
             if let Some(lease) = lease.filter(|lease| scope.mount.is_none_or(|mount| lease.mount == mount)) {

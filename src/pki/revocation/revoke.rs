@@ -515,9 +515,9 @@ fn plan_issuer_revocation(
     let issuer = &view.signer(wanted).ok_or_else(Error::not_found)?.issuer;
     let mut next = view.clone();
     let record = &issuer.record;
-    let grounds = why.revocation_reason();
+    let new_reason = why.revocation_reason();
     let earlier = record.revoked_at.map(|_| record.revoked_for);
-    let Some(revoked_for) = earlier.map_or(Some(grounds), |earlier| earlier.amended_by(grounds)) else {
+    let Some(revoked_for) = earlier.map_or(Some(new_reason), |earlier| earlier.amended_by(new_reason)) else {
         let warnings = reason_unchanged_warning(record.revoked_for, why).into_iter().collect();
         return Ok((PlannedChange { view: next, writes: listing.to_vec(), rebuild_crls: false }, (warnings, false)));
     };

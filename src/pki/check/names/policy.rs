@@ -47,7 +47,7 @@ impl<'n> ParsedName<'n> {
     }
 
     /// The part of the name that is compared with the role's domains.
-    fn reduced(&self) -> &'n str {
+    fn compared_domain(&self) -> &'n str {
         self.rest.unwrap_or_default()
     }
 
@@ -61,7 +61,7 @@ impl<'n> ParsedName<'n> {
     }
 
     fn is_below(&self, domain: &str) -> bool {
-        self.reduced().strip_suffix(domain).is_some_and(|head| head.ends_with('.'))
+        self.compared_domain().strip_suffix(domain).is_some_and(|head| head.ends_with('.'))
     }
 }
 
@@ -101,7 +101,8 @@ impl NamePolicy<'_> {
     }
 
     fn is_local(&self, parsed: &ParsedName<'_>) -> bool {
-        let local = |domain| parsed.reduced() == domain || (self.role.allow_subdomains && parsed.is_below(domain));
+        let local =
+            |domain| parsed.compared_domain() == domain || (self.role.allow_subdomains && parsed.is_below(domain));
         self.role.allow_localhost && (local("localhost") || local("localdomain"))
     }
 
@@ -118,7 +119,7 @@ impl NamePolicy<'_> {
         }
         let display_host = display.split_once('@').map(|(_, host)| host).filter(|host| is_host_name(host));
         parsed.is_below(display)
-            || (parsed.is_wild() && parsed.reduced() == display)
+            || (parsed.is_wild() && parsed.compared_domain() == display)
             || (parsed.is_email && display_host.is_some_and(|host| parsed.is_below(host)))
     }
 
@@ -127,7 +128,10 @@ impl NamePolicy<'_> {
         let domains = &self.role.allowed.domains;
         let texts = &domains.texts;
         let bare = || texts.has(parsed.name) || (parsed.is_email && texts.has(parsed.domain));
-        let below = || domains.contain_parent_of(parsed.reduced()) || (parsed.is_wild() && texts.has(parsed.reduced()));
+        let below = || {
+            domains.contain_parent_of(parsed.compared_domain())
+                || (parsed.is_wild() && texts.has(parsed.compared_domain()))
+        };
         (role.allow_bare_domains && bare())
             || (role.allow_subdomains && below())
             || (role.allow_glob_domains && domains.patterns.any_glob_matches(parsed.name))

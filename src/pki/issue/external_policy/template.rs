@@ -44,8 +44,12 @@ pub(super) async fn issue(
     let template = parse_template(&approval.certificate)?;
     check_template(&template, operation, key)?;
     let signer = signer::find_signer(view, &approval.issuer_ref)?;
-    let repeatable = origin.repeatable.as_deref();
-    idempotency::require_stored(approval.store, repeatable, "the policy engine set store_certificate to false")?;
+    let idempotent_request = origin.idempotent_request.as_deref();
+    idempotency::require_stored(
+        approval.store,
+        idempotent_request,
+        "the policy engine set store_certificate to false",
+    )?;
     let record = IssuanceRecord { role: None, store: approval.store, side_effects };
     record.require_capacity(deps)?;
     let mut warnings = Warnings::default();

@@ -203,9 +203,13 @@ impl PolicyEngineReply {
         if raw.request_uuid != uuid {
             return Err(Error::invalid("external policy: the engine answered another request: request_uuid differs"));
         }
-        let given = raw.warnings.unwrap_or_default();
-        let mut warnings: Warnings =
-            given.iter().take(MAX_ENGINE_WARNINGS).map(|w| sanitize(w)).filter(|text| !text.is_empty()).collect();
+        let engine_warnings = raw.warnings.unwrap_or_default();
+        let mut warnings: Warnings = engine_warnings
+            .iter()
+            .take(MAX_ENGINE_WARNINGS)
+            .map(|w| sanitize(w))
+            .filter(|text| !text.is_empty())
+            .collect();
         let error = raw.error.map(|text| sanitize(&text)).filter(|text| !text.is_empty());
         let Some(certificate) = raw.certificate.filter(|text| !text.trim().is_empty()) else {
             let error = error.unwrap_or_else(|| "the engine returned neither a certificate nor a reason".to_owned());
@@ -231,25 +235,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(body: Value) -> Result<PolicyEngineReply> {
+    fn parse_reply(body: Value) -> Result<PolicyEngineReply> {
         PolicyEngineReply::read(body.to_string().as_bytes(), "u")
     }
 
     #[test]
     fn engine_reply_is_approval_or_refusal() {
-        let consent = read(json!({
+        let consent = parse_reply(json!({
             "request_uuid": "u", "certificate": "c", "issuer_ref": "i", "store_certificate": true, "more": [1],
         }))
         .unwrap();
         let expected = PolicyResponse { certificate: "c".into(), issuer_ref: "i".into(), store: true, lease: false };
         assert_eq!(consent, PolicyEngineReply { decision: Ok(expected), warnings: Warnings::default() });
         let refusal =
-            read(json!({ "request_uuid": "u", "error": "no", "warnings": ["w"], "certificate": "" })).unwrap();
+            parse_reply(json!({ "request_uuid": "u", "error": "no", "warnings": ["w"], "certificate": "" })).unwrap();
         assert_eq!(refusal, PolicyEngineReply { decision: Err("no".into()), warnings: vec!["w".into()].into() });
-        assert!(read(json!({ "request_uuid": "u" })).unwrap().decision.unwrap_err().contains("nor a reason"));
+        assert!(parse_reply(json!({ "request_uuid": "u" })).unwrap().decision.unwrap_err().contains("nor a reason"));
         let both =
             json!({ "request_uuid": "u", "error": "e", "certificate": "c", "issuer_ref": "i", "warnings": ["w"] });
-        assert_eq!(*read(both).unwrap().warnings, ["w", "e"]);
+        assert_eq!(*parse_reply(both).unwrap().warnings, ["w", "e"]);
     }
 
     #[test]
@@ -268,9 +272,9 @@ mod tests {
             json!({ "request_uuid": "u", "certificate": "c" }),
             json!({ "request_uuid": "u", "certificate": "c", "issuer_ref": "" }),
         ] {
-            assert_eq!(read(body.clone()).unwrap_err().kind(), Kind::BadGateway, "{body}");
+            assert_eq!(parse_reply(body.clone()).unwrap_err().kind(), Kind::BadGateway, "{body}");
         }
-        let other = read(json!({ "request_uuid": "U", "error": "no" })).unwrap_err();
+        let other = parse_reply(json!({ "request_uuid": "U", "error": "no" })).unwrap_err();
         assert_eq!((other.kind(), other.text().contains("request_uuid")), (Kind::Invalid, true));
     }
 
@@ -295,7 +299,7 @@ mod tests {
     fn texts_are_cut_and_cleaned() {
         let warnings: Vec<String> = (0..100).map(|n| format!("{n}")).collect();
         let error = format!("a\u{1b}[31m\r\nb{}", "x".repeat(1000));
-        let answer = read(json!({ "request_uuid": "u", "error": error, "warnings": warnings })).unwrap();
+        let answer = parse_reply(json!({ "request_uuid": "u", "error": error, "warnings": warnings })).unwrap();
         assert_eq!(answer.warnings.len(), MAX_ENGINE_WARNINGS);
         let text = answer.decision.unwrap_err();
         assert!(text.starts_with("a [31m  bxxx") && text.chars().count() == MAX_ENGINE_TEXT_CHARS, "{text}");
