@@ -82,7 +82,7 @@ async fn issuer_forbidden_by_its_chain_warns_and_issues_nothing() {
     let other_names = root_with(&format!("{CA}\nnameConstraints=critical,permitted;dirName:dir\n[dir]\nO=Good"));
     for (above, why) in [
         (no_certificates, "has a keyUsage without keyCertSign"),
-        (no_authorities, "allows a path length of 0, and 1 authorities are below it"),
+        (no_authorities, "allows a path length of 0, but 1 CAs are below it"),
         (other_names, "does not allow the certificate of"),
     ] {
         let pki = Pki::empty().await;
