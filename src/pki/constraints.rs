@@ -163,7 +163,7 @@ pub struct ConstrainedChainLink {
 /// # Errors
 /// `Invalid` naming the first name rejected by the first chain and the rejecting certificate, or when there are more
 /// than [`MAX_COMPARISONS`] comparisons.
-pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
+pub(super) fn check_name_constraints(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
     if chains.is_empty() {
         return Ok(());
     }

@@ -87,7 +87,7 @@ impl PolicyEngine {
     ///
     /// # Errors
     /// `Unavailable` while the breaker is open; `Busy` when too many calls are in flight.
-    pub(crate) fn check(&self, now: Time) -> Result<()> {
+    pub(crate) fn require_available(&self, now: Time) -> Result<()> {
         if self.breaker.refuses(now) {
             return Err(count_error("open", breaker_open_error()));
         }

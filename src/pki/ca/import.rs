@@ -420,7 +420,7 @@ impl<'a> BundleImport<'a> {
             incoming.certificates.iter().filter(|other| self.next.issuer_with_der(other.certificate.der()).is_none());
         let others = here.chain(other_candidates.map(|other| (&other.id, &other.certificate)));
         let others = others.filter(|(id, _)| signatures.signed_by.get(*id) != Some(&false)).map(|(_, other)| other);
-        let problems = match ca_profile::check(certificate, others) {
+        let problems = match ca_profile::check_ca_profile(certificate, others) {
             Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
             Err(error) => vec![format!("{}; certificates below it may not verify", error.text())],
             Ok(unusual) => unusual,

@@ -42,7 +42,7 @@ pub(crate) fn lint_certificate(
     chains: &[ChainConstraints],
 ) -> Result<()> {
     structure::lint_certificate_structure(tbs, certificate_kind, expected)?;
-    constraints::check(tbs, chains)
+    constraints::check_name_constraints(tbs, chains)
 }
 
 impl LintedTbs {

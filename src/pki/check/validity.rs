@@ -450,11 +450,11 @@ mod tests {
         Ok((validity.not_before.unix_timestamp() - now(), validity.not_after.unix_timestamp() - now(), warnings))
     }
 
-    fn leaf(role: Value, request: Value) -> Result<(i64, i64)> {
+    fn leaf_validity(role: Value, request: Value) -> Result<(i64, i64)> {
         leaf_under(role, request, END_OF_YEAR_9999, LeafNotAfterBehavior::Err).map(|(start, end, _)| (start, end))
     }
 
-    fn refused(case: &str, result: Result<impl std::fmt::Debug>, field: &str) {
+    fn assert_refused(case: &str, result: Result<impl std::fmt::Debug>, field: &str) {
         let error = result.expect_err(case);
         assert!(error.text().starts_with(&format!("{field}: ")), "{case}: {error}");
     }
@@ -473,14 +473,18 @@ mod tests {
                 1900 * HOUR,
             ),
         ] {
-            assert_eq!(leaf(role, request).unwrap(), (-30, end), "{case}");
+            assert_eq!(leaf_validity(role, request).unwrap(), (-30, end), "{case}");
         }
-        refused(
+        assert_refused(
             "T3: a requested ttl above max_ttl",
-            leaf(json!({"ttl": "4h", "max_ttl": "8h"}), json!({"ttl": "12h"})),
+            leaf_validity(json!({"ttl": "4h", "max_ttl": "8h"}), json!({"ttl": "12h"})),
             "ttl",
         );
-        refused("a requested ttl above the mount's maximum", leaf(json!({}), json!({"ttl": "769h"})), "ttl");
+        assert_refused(
+            "a requested ttl above the mount's maximum",
+            leaf_validity(json!({}), json!({"ttl": "769h"})),
+            "ttl",
+        );
     }
 
     #[test]
@@ -497,63 +501,96 @@ mod tests {
     #[test]
     fn not_after_is_an_alternative_to_ttl() {
         let last = "9999-12-31T23:59:59Z";
-        assert_eq!(leaf(json!({}), json!({"not_after": last})).unwrap().1, END_OF_YEAR_9999 - now(), "T5: exact value");
-        refused(
+        assert_eq!(
+            leaf_validity(json!({}), json!({"not_after": last})).unwrap().1,
+            END_OF_YEAR_9999 - now(),
+            "T5: exact value"
+        );
+        assert_refused(
             "T5: beyond the role's max_ttl",
-            leaf(json!({"max_ttl": "8h"}), json!({"not_after": last})),
+            leaf_validity(json!({"max_ttl": "8h"}), json!({"not_after": last})),
             "not_after",
         );
-        refused("T6: no zone", leaf(json!({}), json!({"not_after": "9999-12-31T23:59:59"})), "not_after");
-        refused("T7: both", leaf(json!({}), json!({"not_after": from_now(HOUR), "ttl": "1h"})), "ttl");
-        refused("a role not_after and a ttl", leaf(json!({"not_after": last}), json!({"ttl": "1h"})), "ttl");
-        let (_, end) = leaf(json!({"not_after": from_now(5 * HOUR)}), json!({"not_after": from_now(HOUR)})).unwrap();
+        assert_refused(
+            "T6: no zone",
+            leaf_validity(json!({}), json!({"not_after": "9999-12-31T23:59:59"})),
+            "not_after",
+        );
+        assert_refused("T7: both", leaf_validity(json!({}), json!({"not_after": from_now(HOUR), "ttl": "1h"})), "ttl");
+        assert_refused(
+            "a role not_after and a ttl",
+            leaf_validity(json!({"not_after": last}), json!({"ttl": "1h"})),
+            "ttl",
+        );
+        let (_, end) =
+            leaf_validity(json!({"not_after": from_now(5 * HOUR)}), json!({"not_after": from_now(HOUR)})).unwrap();
         assert_eq!(end, 5 * HOUR, "T14: the role's wins");
-        refused("T18: one hour ago", leaf(json!({}), json!({"not_after": from_now(-HOUR)})), "not_after");
-        let backdated = leaf(json!({"not_before_duration": "2h"}), json!({"not_after": from_now(-HOUR)}));
-        refused("T18: one hour ago, whatever the start", backdated, "not_after");
+        assert_refused(
+            "T18: one hour ago",
+            leaf_validity(json!({}), json!({"not_after": from_now(-HOUR)})),
+            "not_after",
+        );
+        let backdated = leaf_validity(json!({"not_before_duration": "2h"}), json!({"not_after": from_now(-HOUR)}));
+        assert_refused("T18: one hour ago, whatever the start", backdated, "not_after");
     }
 
     #[test]
     fn validity_bounds_limit_requested_dates() {
         let forbid = json!({"not_after_bound": "forbid"});
-        refused("T8", leaf(forbid, json!({"not_after": from_now(HOUR)})), "not_after");
+        assert_refused("T8", leaf_validity(forbid, json!({"not_after": from_now(HOUR)})), "not_after");
         let bound = json!({"not_after_bound": from_now(2 * HOUR), "ttl": "1h"});
-        refused("T9: later", leaf(bound.clone(), json!({"not_after": from_now(3 * HOUR)})), "not_after");
-        assert_eq!(leaf(bound.clone(), json!({"not_after": from_now(HOUR)})).unwrap().1, HOUR, "T9: earlier");
-        refused("T9: by ttl", leaf(bound, json!({"ttl": "3h"})), "not_after");
+        assert_refused(
+            "T9: later",
+            leaf_validity(bound.clone(), json!({"not_after": from_now(3 * HOUR)})),
+            "not_after",
+        );
+        assert_eq!(leaf_validity(bound.clone(), json!({"not_after": from_now(HOUR)})).unwrap().1, HOUR, "T9: earlier");
+        assert_refused("T9: by ttl", leaf_validity(bound, json!({"ttl": "3h"})), "not_after");
         let limited = json!({"not_after_bound": "ttl-limited", "ttl": "1h"});
-        refused("T10", leaf(limited.clone(), json!({"not_after": from_now(2 * HOUR)})), "not_after");
-        assert_eq!(leaf(limited, json!({"not_after": from_now(HOUR)})).unwrap().1, HOUR, "T10: at the ttl");
-        refused("T11", leaf(json!({"not_before_bound": "forbid"}), json!({"not_before": from_now(-60)})), "not_before");
+        assert_refused("T10", leaf_validity(limited.clone(), json!({"not_after": from_now(2 * HOUR)})), "not_after");
+        assert_eq!(leaf_validity(limited, json!({"not_after": from_now(HOUR)})).unwrap().1, HOUR, "T10: at the ttl");
+        assert_refused(
+            "T11",
+            leaf_validity(json!({"not_before_bound": "forbid"}), json!({"not_before": from_now(-60)})),
+            "not_before",
+        );
         let duration = json!({"not_before_bound": "duration", "not_before_duration": "1h"});
-        refused(
+        assert_refused(
             "T12: three hours back",
-            leaf(duration.clone(), json!({"not_before": from_now(-3 * HOUR)})),
+            leaf_validity(duration.clone(), json!({"not_before": from_now(-3 * HOUR)})),
             "not_before",
         );
         assert_eq!(
-            leaf(duration.clone(), json!({"not_before": from_now(-1800)})).unwrap().0,
+            leaf_validity(duration.clone(), json!({"not_before": from_now(-1800)})).unwrap().0,
             -1800,
             "T12: half an hour"
         );
-        assert_eq!(leaf(duration, json!({"not_before": from_now(1800)})).unwrap().0, 1800, "a future value");
+        assert_eq!(leaf_validity(duration, json!({"not_before": from_now(1800)})).unwrap().0, 1800, "a future value");
     }
 
     #[test]
     fn not_before_is_from_role_then_request_then_backdating() {
         assert_eq!(
-            leaf(json!({"not_before_duration": "2h", "ttl": "1h"}), json!({})).unwrap(),
+            leaf_validity(json!({"not_before_duration": "2h", "ttl": "1h"}), json!({})).unwrap(),
             (-2 * HOUR, HOUR),
             "T13"
         );
-        assert_eq!(leaf(json!({"not_before_duration": 0}), json!({})).unwrap().0, -30, "0 is 30 seconds");
-        assert_eq!(leaf(json!({}), json!({"not_before": from_now(-HOUR)})).unwrap().0, -HOUR);
-        let fixed = leaf(json!({"not_before": from_now(-2 * HOUR)}), json!({"not_before": from_now(-HOUR)}));
+        assert_eq!(leaf_validity(json!({"not_before_duration": 0}), json!({})).unwrap().0, -30, "0 is 30 seconds");
+        assert_eq!(leaf_validity(json!({}), json!({"not_before": from_now(-HOUR)})).unwrap().0, -HOUR);
+        let fixed = leaf_validity(json!({"not_before": from_now(-2 * HOUR)}), json!({"not_before": from_now(-HOUR)}));
         assert_eq!(fixed.unwrap().0, -2 * HOUR);
-        let late = leaf(json!({}), json!({"not_before": from_now(2 * HOUR), "not_after": from_now(HOUR)}));
-        refused("T22: not_before after not_after", late, "not_before");
-        refused("equal", leaf(json!({}), json!({"not_before": from_now(HOUR), "ttl": "1h"})), "not_before");
-        refused("before 1970", leaf(json!({}), json!({"not_before": "1969-12-31T23:59:59Z"})), "not_before");
+        let late = leaf_validity(json!({}), json!({"not_before": from_now(2 * HOUR), "not_after": from_now(HOUR)}));
+        assert_refused("T22: not_before after not_after", late, "not_before");
+        assert_refused(
+            "equal",
+            leaf_validity(json!({}), json!({"not_before": from_now(HOUR), "ttl": "1h"})),
+            "not_before",
+        );
+        assert_refused(
+            "before 1970",
+            leaf_validity(json!({}), json!({"not_before": "1969-12-31T23:59:59Z"})),
+            "not_before",
+        );
     }
 
     #[test]
@@ -572,7 +609,7 @@ mod tests {
             );
             assert_eq!(*under(begins).unwrap(), [wanted]);
         }
-        refused("ends before", under(3601), "not_after");
+        assert_refused("ends before", under(3601), "not_after");
     }
 
     #[test]
@@ -581,21 +618,21 @@ mod tests {
         let soon = now() + 10;
         let under = |request: Value, behaviour| leaf_under(json!({}), request, soon, behaviour);
         assert_eq!(under(json!({"ttl": "1s"}), Err).unwrap().1, 1, "T15: ends before");
-        refused("T15: the default", under(json!({}), Err), "not_after");
-        refused("always_enforce_err", under(json!({}), AlwaysEnforceErr), "not_after");
+        assert_refused("T15: the default", under(json!({}), Err), "not_after");
+        assert_refused("always_enforce_err", under(json!({}), AlwaysEnforceErr), "not_after");
         assert_eq!(under(json!({}), Permit).unwrap().1, 768 * HOUR, "T16");
         let (_, end, warnings) = under(json!({}), Truncate).unwrap();
         assert_eq!((end, warnings.len()), (10, 1), "T17");
         for behaviour in [Err, Truncate, Permit, AlwaysEnforceErr] {
-            refused("T18", under(json!({"not_after": from_now(-HOUR)}), behaviour), "not_after");
+            assert_refused("T18", under(json!({"not_after": from_now(-HOUR)}), behaviour), "not_after");
             let expired = leaf_under(json!({}), json!({"ttl": "1s"}), now() - 1, behaviour);
-            refused("T19, T25: an expired issuer never issues", expired, "issuer_ref");
+            assert_refused("T19, T25: an expired issuer never issues", expired, "issuer_ref");
         }
         assert_eq!(leaf_under(json!({}), json!({}), now(), Truncate).unwrap().1, 0, "the issuer's last second");
     }
 
     #[test]
-    fn endpoints_that_truncate_by_default() {
+    fn truncating_endpoints_override_leaf_not_after_behavior() {
         use LeafNotAfterBehavior::{AlwaysEnforceErr, Err, Permit, Truncate};
         for (own, enforced, holds) in [
             (Err, false, Truncate),
@@ -699,26 +736,26 @@ mod tests {
         assert_eq!(root(Some(87_600 * 3600), None, None).unwrap(), (-30, 768 * HOUR, 1));
         assert_eq!(root(None, Some("9999-12-31T23:59:59Z"), None).unwrap(), (-30, END_OF_YEAR_9999 - now(), 0));
         assert_eq!(root(None, None, Some(&from_now(-HOUR))).unwrap(), (-HOUR, 768 * HOUR, 1));
-        refused("both", root(Some(1), Some(&from_now(HOUR)), None), "ttl");
-        refused("past", root(None, Some(&from_now(-HOUR)), None), "not_after");
-        refused("order", root(None, Some(&from_now(HOUR)), Some(&from_now(HOUR))), "not_before");
-        refused("no zone", root(None, None, Some("2030-01-01T00:00:00")), "not_before");
+        assert_refused("both", root(Some(1), Some(&from_now(HOUR)), None), "ttl");
+        assert_refused("past", root(None, Some(&from_now(-HOUR)), None), "not_after");
+        assert_refused("order", root(None, Some(&from_now(HOUR)), Some(&from_now(HOUR))), "not_before");
+        assert_refused("no zone", root(None, None, Some("2030-01-01T00:00:00")), "not_before");
     }
 
     #[test]
-    fn sums_beyond_the_year_9999_are_refused() {
+    fn validity_beyond_the_year_9999_is_refused() {
         let huge = json!({"max_ttl": 300_000_000_000u64, "ttl": 299_000_000_000u64});
-        refused("a huge ttl", leaf_under(huge, json!({}), i64::MAX, LeafNotAfterBehavior::Permit), "not_after");
+        assert_refused("a huge ttl", leaf_under(huge, json!({}), i64::MAX, LeafNotAfterBehavior::Permit), "not_after");
         let zone = json!({"not_after": "9999-12-31T23:59:59-01:00"});
-        refused("a zone past the last second", leaf(json!({}), zone), "not_after");
+        assert_refused("a zone past the last second", leaf_validity(json!({}), zone), "not_after");
         let limits =
             MountLifetimes { mount_default: Duration::MAX, mount_max: Duration::MAX, authority_default: Duration::MAX };
-        refused(
+        assert_refused(
             "a huge mount default",
             for_root(&RequestedValidity::default(), Duration::MAX, limits, NOW),
             "not_before_duration",
         );
-        refused(
+        assert_refused(
             "a huge mount default",
             for_root(&RequestedValidity::default(), Duration::ZERO, limits, NOW),
             "not_after",

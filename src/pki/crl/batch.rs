@@ -348,7 +348,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn keys_of_any_spread_are_sorted(keys in keys()) {
+        fn sort_by_key_sorts_keys_of_any_spread(keys in keys()) {
             let mut all: Vec<(u64, usize)> = keys.into_iter().zip(0..).collect();
             let mut expected = all.clone();
             expected.sort_unstable();

@@ -140,16 +140,16 @@ impl CrlBuilder {
     /// Drops all entries from memory; the next build reads the revocations again and compares them with the published
     /// lists.
     pub fn reset(&mut self) {
-        self.forget(false);
+        self.drop_entries(false);
     }
 
-    fn forget(&mut self, moved: bool) {
+    fn drop_entries(&mut self, moved: bool) {
         self.loaded = 0;
-        self.states.values_mut().for_each(|state| state.forget(moved));
+        self.states.values_mut().for_each(|state| state.drop_entries(moved));
     }
 
     /// Drops all state but the highest CRL number, because clients may have seen lists that are no longer stored.
-    fn begin_again(&mut self) {
+    fn restart_from_storage(&mut self) {
         let published = self.states.values().map(CrlGroupState::number).max().unwrap_or(0);
         let store = Arc::clone(&self.store);
         let signers = Arc::clone(&self.signers);
@@ -170,12 +170,12 @@ impl CrlBuilder {
         waiter: &SignatureWaiter,
     ) -> Result<CrlBuildResult> {
         if wanted.from_storage {
-            self.begin_again();
+            self.restart_from_storage();
         }
         let groups = issuer_groups(view);
         self.adopt_layout(GroupLayout::new(view, &groups), &groups);
         if wanted.reload && self.restored {
-            self.forget(wanted.moved);
+            self.drop_entries(wanted.moved);
         }
         if !self.restored {
             self.floor = self.store.crl_floor().await?.max(self.floor);
@@ -215,7 +215,7 @@ impl CrlBuilder {
     /// Adopts a new assignment of revocations to groups. Reads all revocations again if entries move to other lists.
     fn adopt_layout(&mut self, layout: GroupLayout, groups: &[IssuerGroup]) {
         if !layout.is_compatible_with(&self.layout, self.orphans) {
-            self.forget(true);
+            self.drop_entries(true);
             // The state of a removed group keeps its number in case the group returns.
             let gone = |id: &String| groups.iter().all(|group| group.id != *id);
             self.states

@@ -61,7 +61,7 @@ impl CrlGroupState {
     }
 
     /// Drops all entries, which are then read again.
-    pub(super) fn forget(&mut self, moved: bool) {
+    pub(super) fn drop_entries(&mut self, moved: bool) {
         self.entries = CrlEntries::default();
         self.new_entries = CrlEntries::default();
         self.last_sequence = 0;

@@ -153,7 +153,7 @@ mod tests {
 
     const START: i64 = 1_800_000_000;
 
-    fn at(seconds: f64) -> Time {
+    fn time_at(seconds: f64) -> Time {
         Time::from_unix_timestamp(START).unwrap() + Duration::from_secs_f64(seconds)
     }
 
@@ -178,36 +178,37 @@ mod tests {
     fn ocsp_cache_status_lasts_a_second_and_signature_longer() {
         let ocsp_cache = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
-        ocsp_cache.insert(cache_key(1), signed(OcspCertStatus::Good), &view, ocsp_cache.begin_row_read(at(0.0)));
-        let find = |seconds| describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(at(seconds))));
+        ocsp_cache.insert(cache_key(1), signed(OcspCertStatus::Good), &view, ocsp_cache.begin_row_read(time_at(0.0)));
+        let find =
+            |seconds| describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(time_at(seconds))));
         for (seconds, expected) in [(0.0, "fresh"), (0.9, "fresh"), (1.0, "stale"), (3599.0, "stale"), (3600.0, "miss")]
         {
             assert_eq!(find(seconds), expected, "{seconds}");
         }
-        let before = ocsp_cache.begin_row_read(at(0.0) - Duration::from_secs(5));
+        let before = ocsp_cache.begin_row_read(time_at(0.0) - Duration::from_secs(5));
         assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &view, before)), "miss", "a clock that was set back");
-        assert_eq!(describe(&ocsp_cache.find(&cache_key(2), &view, ocsp_cache.begin_row_read(at(0.0)))), "miss");
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(2), &view, ocsp_cache.begin_row_read(time_at(0.0)))), "miss");
     }
 
     #[test]
     fn revocation_or_new_view_invalidates_the_ocsp_cache() {
         let ocsp_cache = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
-        let before = ocsp_cache.begin_row_read(at(0.0));
+        let before = ocsp_cache.begin_row_read(time_at(0.0));
         ocsp_cache.record_revocation();
         // The row was read before the revocation; the response is cached after it.
         ocsp_cache.insert(cache_key(1), signed(OcspCertStatus::Good), &view, before);
-        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(at(0.0)))), "stale");
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(time_at(0.0)))), "stale");
         let next = Arc::new(MountView::clone(&view));
         drop(view);
-        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &next, ocsp_cache.begin_row_read(at(0.0)))), "miss");
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &next, ocsp_cache.begin_row_read(time_at(0.0)))), "miss");
     }
 
     #[test]
     fn ocsp_cache_is_bounded_and_drops_the_oldest_entry() {
         let ocsp_cache = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
-        let read = ocsp_cache.begin_row_read(at(0.0));
+        let read = ocsp_cache.begin_row_read(time_at(0.0));
         for n in 0..u16::MAX {
             ocsp_cache.insert(cache_key(n), signed(OcspCertStatus::Good), &view, read);
         }
@@ -224,7 +225,7 @@ mod tests {
         let view = Arc::new(MountView::empty(MountId(1)));
         let mut endless = signed(OcspCertStatus::Good);
         endless.times.next_update = None;
-        ocsp_cache.insert(cache_key(1), endless, &view, ocsp_cache.begin_row_read(at(0.0)));
-        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(at(0.0)))), "miss");
+        ocsp_cache.insert(cache_key(1), endless, &view, ocsp_cache.begin_row_read(time_at(0.0)));
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(time_at(0.0)))), "miss");
     }
 }

@@ -122,7 +122,7 @@ async fn prepare_subject_key(
         PolicyOperation::Sign(csr) | PolicyOperation::SignIntermediate(csr) => {
             csr::verify(csr)?;
             stages.record_rules(started);
-            engine.check(deps.clock.now())?;
+            engine.require_available(deps.clock.now())?;
             return Ok(PolicySubjectKey {
                 csr_pem: pem::encode(CSR_LABEL, csr.der()),
                 key: csr.key.clone(),
@@ -133,7 +133,7 @@ async fn prepare_subject_key(
     let key_type = requested.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa");
     let spec = KeySpec::new(key_type, requested.bits.unwrap_or(0))?;
     let started = stages.record_rules(started);
-    engine.check(deps.clock.now())?;
+    engine.require_available(deps.clock.now())?;
     let key = Arc::new(deps.pool.generate(spec, &origin.requester.watch).await?);
     stages.record_key(started);
     let csr_pem = sign_empty_csr(&key).await?;

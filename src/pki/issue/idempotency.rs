@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_begin_with_a_time_are_stored_in_its_order() {
+    fn idempotency_keys_of_uuid_v7_are_stored_in_time_order() {
         let key = |text: &str| idempotent_request(1, IdempotencyCaller::Entity("a"), text, "p", "").key;
         let early = key("018f0000-0000-7abc-8def-0123456789ab");
         let late = key("018f0000-0001-7000-8000-000000000000");

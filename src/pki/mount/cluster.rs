@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_checked_and_filled_in() {
+    fn cluster_urls_are_validated_and_replace_placeholders() {
         let one = Cluster { path: ClusterUrl::new("path", "https://ca.test/v1/pki").unwrap(), ..Cluster::default() };
         let both = Cluster { aia_path: ClusterUrl::new("aia_path", "http://aia.test").unwrap(), ..one.clone() };
         assert_eq!(both.fill("{{cluster_aia_path}}/ca"), "http://aia.test/ca");

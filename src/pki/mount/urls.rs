@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_must_be_absolute_urls() {
+    fn urls_must_be_absolute() {
         assert!(checked(Urls { ocsp_servers: single_url("http://o.example.test/ocsp"), ..Urls::default() }).is_ok());
         for bad in ["example.test", "/v1/pki/ca", "http://", "http://{{issuer_id}}/x y z\u{e9}"] {
             let error = checked(Urls { issuing_certificates: single_url(bad), ..Urls::default() }).unwrap_err();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_replaced() {
+    fn url_placeholders_are_replaced() {
         let first = Urls {
             crl_distribution_points: single_url("http://h/{{issuer_id}}/crl"),
             templating: true,

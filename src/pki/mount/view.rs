@@ -293,7 +293,7 @@ impl MountView {
         self.issuers_config.value.default == id
     }
 
-    /// All issuers by id, including those of changes that are not [settled](MountView::end_batch).
+    /// All issuers by id, including those of a batch that has not [ended](MountView::end_batch).
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<Issuer>> {
         self.issuers.values()
     }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_pause_one_probe_decides() {
+    fn breaker_admits_one_probe_after_the_pause() {
         let breaker = opened();
         let later = NOW + OPEN_DURATION;
         assert!(breaker.refuses(later - Duration::from_millis(1)) && !breaker.refuses(later));

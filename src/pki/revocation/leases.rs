@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_a_path_and_a_random_part() {
+    fn lease_id_is_a_path_and_a_random_part() {
         let id = new_lease_id("pki/issue/web");
         let random = id.strip_prefix("pki/issue/web/").unwrap();
         assert!(random.len() == 24 && random.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");

@@ -60,7 +60,7 @@ mod tests {
         }
 
         #[test]
-        fn joined_arcs_are_oids(first in 0u8..3, second in 0u8..40, more in proptest::collection::vec(any::<u64>(), 0..6)) {
+        fn joined_arcs_are_dotted_oids(first in 0u8..3, second in 0u8..40, more in proptest::collection::vec(any::<u64>(), 0..6)) {
             let mut text = format!("{first}.{second}");
             more.iter().for_each(|arc| text.push_str(&format!(".{arc}")));
             prop_assert!(is_dotted_oid(&text));

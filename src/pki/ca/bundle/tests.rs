@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn order_and_text_between_the_blocks_do_not_matter(order in Just(vec![0, 1, 2, 3]).prop_shuffle(), note in "[a-z \n]{0,40}") {
+    fn bundle_order_and_text_between_blocks_do_not_matter(order in Just(vec![0, 1, 2, 3]).prop_shuffle(), note in "[a-z \n]{0,40}") {
         let (key, authority) = root("ec", 256);
         let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
         let subject = authority.subject();

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_grouped_by_oid_in_first_seen_order() {
+    fn other_names_are_grouped_by_oid_in_first_seen_order() {
         let pairs_of =
             |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect::<Vec<_>>();
         let mixed = pairs_of(&[("1.2.9", "a"), ("1.2.3", "b"), ("1.2.9", "c"), ("1.2.3", "a")]);
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsers_never_panic(text in "\\PC{0,40}") {
+        fn san_parsers_of_any_text_do_not_panic(text in "\\PC{0,40}") {
             let _ = (parse_other_name("f", &text), parse_ips(std::slice::from_ref(&text)), parse_network(&text));
         }
 

@@ -291,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changed_answers_are_read_or_refused(at in any::<usize>(), byte in any::<u8>()) {
+        fn damaged_ocsp_responses_do_not_panic(at in any::<usize>(), byte in any::<u8>()) {
             let mut data = encoded(&OcspResponseCase { status: REVOCATION, ..OcspResponseCase::default() });
             let at = at % data.len();
             data[at] = byte;

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn expression_selects_whole_value_member_or_nothing() {
+    fn jmespath_selects_whole_value_member_or_nothing() {
         let entity = json!({ "name": "bob", "metadata": { "team": "web" }, "aliases": [{}], "none": null });
         for (expression, expected) in [
             ("", None),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_and_cleaned() {
+    fn engine_texts_are_truncated_and_sanitized() {
         let warnings: Vec<String> = (0..100).map(|n| format!("{n}")).collect();
         let error = format!("a\u{1b}[31m\r\nb{}", "x".repeat(1000));
         let answer = parse_reply(json!({ "request_uuid": "u", "error": error, "warnings": warnings })).unwrap();

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_filled_for_one_identity_or_left_out() {
+    fn templates_are_filled_for_one_identity_or_left_out() {
         let role = role();
         role.check_templates().unwrap();
         let bob = role.filled_for(Some(&EntityName("bob"))).unwrap();
