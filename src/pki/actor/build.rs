@@ -112,7 +112,7 @@ pub(super) async fn run_build(
         (builder, result, started.elapsed())
     };
     let done = blocking::run(Some(builds), work).await;
-    let (builder, result, took) = done.expect("a build catches its own panics");
+    let (builder, result, took) = done.expect("a CRL build catches its own panics");
     record_build(mount, &result, took);
     (builder, result, took)
 }

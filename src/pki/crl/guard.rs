@@ -102,6 +102,9 @@ mod tests {
         assert!(checked(next(8, 40, &two), 0, Some("disable")));
         let other = list(&[2, 3, 4]);
         assert!(!checked(next(8, 40, &other), 0, None), "as many, but not the same");
-        assert!(check_next_crl(&last, &next(8, 40, &two), false, 0, None).is_err(), "fewer are always looked at");
+        assert!(
+            check_next_crl(&last, &next(8, 40, &two), false, 0, None).is_err(),
+            "a CRL with fewer entries is always compared"
+        );
     }
 }

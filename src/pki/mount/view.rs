@@ -183,7 +183,7 @@ impl MountView {
                     self.policy_engine = engine.map(|e| e.map(Arc::new).map_err(|e| e.text().to_owned()));
                     self.external_policy = StoredSetting { value: config, version };
                 }
-                _ => return Err(Error::internal(format!("unknown stored setting {name}"))),
+                _ => return Err(Error::internal(format!("unknown settings document {name}"))),
             },
             other => return Err(Error::internal(format!("unknown stored document kind {other}"))),
         }
@@ -580,7 +580,7 @@ impl MountView {
             // when the buffer grows.
             let mut body = PartlySecret::default();
             let written = body.write_secret(|body| serde_json::to_writer(body, v));
-            written.expect("records of plain members always serialise");
+            written.expect("stored records always serialise");
             body.into_bytes()
         });
         PkiWrite::Document(DocumentWrite {

@@ -108,7 +108,7 @@ impl TidyReport {
 
     /// Serializes the report for storage.
     pub fn bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("plain members always serialise")
+        serde_json::to_vec(self).expect("a tidy report always serialises")
     }
 }
 

@@ -94,7 +94,7 @@ impl From<PolicyInformation> for String {
             return oid;
         }
         serde_json::to_string(&StoredPolicyInformation { oid, cps, notice })
-            .expect("a record of texts always serialises")
+            .expect("a struct of texts always serialises")
     }
 }
 

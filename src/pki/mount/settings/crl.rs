@@ -69,7 +69,7 @@ resource! {
 
 /// Returns a duration from text that is known to be valid.
 fn duration_text(text: &str) -> DurationText {
-    DurationText::new(text).expect("a duration")
+    DurationText::new(text).expect("the default text is a valid duration")
 }
 
 impl CrlConfig {

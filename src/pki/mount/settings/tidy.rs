@@ -93,7 +93,7 @@ resource! {
         /// Has no effect, only stored and returned.
         seconds acme_account_safety_buffer = 720 * 3600;
         /// Pause between two certificates, as written.
-        duration pause_duration = DurationText::new("0s").expect("a duration");
+        duration pause_duration = DurationText::new("0s").expect("0s is a valid duration");
         /// Maximum rows per step; 0 and less leaves it to the server.
         value page_size: i64 = 1000;
     }

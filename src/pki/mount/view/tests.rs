@@ -153,7 +153,7 @@ fn documents(authorities: &[(&str, Vec<u8>)]) -> Vec<(Document, serde_json::Valu
     let mut view = MountView::empty(MountId(1));
     let mut document = |(id, der): &(&str, Vec<u8>)| {
         let PkiWrite::Document(write) = view.put_issuer(issuer_record(id, der)).unwrap() else {
-            unreachable!("a document")
+            unreachable!("put_issuer writes a document")
         };
         let body = write.body.unwrap();
         let value = serde_json::from_slice(&body).unwrap();
