@@ -163,7 +163,7 @@ impl Engine {
                 continue;
             }
             let why = TidyRunCause::Due { interval: config.interval_duration };
-            if let Err(error) = authority.begin_tidy(config.what.clone(), why).await {
+            if let Err(error) = authority.begin_tidy(config.run_config.clone(), why).await {
                 authority.tidying().suppress_until(now + TIDY_RETRY_DELAY);
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
                     let mount = telemetry::mount_path(authority.mount().0);

@@ -187,7 +187,7 @@ fn stored_settings_of_older_versions_are_read() {
     assert_eq!(parse_and_reserialize::<AutoTidyConfig>(DEFAULT_AUTO_TIDY_JSON), AutoTidyConfig::default());
     let tidy = AutoTidyConfig {
         enabled: true,
-        what: TidyConfig {
+        run_config: TidyConfig {
             tasks: [TidyTask::Certificates, TidyTask::Revocations, TidyTask::Acme].into(),
             safety_buffer: 3_600,
             revoked_safety_buffer: Some(7_200),

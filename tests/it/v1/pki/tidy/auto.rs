@@ -140,7 +140,7 @@ async fn one_of_two_nodes_runs_tidy() {
     // Both see the run, and either may cancel it.
     let seen = other.authority(mount).unwrap().tidy_status().await.unwrap();
     assert_eq!(seen.report.unwrap().state, TidyRunState::Running);
-    assert!(!other.authority(mount).unwrap().tidy(AutoTidyConfig::default().what).await.unwrap());
+    assert!(!other.authority(mount).unwrap().tidy(AutoTidyConfig::default().run_config).await.unwrap());
     assert!(authority.tidy_cancel().await.unwrap());
     assert!(other.authority(mount).unwrap().tidy_cancel().await.is_ok());
     let ended = until(&pki, "Cancelled").await;
