@@ -136,7 +136,7 @@ struct RootDraft {
     validity: Validity,
     signature: RequestedSignature,
     /// keyUsage, extKeyUsage, basicConstraints.
-    head: Extensions,
+    leading_extensions: Extensions,
     san: Extensions,
     name_constraints: Extensions,
     warnings: Warnings,
@@ -159,7 +159,7 @@ impl RootDraft {
         warnings.extend(more);
         warnings.extend(ca_request::constraint_warnings(&request.constraints));
         Ok(Self {
-            head: head_extensions(&request, &mut warnings),
+            leading_extensions: ca_leading_extensions(&request, &mut warnings),
             name_constraints: ca_request::encode_name_constraints(&request.constraints)?,
             common_name: names.common_name.clone(),
             naming: request.naming,
@@ -277,7 +277,7 @@ impl RootDraft {
     ) -> Result<Vec<u8>> {
         let key_id = key.key_id();
         let locations = self.locations(&view.global_urls())?;
-        let tail = Extensions::joined(&[
+        let trailing_extensions = Extensions::joined(&[
             &extension::authority_key_id(&key_id),
             &locations.authority_info,
             &self.san,
@@ -293,7 +293,7 @@ impl RootDraft {
             not_after: self.validity.not_after,
             subject: &self.subject,
             spki: key.spki(),
-            extensions: &[&self.head, &extension::subject_key_id(&key_id), &tail],
+            extensions: &[&self.leading_extensions, &extension::subject_key_id(&key_id), &trailing_extensions],
         };
         Ok(tbs.encode())
     }
@@ -346,13 +346,13 @@ fn update_default_issuer(view: &mut MountView, issuer_id: &str) -> Option<PkiWri
     Some(view.set_issuers_config(config))
 }
 
-fn head_extensions(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
+fn ca_leading_extensions(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
     let path_length = request.max_path_length.map(u32::from);
     if path_length == Some(0) {
         warnings.add("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
     }
-    let mut head = extension::key_usage(ca_request::ca_key_usage(&request.usages));
-    head.extend(&extension::ext_key_usage(&request.usages.ext_key_usage));
-    head.extend(&extension::basic_constraints(true, path_length));
-    head
+    let mut leading_extensions = extension::key_usage(ca_request::ca_key_usage(&request.usages));
+    leading_extensions.extend(&extension::ext_key_usage(&request.usages.ext_key_usage));
+    leading_extensions.extend(&extension::basic_constraints(true, path_length));
+    leading_extensions
 }

@@ -63,7 +63,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     }
     let constraints = ca_request::encode_name_constraints(&request.constraints)?;
     warnings.extend(ca_request::constraint_warnings(&request.constraints));
-    let own = CaExtensions::new(request, issuer_parts, &naming, !constraints.is_empty(), &mut warnings);
+    let ca_extensions = CaExtensions::new(request, issuer_parts, &naming, !constraints.is_empty(), &mut warnings);
     let draft = CertificateDraft {
         algorithm: request.signature.algorithm(&key.signing, &*deps.signers)?,
         key,
@@ -71,9 +71,12 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
         common_name: naming.subject.common_name(),
         subject: naming.subject,
         validity,
-        head: Extensions::joined(&[&own.usages, &extension::basic_constraints(true, path_length)]),
-        key_id: own.key_id,
-        tail: issuer_parts.trailing_extensions([&naming.san, &constraints], &own.copies),
+        leading_extensions: Extensions::joined(&[
+            &ca_extensions.usages,
+            &extension::basic_constraints(true, path_length),
+        ]),
+        key_id: ca_extensions.key_id,
+        trailing_extensions: issuer_parts.trailing_extensions([&naming.san, &constraints], &ca_extensions.copies),
         sources: if naming.from_csr { verbatim::verbatim_field_sources(csr) } else { ca_request::ca_field_sources() },
         signer,
     };

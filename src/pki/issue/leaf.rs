@@ -136,9 +136,9 @@ fn draft_leaf(
         subject,
         common_name: names.common_name.clone(),
         validity,
-        head: entry.leading_extensions(kind).clone(),
+        leading_extensions: entry.leading_extensions(kind).clone(),
         key_id: SubjectKeyIdSource::Derived,
-        tail: issuer_parts.trailing_extensions([&san, &entry.policies], &Extensions::default()),
+        trailing_extensions: issuer_parts.trailing_extensions([&san, &entry.policies], &Extensions::default()),
         sources: leaf_field_sources(),
         signer,
     };

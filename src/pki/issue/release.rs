@@ -45,10 +45,10 @@ pub(crate) struct CertificateDraft {
     pub(crate) common_name: String,
     pub(crate) validity: Validity,
     /// Extensions before subjectKeyIdentifier.
-    pub(crate) head: Extensions,
+    pub(crate) leading_extensions: Extensions,
     pub(crate) key_id: SubjectKeyIdSource,
     /// Extensions after subjectKeyIdentifier.
-    pub(crate) tail: Extensions,
+    pub(crate) trailing_extensions: Extensions,
     /// For each part, the field that error messages name for it.
     pub(crate) sources: FieldSources,
 }
@@ -59,7 +59,7 @@ pub(crate) enum SubjectKeyIdSource {
     Derived,
     /// This value.
     Given(Vec<u8>),
-    /// Nothing to add: the extension is already in `head` or `tail`.
+    /// Nothing to add: the extension is already in `leading_extensions` or `trailing_extensions`.
     Copied,
 }
 
@@ -218,7 +218,7 @@ impl CertificateDraft {
             not_after: self.validity.not_after,
             subject: &self.subject,
             spki: subject_key.spki(),
-            extensions: &[&self.head, &key_id, &self.tail],
+            extensions: &[&self.leading_extensions, &key_id, &self.trailing_extensions],
         }
         .encode();
         let Self { algorithm, ref sources, .. } = *self;

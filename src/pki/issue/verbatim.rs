@@ -70,13 +70,14 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
         common_name: subject.common_name(),
         subject,
         validity,
-        head: leading_extensions(request, &role)?,
+        leading_extensions: leading_extensions(request, &role)?,
         key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() {
             SubjectKeyIdSource::Copied
         } else {
             SubjectKeyIdSource::Derived
         },
-        tail: issuer_parts.trailing_extensions([&Extensions::default(), &Extensions::default()], &copies),
+        trailing_extensions: issuer_parts
+            .trailing_extensions([&Extensions::default(), &Extensions::default()], &copies),
         sources: verbatim_field_sources(csr),
         signer,
     };
@@ -104,7 +105,7 @@ fn overridden_usage_warnings(request: &VerbatimRequest) -> Warnings {
 
 /// Warns if time-stamp verifiers would reject the certificate (RFC 3161 2.3).
 fn time_stamping_warning(draft: &CertificateDraft) -> Option<&'static str> {
-    let extension = [&draft.head, &draft.tail]
+    let extension = [&draft.leading_extensions, &draft.trailing_extensions]
         .into_iter()
         .find_map(|part| not_granted::find_extension(part, oid::EXT_KEY_USAGE))?;
     let purposes = read_ext_key_usage(extension.value).ok()?;

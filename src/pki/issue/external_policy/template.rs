@@ -133,9 +133,9 @@ fn draft_certificate(
         subject: template.subject().clone(),
         common_name: template.common_name(),
         validity: template_validity(template, signer, now, warnings)?,
-        head: merge_extensions(template, issuer_parts),
+        leading_extensions: merge_extensions(template, issuer_parts),
         key_id: SubjectKeyIdSource::Copied,
-        tail: Extensions::default(),
+        trailing_extensions: Extensions::default(),
         sources: FieldSources::all("external policy: template"),
         signer: Arc::clone(signer),
     })

@@ -133,7 +133,9 @@ async fn name_is_refused_when_no_chain_permits_it() {
     assert!(openssl_verifies_chain(&held.pem, &[&below.pem], &leaf.pem).is_err());
     assert_eq!(pki.app.client.delete(&format!("pki/issuer/{}", ids[2])).await.status, 200);
     let serial = parse(&held.pem).serial().to_string();
-    for rule in ["do not allow a.evil.com (RFC 5280 4.2.1.10): see nameConstraints of the certificate of", serial.as_str()] {
+    for rule in
+        ["do not allow a.evil.com (RFC 5280 4.2.1.10): see nameConstraints of the certificate of", serial.as_str()]
+    {
         pki.refused("issue/r", ask("a.evil.com"), rule).await;
     }
     pki.ask("issue/r", ask("a.good.com")).await;
