@@ -113,7 +113,7 @@ impl Mounts {
     pub fn keys_in_use(&self, kind: BackendType, name: &str) -> Vec<KeyIdentity> {
         let Some(uuid) = self.keys.uuid(kind, name) else { return Vec::new() };
         let mut keys: Vec<KeyIdentity> = Vec::new();
-        for key in self.pki.keys_of(&uuid) {
+        for key in self.pki.keys_using_managed_key(&uuid) {
             if keys.len() < MAX_TESTED_KEYS_PER_MANAGED_KEY && !keys.contains(&key) {
                 keys.push(key);
             }

@@ -12,7 +12,7 @@ pub fn collect_series(shared: &ServerState) -> Vec<Series> {
     let mounts = shared.auth.mounts();
     let path = |mount: MountId| mounts.by_id(mount).map(|mount| truncate_label(&mount.path));
     let mut series = Vec::new();
-    for expiry in shared.engine.expiries() {
+    for expiry in shared.engine.issuer_expiries() {
         let Some(mount) = path(expiry.mount) else { continue };
         let labels = vec![mount, expiry.issuer];
         let value = expiry.not_after as f64;

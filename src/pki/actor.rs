@@ -56,7 +56,7 @@ pub struct PlannedChange {
     /// Writes of the change.
     pub writes: Vec<PkiWrite>,
     /// `true` if CRLs must be rebuilt before the reply.
-    pub crls: bool,
+    pub rebuild_crls: bool,
 }
 
 /// Computes a change from the current view. Called again with a newer view when another node committed first.
@@ -94,7 +94,7 @@ impl ControlThread {
 /// Handle to a mount's control actor. The actor stops when its last handle is dropped.
 pub struct ControlLink {
     control: Addr<ControlActor>,
-    arrivals: PendingRevocations,
+    pending_revocations: PendingRevocations,
 }
 
 impl ControlLink {
@@ -106,7 +106,7 @@ impl ControlLink {
         store: Arc<dyn PkiStore>,
         builder: CrlBuilder,
     ) -> Self {
-        let arrivals = PendingRevocations::default();
+        let pending_revocations = PendingRevocations::default();
         let control = ControlActor {
             view,
             crls,
@@ -115,16 +115,16 @@ impl ControlLink {
             own_changes: VecDeque::new(),
             changes: FairQueue::new(1, 1),
             changing: false,
-            behind: false,
+            is_outdated: false,
             reload_needed: false,
             builder: Some(builder),
             wanted: CrlBuildRequest::DUE,
             waiting: Vec::new(),
             early_check: None,
-            throttle: BuildThrottle::of(arrivals.clone()),
+            throttle: BuildThrottle::of(pending_revocations.clone()),
             pause: None,
         };
-        let link = Self { control: ControlActor::start_in_arbiter(&thread.arbiter, |_| control), arrivals };
+        let link = Self { control: ControlActor::start_in_arbiter(&thread.arbiter, |_| control), pending_revocations };
         // Not awaited: a request that needs a missing CRL builds it.
         link.build_in_background(CrlBuildRequest::DUE);
         link
@@ -149,7 +149,7 @@ impl ControlLink {
 
     /// Announces a revocation that is being stored; the next build waits a short time for it.
     pub fn announce(&self) -> PendingRevocation {
-        self.arrivals.announce()
+        self.pending_revocations.announce()
     }
 
     /// Requests a build with the revocations and published lists of other nodes. Does not wait.
@@ -167,14 +167,14 @@ impl ControlLink {
     }
 
     /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
-    /// stored before this call. `coming` is the announcement of the caller's revocation; the actor drops it when it has
-    /// the request. Returns warnings about issuers that cannot have a CRL.
+    /// stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it when it
+    /// has the request. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
-    pub async fn build_crls(&self, wanted: CrlBuildRequest, coming: Option<PendingRevocation>) -> Result<Warnings> {
+    pub async fn build_crls(&self, wanted: CrlBuildRequest, pending: Option<PendingRevocation>) -> Result<Warnings> {
         self.request(move |actor, ctx, reply| {
-            drop(coming);
+            drop(pending);
             actor.build(wanted, BuildRequester::Caller(reply), ctx);
         })
         .await
@@ -252,7 +252,7 @@ struct ControlActor {
     changes: FairQueue<MountChange>,
     changing: bool,
     /// `true` if the outcome of a change is unknown and the stored state has not been read since.
-    behind: bool,
+    is_outdated: bool,
     /// `true` if another node changed the stored state since the last read.
     reload_needed: bool,
     /// `None` while a build runs.
@@ -290,7 +290,7 @@ impl ControlActor {
 
     /// Queues a change that writes nothing and runs before those of callers.
     fn queue_empty_change(&mut self, reply: ChangeReply, ctx: &mut Context<Self>) {
-        let plan = |view: &MountView| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), crls: false });
+        let plan = |view: &MountView| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), rebuild_crls: false });
         self.own_changes.push_back(MountChange { plan: Box::new(plan), reply });
         self.next_change(ctx);
     }
@@ -303,18 +303,19 @@ impl ControlActor {
         let mut next = || self.own_changes.pop_front().or_else(|| self.changes.pop_next());
         let Some(change) = std::iter::from_fn(&mut next).find(|change| !change.reply.is_closed()) else { return };
         self.changing = true;
-        let reload = std::mem::take(&mut self.reload_needed) || self.behind;
+        let reload = std::mem::take(&mut self.reload_needed) || self.is_outdated;
         let work = run_change(change.plan, self.view.load_full(), reload, Arc::clone(&self.store));
         let done = work.into_actor(self).map(move |changed, actor, ctx| {
             actor.changing = false;
-            let was_behind = std::mem::replace(&mut actor.behind, matches!(changed, ChangeOutcome::Unknown { .. }));
+            let was_outdated =
+                std::mem::replace(&mut actor.is_outdated, matches!(changed, ChangeOutcome::Unknown { .. }));
             match changed {
-                ChangeOutcome::Stored { view, crls: true } => {
+                ChangeOutcome::Stored { view, rebuild_crls: true } => {
                     actor.view.store(Arc::new(view));
                     let all = CrlBuildRequest { complete: true, follow: reload, ..CrlBuildRequest::DUE };
                     actor.build(all, BuildRequester::StoredChange(change.reply), ctx);
                 }
-                ChangeOutcome::Stored { view, crls: false } => {
+                ChangeOutcome::Stored { view, rebuild_crls: false } => {
                     actor.view.store(Arc::new(view));
                     if reload {
                         actor.build(FOLLOW_OTHER_NODES, BuildRequester::NoReply, ctx);
@@ -331,7 +332,7 @@ impl ControlActor {
                 }
                 ChangeOutcome::Unknown { error } => {
                     let _ = change.reply.send(Err(error));
-                    if !was_behind {
+                    if !was_outdated {
                         Self::schedule_reload(ctx);
                     }
                 }
@@ -344,13 +345,13 @@ impl ControlActor {
     /// Queues an empty change after a delay, and again until one has read the stored state.
     fn schedule_reload(ctx: &mut Context<Self>) {
         ctx.run_later(RELOAD_RETRY_DELAY, |actor, ctx| {
-            if !actor.behind || !ctx.connected() {
+            if !actor.is_outdated || !ctx.connected() {
                 return;
             }
             let (reply, done) = oneshot::channel();
             actor.queue_empty_change(reply, ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
-                if actor.behind {
+                if actor.is_outdated {
                     Self::schedule_reload(ctx);
                 }
             }));
@@ -455,8 +456,8 @@ pub struct ReplicaLink(Addr<ReplicaActor>);
 
 impl ReplicaLink {
     /// Starts a replica actor on the current thread's arbiter; it reads the mount's state from `view`.
-    pub fn start(view: Arc<ArcSwap<MountView>>, tools: EngineDeps) -> Self {
-        Self(ReplicaActor::new(view, tools).start())
+    pub fn start(view: Arc<ArcSwap<MountView>>, deps: EngineDeps) -> Self {
+        Self(ReplicaActor::new(view, deps).start())
     }
 
     /// Runs a request for a certificate.
@@ -477,15 +478,15 @@ struct IssueWork(QueueCaller, IssueContext, CertificateRequest);
 
 struct ReplicaActor {
     view: Arc<ArcSwap<MountView>>,
-    tools: EngineDeps,
+    deps: EngineDeps,
     /// Indexed by operation, in the order of [`IssuingOperation::ALL`].
     stages: [IssuanceStages; IssuingOperation::ALL.len()],
 }
 
 impl ReplicaActor {
-    fn new(view: Arc<ArcSwap<MountView>>, tools: EngineDeps) -> Self {
+    fn new(view: Arc<ArcSwap<MountView>>, deps: EngineDeps) -> Self {
         let stages = IssuingOperation::ALL.map(|operation| IssuanceStages::new(operation.name()));
-        Self { view, tools, stages }
+        Self { view, deps, stages }
     }
 }
 
@@ -503,11 +504,11 @@ impl Handler<IssueWork> for ReplicaActor {
 
     fn handle(&mut self, IssueWork(caller, origin, request): IssueWork, _: &mut Self::Context) -> Self::Result {
         let views = Arc::clone(&self.view);
-        let tools = self.tools.clone();
+        let deps = self.deps.clone();
         let operation = IssuingOperation::of(&request);
         let stages = self.stages[operation as usize].clone();
         Box::pin(async move {
-            let work = pin!(pipeline::issue(&views, &tools, &origin, &request, &stages));
+            let work = pin!(pipeline::issue(&views, &deps, &origin, &request, &stages));
             run_guarded(operation, &origin.mount, caller, work).await
         })
     }

@@ -116,17 +116,18 @@ impl ConstrainedName<'_> {
         let name = ComparableName::new(self.tag, &self.content);
         let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
         Err(Error::invalid(format!(
-            "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): those of {}",
+            "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): see \
+             nameConstraints of {}",
             self.describe_briefly(),
             refusing.description
         )))
     }
 
     fn describe_briefly(&self) -> String {
-        self.shown().chars().take(300).collect()
+        self.describe().chars().take(300).collect()
     }
 
-    fn shown(&self) -> String {
+    fn describe(&self) -> String {
         match self.tag {
             RFC822_NAME | UTF8_EMAIL_TAG if self.content.is_empty() => "a mailbox that cannot be read".to_owned(),
             DNS_NAME | RFC822_NAME | UTF8_EMAIL_TAG | URI_NAME => lossy_text(&self.content).into_owned(),
@@ -164,7 +165,7 @@ pub struct ConstrainedChainLink {
 /// # Errors
 /// `Invalid` naming the first name rejected by the first chain and the rejecting certificate, or when there are more
 /// than [`MAX_COMPARISONS`] comparisons.
-pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
+pub(super) fn check_name_constraints(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
     if chains.is_empty() {
         return Ok(());
     }

@@ -51,12 +51,12 @@ pub struct MountCrls {
     /// Lists by issuer id; the issuers of a group share them.
     pub by_issuer: HashMap<String, GroupCrls>,
     /// Every revocation up to this sequence number is on the published lists. Does not advance while any group fails.
-    pub covers: u64,
+    pub covered_sequence: u64,
     /// Revocations that may be removed from the lists, because their certificates have expired.
-    pub listed: RemovableRevocations,
-    /// Like `covers`, but ignores the groups in `lacking`.
+    pub removable: RemovableRevocations,
+    /// Like `covered_sequence`, but ignores `failed_groups`.
     loaded_sequence: u64,
-    lacking: Option<FailedGroups>,
+    failed_groups: Option<FailedGroups>,
 }
 
 /// Groups whose latest lists could not be made.
@@ -68,8 +68,7 @@ struct FailedGroups {
 impl MountCrls {
     /// Returns `true` if a stored revocation is on the list it belongs to, even if lists of other groups are missing.
     pub fn includes(&self, stored: &StoredRevocation) -> bool {
-        let lacks =
-            |lacking: &FailedGroups| lacking.layout.group(stored).0.is_some_and(|id| lacking.groups.contains(id));
-        self.loaded_sequence >= stored.sequence && !self.lacking.as_ref().is_some_and(lacks)
+        let lacks = |failed: &FailedGroups| failed.layout.group(stored).0.is_some_and(|id| failed.groups.contains(id));
+        self.loaded_sequence >= stored.sequence && !self.failed_groups.as_ref().is_some_and(lacks)
     }
 }

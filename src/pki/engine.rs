@@ -45,8 +45,8 @@ pub struct IssuerExpiry {
 
 /// All PKI mounts of this server.
 pub struct Engine {
-    tools: EngineDeps,
-    answers: Arc<OcspCache>,
+    deps: EngineDeps,
+    ocsp_cache: Arc<OcspCache>,
     control: ControlThread,
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
     /// Held while a mount is opened, so that it never has two control actors.
@@ -57,21 +57,21 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates an engine without mounts and starts the control thread; requires a running actix system. `reach` limits
-    /// the addresses that callers may configure.
+    /// Creates an engine without mounts and starts the control thread; requires a running actix system.
+    /// `egress_policy` limits the addresses that callers may configure.
     pub fn new(
         store: Arc<dyn PkiStore>,
         serials: SerialSource,
         signers: Arc<dyn Signers>,
         clock: Clock,
-        reach: EgressPolicy,
+        egress_policy: EgressPolicy,
     ) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
         let compromised = Arc::new(CompromisedKeys::new(Arc::clone(&store), clock.clone()));
-        let tools = EngineDeps { store, pool: KeyPool::start(), clock, serials, signers, reach, compromised };
+        let deps = EngineDeps { store, pool: KeyPool::start(), clock, serials, signers, egress_policy, compromised };
         Arc::new(Self {
-            tools,
-            answers: Arc::default(),
+            deps,
+            ocsp_cache: Arc::default(),
             control,
             authorities: ArcSwap::default(),
             opening: Mutex::default(),
@@ -82,12 +82,12 @@ impl Engine {
 
     /// Returns the list of compromised keys.
     pub fn compromised(&self) -> &CompromisedKeys {
-        &self.tools.compromised
+        &self.deps.compromised
     }
 
     /// Sets how many RSA keys of each size are generated in advance; initially none.
     pub fn stock_keys(&self, sizes: StockSizes) {
-        self.tools.pool.resize_stock(sizes);
+        self.deps.pool.resize_stock(sizes);
     }
 
     /// Loads a mount and starts its control actor, unless it is open. Its CRLs are built in the background.
@@ -99,7 +99,7 @@ impl Engine {
         if self.authority(mount).is_ok() {
             return Ok(());
         }
-        let documents = self.tools.store.documents(mount).await?;
+        let documents = self.deps.store.documents(mount).await?;
         self.start(MountView::load(mount, documents)?);
         Ok(())
     }
@@ -143,21 +143,21 @@ impl Engine {
 
     /// Returns the time of the server's clock.
     pub fn now(&self) -> Time {
-        self.tools.clock.now()
+        self.deps.clock.now()
     }
 
     /// Returns the dependencies that all mounts share.
-    pub(crate) fn tools(&self) -> &EngineDeps {
-        &self.tools
+    pub(crate) fn deps(&self) -> &EngineDeps {
+        &self.deps
     }
 
     /// Returns the cache of signed OCSP responses.
-    pub(crate) fn answers(&self) -> &OcspCache {
-        &self.answers
+    pub(crate) fn ocsp_cache(&self) -> &OcspCache {
+        &self.ocsp_cache
     }
 
     /// Returns the expiry of every issuer that is not revoked, of all mounts.
-    pub fn expiries(&self) -> Vec<IssuerExpiry> {
+    pub fn issuer_expiries(&self) -> Vec<IssuerExpiry> {
         let mut expiries = Vec::new();
         for authority in self.authorities() {
             let view = authority.view();
@@ -177,7 +177,7 @@ impl Engine {
     }
 
     /// Returns the issuer keys of all mounts that use the managed key with this UUID.
-    pub(crate) fn keys_of(&self, uuid: &str) -> Vec<KeyIdentity> {
+    pub(crate) fn keys_using_managed_key(&self, uuid: &str) -> Vec<KeyIdentity> {
         let mut keys = Vec::new();
         for authority in self.authorities() {
             let view = authority.view();
@@ -206,8 +206,8 @@ impl Engine {
     /// # Errors
     /// `Unavailable` from storage; the next call retries.
     pub async fn sweep_recorded_responses(&self) -> Result<()> {
-        let now = self.tools.clock.synchronized_now()?.unix_timestamp();
-        while self.tools.store.sweep_recorded_responses(now, SWEPT_RESPONSES_PER_COMMIT).await?
+        let now = self.deps.clock.synchronized_now()?.unix_timestamp();
+        while self.deps.store.sweep_recorded_responses(now, SWEPT_RESPONSES_PER_COMMIT).await?
             == SWEPT_RESPONSES_PER_COMMIT
         {}
         Ok(())
@@ -238,8 +238,8 @@ pub struct Authority {
     view: Arc<ArcSwap<MountView>>,
     crls: Arc<ArcSwapOption<MountCrls>>,
     control: ControlLink,
-    tools: EngineDeps,
-    answers: Arc<OcspCache>,
+    deps: EngineDeps,
+    ocsp_cache: Arc<OcspCache>,
     tidying: TidyController,
     /// Held while an external CRL is imported.
     crl_import: Arc<Mutex<()>>,
@@ -250,21 +250,21 @@ pub struct Authority {
 impl Authority {
     fn start(view: MountView, engine: &Engine) -> Self {
         let mount = view.mount;
-        let tools = engine.tools.clone();
+        let deps = engine.deps.clone();
         let view = Arc::new(ArcSwap::from_pointee(view));
         let crls = Arc::new(ArcSwapOption::<MountCrls>::empty());
-        let builder = CrlBuilder::new(mount, Arc::clone(&tools.store), Arc::clone(&tools.signers), tools.clock.clone());
-        let store = Arc::clone(&tools.store);
+        let builder = CrlBuilder::new(mount, Arc::clone(&deps.store), Arc::clone(&deps.signers), deps.clock.clone());
+        let store = Arc::clone(&deps.store);
         let thread = &engine.control;
         let control = ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), store, builder);
-        let tidying = TidyController::new(engine.background.clone(), tools.clock.now());
+        let tidying = TidyController::new(engine.background.clone(), deps.clock.now());
         Self {
             mount,
             view,
             crls,
             control,
-            tools,
-            answers: Arc::clone(&engine.answers),
+            deps,
+            ocsp_cache: Arc::clone(&engine.ocsp_cache),
             tidying,
             crl_import: Arc::default(),
             issuer_import: Arc::default(),
@@ -276,7 +276,7 @@ impl Authority {
         let view = self.view.load();
         let is_refused = |signer: &&Arc<IssuerSigner>| {
             let key = signer.key.as_ref().and_then(|key| key.signing.managed());
-            key.is_some_and(|key| self.tools.signers.signer(key).is_err_and(|error| error.kind() == Kind::Invalid))
+            key.is_some_and(|key| self.deps.signers.signer(key).is_err_and(|error| error.kind() == Kind::Invalid))
         };
         let name_or_id = |signer: &Arc<IssuerSigner>| {
             let record = &signer.issuer.record;
@@ -296,13 +296,13 @@ impl Authority {
     }
 
     /// Returns the dependencies that all mounts share.
-    pub fn tools(&self) -> &EngineDeps {
-        &self.tools
+    pub fn deps(&self) -> &EngineDeps {
+        &self.deps
     }
 
     /// Returns the OCSP response cache, which all mounts share.
-    pub fn answers(&self) -> &OcspCache {
-        &self.answers
+    pub fn ocsp_cache(&self) -> &OcspCache {
+        &self.ocsp_cache
     }
 
     /// Returns this node's state of the mount's tidy runs, which remove expired data.
@@ -342,12 +342,12 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocation(&self, stored: &StoredRevocation, coming: PendingRevocation) -> Result<Warnings> {
+    pub async fn publish_revocation(&self, stored: &StoredRevocation, pending: PendingRevocation) -> Result<Warnings> {
         let is_listed = || self.crls.load().as_ref().is_some_and(|crls| crls.includes(stored));
         if is_listed() {
             return Ok(Warnings::default());
         }
-        match self.publish_revocations(stored.sequence, coming).await {
+        match self.publish_revocations(stored.sequence, pending).await {
             Err(error) if is_listed() => {
                 let text = format!("the CRL of another issuer of this mount could not be built: {}", error.text());
                 Ok(crl::format_build_warnings(vec![text].into()))
@@ -362,11 +362,11 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocations(&self, sequence: u64, coming: PendingRevocation) -> Result<Warnings> {
+    pub async fn publish_revocations(&self, sequence: u64, pending: PendingRevocation) -> Result<Warnings> {
         if self.are_crls_up_to_date(sequence) {
             return Ok(Warnings::default());
         }
-        self.control.build_crls(CrlBuildRequest::DUE, Some(coming)).await
+        self.control.build_crls(CrlBuildRequest::DUE, Some(pending)).await
     }
 
     /// Returns `true` if the CRLs list every revocation up to `sequence`, or if revocations do not trigger builds.
@@ -374,20 +374,20 @@ impl Authority {
         let view = self.view.load();
         let config = &view.crl_config.value;
         let by_timer = config.auto_rebuild || config.disable;
-        by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
+        by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covered_sequence >= sequence)
     }
 
     /// Returns the revocations that complete CRLs have listed after their certificates expired (RFC 5280 3.3). They may
     /// be removed.
-    pub fn listed(&self) -> RemovableRevocations {
-        self.crls.load().as_ref().map_or(RemovableRevocations::NONE, |crls| crls.listed)
+    pub fn removable_revocations(&self) -> RemovableRevocations {
+        self.crls.load().as_ref().map_or(RemovableRevocations::NONE, |crls| crls.removable)
     }
 
     /// Publishes complete CRLs of all revocations.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn list_revocations(&self) -> Result<()> {
+    pub async fn publish_complete_crls(&self) -> Result<()> {
         self.build_crls(CrlBuildRequest { complete: true, ..CrlBuildRequest::DUE }).await.map(drop)
     }
 
@@ -420,7 +420,7 @@ impl Authority {
 
     /// Starts a replica actor, which issues certificates, on the arbiter of the current worker.
     pub fn replica(&self) -> ReplicaLink {
-        ReplicaLink::start(Arc::clone(&self.view), self.tools.clone())
+        ReplicaLink::start(Arc::clone(&self.view), self.deps.clone())
     }
 
     /// Changes the mount's state. `plan` computes the change and the result from the current view, off the workers, and
@@ -452,7 +452,7 @@ impl Authority {
         let warnings = self.control.change(plan).await?;
         // The plan sent one result per run; the last one was stored.
         let last = std::iter::from_fn(|| results.try_recv().ok()).last();
-        Ok((last.ok_or_else(|| Error::internal("a change without a result"))?, warnings))
+        Ok((last.ok_or_else(|| Error::internal("the plan of a change returned no result"))?, warnings))
     }
 
     /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was

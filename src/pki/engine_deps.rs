@@ -24,7 +24,7 @@ pub struct EngineDeps {
     /// Signers for managed keys.
     pub signers: Arc<dyn Signers>,
     /// Addresses that callers may configure as targets of outbound requests.
-    pub reach: EgressPolicy,
+    pub egress_policy: EgressPolicy,
     /// Keys that are never certified.
     pub compromised: Arc<CompromisedKeys>,
 }

@@ -87,7 +87,7 @@ impl PolicyEngine {
     ///
     /// # Errors
     /// `Unavailable` while the breaker is open; `Busy` when too many calls are in flight.
-    pub(crate) fn check(&self, now: Time) -> Result<()> {
+    pub(crate) fn require_available(&self, now: Time) -> Result<()> {
         if self.breaker.refuses(now) {
             return Err(count_error("open", breaker_open_error()));
         }
@@ -97,8 +97,8 @@ impl PolicyEngine {
         Ok(())
     }
 
-    /// Returns the HTTP client, which connects only to addresses that `reach` permits.
-    fn client(&self, reach: EgressPolicy) -> Result<&Client> {
+    /// Returns the HTTP client, which connects only to addresses that `egress_policy` permits.
+    fn client(&self, egress_policy: EgressPolicy) -> Result<&Client> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
@@ -110,23 +110,23 @@ impl PolicyEngine {
             .retry(retry::never())
             .referer(false)
             .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
-            .dns_resolver(Arc::new(EgressResolver(reach)))
+            .dns_resolver(Arc::new(EgressResolver(egress_policy)))
             .build()
             .map_err(|e| Error::internal(e.without_url()))?;
         Ok(self.client.get_or_init(|| made))
     }
 
-    /// Posts a request body and returns what `read` parses from the response. `reach` must be the same for every call,
-    /// because the first call creates the client.
+    /// Posts a request body and returns what `read` parses from the response. `egress_policy` must be the same for
+    /// every call, because the first call creates the client.
     ///
     /// # Errors
     /// `Unavailable` when the address is not permitted or the call times out; `Busy` when too many calls are in flight;
     /// `BadGateway` for an unusable response; those of `read`.
-    pub(crate) async fn ask<T>(
+    pub(crate) async fn call<T>(
         &self,
-        question: Vec<u8>,
+        request_body: Vec<u8>,
         clock: &Clock,
-        reach: EgressPolicy,
+        egress_policy: EgressPolicy,
         read: impl FnOnce(&[u8]) -> Result<T>,
     ) -> Result<T> {
         let Ok(_permit) = self.permits.try_acquire() else { return Err(count_error("busy", busy_error())) };
@@ -134,7 +134,7 @@ impl PolicyEngine {
             return Err(count_error("open", breaker_open_error()));
         };
         let started = Instant::now();
-        let exchange = tokio::time::timeout(self.timeout, self.exchange(question, reach)).await;
+        let exchange = tokio::time::timeout(self.timeout, self.exchange(request_body, egress_policy)).await;
         let outcome = exchange.unwrap_or_else(|_| {
             let text = format!("external policy: the engine did not answer within {} s", self.timeout.as_secs());
             Err(EngineCallFailure::of("failed", false, Error::unavailable(text, "timed out")))
@@ -149,15 +149,15 @@ impl PolicyEngine {
         Ok(answer)
     }
 
-    async fn exchange(&self, question: Vec<u8>, reach: EgressPolicy) -> Result<Vec<u8>, EngineCallFailure> {
+    async fn exchange(&self, request_body: Vec<u8>, egress_policy: EgressPolicy) -> Result<Vec<u8>, EngineCallFailure> {
         let refused = |error: Error| {
             let text = format!("external policy: {}", error.text());
             EngineCallFailure::of("failed", false, Error::new(Kind::Unavailable, text))
         };
-        reach.validate_url("external_service_url", self.url.as_str()).map_err(refused)?;
-        let client = self.client(reach).map_err(|error| EngineCallFailure::of("failed", false, error))?;
+        egress_policy.validate_url("external_service_url", self.url.as_str()).map_err(refused)?;
+        let client = self.client(egress_policy).map_err(|error| EngineCallFailure::of("failed", false, error))?;
         let request = client.post(self.url.clone()).header(CONTENT_TYPE, MEDIA_TYPE).header(ACCEPT, MEDIA_TYPE);
-        let response = with_trace_context(request.body(question)).send().await.map_err(connection_failure)?;
+        let response = with_trace_context(request.body(request_body)).send().await.map_err(connection_failure)?;
         let status = response.status();
         if status != StatusCode::OK {
             let text = format!("external policy: the engine answered with status {}", status.as_u16());

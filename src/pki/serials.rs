@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    fn at(millis: i64) -> Time {
+    fn time_at(millis: i64) -> Time {
         Time::UNIX_EPOCH + time::Duration::milliseconds(millis)
     }
 
@@ -80,26 +80,26 @@ mod tests {
         /// The clock may jump forward and backward.
         #[test]
         fn serials_of_one_process_never_decrease(times in prop::collection::vec(times(), 1..40)) {
-            let clock = Clock::manual(at(0));
+            let clock = Clock::manual(time_at(0));
             let draw = SerialPrefix::Time.source(&clock);
             let mut before = 0;
             let mut latest = i64::MIN;
             for time in times {
-                clock.set(at(time));
+                clock.set(time_at(time));
                 latest = latest.max(time);
                 let serial = draw();
                 prop_assert!(serial.octets().len() == 20 && (1..0x80).contains(&serial.octets()[0]));
                 prop_assert!(millis(&serial) >= before);
                 before = millis(&serial);
-                let told = u64::try_from(latest).unwrap_or(0).clamp(1 << 40, (1 << 47) - 1);
-                prop_assert_eq!(before, told);
+                let expected_millis = u64::try_from(latest).unwrap_or(0).clamp(1 << 40, (1 << 47) - 1);
+                prop_assert_eq!(before, expected_millis);
             }
         }
 
         /// Each run stands for a node or a restart; all clocks show the same time.
         #[test]
         fn serials_of_several_nodes_and_restarts_differ(time in times(), runs in 2..6_usize) {
-            let clock = Clock::manual(at(time));
+            let clock = Clock::manual(time_at(time));
             let sources: Vec<SerialSource> = (0..runs).map(|_| SerialPrefix::Time.source(&clock)).collect();
             let all: HashSet<Serial> = sources.iter().flat_map(|draw| (0..200).map(|_| draw())).collect();
             prop_assert_eq!(all.len(), runs * 200);
@@ -110,7 +110,7 @@ mod tests {
         #[test]
         fn serials_of_one_millisecond_differ_in_112_random_bits(time in times()) {
             const DRAWS: usize = 10_000;
-            let draw = SerialPrefix::Time.source(&Clock::manual(at(time)));
+            let draw = SerialPrefix::Time.source(&Clock::manual(time_at(time)));
             let bits = |serial: &Serial| {
                 let octets = serial.octets()[6..].to_vec();
                 (0..octets.len() * 8).map(|bit| octets[bit / 8] >> (bit % 8) & 1).collect::<Vec<u8>>()
@@ -129,14 +129,14 @@ mod tests {
 
     #[test]
     fn random_serials_reveal_no_time() {
-        let draw = SerialPrefix::Random.source(&Clock::manual(at(1_760_000_000_000)));
+        let draw = SerialPrefix::Random.source(&Clock::manual(time_at(1_760_000_000_000)));
         let first: HashSet<u64> = (0..100).map(|_| millis(&draw())).collect();
         assert_eq!(first.len(), 100);
     }
 
     #[test]
     fn serials_by_time_ascend_with_it() {
-        let clock = Clock::manual(at(1_760_000_000_000));
+        let clock = Clock::manual(time_at(1_760_000_000_000));
         let draw = SerialPrefix::Time.source(&clock);
         let mut before = draw();
         for _ in 0..1000 {

@@ -561,7 +561,7 @@ pub trait PkiStore: Send + Sync {
 fn single_changed_count(committed: BoxFuture<'static, Result<Vec<PkiOutcome>>>) -> BoxFuture<'static, Result<u32>> {
     let only = |outcomes: Vec<PkiOutcome>| match outcomes.as_slice() {
         [PkiOutcome::Changed(count)] => Ok(*count),
-        _ => Err(Error::internal("the store answered another write")),
+        _ => Err(Error::internal("the store did not return a count of changed rows")),
     };
     committed.map(move |outcomes| outcomes.and_then(only)).boxed()
 }

@@ -64,7 +64,7 @@ impl Authority {
 
     async fn begin_tidy(self: &Arc<Self>, config: TidyConfig, why: TidyRunCause) -> Result<bool> {
         for _ in 0..MAX_BEGIN_ATTEMPTS {
-            let now = self.tools().clock.now();
+            let now = self.deps().clock.now();
             let (seen, last) = self.last_tidy(now).await?;
             if last.as_ref().is_some_and(TidyReport::is_running) {
                 return Ok(false);
@@ -84,7 +84,7 @@ impl Authority {
                 report: report.bytes(),
             };
             let begin = PkiWrite::TidyBegin { row, seen, now: now.unix_timestamp() };
-            if self.tools().store.commit(vec![begin]).await?.contains(&PkiOutcome::Changed(1)) {
+            if self.deps().store.commit(vec![begin]).await?.contains(&PkiOutcome::Changed(1)) {
                 self.start_tidy(id, report);
                 return Ok(true);
             }
@@ -98,12 +98,12 @@ impl Authority {
         let authority = Arc::clone(self);
         let own = Arc::clone(&signals);
         let run = TidyRun { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
-        self.tidying().set_run(signals, self.tidying().spawn(run.carry_out()));
+        self.tidying().set_run(signals, self.tidying().spawn(run.execute()));
     }
 
     /// Returns the id and report of the current or last run; 0 if there was none.
     async fn last_tidy(&self, now: Time) -> Result<(i64, Option<TidyReport>)> {
-        let Some(row) = self.tools().store.tidy(self.mount()).await? else { return Ok((0, None)) };
+        let Some(row) = self.deps().store.tidy(self.mount()).await? else { return Ok((0, None)) };
         let report = TidyReport::read(&row, now)?;
         self.tidying().set_interval_start(report.interval_start());
         Ok((row.run, Some(report)))
@@ -114,9 +114,9 @@ impl Authority {
     /// # Errors
     /// `Unavailable` from storage.
     pub async fn tidy_status(&self) -> Result<TidyStatus> {
-        let (_, report) = self.last_tidy(self.tools().clock.now()).await?;
+        let (_, report) = self.last_tidy(self.deps().clock.now()).await?;
         let stored = match self.view().auto_tidy.value.maintain_stored_certificate_counts {
-            true => Some(self.tools().store.counts(self.mount()).await?),
+            true => Some(self.deps().store.counts(self.mount()).await?),
             false => None,
         };
         Ok(TidyStatus { report, stored })
@@ -127,9 +127,9 @@ impl Authority {
     /// # Errors
     /// `Unavailable` from storage.
     pub async fn tidy_cancel(&self) -> Result<bool> {
-        let now = self.tools().clock.now().unix_timestamp();
+        let now = self.deps().clock.now().unix_timestamp();
         let cancel = PkiWrite::TidyCancel { mount: self.mount(), now };
-        let requested = self.tools().store.commit(vec![cancel]).await?.contains(&PkiOutcome::Changed(1));
+        let requested = self.deps().store.commit(vec![cancel]).await?.contains(&PkiOutcome::Changed(1));
         self.tidying().wake();
         Ok(requested)
     }
@@ -147,7 +147,7 @@ pub async fn write_config(
         .change(move |view| {
             let mut next = view.clone();
             let writes = vec![next.set_auto_tidy(merge(&view.auto_tidy.value)?.checked()?)];
-            Ok((PlannedChange { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ()))
         })
         .await
 }
@@ -155,7 +155,7 @@ pub async fn write_config(
 impl Engine {
     /// Starts the runs that are due by `config/auto-tidy`. Called about every second.
     pub async fn tidy_due(&self) {
-        let Ok(now) = self.tools().clock.synchronized_now() else { return };
+        let Ok(now) = self.deps().clock.synchronized_now() else { return };
         for authority in self.authorities() {
             let view = authority.view();
             let config = &view.auto_tidy.value;
@@ -163,11 +163,11 @@ impl Engine {
                 continue;
             }
             let why = TidyRunCause::Due { interval: config.interval_duration };
-            if let Err(error) = authority.begin_tidy(config.what.clone(), why).await {
+            if let Err(error) = authority.begin_tidy(config.run_config.clone(), why).await {
                 authority.tidying().suppress_until(now + TIDY_RETRY_DELAY);
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
                     let mount = telemetry::mount_path(authority.mount().0);
-                    tracing::warn!(mount, "tidy is due and cannot begin: {why}");
+                    tracing::warn!(mount, "an automatic tidy run is due but cannot start: {why}");
                 }
             }
         }
@@ -180,7 +180,7 @@ impl Engine {
         for authority in
             self.authorities().filter(|a| a.view().auto_tidy.value.publish_stored_certificate_count_metrics)
         {
-            match self.tools().store.counts(authority.mount()).await {
+            match self.deps().store.counts(authority.mount()).await {
                 Ok(counts) => {
                     certificates += counts.0;
                     revocations += counts.1;

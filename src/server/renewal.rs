@@ -185,8 +185,14 @@ async fn issue(
     };
     let limits = lifetime_limits(mount);
     let meter = mount.meter().clone();
-    let origin =
-        IssueContext { path: path.to_owned(), issuer_ref: None, requester, limits, repeatable: None, mount: meter };
+    let origin = IssueContext {
+        path: path.to_owned(),
+        issuer_ref: None,
+        requester,
+        limits,
+        idempotent_request: None,
+        mount: meter,
+    };
     let requested = LeafRequest { role: settings.role.clone(), names, ..LeafRequest::default() };
     shared.mounts.authority(mount).await?.replica().run(origin, CertificateRequest::Leaf(requested)).await
 }

@@ -211,7 +211,7 @@ fn is_signed(view: &MountView, id: &str, certificate: &Certificate) -> bool {
     // `signer` also accepts a name; only the id counts.
     let named = view.signer(id).filter(|signer| signer.issuer.record.id == id);
     named.map_or_else(
-        || !has_named_issuer(view, certificate) || view.signed_by(certificate).is_some(),
+        || !has_named_issuer(view, certificate) || view.find_signing_issuer(certificate).is_some(),
         |signer| by(&signer.issuer),
     )
 }

@@ -80,7 +80,7 @@ impl Domain {
         let put = authority.change(move |view| {
             let mut next = view.clone();
             let write = next.put_role("web", role.clone())?;
-            Ok((PlannedChange { view: next, writes: vec![write], crls: false }, ()))
+            Ok((PlannedChange { view: next, writes: vec![write], rebuild_crls: false }, ()))
         });
         put.await.unwrap();
         let replica = authority.replica();
@@ -94,7 +94,7 @@ impl Domain {
             issuer_ref: None,
             requester,
             limits: LIMITS,
-            repeatable: None,
+            idempotent_request: None,
             mount: MountMeter::of("orders/"),
         }
     }
@@ -134,7 +134,7 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
         let role = &view.role("web").unwrap().role;
         let role = Role { use_csr_common_name: false, use_csr_sans: false, ..Role::clone(role) };
         let write = next.put_role("web", role)?;
-        Ok((PlannedChange { view: next, writes: vec![write], crls: false }, ()))
+        Ok((PlannedChange { view: next, writes: vec![write], rebuild_crls: false }, ()))
     });
     put.await.unwrap();
     let issued = domain.replica.run(Domain::origin(), CertificateRequest::Leaf(sign)).await.unwrap();
@@ -171,7 +171,7 @@ fn numbered(
                 let _ = begin.recv();
             }
             done.lock().unwrap().push(number);
-            Ok((PlannedChange { view: view.clone(), writes: Vec::new(), crls: false }, ()))
+            Ok((PlannedChange { view: view.clone(), writes: Vec::new(), rebuild_crls: false }, ()))
         };
         authority.change(plan).await
     }

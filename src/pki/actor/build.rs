@@ -33,7 +33,7 @@ impl PendingRevocations {
         PendingRevocation(Arc::clone(&self.0))
     }
 
-    fn any(&self) -> bool {
+    fn has_any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }
@@ -55,7 +55,7 @@ impl Drop for PendingRevocation {
 /// announced revocations and for requests that keep arriving, but never longer than the last build took.
 #[derive(Default)]
 pub(super) struct BuildThrottle {
-    arrivals: PendingRevocations,
+    pending_revocations: PendingRevocations,
     /// End and duration of the last build.
     last_build: Option<(Instant, Duration)>,
     /// Arrival of the first waiting request.
@@ -64,8 +64,8 @@ pub(super) struct BuildThrottle {
 }
 
 impl BuildThrottle {
-    pub(super) fn of(arrivals: PendingRevocations) -> Self {
-        Self { arrivals, ..Self::default() }
+    pub(super) fn of(pending_revocations: PendingRevocations) -> Self {
+        Self { pending_revocations, ..Self::default() }
     }
 
     pub(super) fn record_end(&mut self, now: Instant, took: Duration) {
@@ -84,7 +84,7 @@ impl BuildThrottle {
     /// Returns the remaining pause, or `None` when a build may start.
     pub(super) fn remaining_pause(&self, now: Instant) -> Option<Duration> {
         let (ended, took) = self.last_build?;
-        let from = if self.arrivals.any() {
+        let from = if self.pending_revocations.has_any() {
             self.first_request.map_or(ended, |first| first.max(ended)) + took
         } else {
             let quiet = self.latest_request.map_or(ended, |came| came + took / QUIET_PAUSE_DIVISOR);
@@ -102,9 +102,9 @@ pub(super) async fn run_build(
     builds: Arc<Semaphore>,
 ) -> (CrlBuilder, Result<CrlBuildResult>, Duration) {
     let mount = view.mount;
-    let work = |outside: SignatureWaiter| async move {
+    let work = |waiter: SignatureWaiter| async move {
         let started = Instant::now();
-        let build = AssertUnwindSafe(builder.build(&view, wanted, &outside)).catch_unwind();
+        let build = AssertUnwindSafe(builder.build(&view, wanted, &waiter)).catch_unwind();
         let result = build.await.unwrap_or_else(|_| {
             builder.reset();
             Err(panic_error())
@@ -112,7 +112,7 @@ pub(super) async fn run_build(
         (builder, result, started.elapsed())
     };
     let done = blocking::run(Some(builds), work).await;
-    let (builder, result, took) = done.expect("a build catches its own panics");
+    let (builder, result, took) = done.expect("a CRL build catches its own panics");
     record_build(mount, &result, took);
     (builder, result, took)
 }
@@ -121,7 +121,7 @@ pub(super) async fn run_build(
 /// counted.
 fn record_build(mount: MountId, result: &Result<CrlBuildResult>, took: Duration) {
     let (outcome, failure) = match result {
-        Ok(CrlBuildResult { failure: None, made: 0, .. }) => return,
+        Ok(CrlBuildResult { failure: None, built_lists: 0, .. }) => return,
         Ok(CrlBuildResult { failure: None, .. }) => ("done", None),
         Ok(CrlBuildResult { failure: Some(error), .. }) | Err(error) => ("failed", Some(error)),
     };
@@ -164,8 +164,8 @@ mod tests {
         let now = Instant::now();
         let ms = Duration::from_millis;
         let mut throttle = BuildThrottle::default();
-        let one = throttle.arrivals.announce();
-        let other = throttle.arrivals.announce();
+        let one = throttle.pending_revocations.announce();
+        let other = throttle.pending_revocations.announce();
         throttle.record_request(now);
         assert_eq!(throttle.remaining_pause(now), None, "there was no build before");
         throttle.record_start();
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(throttle.remaining_pause(now + ms(45)), None, "the longest pause is over");
         drop(other);
         assert_eq!(throttle.remaining_pause(now + ms(20)), None, "all are there");
-        let _late = throttle.arrivals.announce();
+        let _late = throttle.pending_revocations.announce();
         throttle.record_start();
         throttle.record_request(now + ms(1000));
         assert_eq!(throttle.remaining_pause(now + ms(1000)), Some(ms(40)), "long after the last build, too");

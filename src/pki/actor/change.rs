@@ -12,7 +12,7 @@ use crate::pki::store::{PkiOutcome, PkiStore};
 
 pub(super) enum ChangeOutcome {
     /// Stored: the view to publish, and whether CRLs must be rebuilt.
-    Stored { view: MountView, crls: bool },
+    Stored { view: MountView, rebuild_crls: bool },
     /// Not stored; `reloaded` is the view of what storage holds, if it was read.
     Failed { error: Error, reloaded: Option<MountView> },
     /// It is unknown whether the change is stored, because storage could not be read.
@@ -43,18 +43,23 @@ pub(super) async fn run_change(
             Ok(done) => done,
             Err(error) => return ChangeOutcome::Failed { error, reloaded },
         };
-        let PlannedChange { view, writes, crls } = match planned {
+        let PlannedChange { view, writes, rebuild_crls } = match planned {
             Ok(planned) => planned,
             Err(error) => return ChangeOutcome::Failed { error, reloaded },
         };
         if writes.is_empty() {
-            return ChangeOutcome::Stored { view, crls };
+            return ChangeOutcome::Stored { view, rebuild_crls };
         }
         match store.commit(writes).await {
             Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => {
-                return ChangeOutcome::Stored { view, crls };
+                return ChangeOutcome::Stored { view, rebuild_crls };
             }
-            Ok(_) => return ChangeOutcome::Failed { error: Error::internal("serial collision"), reloaded },
+            Ok(_) => {
+                return ChangeOutcome::Failed {
+                    error: Error::internal("a certificate of the change has a serial number that is in use"),
+                    reloaded,
+                };
+            }
             // Storage was too busy and stored nothing.
             Err(error) if error.kind() == Kind::Busy => return ChangeOutcome::Failed { error, reloaded },
             Err(error) if error.kind() == Kind::Conflict && tried + 1 < MAX_CHANGE_ATTEMPTS => again = true,
@@ -69,7 +74,7 @@ pub(super) async fn run_change(
             }
         }
     }
-    ChangeOutcome::Failed { error: Error::internal("a change that was not tried"), reloaded }
+    ChangeOutcome::Failed { error: Error::internal("a change was not attempted"), reloaded }
 }
 
 async fn run_plan(plan: ChangePlan, view: Arc<MountView>) -> Result<(ChangePlan, Result<PlannedChange>)> {
@@ -111,7 +116,7 @@ mod tests {
             run(Box::new(|view| {
                 let mut next = view.clone();
                 let writes = vec![next.set_crl_config(CrlConfig::default())];
-                Ok(PlannedChange { view: next, writes, crls: false })
+                Ok(PlannedChange { view: next, writes, rebuild_crls: false })
             }))
         };
         let is_defect = |changed: ChangeOutcome| matches!(changed, ChangeOutcome::Failed { reloaded: None, error } if error.kind() == Kind::Internal);
@@ -121,7 +126,7 @@ mod tests {
         assert_eq!(store.storage.commits(), commits, "nothing is written");
         assert!(pki.documents(MOUNT).await.unwrap().is_empty());
         // The next change is stored.
-        assert!(matches!(writes().await, ChangeOutcome::Stored { crls: false, .. }));
+        assert!(matches!(writes().await, ChangeOutcome::Stored { rebuild_crls: false, .. }));
         assert_eq!(store.storage.commits(), commits + 1);
         assert_eq!(pki.documents(MOUNT).await.unwrap().len(), 1);
         // A closed store fails every read and write, so a panic with the same outcome used neither.

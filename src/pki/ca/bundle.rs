@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
-use crate::pki::check::ca_request::check_key;
+use crate::pki::check::ca_request::check_ca_key;
 use crate::pki::check::ca_request::check_subject;
 use crate::x509::certificate::Certificate;
 use crate::x509::{pem, profile, weak_key};
@@ -33,7 +33,7 @@ pub(crate) struct CaBundle {
     pub(crate) certificates: Vec<Certificate>,
     pub(crate) keys: Vec<Arc<PrivateKey>>,
     /// CRLs, not parsed yet.
-    pub(crate) lists: Vec<BundledCrl>,
+    pub(crate) crls: Vec<BundledCrl>,
 }
 
 /// A CRL in a bundle.
@@ -65,7 +65,7 @@ impl CaBundle {
                 let certificate = Certificate::parse_untrusted(&content).and_then(check_certificate).map_err(at)?;
                 bundle.add_certificate(certificate);
             } else if label == pem::CRL_LABEL {
-                bundle.lists.push(BundledCrl { block: index, der: content.to_vec() });
+                bundle.crls.push(BundledCrl { block: index, der: content.to_vec() });
             } else if !is_skipped(&label) {
                 return Err(Error::invalid(format!("{field}: block {index}: {}", unsupported_block_reason(&label))));
             }
@@ -137,7 +137,7 @@ fn unsupported_block_reason(label: &str) -> &'static str {
 
 fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     let key = PrivateKey::from_block(label, content)?;
-    check_key("private key", key.kind())?;
+    check_ca_key("private key", key.kind())?;
     weak_key::reject("private key", key.public())?;
     Ok(key)
 }
@@ -161,7 +161,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     if certificate.subject_key_id().is_some_and(<[u8]>::is_empty) {
         return Err(Error::invalid("certificate: subjectKeyIdentifier: must not be empty (RFC 5280 4.2.1.2)"));
     }
-    check_key("certificate", certificate.key().kind())?;
+    check_ca_key("certificate", certificate.key().kind())?;
     weak_key::reject("certificate", certificate.key())?;
     // Verifiers ignore the signature of a root; `ca_profile` warns of a weak algorithm.
     if !certificate.names_itself_as_issuer() {

@@ -52,7 +52,7 @@ const INVALID_URI_RULE: &str = "a URI has a character or a % that URIs must not 
 ///
 /// # Errors
 /// `Invalid` naming the extension or field and the rule.
-pub(super) fn check<'a>(
+pub(super) fn check_ca_profile<'a>(
     certificate: &Certificate,
     others: impl Iterator<Item = &'a Certificate>,
 ) -> Result<Vec<String>> {
@@ -61,8 +61,8 @@ pub(super) fn check<'a>(
     let mut unusual = Vec::new();
     if let Err(weak) = certificate.check_algorithm() {
         unusual.push(format!(
-            "certificate: its own signature: {}; imported, because verifiers do not check the signature of a root that \
-             they trust",
+            "certificate: the self-signature: {}; accepted, because verifiers do not check the signature of a root \
+             that they trust",
             weak.text()
         ));
     }
@@ -87,8 +87,8 @@ pub(super) fn check<'a>(
 }
 
 /// Returns warnings about a CA certificate that is signed unchanged: contents that verifiers may not read.
-pub fn warnings(certificate: &Certificate) -> Warnings {
-    match check(certificate, std::iter::empty()) {
+pub fn profile_warnings(certificate: &Certificate) -> Warnings {
+    match check_ca_profile(certificate, std::iter::empty()) {
         Err(error) => Warnings::from(vec![format!("{}; certificates below it may not verify", error.text())]),
         Ok(unusual) => unusual.into(),
     }
@@ -102,16 +102,17 @@ fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
     inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
 }
 
-/// Applies [`check`] to issuers that had no key, and so only completed chains, and are now linked to their key.
+/// Applies [`check_ca_profile`] to issuers that had no key, and so only completed chains, and are now linked to their
+/// key.
 ///
 /// # Errors
-/// As [`check`], naming the issuer.
+/// As [`check_ca_profile`], naming the issuer.
 pub(super) fn check_linked(next: &MountView, linked: &[String]) -> Result<()> {
     for signer in linked.iter().filter_map(|id| next.signer(id)) {
         let parents = next.parents(&signer.issuer.record.id).iter().filter_map(|id| next.signer(id));
         let parents = parents.map(|parent| &parent.issuer.certificate);
-        let what = format!("issuer {} would get its key", signer.issuer.record.id);
-        check(&signer.issuer.certificate, parents).map_err(|e| e.within(&what))?;
+        let what = format!("the key belongs to issuer {}, whose certificate is not accepted", signer.issuer.record.id);
+        check_ca_profile(&signer.issuer.certificate, parents).map_err(|e| e.within(&what))?;
     }
     Ok(())
 }
@@ -159,7 +160,7 @@ fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<
     if !certificate.names_itself_as_issuer() || certificate.certifies_itself() || others.any(by) {
         return Ok(());
     }
-    Err(Error::invalid("certificate: it is self-issued, and its signature does not verify (RFC 5280 3.2)"))
+    Err(Error::invalid("certificate: the certificate is self-issued, but its signature does not verify (RFC 5280 3.2)"))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub async fn write_role(
     merge: impl Fn(Option<&Role>) -> Result<Role> + Send + 'static,
 ) -> Result<(Role, Warnings)> {
     let name = name.to_owned();
-    let now = authority.tools().clock.now();
+    let now = authority.deps().clock.now();
     authority
         .change(move |view| {
             let stored = view.role(&name).map(|entry| &**entry.role);
@@ -60,14 +60,14 @@ pub async fn write_role(
             // A role that cannot issue is only a warning, because `sign-verbatim` uses fewer fields of the role.
             let useless = next.role(&name).and_then(|entry| role_feasibility::check_role_feasible(entry, now).err());
             warnings.extend(useless.map(|error| error.text().to_owned()));
-            Ok((PlannedChange { view: next, writes, crls: false }, (role, warnings)))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, (role, warnings)))
         })
         .await
 }
 
 /// Returns the problem if the role has a fixed `not_before` that is earlier than the start of its issuer, `begins`.
 fn not_before_problem(role: &Role, begins: i64) -> Option<String> {
-    let fixed = role.not_before.as_ref().filter(|fixed| fixed.at() < begins)?;
+    let fixed = role.not_before.as_ref().filter(|fixed| fixed.epoch_seconds() < begins)?;
     let begins = Time::from_unix_timestamp(begins).map(format_rfc3339).unwrap_or_default();
     Some(format!(
         "not_before: {} is before the issuer's not_before ({begins}): certificates must not be older than their CA",
@@ -85,7 +85,7 @@ pub async fn delete_role(authority: &Authority, name: &str) -> Result<()> {
         .change(move |view| {
             let mut next = view.clone();
             let writes = next.remove_role(&name).into_iter().collect();
-            Ok((PlannedChange { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ()))
         })
         .await
 }
@@ -96,12 +96,15 @@ pub async fn delete_role(authority: &Authority, name: &str) -> Result<()> {
 /// `Unavailable` from storage.
 pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Warnings> {
     let reference = reference.to_owned();
-    let now = authority.tools().clock.now().unix_timestamp();
+    let now = authority.deps().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
         .change_with_crl_warnings(move |view| {
             let mut next = view.clone();
             let Some(signer) = view.signer(&reference) else {
-                return Ok((PlannedChange { view: next, writes: Vec::new(), crls: false }, Warnings::default()));
+                return Ok((
+                    PlannedChange { view: next, writes: Vec::new(), rebuild_crls: false },
+                    Warnings::default(),
+                ));
             };
             let record = &signer.issuer.record;
             let mut warnings = Warnings::default();
@@ -113,7 +116,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
             if !roles.is_empty() {
                 warnings.add(format!("roles still name the deleted issuer: {}", roles.join(", ")));
             }
-            Ok((PlannedChange { view: next, writes, crls: true }, warnings))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: true }, warnings))
         })
         .await?;
     warnings.extend(crls);
@@ -125,7 +128,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
 /// # Errors
 /// `Unavailable` from storage.
 pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
-    let now = authority.tools().clock.now().unix_timestamp();
+    let now = authority.deps().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
         .change_with_crl_warnings(move |view| {
             let mut next = view.clone();
@@ -137,7 +140,7 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
                 writes.push(next.set_keys_config(Default::default()));
                 warnings.add(format!("deleted {issuers} issuers and {keys} keys of this mount"));
             }
-            Ok((PlannedChange { view: next, writes, crls: true }, warnings))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: true }, warnings))
         })
         .await?;
     warnings.extend(crls);
@@ -153,7 +156,7 @@ pub async fn write_issuers_config(
     default: Option<String>,
     follows_latest: Option<bool>,
 ) -> Result<Warnings> {
-    let now = authority.tools().clock.now().unix_timestamp();
+    let now = authority.deps().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
         .change_with_crl_warnings(move |view| {
             let mut config = view.issuers_config.value.clone();
@@ -166,13 +169,13 @@ pub async fn write_issuers_config(
                 }
             }
             config.default_follows_latest_issuer = follows_latest.unwrap_or(config.default_follows_latest_issuer);
-            let crls = config.default != view.issuers_config.value.default;
-            if crls {
+            let rebuild_crls = config.default != view.issuers_config.value.default;
+            if rebuild_crls {
                 config.changed_at = now;
             }
             let mut next = view.clone();
             let writes = vec![next.set_issuers_config(config)];
-            Ok((PlannedChange { view: next, writes, crls }, warnings))
+            Ok((PlannedChange { view: next, writes, rebuild_crls }, warnings))
         })
         .await?;
     warnings.extend(crls);
@@ -192,7 +195,7 @@ pub async fn write_keys_config(authority: &Authority, default: Option<String>) -
             }
             let mut next = view.clone();
             let writes = vec![next.set_keys_config(config)];
-            Ok((PlannedChange { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ()))
         })
         .await
 }
@@ -219,7 +222,7 @@ pub async fn rename_key(authority: &Authority, reference: &str, name: &str) -> R
             let renamed = MountKey { name: name.clone(), ..MountKey::clone(key) };
             let mut next = view.clone();
             let writes = vec![next.put_key(renamed)?];
-            Ok((PlannedChange { view: next, writes, crls: false }, id))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, id))
         })
         .await
 }
@@ -234,7 +237,10 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
         .change(move |view| {
             let mut next = view.clone();
             let Some(key) = view.key(&reference) else {
-                return Ok((PlannedChange { view: next, writes: Vec::new(), crls: false }, Warnings::default()));
+                return Ok((
+                    PlannedChange { view: next, writes: Vec::new(), rebuild_crls: false },
+                    Warnings::default(),
+                ));
             };
             let users: Vec<&str> = view
                 .signers()
@@ -250,7 +256,7 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
                 writes.push(next.set_keys_config(Default::default()));
                 warnings.add("the deleted key was the default: this mount has no default key now");
             }
-            Ok((PlannedChange { view: next, writes, crls: false }, warnings))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, warnings))
         })
         .await
 }
@@ -270,7 +276,7 @@ pub async fn write_urls(
             let mut next = view.clone();
             let writes = vec![next.set_urls(urls)];
             let warnings = url_warnings(&next);
-            Ok((PlannedChange { view: next, writes, crls: false }, warnings))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, warnings))
         })
         .await
 }
@@ -289,7 +295,7 @@ pub async fn write_cluster(
             let mut next = view.clone();
             let writes = vec![next.set_cluster(cluster)];
             let warnings = url_warnings(&next);
-            Ok((PlannedChange { view: next, writes, crls: false }, warnings))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, warnings))
         })
         .await
 }
@@ -310,13 +316,13 @@ pub async fn write_crl_config(
             // remains, so nothing is rebuilt.
             let may_be_longer =
                 old.max_crl_entries().is_some_and(|old| config.max_crl_entries().is_none_or(|max| max > old));
-            let crls = config.disable != old.disable
+            let rebuild_crls = config.disable != old.disable
                 || config.enable_delta != old.enable_delta
                 || may_be_longer
                 || (old.auto_rebuild && !config.auto_rebuild);
             let mut next = view.clone();
             let writes = vec![next.set_crl_config(config)];
-            Ok((PlannedChange { view: next, writes, crls }, ()))
+            Ok((PlannedChange { view: next, writes, rebuild_crls }, ()))
         })
         .await
         .map(|((), warnings)| warnings)
@@ -330,19 +336,19 @@ pub async fn write_external_policy(
     authority: &Authority,
     merge: impl Fn(&external_policy::ExternalPolicyConfig) -> Result<external_policy::ExternalPolicyConfig> + Send + 'static,
 ) -> Result<()> {
-    let now = authority.tools().clock.now();
-    let reach = authority.tools().reach;
+    let now = authority.deps().clock.now();
+    let egress_policy = authority.deps().egress_policy;
     authority
         .change(move |view| {
             let merged = merge(&view.external_policy.value)?;
             let config =
                 external_policy::ExternalPolicyConfig { updated_at: now.unix_timestamp(), ..merged }.checked()?;
             if !config.external_service_url.is_empty() {
-                reach.validate_url("external_service_url", &config.external_service_url)?;
+                egress_policy.validate_url("external_service_url", &config.external_service_url)?;
             }
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];
-            Ok((PlannedChange { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ()))
         })
         .await
 }

@@ -48,7 +48,7 @@ pub struct ImportedBundle {
     /// Id of each issuer above with the id of its key, which is empty if the mount lacks the key.
     pub mapping: BTreeMap<String, String>,
     /// Imported CRLs in text order.
-    pub lists: Vec<ImportedCrl>,
+    pub imported_crls: Vec<ImportedCrl>,
     /// Warnings for the caller.
     pub warnings: Warnings,
 }
@@ -95,7 +95,7 @@ pub async fn import_pem_bundle(
     rules: BundleRules,
 ) -> Result<ImportedBundle> {
     let bundle = cpu::run(move || CaBundle::parse(field, expose_pem(field, &text)?, rules.private_keys)).await??;
-    if bundle.lists.is_empty() {
+    if bundle.crls.is_empty() {
         return import_bundle(authority, field, bundle, rules).await;
     }
     let authority = Arc::clone(authority);
@@ -110,42 +110,42 @@ async fn import_bundle(
     mut bundle: CaBundle,
     rules: BundleRules,
 ) -> Result<ImportedBundle> {
-    let compromised = &authority.tools().compromised;
+    let compromised = &authority.deps().compromised;
     bundle.keys.iter().try_for_each(|key| compromised.refuse(field, key.public()))?;
     bundle.certificates.iter().try_for_each(|certificate| compromised.refuse(field, certificate.key()))?;
     let revoked = find_revocations(authority, field, &bundle.certificates).await?;
-    let lists = std::mem::take(&mut bundle.lists);
+    let lists = std::mem::take(&mut bundle.crls);
     let incoming = PendingImport::new(field, bundle, revoked);
-    let signers = Arc::clone(&authority.tools().signers);
-    let now = authority.tools().clock.now().unix_timestamp();
+    let signers = Arc::clone(&authority.deps().signers);
+    let now = authority.deps().clock.now().unix_timestamp();
     let published = published_authorities(authority).await?;
     let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingCrls::begin(authority)?) };
     // A mount runs one import at a time, because each is checked against the result of the previous one.
     let import_lock = Arc::clone(authority.issuer_import_lock()).lock_owned().await;
     let view = authority.view();
-    let tools = Arc::clone(&signers);
-    let rehearse = move || Ok::<_, Error>((incoming.dry_run(&view, &*tools, now)?, import_lock));
+    let dry_run_signers = Arc::clone(&signers);
+    let rehearse = move || Ok::<_, Error>((incoming.dry_run(&view, &*dry_run_signers, now)?, import_lock));
     let ((incoming, after_import), import_lock) = cpu::run(rehearse).await??;
     let mut skipped = Warnings::default();
     if let Some(accompanying) = &mut accompanying {
         skipped = check_crls(accompanying, field, Arc::new(after_import), lists, rules.invalid_crls).await?;
     }
-    let listed = accompanying.as_ref().map(AccompanyingCrls::issuers).unwrap_or_default();
+    let issuers_with_crl = accompanying.as_ref().map(AccompanyingCrls::issuers).unwrap_or_default();
     let (mut imported, crls) = authority
         .change_with_crl_warnings(move |view| {
             let _until_the_change_ends = &import_lock;
             let mut import = BundleImport::new(view, &*signers, now);
-            import.listed.clone_from(&listed);
-            import.take(&incoming)?;
+            import.issuers_with_crl.clone_from(&issuers_with_crl);
+            import.add_all(&incoming)?;
             // If private keys are refused, the keys were generated here and have signed no CRLs elsewhere.
-            let foreign = rules.private_keys == PrivateKeys::Allowed;
-            import.finish(view, foreign.then_some(&published))
+            let may_have_published_crls = rules.private_keys == PrivateKeys::Allowed;
+            import.finish(view, may_have_published_crls.then_some(&published))
         })
         .await?;
     imported.warnings.extend(crls);
     imported.warnings.extend(skipped);
     if let Some(accompanying) = accompanying {
-        imported.lists = accompanying.carry_out().await.map_err(|error| {
+        imported.imported_crls = accompanying.carry_out().await.map_err(|error| {
             let text = format!(
                 "{field}: the issuers were imported, but their CRLs only in part: repeat the import ({})",
                 error.text()
@@ -153,7 +153,7 @@ async fn import_bundle(
             Error::new(error.kind(), text)
         })?;
     }
-    for list in &mut imported.lists {
+    for list in &mut imported.imported_crls {
         imported.warnings.extend(std::mem::take(&mut list.warnings));
     }
     Ok(imported)
@@ -181,7 +181,7 @@ async fn check_crls(
                 let rule = error.text().trim_start_matches("crl: ");
                 let text = format!("{field}: block {block}: the CRL is rejected: {rule}");
                 if refused == InvalidCrlHandling::RefuseAll {
-                    let remedy = "nothing is imported; without_refused_crls imports the rest";
+                    let remedy = "nothing is imported; set without_refused_crls to import the rest";
                     return Err(Error::invalid(format!("{text} ({remedy})")));
                 }
                 skipped.add(format!("{text}; skipped, so its entries are not revoked in this mount"));
@@ -223,11 +223,11 @@ impl PendingImport {
     /// seconds, so this runs before the change.
     fn dry_run(mut self, view: &MountView, signers: &dyn Signers, now: i64) -> Result<(Self, MountView)> {
         let mut import = BundleImport::new(view, signers, now);
-        import.take(&self)?;
+        import.add_all(&self)?;
         for candidate in &mut self.certificates {
             candidate.signatures = import.next.signatures(&candidate.id);
         }
-        import.next.settle();
+        import.next.end_batch();
         Ok((self, import.next))
     }
 }
@@ -235,7 +235,7 @@ impl PendingImport {
 /// Returns the ids of the authorities (issuers with the same subject and key) whose CRLs this mount has published,
 /// including those of deleted issuers.
 async fn published_authorities(authority: &Authority) -> Result<HashSet<String>> {
-    let rows = authority.tools().store.crls(authority.mount()).await?;
+    let rows = authority.deps().store.crls(authority.mount()).await?;
     Ok(rows.into_iter().map(|row| row.group).collect())
 }
 
@@ -248,17 +248,20 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
     check_name("key_name", &name)?;
     let parse = move || parse_key(field, expose_pem(field, &text)?).map(Arc::new);
     let key = cpu::run(parse).await??;
-    authority.tools().compromised.refuse(field, key.public())?;
-    let signers = Arc::clone(&authority.tools().signers);
-    let now = authority.tools().clock.now().unix_timestamp();
+    authority.deps().compromised.refuse(field, key.public())?;
+    let signers = Arc::clone(&authority.deps().signers);
+    let now = authority.deps().clock.now().unix_timestamp();
     let published = published_authorities(authority).await?;
     let (mut imported, crls) = authority
         .change_with_crl_warnings(move |view| {
             let mut import = BundleImport::new(view, &*signers, now);
             let public = key.public().clone();
-            import.key(Arc::clone(&key), &name)?;
+            import.add_key(Arc::clone(&key), &name)?;
             let known = !import.result.existing_keys.is_empty();
-            let stored = import.next.key_of(&public).ok_or_else(|| Error::internal("an imported key is there"))?;
+            let stored = import
+                .next
+                .key_of(&public)
+                .ok_or_else(|| Error::internal("the imported key is missing in the planned state of the mount"))?;
             let id = stored.id.clone();
             let name = stored.name.clone();
             let kind = stored.public().kind();
@@ -287,7 +290,7 @@ async fn find_revocations(
 ) -> Result<Vec<Option<i64>>> {
     let mut all = Vec::with_capacity(certificates.len());
     for certificate in certificates {
-        let found = authority.tools().store.certificate(authority.mount(), certificate.serial()).await?;
+        let found = authority.deps().store.certificate(authority.mount(), certificate.serial()).await?;
         all.push(match found {
             Some(stored) if stored.row.der == certificate.der() => {
                 stored.revocation.map(|r| r.row.revoked_at.unix_timestamp())
@@ -323,7 +326,7 @@ struct BundleImport<'a> {
     linked: Vec<String>,
     /// Ids of issuers whose CRL is imported after this change. If there are any, that import builds the CRLs, not the
     /// change.
-    listed: HashSet<String>,
+    issuers_with_crl: HashSet<String>,
 }
 
 impl<'a> BundleImport<'a> {
@@ -337,18 +340,18 @@ impl<'a> BundleImport<'a> {
             writes: Vec::new(),
             result: ImportedBundle::default(),
             linked: Vec::new(),
-            listed: HashSet::new(),
+            issuers_with_crl: HashSet::new(),
         }
     }
 
-    fn take(&mut self, incoming: &PendingImport) -> Result<()> {
+    fn add_all(&mut self, incoming: &PendingImport) -> Result<()> {
         for key in &incoming.keys {
-            self.key(Arc::clone(key), "")?;
+            self.add_key(Arc::clone(key), "")?;
         }
-        incoming.certificates.iter().try_for_each(|candidate| self.certificate(candidate, incoming))
+        incoming.certificates.iter().try_for_each(|candidate| self.add_certificate(candidate, incoming))
     }
 
-    fn key(&mut self, private: Arc<PrivateKey>, name: &str) -> Result<()> {
+    fn add_key(&mut self, private: Arc<PrivateKey>, name: &str) -> Result<()> {
         let id = crate::random::uuid();
         let signing = SigningKey::Local(private);
         let key = MountKey { id, name: name.to_owned(), version: 0, signing };
@@ -360,7 +363,7 @@ impl<'a> BundleImport<'a> {
         Ok(())
     }
 
-    fn certificate(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
+    fn add_certificate(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
         let IssuerCandidate { id, certificate, revoked_at, signatures } = candidate;
         let field = incoming.field;
         if let Some(known) = self.next.issuer_with_der(certificate.der()) {
@@ -416,8 +419,8 @@ impl<'a> BundleImport<'a> {
         let other_candidates =
             incoming.certificates.iter().filter(|other| self.next.issuer_with_der(other.certificate.der()).is_none());
         let others = here.chain(other_candidates.map(|other| (&other.id, &other.certificate)));
-        let others = others.filter(|(id, _)| signatures.by.get(*id) != Some(&false)).map(|(_, other)| other);
-        let problems = match ca_profile::check(certificate, others) {
+        let others = others.filter(|(id, _)| signatures.signed_by.get(*id) != Some(&false)).map(|(_, other)| other);
+        let problems = match ca_profile::check_ca_profile(certificate, others) {
             Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
             Err(error) => vec![format!("{}; certificates below it may not verify", error.text())],
             Ok(unusual) => unusual,
@@ -436,7 +439,7 @@ impl<'a> BundleImport<'a> {
         before: &MountView,
         published: Option<&HashSet<String>>,
     ) -> Result<(PlannedChange, ImportedBundle)> {
-        self.next.settle();
+        self.next.end_batch();
         ca_profile::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
         self.choose_default();
         self.warn(before);
@@ -450,8 +453,8 @@ impl<'a> BundleImport<'a> {
         self.result.mapping = issuers.filter_map(key_of).collect();
         let changes = !self.result.imported_issuers.is_empty() || !self.linked.is_empty();
         // If CRLs are imported next, that import builds the lists, with the imported entries and numbers.
-        let crls = changes && self.listed.is_empty();
-        Ok((PlannedChange { view: self.next, writes: self.writes, crls }, self.result))
+        let rebuild_crls = changes && self.issuers_with_crl.is_empty();
+        Ok((PlannedChange { view: self.next, writes: self.writes, rebuild_crls }, self.result))
     }
 
     /// Chooses a default issuer if there is none: the first new issuer with a key, or else the first newly linked one.
@@ -483,7 +486,7 @@ impl<'a> BundleImport<'a> {
             let Some(signer) = self.next.signer(id).filter(|s| s.key.is_some() && s.issuer.record.usage.crl) else {
                 continue;
             };
-            let has_list = self.listed.contains(id);
+            let has_list = self.issuers_with_crl.contains(id);
             if signer.issuer.record.crl_number == 0 && !has_list && named.insert(signer.issuer.authority_id()) {
                 self.result.warnings.add(format!(
                     "the CRLs of issuer {id} start at number 1 without entries: if it published CRLs elsewhere, import \

@@ -62,11 +62,11 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     }
     extensions.extend(&extension::subject_alt_name(&subject_alt_names(&names)?, false));
     let key = key_source.obtain(authority).await?;
-    authority.tools().compromised.refuse("key", key.key.public())?;
-    let algorithm = signature.algorithm(&key.key.signing, &*authority.tools().signers)?;
+    authority.deps().compromised.refuse("key", key.key.public())?;
+    let algorithm = signature.algorithm(&key.key.signing, &*authority.deps().signers)?;
     let info = encode_request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = LintedTbs::request(info, algorithm, &key.key.signing);
-    let der = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
+    let der = prepared.sign(&*authority.deps().signers, &CallerWatch::ALWAYS).await?.der();
     // Validated like a CSR that a client sends, because other CAs will read it.
     Csr::from_der(&der)?.verify()?;
     let (key, more) = key.store(authority).await?;

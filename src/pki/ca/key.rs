@@ -16,7 +16,7 @@ use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::pool::CallerWatch;
 use crate::keys::signing::{ManagedKeyRef, Signers, SigningKey};
 use crate::pki::actor::PlannedChange;
-use crate::pki::check::ca_request::check_key;
+use crate::pki::check::ca_request::check_ca_key;
 use crate::pki::check::request::RequestedKey;
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{MountKey, check_name};
@@ -95,7 +95,7 @@ impl CaKeySource {
                 let key = view
                     .key(reference)
                     .ok_or_else(|| Error::invalid("key_ref: no key of this mount has this id or name"))?;
-                check_key("key_ref", key.public().kind())?;
+                check_ca_key("key_ref", key.public().kind())?;
                 Ok(Self::Stored(Arc::clone(key)))
             }
             KeyOrigin::Managed(named) => {
@@ -111,7 +111,7 @@ impl CaKeySource {
             KeyOrigin::Internal | KeyOrigin::Exported => {
                 check_new_key_name(&name, view, |_| false)?;
                 let spec = KeySpec::new(if key_type.is_empty() { "rsa" } else { key_type }, bits)?;
-                check_key("key_bits", spec.kind())?;
+                check_ca_key("key_bits", spec.kind())?;
                 Ok(Self::New { spec, name, exported: origin == KeyOrigin::Exported })
             }
         }
@@ -119,7 +119,7 @@ impl CaKeySource {
 
     /// Returns a placeholder public key, with which a certificate can be validated before an expensive key generation;
     /// `None` if generation is cheap or the key exists.
-    pub(crate) fn stand_in(&self) -> Option<PublicKey> {
+    pub(crate) fn placeholder(&self) -> Option<PublicKey> {
         match self {
             Self::New { spec, .. } => spec.placeholder_key(),
             Self::Stored(_) | Self::Managed { .. } => None,
@@ -132,9 +132,9 @@ impl CaKeySource {
     /// `Busy` when too many RSA keys are requested; those of [`resolve_managed_key`].
     pub(crate) async fn obtain(self, authority: &Authority) -> Result<CaKey> {
         let (signing, name, exported) = match self {
-            Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
+            Self::Stored(key) => return Ok(CaKey { key, is_new: false, exported: false }),
             Self::New { spec, name, exported } => {
-                let pool = &authority.tools().pool;
+                let pool = &authority.deps().pool;
                 let key = pool.generate(spec, &CallerWatch::ALWAYS).await?;
                 (SigningKey::Local(Arc::new(key)), name, exported)
             }
@@ -143,7 +143,7 @@ impl CaKeySource {
             }
         };
         let key = Arc::new(MountKey { id: crate::random::uuid(), name, version: 0, signing });
-        Ok(CaKey { key, fresh: true, exported })
+        Ok(CaKey { key, is_new: true, exported })
     }
 }
 
@@ -161,7 +161,7 @@ pub(crate) struct CaKey {
     /// The key.
     pub(crate) key: Arc<MountKey>,
     /// `true` if the request created the key and it is not stored yet.
-    fresh: bool,
+    is_new: bool,
     exported: bool,
 }
 
@@ -171,7 +171,7 @@ impl CaKey {
     /// # Errors
     /// `Invalid` when the name was taken or the key deleted in the meantime, or a newly linked issuer is not readable.
     pub(crate) fn put(&self, next: &mut MountView, signers: &dyn Signers, now: i64) -> Result<PutKeyResult> {
-        if self.fresh {
+        if self.is_new {
             let put = put_key(next, MountKey::clone(&self.key), signers, now)?;
             return ca_profile::check_linked(next, &put.linked).map(|()| put);
         }
@@ -197,16 +197,16 @@ impl CaKey {
     /// # Errors
     /// As [`CaKey::put`].
     pub(crate) async fn store(self, authority: &Authority) -> Result<(CaKeyInfo, Warnings)> {
-        let signers = Arc::clone(&authority.tools().signers);
-        let now = authority.tools().clock.now().unix_timestamp();
+        let signers = Arc::clone(&authority.deps().signers);
+        let now = authority.deps().clock.now().unix_timestamp();
         let ((info, mut warnings), crls) = authority
             .change_with_crl_warnings(move |view| {
                 let mut next = view.clone();
                 let mut put = self.put(&mut next, &*signers, now)?;
-                put.default_issuer(&mut next);
+                put.set_default_issuer(&mut next);
                 let info = self.info(&put.key);
-                let crls = !put.linked.is_empty();
-                Ok((PlannedChange { view: next, writes: put.writes, crls }, (info, put.warnings)))
+                let rebuild_crls = !put.linked.is_empty();
+                Ok((PlannedChange { view: next, writes: put.writes, rebuild_crls }, (info, put.warnings)))
             })
             .await?;
         warnings.extend(crls);

@@ -105,14 +105,14 @@ pub async fn generate(
     draft.warnings = warnings;
     // Checked before the expensive key generation, and again in the change.
     draft.check_name_free(&view)?;
-    if let Some(stand_in) = key.stand_in() {
-        draft.check_with_placeholder(&view, &stand_in)?;
+    if let Some(placeholder) = key.placeholder() {
+        draft.check_with_placeholder(&view, &placeholder)?;
     }
     let key = key.obtain(authority).await?;
-    authority.tools().compromised.refuse("key", key.key.public())?;
+    authority.deps().compromised.refuse("key", key.key.public())?;
     let root = draft.sign(authority, &key).await?;
-    let signers = Arc::clone(&authority.tools().signers);
-    let now = authority.tools().clock.now().unix_timestamp();
+    let signers = Arc::clone(&authority.deps().signers);
+    let now = authority.deps().clock.now().unix_timestamp();
     let requester = requester.to_owned();
     let plan = move |view: &MountView| draft.clone().plan(view, &key, &root, &*signers, now, &requester);
     let (mut generated, crls) = authority.change_with_crl_warnings(plan).await?;
@@ -136,7 +136,7 @@ struct RootDraft {
     validity: Validity,
     signature: RequestedSignature,
     /// keyUsage, extKeyUsage, basicConstraints.
-    head: Extensions,
+    leading_extensions: Extensions,
     san: Extensions,
     name_constraints: Extensions,
     warnings: Warnings,
@@ -154,12 +154,12 @@ impl RootDraft {
             &request.validity,
             request.not_before_duration.unwrap_or(Duration::from_secs(30)),
             limits,
-            authority.tools().clock.synchronized_now()?,
+            authority.deps().clock.synchronized_now()?,
         )?;
         warnings.extend(more);
         warnings.extend(ca_request::constraint_warnings(&request.constraints));
         Ok(Self {
-            head: head_extensions(&request, &mut warnings),
+            leading_extensions: ca_leading_extensions(&request, &mut warnings),
             name_constraints: ca_request::encode_name_constraints(&request.constraints)?,
             common_name: names.common_name.clone(),
             naming: request.naming,
@@ -182,11 +182,11 @@ impl RootDraft {
     /// Signs the root before the change starts, so that no change waits for a slow signature.
     async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<SignedRoot> {
         let view = authority.view();
-        let tools = authority.tools();
-        let serial = view.new_serial(&*tools.serials)?;
-        let algorithm = self.signature.algorithm(&key.key.signing, &*tools.signers)?;
+        let deps = authority.deps();
+        let serial = view.new_serial(&*deps.serials)?;
+        let algorithm = self.signature.algorithm(&key.key.signing, &*deps.signers)?;
         let prepared = self.certificate(&view, &key.key.signing, algorithm, &serial)?;
-        let der = prepared.sign(&*tools.signers, &CallerWatch::ALWAYS).await?.der();
+        let der = prepared.sign(&*deps.signers, &CallerWatch::ALWAYS).await?.der();
         Ok(SignedRoot { serial, der, algorithm })
     }
 
@@ -208,7 +208,7 @@ impl RootDraft {
         let serial = root.serial;
         let der = root.der.clone();
         if view.issuers().any(|issuer| issuer.certificate.serial() == serial) {
-            return Err(Error::internal("serial collision"));
+            return Err(Error::internal(format!("root: an issuer of the mount already has serial number {serial}")));
         }
         let mut next = view.clone();
         let put = key.put(&mut next, signers, now)?;
@@ -242,15 +242,15 @@ impl RootDraft {
         writes.extend(put.writes);
         writes.extend(update_default_issuer(&mut next, &generated.issuer_id));
         writes.push(next.put_issuer(record)?);
-        Ok((PlannedChange { view: next, writes, crls: true }, generated))
+        Ok((PlannedChange { view: next, writes, rebuild_crls: true }, generated))
     }
 
     /// Validates the root with a placeholder key, before its own key is generated.
-    fn check_with_placeholder(&self, view: &MountView, stand_in: &PublicKey) -> Result<()> {
-        let algorithm = self.signature.local_algorithm(stand_in.kind())?;
-        let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::PLACEHOLDER)?;
+    fn check_with_placeholder(&self, view: &MountView, placeholder: &PublicKey) -> Result<()> {
+        let algorithm = self.signature.local_algorithm(placeholder.kind())?;
+        let tbs = self.clone().tbs(view, placeholder, algorithm, &Serial::PLACEHOLDER)?;
         let sources = &ca_request::ca_field_sources();
-        let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &stand_in.key_id(), sources };
+        let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &placeholder.key_id(), sources };
         linted_tbs::lint_certificate(&tbs, CertificateKind::Authority, &expected, &[])
     }
 
@@ -277,7 +277,7 @@ impl RootDraft {
     ) -> Result<Vec<u8>> {
         let key_id = key.key_id();
         let locations = self.locations(&view.global_urls())?;
-        let tail = Extensions::joined(&[
+        let trailing_extensions = Extensions::joined(&[
             &extension::authority_key_id(&key_id),
             &locations.authority_info,
             &self.san,
@@ -293,7 +293,7 @@ impl RootDraft {
             not_after: self.validity.not_after,
             subject: &self.subject,
             spki: key.spki(),
-            extensions: &[&self.head, &extension::subject_key_id(&key_id), &tail],
+            extensions: &[&self.leading_extensions, &extension::subject_key_id(&key_id), &trailing_extensions],
         };
         Ok(tbs.encode())
     }
@@ -346,13 +346,13 @@ fn update_default_issuer(view: &mut MountView, issuer_id: &str) -> Option<PkiWri
     Some(view.set_issuers_config(config))
 }
 
-fn head_extensions(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
+fn ca_leading_extensions(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
     let path_length = request.max_path_length.map(u32::from);
     if path_length == Some(0) {
         warnings.add("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
     }
-    let mut head = extension::key_usage(ca_request::ca_key_usage(&request.usages));
-    head.extend(&extension::ext_key_usage(&request.usages.ext_key_usage));
-    head.extend(&extension::basic_constraints(true, path_length));
-    head
+    let mut leading_extensions = extension::key_usage(ca_request::ca_key_usage(&request.usages));
+    leading_extensions.extend(&extension::ext_key_usage(&request.usages.ext_key_usage));
+    leading_extensions.extend(&extension::basic_constraints(true, path_length));
+    leading_extensions
 }

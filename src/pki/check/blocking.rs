@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_waits_several_times_and_a_panic_is_an_error() {
+    async fn blocking_work_waits_repeatedly_and_a_panic_is_an_error() {
         let signature = |n: u8| async move { Ok(vec![n]) }.boxed();
         let work = move |waiter: SignatureWaiter| async move {
             let mut all = Vec::new();

@@ -16,7 +16,7 @@ use crate::x509::reader::DerResult;
 ///
 /// # Errors
 /// `Invalid` naming `field`: P-224, which issuers must not use, and RSA below 2048 bits.
-pub(crate) fn check_key(field: &str, kind: KeyKind) -> Result<()> {
+pub(crate) fn check_ca_key(field: &str, kind: KeyKind) -> Result<()> {
     match kind {
         KeyKind::Ec(Curve::P224) => Err(Error::invalid(format!("{field}: a P-224 key cannot sign certificates"))),
         KeyKind::Rsa { bits: ..2048 } => {
@@ -66,9 +66,9 @@ pub(crate) fn encode_ca_subject(requested: &RequestedSubject, common_name: &str,
 pub(crate) fn ca_field_sources() -> FieldSources {
     FieldSources::all("certificate")
         .with_subject("common_name")
-        .with(oid::SUBJECT_ALT_NAME, "alt_names")
-        .with(oid::KEY_USAGE, "key_usage")
-        .with(oid::EXT_KEY_USAGE, "ext_key_usage")
+        .with_extension(oid::SUBJECT_ALT_NAME, "alt_names")
+        .with_extension(oid::KEY_USAGE, "key_usage")
+        .with_extension(oid::EXT_KEY_USAGE, "ext_key_usage")
 }
 
 /// Rejects a CA without a subject; `field` is its source. The structural checks have the same rule; this one applies

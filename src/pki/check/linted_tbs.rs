@@ -37,12 +37,12 @@ pub(crate) struct LintedTbs {
 /// `Invalid` naming the rule and its source.
 pub(crate) fn lint_certificate(
     tbs: &[u8],
-    shape: CertificateKind,
+    certificate_kind: CertificateKind,
     expected: &ExpectedIssuer<'_>,
     chains: &[ChainConstraints],
 ) -> Result<()> {
-    structure::lint_certificate_structure(tbs, shape, expected)?;
-    constraints::check(tbs, chains)
+    structure::lint_certificate_structure(tbs, certificate_kind, expected)?;
+    constraints::check_name_constraints(tbs, chains)
 }
 
 impl LintedTbs {
@@ -52,12 +52,12 @@ impl LintedTbs {
     /// `Invalid` naming the rule and its source.
     pub(crate) fn certificate(
         tbs: Vec<u8>,
-        shape: CertificateKind,
+        certificate_kind: CertificateKind,
         expected: &ExpectedIssuer<'_>,
         chains: &[ChainConstraints],
         key: &SigningKey,
     ) -> Result<Self> {
-        lint_certificate(&tbs, shape, expected, chains)?;
+        lint_certificate(&tbs, certificate_kind, expected, chains)?;
         Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, low_priority: false })
     }
 
@@ -113,7 +113,8 @@ impl LintedTbs {
 
     /// Signs with a local key on the current thread, which must not be a worker if the key is slow.
     fn sign_locally(self) -> Result<SignedTbs> {
-        let key = self.key.local().ok_or_else(|| Error::internal("the private key is not in this process"))?;
+        let key =
+            self.key.local().ok_or_else(|| Error::internal("a managed key was given to the local signing function"))?;
         let signature = key.sign(self.algorithm, &self.tbs)?;
         Ok(SignedTbs { tbs: self.tbs, algorithm: self.algorithm, signature })
     }
@@ -137,7 +138,7 @@ async fn sign_with_managed_key(
 }
 
 fn client_disconnected_error() -> Error {
-    Error::new(Kind::Unavailable, "the client disconnected before the signature was made")
+    Error::new(Kind::Unavailable, "the client disconnected before the signature was created")
 }
 
 /// A checked TBSCertList with key and algorithm.

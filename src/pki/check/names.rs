@@ -3,8 +3,8 @@
 //!
 //! Entry points: [`collect_for_leaf`], and [`collect_for_ca`] for CA certificates, whose names the operator decides.
 //! Both check the syntax. [`CollectedNames::validate`] checks the names against the role, which can take
-//! [long](CollectedNames::is_long). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA), `sans`
-//! (other kinds of names).
+//! [long](CollectedNames::is_slow_to_validate). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA),
+//! `sans` (other kinds of names).
 
 mod hostname;
 mod policy;
@@ -58,7 +58,7 @@ pub struct CsrNames {
     /// otherName entries: dotted OID and value; `None` if the value's type is not the text type of its OID.
     pub other: Vec<(String, Option<String>)>,
     /// A kind of name in the CSR that no role permits, if there is one.
-    pub unsupported_name_kind: Option<&'static str>,
+    pub unsupported_san_kind: Option<&'static str>,
 }
 
 impl CsrNames {
@@ -83,7 +83,7 @@ impl CsrNames {
             ips,
             uris,
             other: other.into_iter().map(other_name).collect(),
-            unsupported_name_kind,
+            unsupported_san_kind,
         })
     }
 }
@@ -205,7 +205,7 @@ fn ip_address_error(field: &str, name: &str, instead: &str) -> Error {
 
 /// Error for a DNS name that ends in a number.
 fn numeric_name_error(field: &str, name: &str) -> Error {
-    let rule = "ends in a number, as addresses do: it is not a host name (RFC 1123 2.1)";
+    let rule = "ends in a number, as IPv4 addresses do: it is not a host name (RFC 1123 2.1)";
     Error::invalid(format!("{field}: {} {rule}", escape_for_message(name)))
 }
 
@@ -299,7 +299,7 @@ impl CollectedNames {
         let counts = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
         let user_ids = request.user_ids.len().max(csr.user_ids.len());
         self.check_count(counts.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
-        if let Some(kind) = csr.unsupported_name_kind {
+        if let Some(kind) = csr.unsupported_san_kind {
             let text = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
             return Err(Error::invalid(text));
         }
@@ -327,7 +327,10 @@ impl CollectedNames {
         self.set.other = parse_requested_others(&request.other_sans)?;
         for (oid, value) in &csr.other {
             let other_type = || {
-                format!("csr: other SAN of OID {} is not a UTF8String, nor an SRVName of IA5", escape_for_message(oid))
+                format!(
+                    "csr: the otherName of type {} must be a UTF8String, or an IA5String for SRVName",
+                    escape_for_message(oid)
+                )
             };
             let value = value.clone().ok_or_else(|| Error::invalid(other_type()))?;
             validate_profile("csr", &value, check_other_name_value(oid, &value))?;
@@ -383,7 +386,7 @@ impl CollectedNames {
                 Ok(()) if self.set.ips.contains(&ip) => {}
                 Ok(()) => self.set.ips.insert(0, ip),
                 Err(refused) => {
-                    self.warn(format!("{}; it is not added to the subject alternative names", refused.text()));
+                    self.warn(format!("{}; the address is not added to the subject alternative names", refused.text()));
                 }
             },
             Some(NonSanCommonName::NotAName) if !role.enforce_hostnames || skips_common_name_validation(role) => {}
@@ -406,8 +409,8 @@ impl CollectedNames {
             && set.other.is_empty();
         if has_no_san && !self.excludes_common_name && !set.common_name.is_empty() && role.is_for_tls_servers() {
             self.warn(
-                "common_name: the certificate has no subject alternative name; TLS clients match names against these \
-                 only (RFC 9525) and reject it as a server's",
+                "common_name: the certificate has no subject alternative name; TLS clients check only these names \
+                 (RFC 9525) and reject the certificate of a server without one",
             );
         }
         Ok(())
@@ -421,21 +424,21 @@ impl CollectedNames {
     }
 
     /// `true` if checking these names against the role takes too long for a worker.
-    pub fn is_long(&self, role: &CompiledRole) -> bool {
+    pub fn is_slow_to_validate(&self, role: &CompiledRole) -> bool {
         let bytes = |names: &[String]| names.iter().map(String::len).sum::<usize>();
         let set = &self.set;
         let allowed = &role.allowed;
         let by_globs = role.allow_glob_domains && !role.allow_any_name;
-        let domain_globs = if by_globs { allowed.domains.patterns.globs() } else { 0 };
+        let domain_globs = if by_globs { allowed.domains.patterns.glob_count() } else { 0 };
         let other_globs =
-            allowed.others.iter().flat_map(|by_oid| by_oid.values()).map(PatternList::globs).sum::<usize>();
+            allowed.other_names.iter().flat_map(|by_oid| by_oid.values()).map(PatternList::glob_count).sum::<usize>();
         let steps = [
             domain_globs * (set.common_name.len() + bytes(&set.dns) + bytes(&set.emails)),
             allowed.networks.len() * set.ips.len(),
-            allowed.uris.globs() * bytes(&set.uris),
+            allowed.uris.glob_count() * bytes(&set.uris),
             other_globs * set.other.iter().map(|(_, value)| value.len()).sum::<usize>(),
-            allowed.user_ids.0.globs() * bytes(&set.user_ids),
-            allowed.serial_numbers.globs() * set.serial_number.len(),
+            allowed.user_ids.0.glob_count() * bytes(&set.user_ids),
+            allowed.serial_numbers.glob_count() * set.serial_number.len(),
             // Templates are filled in, and their lists parsed, for each request.
             if role.has_templates() { bytes(&role.allowed_domains) + bytes(&role.allowed_uri_sans) } else { 0 },
         ];
@@ -458,7 +461,7 @@ impl CollectedNames {
         }
         let refused = |names: &[String]| {
             let name = names.iter().find(|name| !policy.allows(name))?;
-            Some((self.source_of(name), escape_for_message(name), policy.rule(name)))
+            Some((self.source_of(name), escape_for_message(name), policy.refusal_detail(name)))
         };
         for (names, kind) in [(&set.dns, "subject alternate name"), (&set.emails, "email address")] {
             if let Some((source, name, rule)) = refused(names) {
@@ -529,7 +532,7 @@ fn check_common_name(policy: &NamePolicy<'_>, name: &str) -> Result<()> {
         )))
     };
     match name.contains('@') {
-        _ if !policy.allows(name) => refuse(policy.rule(name)),
+        _ if !policy.allows(name) => refuse(policy.refusal_detail(name)),
         true if !has("email") => refuse(": cn_validations does not list email"),
         false if !has("hostname") => refuse(": cn_validations does not list hostname"),
         _ => Ok(()),

@@ -8,7 +8,7 @@ use super::structure::{CertificateKind, ExpectedIssuer, FieldSources};
 use super::{linted_tbs, validity};
 use crate::clock::Time;
 use crate::error::{Error, Result};
-use crate::pki::mount::profile::RoleEntry;
+use crate::pki::mount::profile::EncodedRole;
 use crate::pki::mount::role::RoleKeys;
 use crate::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
 use crate::x509::extension::{self, SubjectAltNames};
@@ -21,7 +21,7 @@ use crate::x509::tbs::CertificateTbs;
 ///
 /// # Errors
 /// `Invalid` naming the rule that every certificate of the role would violate.
-pub(crate) fn check_role_feasible(entry: &RoleEntry, now: Time) -> Result<()> {
+pub(crate) fn check_role_feasible(entry: &EncodedRole, now: Time) -> Result<()> {
     let kind = match entry.role.keys {
         RoleKeys::Only(spec) => spec.kind(),
         // Of the kinds with small keys, EC permits the most usages.
@@ -33,7 +33,7 @@ pub(crate) fn check_role_feasible(entry: &RoleEntry, now: Time) -> Result<()> {
 }
 
 /// Checks a minimal certificate of the role for a key of this kind.
-fn check_minimal_certificate(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
+fn check_minimal_certificate(entry: &EncodedRole, kind: KeyKind) -> Result<()> {
     let key = PublicKey::placeholder(kind);
     let algorithm = SignatureAlgorithm::Ed25519;
     let key_id = [1; 20];
@@ -50,7 +50,7 @@ fn check_minimal_certificate(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
         subject: &subject,
         spki: key.spki(),
         extensions: &[
-            entry.leading(kind),
+            entry.leading_extensions(kind),
             &extension::subject_key_id(&key.key_id()),
             &extension::authority_key_id(&key_id),
             &extension::subject_alt_name(&sans, subject.is_empty()),
@@ -74,7 +74,7 @@ mod tests {
     fn check_changed_role(change: impl FnOnce(&mut Role)) -> Result<()> {
         let mut role = Role::default();
         change(&mut role);
-        check_role_feasible(&RoleEntry::new(role.checked().unwrap().0, 1).unwrap(), datetime!(2030-06-01 12:00 UTC))
+        check_role_feasible(&EncodedRole::new(role.checked().unwrap().0, 1).unwrap(), datetime!(2030-06-01 12:00 UTC))
     }
 
     fn texts(list: &[&str]) -> Vec<String> {
@@ -99,22 +99,22 @@ mod tests {
 
     #[test]
     fn role_with_impossible_dates_is_reported_with_the_rule() {
-        let at = |text: &str| Some(Rfc3339Text::new("at", text).unwrap());
+        let time = |text: &str| Some(Rfc3339Text::new("at", text).unwrap());
         let until = |text: &str| NotAfterBound::parse(text).unwrap();
         let past = "2030-01-01T00:00:00Z";
         let near = "2031-01-01T00:00:00Z";
         let far = "2032-01-01T00:00:00Z";
         for (start, end, bound, rule) in [
-            (None, at(past), "permit", Some("not_after: lies in the past")),
+            (None, time(past), "permit", Some("not_after: lies in the past")),
             (None, None, past, Some("not_after: later than the role allows")),
-            (None, at(far), near, Some("not_after: later than the role allows")),
-            (at(far), at(near), "permit", Some("not_before: must be before not_after")),
-            (at(far), None, near, Some("not_after: later than the role allows")),
-            (at(past), at(near), "permit", None),
-            (at(near), at(far), far, None),
+            (None, time(far), near, Some("not_after: later than the role allows")),
+            (time(far), time(near), "permit", Some("not_before: must be before not_after")),
+            (time(far), None, near, Some("not_after: later than the role allows")),
+            (time(past), time(near), "permit", None),
+            (time(near), time(far), far, None),
             (None, None, near, None),
-            (at(near), None, "ttl-limited", None),
-            (None, at(near), "forbid", None),
+            (time(near), None, "ttl-limited", None),
+            (None, time(near), "forbid", None),
         ] {
             let checked = check_changed_role(|role| {
                 (role.not_before, role.not_after, role.not_after_bound) = (start, end, until(bound));
@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(text.is_some(), rule.is_some(), "{text:?}");
             assert!(rule.is_none_or(|rule| text.unwrap().contains(rule)), "{rule:?}");
         }
-        let short = |role: &mut Role| (role.not_before, role.max_ttl) = (at(far), 3600);
+        let short = |role: &mut Role| (role.not_before, role.max_ttl) = (time(far), 3600);
         assert!(check_changed_role(short).unwrap_err().text().ends_with("not_before: must be before not_after"));
     }
 

@@ -54,7 +54,7 @@ impl FieldSources {
     }
 
     /// Sets the field of an extension.
-    pub(crate) fn with(mut self, oid: &'static [u8], field: &'static str) -> Self {
+    pub(crate) fn with_extension(mut self, oid: &'static [u8], field: &'static str) -> Self {
         self.extensions.insert(0, (oid, field));
         self
     }
@@ -95,7 +95,7 @@ pub(crate) struct ExpectedIssuer<'a> {
 /// `Invalid`, naming the rule and its source.
 pub(crate) fn lint_certificate_structure(
     tbs: &[u8],
-    shape: CertificateKind,
+    certificate_kind: CertificateKind,
     expected: &ExpectedIssuer<'_>,
 ) -> Result<()> {
     let sources = expected.sources;
@@ -107,7 +107,7 @@ pub(crate) fn lint_certificate_structure(
     profile::validate_directory_name(fields.subject)
         .map_err(|e| e.into_error(&format!("{}: subject", sources.subject)))?;
     extensions.validate(sources, profile::find_certificate_extension)?;
-    let candidate = ParsedCertificateTbs::new(fields, extensions, shape, expected).map_err(of)?;
+    let candidate = ParsedCertificateTbs::new(fields, extensions, certificate_kind, expected).map_err(of)?;
     CERTIFICATE_CHECKS
         .iter()
         .try_for_each(|(part, check)| check(&candidate).map_err(|e| e.into_error(sources.of(*part))))
@@ -172,7 +172,10 @@ impl<'a> ParsedExtensions<'a> {
 
     /// X.690 11.5: default values must not be encoded.
     fn check_no_encoded_defaults(&self) -> DerResult<()> {
-        ensure(self.0.iter().all(|e| e.critical != Some(false)), "critical encodes the default FALSE (X.690 11.5)")
+        ensure(
+            self.0.iter().all(|e| e.critical != Some(false)),
+            "an extension encodes critical FALSE, which is the default (X.690 11.5)",
+        )
     }
 
     /// RFC 5280 4.2.1.1 and 5.2.1: keyIdentifier must be the issuer's.
@@ -187,7 +190,7 @@ impl<'a> ParsedExtensions<'a> {
 
 /// A parsed certificate to check.
 struct ParsedCertificateTbs<'a> {
-    shape: CertificateKind,
+    certificate_kind: CertificateKind,
     expected: &'a ExpectedIssuer<'a>,
     fields: CertificateFields<'a>,
     extensions: ParsedExtensions<'a>,
@@ -199,12 +202,12 @@ impl<'a> ParsedCertificateTbs<'a> {
     fn new(
         fields: CertificateFields<'a>,
         extensions: ParsedExtensions<'a>,
-        shape: CertificateKind,
+        certificate_kind: CertificateKind,
         expected: &'a ExpectedIssuer<'a>,
     ) -> DerResult<Self> {
         let value = |oid| extensions.find(oid).map(|e| e.value);
         Ok(Self {
-            shape,
+            certificate_kind,
             expected,
             key_usage: value(oid::KEY_USAGE).map(raw_extension::read_key_usage).transpose()?,
             basic_constraints: value(oid::BASIC_CONSTRAINTS).map(raw_extension::read_basic_constraints).transpose()?,
@@ -215,7 +218,7 @@ impl<'a> ParsedCertificateTbs<'a> {
 
     /// `true` for a new CA certificate, as opposed to one created elsewhere.
     fn is_new_authority(&self) -> bool {
-        matches!(self.shape, CertificateKind::Authority | CertificateKind::TemplateAuthority)
+        matches!(self.certificate_kind, CertificateKind::Authority | CertificateKind::TemplateAuthority)
     }
 
     /// `true` if the key can only sign (Ed25519). `false` for certificates created elsewhere, which are signed
@@ -225,11 +228,11 @@ impl<'a> ParsedCertificateTbs<'a> {
             DerReader::read_single(spki, SEQUENCE)
                 .and_then(|spki| Ok(spki.reader().expect(SEQUENCE)?.reader().oid()? == oid::ED25519))
         };
-        self.shape != CertificateKind::CrossSigned && of_ed25519(self.fields.spki).unwrap_or(false)
+        self.certificate_kind != CertificateKind::CrossSigned && of_ed25519(self.fields.spki).unwrap_or(false)
     }
 
     fn is_ca(&self) -> bool {
-        !matches!(self.shape, CertificateKind::Leaf | CertificateKind::TemplateLeaf)
+        !matches!(self.certificate_kind, CertificateKind::Leaf | CertificateKind::TemplateLeaf)
     }
 }
 
@@ -273,7 +276,7 @@ fn rfc5280_4_1_2_2_serial_number(c: &ParsedCertificateTbs<'_>) -> DerResult<()> 
 /// At least 64 bits from a CSPRNG. A generated serial number of fewer than 8 bytes is practically impossible.
 fn cabf_br_7_1_serial_entropy(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     ensure(
-        !matches!(c.shape, CertificateKind::Leaf | CertificateKind::Authority) || c.fields.serial.len() >= 8,
+        !matches!(c.certificate_kind, CertificateKind::Leaf | CertificateKind::Authority) || c.fields.serial.len() >= 8,
         "the serial number must hold 64 random bits (CA/Browser Forum baseline requirements 7.1)",
     )
 }
@@ -323,13 +326,16 @@ fn rfc5280_4_1_2_6_subject(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     }
     ensure(!c.is_ca(), "a CA certificate must have a subject (RFC 5280 4.1.2.6)")?;
     let named = c.extensions.find(oid::SUBJECT_ALT_NAME).is_some();
-    ensure(named, "it has no name: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
+    ensure(named, "the certificate has no name: without a subject, it must have a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
 /// New certificates must not have unique identifiers. Those of certificates created elsewhere must be BIT STRINGs.
 fn rfc5280_4_1_2_8_unique_identifiers(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     for id in c.fields.unique_ids.iter().filter(|id| !id.is_empty()) {
-        ensure(c.shape == CertificateKind::CrossSigned, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
+        ensure(
+            c.certificate_kind == CertificateKind::CrossSigned,
+            "unique identifiers must not be used (RFC 5280 4.1.2.8)",
+        )?;
         let holds = check_bit_string(DerReader::new(id).any()?.content).is_ok();
         ensure(holds, "a unique identifier is not a valid DER BIT STRING (X.690 8.6.2, 11.2.1)")?;
     }
@@ -348,7 +354,10 @@ fn rfc5280_4_2_1_1_authority_key_identifier(c: &ParsedCertificateTbs<'_>) -> Der
 
 fn rfc5280_4_2_1_2_subject_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let has_key_id = c.extensions.find(oid::SUBJECT_KEY_ID).is_some();
-    ensure(has_key_id || c.shape == CertificateKind::CrossSigned, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
+    ensure(
+        has_key_id || c.certificate_kind == CertificateKind::CrossSigned,
+        "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)",
+    )
 }
 
 fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
@@ -361,7 +370,7 @@ fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     // send lists that suit keys of every kind.
     ensure(
         !c.has_signing_only_key() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
-        "an Ed25519 key signs: it needs digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
+        "keyUsage of an Ed25519 key must have digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
     )?;
     ensure(cert_sign || !c.is_ca(), "keyUsage of a CA certificate must have keyCertSign (RFC 5280 4.2.1.3)")
 }
@@ -399,7 +408,7 @@ fn rfc5280_4_2_1_extensions_of_authorities(c: &ParsedCertificateTbs<'_>) -> DerR
 
 fn rfc5280_4_2_1_10_name_constraints(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let Some(extension) = c.extensions.find(oid::NAME_CONSTRAINTS) else { return Ok(()) };
-    let critical = extension.critical == Some(true) || c.shape == CertificateKind::CrossSigned;
+    let critical = extension.critical == Some(true) || c.certificate_kind == CertificateKind::CrossSigned;
     ensure(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")
 }
 
@@ -502,7 +511,10 @@ fn rfc5280_5_2_4_delta_indicator(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
     let number = |oid| list.extensions.find(oid).map(|e| DerReader::new(e.value).unsigned()).transpose();
     let Some(base) = number(oid::DELTA_CRL_INDICATOR)? else { return Ok(()) };
     let own = number(oid::CRL_NUMBER)?.unwrap_or_default();
-    ensure((base.len(), base) <= (own.len(), own), "the base number is above the list's own (RFC 5280 5.2.4)")?;
+    ensure(
+        (base.len(), base) <= (own.len(), own),
+        "the base CRL number is above the number of the delta CRL (RFC 5280 5.2.4)",
+    )?;
     let freshest = list.extensions.find(oid::FRESHEST_CRL).is_some();
     ensure(!freshest, "freshestCRL must not be in a delta CRL (RFC 5280 5.2.6)")
 }

@@ -46,9 +46,9 @@ impl MountLifetimes {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
         if requested.ttl.is_none() && requested.not_after.is_none() {
-            let whose = own.default_source();
+            let default_source = own.default_source();
             let lifetime = format_lifetime(own.mount_default.as_secs());
-            let applied = format!("ttl: not set, {whose} applies ({lifetime})");
+            let applied = format!("ttl: not set, {default_source} applies ({lifetime})");
             if own.mount_default > own.mount_max {
                 warnings.add(format!("{applied}; to change it, set ttl or max_lease_ttl (sys/mounts/…/tune)"));
             } else if own.mount_default <= self.mount_default {
@@ -103,15 +103,15 @@ pub fn for_leaf(
     if end.0 < leaf.now {
         return Err(Error::invalid("not_after: lies in the past"));
     }
-    let (end, by) = end;
+    let (end, source) = end;
     let not_before = leaf.not_before()?;
     if not_before >= end {
         return Err(empty_validity_error());
     }
-    let not_after = apply_issuer_end(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
+    let not_after = apply_issuer_end(end, issuer_not_after, behaviour, source, &mut leaf.warnings)?;
     if not_after < issuer_not_before {
         return Err(Error::invalid(
-            "not_after: before the start of the CA certificate; the certificate could never be verified",
+            "not_after: lies before the start of the CA certificate, so the certificate could never be verified",
         ));
     }
     if leaf.now < issuer_not_before {
@@ -176,11 +176,11 @@ impl LeafValidityBuilder<'_> {
         if requested.is_some() && *bound == NotAfterBound::Forbid {
             return Err(Error::invalid("not_after: the role forbids it (not_after_bound)"));
         }
-        let fixed = role.not_after.as_ref().map(Rfc3339Text::at);
+        let fixed = role.not_after.as_ref().map(Rfc3339Text::epoch_seconds);
         if self.requested.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
             return Err(ttl_and_not_after_error());
         }
-        let ResolvedLifetime { seconds: ttl, by, cap_warning } = self.ttl()?;
+        let ResolvedLifetime { seconds: ttl, source, cap_warning } = self.ttl()?;
         let latest = add_seconds(self.now, ttl);
         let end = match (fixed, requested) {
             (Some(fixed), _) => {
@@ -195,11 +195,11 @@ impl LeafValidityBuilder<'_> {
             }
             (None, None) => {
                 self.warnings.extend(cap_warning);
-                (latest, by)
+                (latest, source)
             }
         };
         if let NotAfterBound::Until(latest) = bound
-            && end.0 > latest.at()
+            && end.0 > latest.epoch_seconds()
         {
             let latest = latest.as_str();
             return Err(Error::invalid(format!("not_after: later than the role allows (not_after_bound is {latest})")));
@@ -210,37 +210,40 @@ impl LeafValidityBuilder<'_> {
     /// The lifetime of the request, else of the role or mount. A lifetime above the limit is capped with a warning,
     /// unless the request prefers an error.
     fn ttl(&self) -> Result<ResolvedLifetime> {
-        let (limit, whose) = match self.role.max_ttl {
+        let (limit, limit_source) = match self.role.max_ttl {
             0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
             seconds => (seconds, "the role's max_ttl"),
         };
         if let Some(ttl) = self.requested.ttl.map(|ttl| ttl.as_secs()) {
             if ttl <= limit {
-                return Ok(ResolvedLifetime { seconds: ttl, by: "the request's ttl", cap_warning: None });
+                return Ok(ResolvedLifetime { seconds: ttl, source: "the request's ttl", cap_warning: None });
             }
-            let above = format!("ttl: {} is above {whose}, {}", format_lifetime(ttl), format_lifetime(limit));
+            let above = format!("ttl: {} is above {limit_source}, {}", format_lifetime(ttl), format_lifetime(limit));
             return match self.requested.excessive_ttl {
                 ExcessiveTtl::Refused => Err(Error::invalid(above)),
                 ExcessiveTtl::Capped => Ok(ResolvedLifetime {
                     seconds: limit,
-                    by: whose,
+                    source: limit_source,
                     cap_warning: Some(format!("{above}: {} was used", format_lifetime(limit))),
                 }),
             };
         }
         let default = self.limits.mount_default.as_secs();
         let role = self.role;
-        let (ttl, by) = match role.ttl {
+        let (ttl, source) = match role.ttl {
             0 => (default, self.limits.default_source()),
             seconds => (seconds, "the role's ttl"),
         };
         // The default for CAs may exceed the mount's maximum.
         if ttl <= limit || (role.ttl, role.max_ttl) == (0, 0) {
-            return Ok(ResolvedLifetime { seconds: ttl, by, cap_warning: None });
+            return Ok(ResolvedLifetime { seconds: ttl, source, cap_warning: None });
         }
-        let cap_warning =
-            format!("ttl: {by}, {}, is above {whose}: {} was used", format_lifetime(ttl), format_lifetime(limit));
-        Ok(ResolvedLifetime { seconds: limit, by: whose, cap_warning: Some(cap_warning) })
+        let cap_warning = format!(
+            "ttl: {source}, {}, is above {limit_source}: {} was used",
+            format_lifetime(ttl),
+            format_lifetime(limit)
+        );
+        Ok(ResolvedLifetime { seconds: limit, source: limit_source, cap_warning: Some(cap_warning) })
     }
 
     /// Checks a requested end against the role. Without the first rule, clients could bypass `max_ttl` by sending a
@@ -268,7 +271,7 @@ impl LeafValidityBuilder<'_> {
             if requested.is_some() {
                 self.warnings.add("not_before ignored: the role sets it".to_owned());
             }
-            return Ok(fixed.at());
+            return Ok(fixed.epoch_seconds());
         }
         match requested {
             Some(start) if role.not_before_bound == NotBeforeBound::Duration && start < earliest => {
@@ -286,13 +289,13 @@ impl LeafValidityBuilder<'_> {
 struct ResolvedLifetime {
     seconds: u64,
     /// Setting or request field that the lifetime comes from, for messages.
-    by: &'static str,
+    source: &'static str,
     /// Warning if a limit shortened it.
     cap_warning: Option<String>,
 }
 
-/// Applies the issuer's `leaf_not_after_behavior` if a certificate would end (epoch seconds) after the issuer. `by`
-/// names the setting or field that the end comes from.
+/// Applies the issuer's `leaf_not_after_behavior` if a certificate would end (epoch seconds) after the issuer.
+/// `source` names the setting or field that the end comes from.
 ///
 /// # Errors
 /// `Invalid` when the setting rejects it.
@@ -300,7 +303,7 @@ pub(crate) fn apply_issuer_end(
     end: i64,
     issuer_end: i64,
     behaviour: LeafNotAfterBehavior,
-    by: &str,
+    source: &str,
     warnings: &mut Warnings,
 ) -> Result<i64> {
     if end <= issuer_end {
@@ -308,14 +311,15 @@ pub(crate) fn apply_issuer_end(
     }
     let requested = format_time(end);
     let issuer = format_time(issuer_end);
-    let beyond =
-        format!("not_after: notAfter {requested} (by {by}) is beyond the expiration of the CA certificate, {issuer}");
+    let beyond = format!(
+        "not_after: notAfter {requested} (by {source}) is beyond the expiration of the CA certificate, {issuer}"
+    );
     match behaviour {
         LeafNotAfterBehavior::Err | LeafNotAfterBehavior::AlwaysEnforceErr => Err(Error::invalid(format!(
             "{beyond}: request a shorter ttl, renew the CA, or set its leaf_not_after_behavior to truncate"
         ))),
         LeafNotAfterBehavior::Truncate => {
-            warnings.add(format!("{beyond}: it was truncated to that"));
+            warnings.add(format!("{beyond}: notAfter was truncated to the latter"));
             Ok(issuer_end)
         }
         LeafNotAfterBehavior::Permit => {
@@ -407,7 +411,7 @@ mod tests {
 
     const NOW: Time = datetime!(2030-06-01 12:00:00.7 UTC);
     const HOUR: i64 = 3600;
-    const FAR: i64 = 253_402_300_799;
+    const END_OF_YEAR_9999: i64 = 253_402_300_799;
     const MONTH: Duration = Duration::from_secs(768 * 3600);
     const LIMITS: MountLifetimes = MountLifetimes { mount_default: MONTH, mount_max: MONTH, authority_default: MONTH };
 
@@ -416,7 +420,7 @@ mod tests {
     }
 
     /// Formats `seconds` from now as RFC 3339.
-    fn at(seconds: i64) -> String {
+    fn from_now(seconds: i64) -> String {
         format_rfc3339(Time::from_unix_timestamp(now() + seconds).unwrap())
     }
 
@@ -446,11 +450,11 @@ mod tests {
         Ok((validity.not_before.unix_timestamp() - now(), validity.not_after.unix_timestamp() - now(), warnings))
     }
 
-    fn leaf(role: Value, request: Value) -> Result<(i64, i64)> {
-        leaf_under(role, request, FAR, LeafNotAfterBehavior::Err).map(|(start, end, _)| (start, end))
+    fn leaf_validity(role: Value, request: Value) -> Result<(i64, i64)> {
+        leaf_under(role, request, END_OF_YEAR_9999, LeafNotAfterBehavior::Err).map(|(start, end, _)| (start, end))
     }
 
-    fn refused(case: &str, result: Result<impl std::fmt::Debug>, field: &str) {
+    fn assert_refused(case: &str, result: Result<impl std::fmt::Debug>, field: &str) {
         let error = result.expect_err(case);
         assert!(error.text().starts_with(&format!("{field}: ")), "{case}: {error}");
     }
@@ -469,98 +473,143 @@ mod tests {
                 1900 * HOUR,
             ),
         ] {
-            assert_eq!(leaf(role, request).unwrap(), (-30, end), "{case}");
+            assert_eq!(leaf_validity(role, request).unwrap(), (-30, end), "{case}");
         }
-        refused(
+        assert_refused(
             "T3: a requested ttl above max_ttl",
-            leaf(json!({"ttl": "4h", "max_ttl": "8h"}), json!({"ttl": "12h"})),
+            leaf_validity(json!({"ttl": "4h", "max_ttl": "8h"}), json!({"ttl": "12h"})),
             "ttl",
         );
-        refused("a requested ttl above the mount's maximum", leaf(json!({}), json!({"ttl": "769h"})), "ttl");
+        assert_refused(
+            "a requested ttl above the mount's maximum",
+            leaf_validity(json!({}), json!({"ttl": "769h"})),
+            "ttl",
+        );
     }
 
     #[test]
     fn a_default_above_the_limit_is_capped_with_a_warning() {
         let (_, end, warnings) =
-            leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfterBehavior::Err).unwrap();
+            leaf_under(json!({"max_ttl": "8h"}), json!({}), END_OF_YEAR_9999, LeafNotAfterBehavior::Err).unwrap();
         assert_eq!(end, 8 * HOUR);
         assert!(warnings[0].contains("768h"), "{warnings:?}");
         let (_, end, warnings) =
-            leaf_under(json!({"ttl": "1000h"}), json!({}), FAR, LeafNotAfterBehavior::Err).unwrap();
+            leaf_under(json!({"ttl": "1000h"}), json!({}), END_OF_YEAR_9999, LeafNotAfterBehavior::Err).unwrap();
         assert_eq!((end, warnings.len()), (768 * HOUR, 1));
     }
 
     #[test]
     fn not_after_is_an_alternative_to_ttl() {
         let last = "9999-12-31T23:59:59Z";
-        assert_eq!(leaf(json!({}), json!({"not_after": last})).unwrap().1, FAR - now(), "T5: exact value");
-        refused(
+        assert_eq!(
+            leaf_validity(json!({}), json!({"not_after": last})).unwrap().1,
+            END_OF_YEAR_9999 - now(),
+            "T5: exact value"
+        );
+        assert_refused(
             "T5: beyond the role's max_ttl",
-            leaf(json!({"max_ttl": "8h"}), json!({"not_after": last})),
+            leaf_validity(json!({"max_ttl": "8h"}), json!({"not_after": last})),
             "not_after",
         );
-        refused("T6: no zone", leaf(json!({}), json!({"not_after": "9999-12-31T23:59:59"})), "not_after");
-        refused("T7: both", leaf(json!({}), json!({"not_after": at(HOUR), "ttl": "1h"})), "ttl");
-        refused("a role not_after and a ttl", leaf(json!({"not_after": last}), json!({"ttl": "1h"})), "ttl");
-        let (_, end) = leaf(json!({"not_after": at(5 * HOUR)}), json!({"not_after": at(HOUR)})).unwrap();
+        assert_refused(
+            "T6: no zone",
+            leaf_validity(json!({}), json!({"not_after": "9999-12-31T23:59:59"})),
+            "not_after",
+        );
+        assert_refused("T7: both", leaf_validity(json!({}), json!({"not_after": from_now(HOUR), "ttl": "1h"})), "ttl");
+        assert_refused(
+            "a role not_after and a ttl",
+            leaf_validity(json!({"not_after": last}), json!({"ttl": "1h"})),
+            "ttl",
+        );
+        let (_, end) =
+            leaf_validity(json!({"not_after": from_now(5 * HOUR)}), json!({"not_after": from_now(HOUR)})).unwrap();
         assert_eq!(end, 5 * HOUR, "T14: the role's wins");
-        refused("T18: one hour ago", leaf(json!({}), json!({"not_after": at(-HOUR)})), "not_after");
-        let backdated = leaf(json!({"not_before_duration": "2h"}), json!({"not_after": at(-HOUR)}));
-        refused("T18: one hour ago, whatever the start", backdated, "not_after");
+        assert_refused(
+            "T18: one hour ago",
+            leaf_validity(json!({}), json!({"not_after": from_now(-HOUR)})),
+            "not_after",
+        );
+        let backdated = leaf_validity(json!({"not_before_duration": "2h"}), json!({"not_after": from_now(-HOUR)}));
+        assert_refused("T18: one hour ago, whatever the start", backdated, "not_after");
     }
 
     #[test]
     fn validity_bounds_limit_requested_dates() {
         let forbid = json!({"not_after_bound": "forbid"});
-        refused("T8", leaf(forbid, json!({"not_after": at(HOUR)})), "not_after");
-        let bound = json!({"not_after_bound": at(2 * HOUR), "ttl": "1h"});
-        refused("T9: later", leaf(bound.clone(), json!({"not_after": at(3 * HOUR)})), "not_after");
-        assert_eq!(leaf(bound.clone(), json!({"not_after": at(HOUR)})).unwrap().1, HOUR, "T9: earlier");
-        refused("T9: by ttl", leaf(bound, json!({"ttl": "3h"})), "not_after");
+        assert_refused("T8", leaf_validity(forbid, json!({"not_after": from_now(HOUR)})), "not_after");
+        let bound = json!({"not_after_bound": from_now(2 * HOUR), "ttl": "1h"});
+        assert_refused(
+            "T9: later",
+            leaf_validity(bound.clone(), json!({"not_after": from_now(3 * HOUR)})),
+            "not_after",
+        );
+        assert_eq!(leaf_validity(bound.clone(), json!({"not_after": from_now(HOUR)})).unwrap().1, HOUR, "T9: earlier");
+        assert_refused("T9: by ttl", leaf_validity(bound, json!({"ttl": "3h"})), "not_after");
         let limited = json!({"not_after_bound": "ttl-limited", "ttl": "1h"});
-        refused("T10", leaf(limited.clone(), json!({"not_after": at(2 * HOUR)})), "not_after");
-        assert_eq!(leaf(limited, json!({"not_after": at(HOUR)})).unwrap().1, HOUR, "T10: at the ttl");
-        refused("T11", leaf(json!({"not_before_bound": "forbid"}), json!({"not_before": at(-60)})), "not_before");
+        assert_refused("T10", leaf_validity(limited.clone(), json!({"not_after": from_now(2 * HOUR)})), "not_after");
+        assert_eq!(leaf_validity(limited, json!({"not_after": from_now(HOUR)})).unwrap().1, HOUR, "T10: at the ttl");
+        assert_refused(
+            "T11",
+            leaf_validity(json!({"not_before_bound": "forbid"}), json!({"not_before": from_now(-60)})),
+            "not_before",
+        );
         let duration = json!({"not_before_bound": "duration", "not_before_duration": "1h"});
-        refused("T12: three hours back", leaf(duration.clone(), json!({"not_before": at(-3 * HOUR)})), "not_before");
-        assert_eq!(leaf(duration.clone(), json!({"not_before": at(-1800)})).unwrap().0, -1800, "T12: half an hour");
-        assert_eq!(leaf(duration, json!({"not_before": at(1800)})).unwrap().0, 1800, "a future value");
+        assert_refused(
+            "T12: three hours back",
+            leaf_validity(duration.clone(), json!({"not_before": from_now(-3 * HOUR)})),
+            "not_before",
+        );
+        assert_eq!(
+            leaf_validity(duration.clone(), json!({"not_before": from_now(-1800)})).unwrap().0,
+            -1800,
+            "T12: half an hour"
+        );
+        assert_eq!(leaf_validity(duration, json!({"not_before": from_now(1800)})).unwrap().0, 1800, "a future value");
     }
 
     #[test]
     fn not_before_is_from_role_then_request_then_backdating() {
         assert_eq!(
-            leaf(json!({"not_before_duration": "2h", "ttl": "1h"}), json!({})).unwrap(),
+            leaf_validity(json!({"not_before_duration": "2h", "ttl": "1h"}), json!({})).unwrap(),
             (-2 * HOUR, HOUR),
             "T13"
         );
-        assert_eq!(leaf(json!({"not_before_duration": 0}), json!({})).unwrap().0, -30, "0 is 30 seconds");
-        assert_eq!(leaf(json!({}), json!({"not_before": at(-HOUR)})).unwrap().0, -HOUR);
-        let fixed = leaf(json!({"not_before": at(-2 * HOUR)}), json!({"not_before": at(-HOUR)}));
+        assert_eq!(leaf_validity(json!({"not_before_duration": 0}), json!({})).unwrap().0, -30, "0 is 30 seconds");
+        assert_eq!(leaf_validity(json!({}), json!({"not_before": from_now(-HOUR)})).unwrap().0, -HOUR);
+        let fixed = leaf_validity(json!({"not_before": from_now(-2 * HOUR)}), json!({"not_before": from_now(-HOUR)}));
         assert_eq!(fixed.unwrap().0, -2 * HOUR);
-        let late = leaf(json!({}), json!({"not_before": at(2 * HOUR), "not_after": at(HOUR)}));
-        refused("T22: not_before after not_after", late, "not_before");
-        refused("equal", leaf(json!({}), json!({"not_before": at(HOUR), "ttl": "1h"})), "not_before");
-        refused("before 1970", leaf(json!({}), json!({"not_before": "1969-12-31T23:59:59Z"})), "not_before");
+        let late = leaf_validity(json!({}), json!({"not_before": from_now(2 * HOUR), "not_after": from_now(HOUR)}));
+        assert_refused("T22: not_before after not_after", late, "not_before");
+        assert_refused(
+            "equal",
+            leaf_validity(json!({}), json!({"not_before": from_now(HOUR), "ttl": "1h"})),
+            "not_before",
+        );
+        assert_refused(
+            "before 1970",
+            leaf_validity(json!({}), json!({"not_before": "1969-12-31T23:59:59Z"})),
+            "not_before",
+        );
     }
 
     #[test]
     fn issuer_not_yet_valid_warns_and_refuses_earlier_ends() {
         let under = |begins: i64| {
-            let issuer = now() + begins..=FAR;
+            let issuer = now() + begins..=END_OF_YEAR_9999;
             let request = RequestedValidity { ttl: Some(Duration::from_secs(3600)), ..Default::default() };
             for_leaf(&Role::default(), &request, LIMITS, issuer, LeafNotAfterBehavior::Permit, NOW)
-                .map(|(_, told)| told)
+                .map(|(_, warnings)| warnings)
         };
         assert!(under(0).unwrap().is_empty());
         for begins in [1, 3600] {
             let wanted = format!(
                 "issuer_ref: the issuer is not valid before {}; certificates signed now will not verify until then",
-                at(begins)
+                from_now(begins)
             );
             assert_eq!(*under(begins).unwrap(), [wanted]);
         }
-        refused("ends before", under(3601), "not_after");
+        assert_refused("ends before", under(3601), "not_after");
     }
 
     #[test]
@@ -569,21 +618,21 @@ mod tests {
         let soon = now() + 10;
         let under = |request: Value, behaviour| leaf_under(json!({}), request, soon, behaviour);
         assert_eq!(under(json!({"ttl": "1s"}), Err).unwrap().1, 1, "T15: ends before");
-        refused("T15: the default", under(json!({}), Err), "not_after");
-        refused("always_enforce_err", under(json!({}), AlwaysEnforceErr), "not_after");
+        assert_refused("T15: the default", under(json!({}), Err), "not_after");
+        assert_refused("always_enforce_err", under(json!({}), AlwaysEnforceErr), "not_after");
         assert_eq!(under(json!({}), Permit).unwrap().1, 768 * HOUR, "T16");
         let (_, end, warnings) = under(json!({}), Truncate).unwrap();
         assert_eq!((end, warnings.len()), (10, 1), "T17");
         for behaviour in [Err, Truncate, Permit, AlwaysEnforceErr] {
-            refused("T18", under(json!({"not_after": at(-HOUR)}), behaviour), "not_after");
+            assert_refused("T18", under(json!({"not_after": from_now(-HOUR)}), behaviour), "not_after");
             let expired = leaf_under(json!({}), json!({"ttl": "1s"}), now() - 1, behaviour);
-            refused("T19, T25: an expired issuer never issues", expired, "issuer_ref");
+            assert_refused("T19, T25: an expired issuer never issues", expired, "issuer_ref");
         }
         assert_eq!(leaf_under(json!({}), json!({}), now(), Truncate).unwrap().1, 0, "the issuer's last second");
     }
 
     #[test]
-    fn endpoints_that_truncate_by_default() {
+    fn truncating_endpoints_override_leaf_not_after_behavior() {
         use LeafNotAfterBehavior::{AlwaysEnforceErr, Err, Permit, Truncate};
         for (own, enforced, holds) in [
             (Err, false, Truncate),
@@ -624,7 +673,7 @@ mod tests {
         assert!(warnings[0].contains("not set, the default for CAs applies (87600h)"), "{warnings:?}");
         let (own, _) = untuned.for_authority(&none);
         for (issuer, behaviour) in
-            [(FAR, LeafNotAfterBehavior::Err), (now() + 90_000 * HOUR, LeafNotAfterBehavior::Truncate)]
+            [(END_OF_YEAR_9999, LeafNotAfterBehavior::Err), (now() + 90_000 * HOUR, LeafNotAfterBehavior::Truncate)]
         {
             let (validity, _) = for_leaf(&Role::default(), &none, own, 0..=issuer, behaviour, NOW).unwrap();
             assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
@@ -637,7 +686,7 @@ mod tests {
         assert!(warnings[0].contains("the mount's max_lease_ttl applies (768h)"), "{warnings:?}");
         assert!(warnings[0].ends_with("set ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)"), "{warnings:?}");
         let given = RequestedValidity { ttl: Some(Duration::from_secs(60)), ..RequestedValidity::default() };
-        assert!(short.for_authority(&given).1.is_empty(), "who asks for it gets it");
+        assert!(short.for_authority(&given).1.is_empty(), "a requested ttl causes no warning");
     }
 
     #[test]
@@ -650,8 +699,8 @@ mod tests {
             (json!({"ttl": "1h"}), json!({}), "(by the role's ttl)"),
             (json!({}), json!({}), "(by the mount's max_lease_ttl)"),
             (json!({}), json!({"ttl": "1h"}), "(by the request's ttl)"),
-            (json!({}), json!({"not_after": at(HOUR)}), "(by the request's not_after)"),
-            (json!({"not_after": at(HOUR)}), json!({}), "(by the role's not_after)"),
+            (json!({}), json!({"not_after": from_now(HOUR)}), "(by the request's not_after)"),
+            (json!({"not_after": from_now(HOUR)}), json!({}), "(by the role's not_after)"),
             (json!({"ttl": "4h", "max_ttl": "8h"}), json!({}), "(by the role's ttl)"),
             (json!({"max_ttl": "8h"}), json!({}), "(by the role's max_ttl)"),
         ] {
@@ -660,7 +709,8 @@ mod tests {
                 assert!(text.contains(setting), "{text}");
             }
         }
-        let cap_warning = leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfterBehavior::Err).unwrap().2;
+        let cap_warning =
+            leaf_under(json!({"max_ttl": "8h"}), json!({}), END_OF_YEAR_9999, LeafNotAfterBehavior::Err).unwrap().2;
         assert!(
             cap_warning[0].starts_with("ttl: the mount's max_lease_ttl, 768h, is above the role's max_ttl: 8h"),
             "{cap_warning:?}"
@@ -684,28 +734,28 @@ mod tests {
         assert_eq!(root(None, None, None).unwrap(), (-30, 768 * HOUR, 1), "as long as its leaves, and said so");
         assert_eq!(root(Some(3600), None, None).unwrap(), (-30, HOUR, 0));
         assert_eq!(root(Some(87_600 * 3600), None, None).unwrap(), (-30, 768 * HOUR, 1));
-        assert_eq!(root(None, Some("9999-12-31T23:59:59Z"), None).unwrap(), (-30, FAR - now(), 0));
-        assert_eq!(root(None, None, Some(&at(-HOUR))).unwrap(), (-HOUR, 768 * HOUR, 1));
-        refused("both", root(Some(1), Some(&at(HOUR)), None), "ttl");
-        refused("past", root(None, Some(&at(-HOUR)), None), "not_after");
-        refused("order", root(None, Some(&at(HOUR)), Some(&at(HOUR))), "not_before");
-        refused("no zone", root(None, None, Some("2030-01-01T00:00:00")), "not_before");
+        assert_eq!(root(None, Some("9999-12-31T23:59:59Z"), None).unwrap(), (-30, END_OF_YEAR_9999 - now(), 0));
+        assert_eq!(root(None, None, Some(&from_now(-HOUR))).unwrap(), (-HOUR, 768 * HOUR, 1));
+        assert_refused("both", root(Some(1), Some(&from_now(HOUR)), None), "ttl");
+        assert_refused("past", root(None, Some(&from_now(-HOUR)), None), "not_after");
+        assert_refused("order", root(None, Some(&from_now(HOUR)), Some(&from_now(HOUR))), "not_before");
+        assert_refused("no zone", root(None, None, Some("2030-01-01T00:00:00")), "not_before");
     }
 
     #[test]
-    fn sums_beyond_the_year_9999_are_refused() {
+    fn validity_beyond_the_year_9999_is_refused() {
         let huge = json!({"max_ttl": 300_000_000_000u64, "ttl": 299_000_000_000u64});
-        refused("a huge ttl", leaf_under(huge, json!({}), i64::MAX, LeafNotAfterBehavior::Permit), "not_after");
+        assert_refused("a huge ttl", leaf_under(huge, json!({}), i64::MAX, LeafNotAfterBehavior::Permit), "not_after");
         let zone = json!({"not_after": "9999-12-31T23:59:59-01:00"});
-        refused("a zone past the last second", leaf(json!({}), zone), "not_after");
+        assert_refused("a zone past the last second", leaf_validity(json!({}), zone), "not_after");
         let limits =
             MountLifetimes { mount_default: Duration::MAX, mount_max: Duration::MAX, authority_default: Duration::MAX };
-        refused(
+        assert_refused(
             "a huge mount default",
             for_root(&RequestedValidity::default(), Duration::MAX, limits, NOW),
             "not_before_duration",
         );
-        refused(
+        assert_refused(
             "a huge mount default",
             for_root(&RequestedValidity::default(), Duration::ZERO, limits, NOW),
             "not_after",
@@ -714,11 +764,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn start_and_end_are_exact_to_the_second(ttl in 1u64..2_764_800, back in 1u64..1_000_000, nanos in 0i64..1_000_000_000, offset in 0i64..1_000_000_000) {
+        fn validity_start_and_end_are_exact_to_the_second(ttl in 1u64..2_764_800, back in 1u64..1_000_000, nanos in 0i64..1_000_000_000, offset in 0i64..1_000_000_000) {
             let now = Time::from_unix_timestamp(1_700_000_000 + offset).unwrap() + time::Duration::nanoseconds(nanos);
             let role = Role { not_before_duration: back, ..Role::default() };
             let request = RequestedValidity { ttl: Some(Duration::from_secs(ttl)), ..Default::default() };
-            let (validity, warnings) = for_leaf(&role, &request, LIMITS, 0..=FAR, LeafNotAfterBehavior::Err, now).unwrap();
+            let (validity, warnings) = for_leaf(&role, &request, LIMITS, 0..=END_OF_YEAR_9999, LeafNotAfterBehavior::Err, now).unwrap();
             prop_assert_eq!(validity.not_after.unix_timestamp() - now.unix_timestamp(), ttl as i64);
             prop_assert_eq!(now.unix_timestamp() - validity.not_before.unix_timestamp(), back as i64);
             prop_assert_eq!(validity.not_after.nanosecond(), 0);
@@ -726,7 +776,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics_and_keeps_its_promises(
+        fn validity_of_any_input_does_not_panic_and_stays_in_bounds(
             role_ttl in any::<u64>(), max_ttl in any::<u64>(), back in any::<u64>(), ttl in proptest::option::of(any::<u64>()),
             mount in any::<(u64, u64)>(), issuer in any::<i64>(), not_after in "\\PC{0,12}|[0-9]{4}-12-31T23:59:59[+-][0-9]{2}:[0-9]{2}",
             which in 0u8..4,

@@ -53,14 +53,14 @@ pub struct CrlEntryBatch {
 #[derive(Default)]
 struct EntryBucket {
     /// The lowest [`serial_key`] of this bucket.
-    from: u64,
+    lowest_key: u64,
     len: usize,
-    limit: usize,
-    filling: Vec<u8>,
-    full: Vec<Vec<u8>>,
+    split_entries: usize,
+    current_block: Vec<u8>,
+    full_blocks: Vec<Vec<u8>>,
 }
 
-const END_BYTES: usize = size_of::<CertificateEnd>();
+const CERTIFICATE_END_BYTES: usize = size_of::<CertificateEnd>();
 
 #[derive(Clone, Copy, Default)]
 struct EntryPosition {
@@ -122,12 +122,12 @@ impl CrlEntryBatch {
             1 => 0,
             _ => {
                 let key = serial_key(serial.octets());
-                row.partition_point(|bucket| bucket.from <= key).saturating_sub(1)
+                row.partition_point(|bucket| bucket.lowest_key <= key).saturating_sub(1)
             }
         };
         let bucket = &mut row[at];
         let written = bucket.write(to_certificate_end(not_after), max_len, write);
-        if bucket.len >= bucket.limit {
+        if bucket.len >= bucket.split_entries {
             let others = bucket.split();
             row.splice(at + 1..at + 1, others);
         }
@@ -142,43 +142,43 @@ impl CrlEntryBatch {
 }
 
 impl EntryBucket {
-    fn new(from: u64) -> Self {
-        Self { from, limit: BUCKET_SPLIT_ENTRIES, ..Self::default() }
+    fn new(lowest_key: u64) -> Self {
+        Self { lowest_key, split_entries: BUCKET_SPLIT_ENTRIES, ..Self::default() }
     }
 
     /// Appends an entry of at most `max_len` bytes; returns its length.
     fn write(&mut self, end: CertificateEnd, max_len: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
-        if self.filling.len() + END_BYTES + max_len > BLOCK_BYTES {
-            self.full.push(std::mem::replace(&mut self.filling, Vec::with_capacity(BLOCK_BYTES)));
+        if self.current_block.len() + CERTIFICATE_END_BYTES + max_len > BLOCK_BYTES {
+            self.full_blocks.push(std::mem::replace(&mut self.current_block, Vec::with_capacity(BLOCK_BYTES)));
         }
-        self.filling.extend_from_slice(&end.to_ne_bytes());
-        let before = self.filling.len();
-        write(&mut self.filling);
+        self.current_block.extend_from_slice(&end.to_ne_bytes());
+        let before = self.current_block.len();
+        write(&mut self.current_block);
         self.len += 1;
-        self.filling.len() - before
+        self.current_block.len() - before
     }
 
     /// Splits the bucket: keeps the part with the lowest serials and returns the other parts, each in arrival order. A
     /// block whose entries all belong to one part, the usual case for time-ordered serials, is moved without copying. A
     /// bucket whose serials share one key is not split.
     fn split(&mut self) -> Vec<Self> {
-        let mut sample = Vec::with_capacity(self.len / ENTRIES_PER_SAMPLE + self.full.len() + 1);
+        let mut sample = Vec::with_capacity(self.len / ENTRIES_PER_SAMPLE + self.full_blocks.len() + 1);
         let spans: Vec<BlockKeySpan> =
-            self.full.iter().chain([&self.filling]).map(|b| BlockKeySpan::of(b, &mut sample)).collect();
+            self.full_blocks.iter().chain([&self.current_block]).map(|b| BlockKeySpan::of(b, &mut sample)).collect();
         sample.sort_unstable();
         let mut from: Vec<u64> = (1..SPLIT_PARTS).map(|n| sample[n * sample.len() / SPLIT_PARTS]).collect();
         from.dedup();
         from.retain(|min| *min > sample[0]);
         if from.is_empty() {
-            self.limit *= 2;
+            self.split_entries *= 2;
             return Vec::new();
         }
         let part = |key: u64| from.partition_point(|min| *min <= key);
-        let mut parts: Vec<Self> = [self.from].iter().chain(&from).map(|from| Self::new(*from)).collect();
-        let blocks = std::mem::take(&mut self.full).into_iter().chain([std::mem::take(&mut self.filling)]);
+        let mut parts: Vec<Self> = [self.lowest_key].iter().chain(&from).map(|from| Self::new(*from)).collect();
+        let blocks = std::mem::take(&mut self.full_blocks).into_iter().chain([std::mem::take(&mut self.current_block)]);
         for (block, span) in blocks.zip(spans) {
             if part(span.min) == part(span.max) {
-                parts[part(span.min)].take(block, span.len);
+                parts[part(span.min)].add_block(block, span.len);
                 continue;
             }
             for (start, len) in entry_ranges(&block) {
@@ -192,17 +192,17 @@ impl EntryBucket {
         others
     }
 
-    fn take(&mut self, block: Vec<u8>, len: usize) {
-        if !self.filling.is_empty() {
-            self.full.push(std::mem::take(&mut self.filling));
+    fn add_block(&mut self, block: Vec<u8>, len: usize) {
+        if !self.current_block.is_empty() {
+            self.full_blocks.push(std::mem::take(&mut self.current_block));
         }
-        self.full.push(block);
+        self.full_blocks.push(block);
         self.len += len;
     }
 
     fn sorted(self) -> SortedBucket {
-        let Self { len, filling, full: mut blocks, .. } = self;
-        blocks.push(filling);
+        let Self { len, current_block, full_blocks: mut blocks, .. } = self;
+        blocks.push(current_block);
         let mut index = Vec::with_capacity(len);
         for (number, block) in blocks.iter().enumerate() {
             for (start, len) in entry_ranges(block) {
@@ -242,17 +242,17 @@ impl BlockKeySpan {
 }
 
 fn entry_ranges(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
-    let mut start = END_BYTES;
+    let mut start = CERTIFICATE_END_BYTES;
     std::iter::from_fn(move || {
         let (_, len) = block.get(start..).and_then(first_entry)?;
         let range = (start, len);
-        start += len + END_BYTES;
+        start += len + CERTIFICATE_END_BYTES;
         Some(range)
     })
 }
 
 fn read_not_after(block: &[u8], start: usize) -> CertificateEnd {
-    block[start - END_BYTES..].first_chunk().copied().map_or(0, CertificateEnd::from_ne_bytes)
+    block[start - CERTIFICATE_END_BYTES..].first_chunk().copied().map_or(0, CertificateEnd::from_ne_bytes)
 }
 
 pub(super) struct SortedBucket {
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_beyond_the_range_never_come() {
+    fn certificate_end_outside_the_range_saturates() {
         assert_eq!(
             (to_certificate_end(-5), to_certificate_end(i64::MAX), to_certificate_end(7)),
             (0, CertificateEnd::MAX, 7)
@@ -348,7 +348,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn keys_of_any_spread_are_sorted(keys in keys()) {
+        fn sort_by_key_sorts_keys_of_any_spread(keys in keys()) {
             let mut all: Vec<(u64, usize)> = keys.into_iter().zip(0..).collect();
             let mut expected = all.clone();
             expected.sort_unstable();

@@ -102,7 +102,7 @@ pub struct CrlBuildResult {
     /// The CRLs to publish.
     pub crls: MountCrls,
     /// Number of lists made.
-    pub made: usize,
+    pub built_lists: usize,
     /// Metrics of the complete CRLs.
     pub summary: MountCrlMetrics,
     /// Time of the next check, epoch seconds; `None` without lists.
@@ -140,16 +140,16 @@ impl CrlBuilder {
     /// Drops all entries from memory; the next build reads the revocations again and compares them with the published
     /// lists.
     pub fn reset(&mut self) {
-        self.forget(false);
+        self.drop_entries(false);
     }
 
-    fn forget(&mut self, moved: bool) {
+    fn drop_entries(&mut self, moved: bool) {
         self.loaded = 0;
-        self.states.values_mut().for_each(|state| state.forget(moved));
+        self.states.values_mut().for_each(|state| state.drop_entries(moved));
     }
 
     /// Drops all state but the highest CRL number, because clients may have seen lists that are no longer stored.
-    fn begin_again(&mut self) {
+    fn restart_from_storage(&mut self) {
         let published = self.states.values().map(CrlGroupState::number).max().unwrap_or(0);
         let store = Arc::clone(&self.store);
         let signers = Arc::clone(&self.signers);
@@ -159,7 +159,7 @@ impl CrlBuilder {
     }
 
     /// Makes the lists that are due by the settings and those that `wanted` asks for. A group that fails keeps its
-    /// published lists and does not block other groups. While the build waits for a signer, `outside` frees the thread.
+    /// published lists and does not block other groups. While the build waits for a signer, `waiter` frees the thread.
     ///
     /// # Errors
     /// `Unavailable` when the revocations cannot be read; the published lists remain.
@@ -167,40 +167,41 @@ impl CrlBuilder {
         &mut self,
         view: &MountView,
         wanted: CrlBuildRequest,
-        outside: &SignatureWaiter,
+        waiter: &SignatureWaiter,
     ) -> Result<CrlBuildResult> {
         if wanted.from_storage {
-            self.begin_again();
+            self.restart_from_storage();
         }
         let groups = issuer_groups(view);
         self.adopt_layout(GroupLayout::new(view, &groups), &groups);
         if wanted.reload && self.restored {
-            self.forget(wanted.moved);
+            self.drop_entries(wanted.moved);
         }
         if !self.restored {
             self.floor = self.store.crl_floor().await?.max(self.floor);
         }
         self.load(view, &groups, wanted.follow).await?;
         let mut built = CrlBuildResult::default();
-        let mut lacking = Vec::new();
+        let mut failed = Vec::new();
         for group in &groups {
-            match self.build_group(view, group, wanted, outside).await {
-                Ok(made) => built.made += made,
+            match self.build_group(view, group, wanted, waiter).await {
+                Ok(made) => built.built_lists += made,
                 Err(error) => {
-                    lacking.push(group.id.clone());
+                    failed.push(group.id.clone());
                     built.failure = Some(error);
                 }
             }
             self.report_group(view, group, &mut built);
         }
-        let could_be_made = groups.iter().filter(|group| !lacking.contains(&group.id));
+        let could_be_made = groups.iter().filter(|group| !failed.contains(&group.id));
         if view.crl_config.value.disable || !self.has_unlisted_revocations(could_be_made) {
             built.crls.loaded_sequence = self.loaded;
-            self.covers = if lacking.is_empty() { self.loaded } else { self.covers };
+            self.covers = if failed.is_empty() { self.loaded } else { self.covers };
         }
-        (built.crls.covers, built.crls.listed) = (self.covers, self.removable_revocations(view, &groups));
-        built.crls.lacking =
-            (!lacking.is_empty()).then(|| FailedGroups { layout: Arc::clone(&self.layout), groups: lacking });
+        built.crls.covered_sequence = self.covers;
+        built.crls.removable = self.removable_revocations(view, &groups);
+        built.crls.failed_groups =
+            (!failed.is_empty()).then(|| FailedGroups { layout: Arc::clone(&self.layout), groups: failed });
         Ok(built)
     }
 
@@ -214,7 +215,7 @@ impl CrlBuilder {
     /// Adopts a new assignment of revocations to groups. Reads all revocations again if entries move to other lists.
     fn adopt_layout(&mut self, layout: GroupLayout, groups: &[IssuerGroup]) {
         if !layout.is_compatible_with(&self.layout, self.orphans) {
-            self.forget(true);
+            self.drop_entries(true);
             // The state of a removed group keeps its number in case the group returns.
             let gone = |id: &String| groups.iter().all(|group| group.id != *id);
             self.states
@@ -244,7 +245,7 @@ impl CrlBuilder {
         for group in groups {
             let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
             match (stored.remove(&group.id), &group.rebuild_issuer) {
-                (Some(lists), Some(signer)) => self.take_over(view, group, signer, lists, sorted),
+                (Some(lists), Some(signer)) => self.adopt_stored(view, group, signer, lists, sorted),
                 _ => self.add_revocations(group, sorted),
             }
         }
@@ -335,7 +336,7 @@ impl CrlBuilder {
 
     /// Rebuilds the stored lists of a group, after a start or after another node published them. If that fails, new
     /// lists become due.
-    fn take_over(
+    fn adopt_stored(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
@@ -412,7 +413,7 @@ impl CrlBuilder {
         view: &MountView,
         group: &IssuerGroup,
         wanted: CrlBuildRequest,
-        outside: &SignatureWaiter,
+        waiter: &SignatureWaiter,
     ) -> Result<usize> {
         let Some(signer) = &group.signer else { return Ok(0) };
         let config = &view.crl_config.value;
@@ -431,8 +432,8 @@ impl CrlBuilder {
         }
         let begun = Instant::now();
         let made = match complete {
-            true => self.publish_complete(view, group, signer, outside).await.map(|()| 2),
-            false => self.publish_delta(view, group, signer, outside).await.map(|()| 1),
+            true => self.publish_complete(view, group, signer, waiter).await.map(|()| 2),
+            false => self.publish_delta(view, group, signer, waiter).await.map(|()| 1),
         };
         let took = begun.elapsed();
         let state = self.states.entry(group.id.clone()).or_default();
@@ -449,7 +450,7 @@ impl CrlBuilder {
         view: &MountView,
         group: &IssuerGroup,
         signer: &IssuerSigner,
-        outside: &SignatureWaiter,
+        waiter: &SignatureWaiter,
     ) -> Result<()> {
         let config = &view.crl_config.value;
         let mut number = self.states.entry(group.id.clone()).or_default().number().max(self.floor).max(group.floor) + 1;
@@ -460,7 +461,7 @@ impl CrlBuilder {
             let listed = if config.disable { CrlEntries::default() } else { entries.clone() };
             guard::check_entry_limit(config, &listed)?;
             let now = self.clock.synchronized_now()?.unix_timestamp();
-            state.guard(number, self.loaded, &listed, now, config.disable)?;
+            state.check_next_list(number, self.loaded, &listed, now, config.disable)?;
             // thisUpdate must not precede that of the previous list, whether this mount or another system published it.
             let floor = self.floor.max(group.floor);
             let last = match &state.complete {
@@ -472,8 +473,8 @@ impl CrlBuilder {
                 CrlHeader::new(number, None, now, config.expiry().as_secs(), listed.latest_revocation().max(last));
             let complete = draft_crl(view, signer, &listed, header)?;
             let delta = draft_crl(view, signer, &CrlEntries::default(), CrlHeader { base: Some(number), ..header })?;
-            let complete = complete.sign(signer, &*self.signers, outside).await?;
-            let delta = delta.sign(signer, &*self.signers, outside).await?;
+            let complete = complete.sign(signer, &*self.signers, waiter).await?;
+            let delta = delta.sign(signer, &*self.signers, waiter).await?;
             let rows = [&complete, &delta].map(|signed| crl_row(signed, self.mount, group, self.loaded));
             match self.store.commit(rows.map(PkiWrite::Crl).into()).await {
                 Ok(_) => {
@@ -503,7 +504,7 @@ impl CrlBuilder {
         view: &MountView,
         group: &IssuerGroup,
         signer: &IssuerSigner,
-        outside: &SignatureWaiter,
+        waiter: &SignatureWaiter,
     ) -> Result<()> {
         let config = &view.crl_config.value;
         let mut number = self.states.entry(group.id.clone()).or_default().number() + 1;
@@ -515,7 +516,7 @@ impl CrlBuilder {
             let latest = state.new_entries.latest_revocation().max(Some(base.this_update));
             let header = CrlHeader::new(number, Some(base.number), now, config.expiry().as_secs(), latest);
             let delta = draft_crl(view, signer, &state.new_entries, header)?;
-            let delta = delta.sign(signer, &*self.signers, outside).await?;
+            let delta = delta.sign(signer, &*self.signers, waiter).await?;
             let row = crl_row(&delta, self.mount, group, self.loaded);
             match self.store.commit(vec![PkiWrite::Crl(row)]).await {
                 Ok(_) => {
@@ -529,7 +530,7 @@ impl CrlBuilder {
                     let stored = self.adopt_newer_lists(view, group, number, e).await?;
                     let state = self.states.entry(group.id.clone()).or_default();
                     if state.stale {
-                        return self.publish_complete(view, group, signer, outside).await;
+                        return self.publish_complete(view, group, signer, waiter).await;
                     }
                     if state.number() >= stored && !state.has_unlisted() {
                         return Ok(());

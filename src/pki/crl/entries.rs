@@ -165,7 +165,7 @@ impl CrlEntries {
 
     /// Counts entries that are missing from `next` although their certificates are valid at `now` (epoch seconds).
     /// Skips chunks that both lists share.
-    pub fn lost(&self, next: &Self, now: i64) -> usize {
+    pub fn count_lost(&self, next: &Self, now: i64) -> usize {
         let shared: HashSet<*const u8> = next.chunks.iter().map(|c| c.encoded.as_ptr()).collect();
         let mut others = next.chunks.iter().flat_map(EntryChunk::items).peekable();
         let mut lost = 0;
@@ -338,10 +338,10 @@ mod tests {
         assert!(second.pieces().iter().all(|p| p.len() <= MAX_CHUNK_BYTES));
         assert_eq!((first.len(), second.len()), (20_000, 20_001));
         assert!(second.has(&row(30_001, 0).serial) && !first.has(&row(30_001, 0).serial));
-        assert_eq!((first.lost(&second, 0), second.lost(&first, 0)), (0, 1));
-        assert_eq!(second.lost(&first, 100), 1, "ends now");
-        assert_eq!(second.lost(&first, 101), 0, "its certificate has ended");
-        assert_eq!(second.lost(&CrlEntries::default(), 0), 20_001);
+        assert_eq!((first.count_lost(&second, 0), second.count_lost(&first, 0)), (0, 1));
+        assert_eq!(second.count_lost(&first, 100), 1, "ends now");
+        assert_eq!(second.count_lost(&first, 101), 0, "its certificate has ended");
+        assert_eq!(second.count_lost(&CrlEntries::default(), 0), 20_001);
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
         assert!(joined(&replaced) == expected(&first));
         assert!(joined(&list.and(&CrlEntries::default().with(batch(&later)))) == expected(&first));
         assert!(joined(&CrlEntries::default().with(batch(&[first, later.to_vec()].concat()))) == joined(&replaced));
-        assert_eq!((list.lost(&replaced, 0), replaced.lost(&list, 0)), (0, 1));
+        assert_eq!((list.count_lost(&replaced, 0), replaced.count_lost(&list, 0)), (0, 1));
     }
 
     proptest! {
@@ -394,7 +394,7 @@ mod tests {
             let expected = expected(all.iter().copied());
             prop_assert!(joined(&merged) == expected);
             prop_assert!(joined(&joins) == expected);
-            prop_assert_eq!(merged.lost(&joins, 0), 0);
+            prop_assert_eq!(merged.count_lost(&joins, 0), 0);
             prop_assert!(all.iter().all(|s| merged.has(&row(*s, 0).serial)));
             prop_assert!(!merged.has(&row(7_000, 0).serial));
         }

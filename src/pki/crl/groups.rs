@@ -20,7 +20,7 @@ pub(super) struct IssuerGroup {
     /// Issuer whose name and key identifier are used to rebuild stored lists: the signer, or else another member.
     pub(super) rebuild_issuer: Option<Arc<IssuerSigner>>,
     /// `true` if a member's key is available, even without the usage `crl-signing`.
-    pub(super) keyed: bool,
+    pub(super) has_key: bool,
     /// New CRL numbers must exceed this, the last number known to be used elsewhere; 0 if there is none.
     pub(super) floor: u64,
 }
@@ -29,7 +29,7 @@ impl IssuerGroup {
     /// Returns a warning if no issuer can sign the lists. A CA without key and entries needs no CRL from this mount, so
     /// there is no warning.
     pub(super) fn missing_signer_warning(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
-        (self.signer.is_none() && (self.keyed || has_entries())).then(|| {
+        (self.signer.is_none() && (self.has_key || has_entries())).then(|| {
             let issuers = self.issuers.join(", ");
             format!(
                 "no CRL for issuers {issuers}: none has both its private key in this mount and the usage crl-signing"
@@ -64,7 +64,7 @@ pub(super) fn issuer_groups(view: &MountView) -> Vec<IssuerGroup> {
                     .or_else(|| members.iter().find(is_default))
                     .or(members.first())
                     .map(|s| Arc::clone(s)),
-                keyed: members.iter().any(|s| s.key.is_some()),
+                has_key: members.iter().any(|s| s.key.is_some()),
                 floor: members.iter().map(|s| s.issuer.record.crl_number).max().unwrap_or(0),
             }
         })

@@ -32,12 +32,15 @@ pub(super) fn check_next_crl(
         return refuse("number", format!("the CRL number would go from {} to {}", last.number, next.number));
     }
     if next.covers < last.covers {
-        return refuse("covers", format!("revocations {} to {} would be missing", next.covers + 1, last.covers));
+        return refuse(
+            "covers",
+            format!("revocations with sequence numbers {} to {} would be missing", next.covers + 1, last.covers),
+        );
     }
     if !compare && next.entries.len() >= last.entries.len() {
         return Ok(());
     }
-    match (last.entries.lost(next.entries, now), explanation) {
+    match (last.entries.count_lost(next.entries, now), explanation) {
         (0, _) => Ok(()),
         (lost, Some(change)) => {
             tracing::warn!(number = next.number, lost, change, "a CRL lost entries because of an operator's change");
@@ -99,6 +102,9 @@ mod tests {
         assert!(checked(next(8, 40, &two), 0, Some("disable")));
         let other = list(&[2, 3, 4]);
         assert!(!checked(next(8, 40, &other), 0, None), "as many, but not the same");
-        assert!(check_next_crl(&last, &next(8, 40, &two), false, 0, None).is_err(), "fewer are always looked at");
+        assert!(
+            check_next_crl(&last, &next(8, 40, &two), false, 0, None).is_err(),
+            "a CRL with fewer entries is always compared"
+        );
     }
 }

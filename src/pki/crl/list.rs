@@ -123,14 +123,17 @@ impl CrlDraft {
         self,
         signer: &IssuerSigner,
         signers: &dyn Signers,
-        outside: &SignatureWaiter,
+        waiter: &SignatureWaiter,
     ) -> Result<SignedCrlDraft> {
-        let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
+        let key = signer
+            .key
+            .as_ref()
+            .ok_or_else(|| Error::internal("the issuer that signs the CRL has no private key in this mount"))?;
         let key_id = issuer_key_id(&signer.issuer);
         let issuer = signer.issuer.certificate.subject();
         let sources = &FieldSources::all("crl");
         let expected = ExpectedIssuer { algorithm: self.algorithm, issuer, key_id: &key_id, sources };
-        let signature = LintedCrlTbs::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await?;
+        let signature = LintedCrlTbs::new(&self.tbs, &expected, &key.signing)?.sign(signers, waiter).await?;
         Ok(SignedCrlDraft { draft: self, signature })
     }
 

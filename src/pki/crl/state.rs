@@ -61,7 +61,7 @@ impl CrlGroupState {
     }
 
     /// Drops all entries, which are then read again.
-    pub(super) fn forget(&mut self, moved: bool) {
+    pub(super) fn drop_entries(&mut self, moved: bool) {
         self.entries = CrlEntries::default();
         self.new_entries = CrlEntries::default();
         self.last_sequence = 0;
@@ -121,7 +121,14 @@ impl CrlGroupState {
         delta.into_iter().chain([renewal_time(config, complete)]).min()
     }
 
-    pub(super) fn guard(&self, number: u64, covers: u64, entries: &CrlEntries, now: i64, disabled: bool) -> Result<()> {
+    pub(super) fn check_next_list(
+        &self,
+        number: u64,
+        covers: u64,
+        entries: &CrlEntries,
+        now: i64,
+        disabled: bool,
+    ) -> Result<()> {
         let Some(complete) = &self.complete else { return Ok(()) };
         let explanation = match (disabled, self.moved) {
             (true, _) => Some("disable"),

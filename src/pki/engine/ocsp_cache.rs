@@ -93,61 +93,55 @@ pub(crate) enum OcspLookup {
     /// The response can be sent.
     Fresh(SignedOcspResponse),
     /// The response can be sent if the row is unchanged.
-    Signed(SignedOcspResponse),
+    Stale(SignedOcspResponse),
     /// No usable response.
-    Nothing,
+    Miss,
 }
 
 impl OcspCache {
     /// Records that a revocation was stored; called before the response to it.
-    pub fn revoked(&self) {
+    pub fn record_revocation(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Captures the current time and the revocation epoch. Must be called before the row is read.
-    pub(crate) fn reading(&self, now: Time) -> RowRead {
+    pub(crate) fn begin_row_read(&self, now: Time) -> RowRead {
         RowRead { at: now, epoch: self.epoch.load(Ordering::SeqCst) }
     }
 
-    pub(crate) fn find(&self, question: &OcspCacheKey, view: &Arc<MountView>, now: RowRead) -> OcspLookup {
-        let shard = &mut *self.shard(question);
-        let Some(kept) = shard.young.get(question).or_else(|| shard.old.get(question)) else {
-            return OcspLookup::Nothing;
+    pub(crate) fn find(&self, key: &OcspCacheKey, view: &Arc<MountView>, now: RowRead) -> OcspLookup {
+        let shard = &mut *self.shard(key);
+        let Some(entry) = shard.young.get(key).or_else(|| shard.old.get(key)) else {
+            return OcspLookup::Miss;
         };
-        let SignedOcspResponse { times, .. } = kept.signed;
+        let SignedOcspResponse { times, .. } = entry.signed;
         let second = now.at.unix_timestamp();
         // If the clock was set back, the response would be from the future.
         let usable = times.next_update.is_some_and(|next| {
             let part = (next - times.made_at) / i64::from(REUSE_DIVISOR);
             (times.made_at..times.made_at + part).contains(&second)
         });
-        if !usable || !std::ptr::eq(kept.view.as_ptr(), Arc::as_ptr(view)) {
-            return OcspLookup::Nothing;
+        if !usable || !std::ptr::eq(entry.view.as_ptr(), Arc::as_ptr(view)) {
+            return OcspLookup::Miss;
         }
-        let age = now.at - kept.read.at;
-        let fresh = kept.read.epoch == now.epoch && !age.is_negative() && age < MAX_ROW_AGE;
-        let signed = kept.signed.clone();
-        if fresh { OcspLookup::Fresh(signed) } else { OcspLookup::Signed(signed) }
+        let age = now.at - entry.read.at;
+        let fresh = entry.read.epoch == now.epoch && !age.is_negative() && age < MAX_ROW_AGE;
+        let signed = entry.signed.clone();
+        if fresh { OcspLookup::Fresh(signed) } else { OcspLookup::Stale(signed) }
     }
 
     /// Caches a response whose row was read at `read`.
-    pub(crate) fn keep(
-        &self,
-        question: OcspCacheKey,
-        signed: SignedOcspResponse,
-        view: &Arc<MountView>,
-        read: RowRead,
-    ) {
-        let shard = &mut *self.shard(&question);
-        if shard.young.len() >= MAX_PER_HALF && !shard.young.contains_key(&question) {
+    pub(crate) fn insert(&self, key: OcspCacheKey, signed: SignedOcspResponse, view: &Arc<MountView>, read: RowRead) {
+        let shard = &mut *self.shard(&key);
+        if shard.young.len() >= MAX_PER_HALF && !shard.young.contains_key(&key) {
             shard.old = std::mem::take(&mut shard.young);
         }
-        shard.young.insert(question, OcspCacheEntry { signed, view: Arc::downgrade(view), read });
+        shard.young.insert(key, OcspCacheEntry { signed, view: Arc::downgrade(view), read });
     }
 
-    fn shard(&self, question: &OcspCacheKey) -> MutexGuard<'_, OcspCacheShard> {
+    fn shard(&self, key: &OcspCacheKey) -> MutexGuard<'_, OcspCacheShard> {
         // The CertID ends with the serial number, whose bytes are random.
-        let last = question.1.last().copied().unwrap_or_default();
+        let last = key.1.last().copied().unwrap_or_default();
         // No code panics while it holds the lock, and entries are inserted whole.
         self.shards[usize::from(last) % CACHE_SHARDS].lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -159,7 +153,7 @@ mod tests {
 
     const START: i64 = 1_800_000_000;
 
-    fn at(seconds: f64) -> Time {
+    fn time_at(seconds: f64) -> Time {
         Time::from_unix_timestamp(START).unwrap() + Duration::from_secs_f64(seconds)
     }
 
@@ -168,69 +162,70 @@ mod tests {
         SignedOcspResponse { der: Bytes::from_static(b"an answer"), status, times }
     }
 
-    fn question(n: u16) -> OcspCacheKey {
+    fn cache_key(n: u16) -> OcspCacheKey {
         OcspCacheKey::new(MountId(1), &n.to_be_bytes())
     }
 
     fn describe(found: &OcspLookup) -> &'static str {
         match found {
             OcspLookup::Fresh(_) => "fresh",
-            OcspLookup::Signed(_) => "signed",
-            OcspLookup::Nothing => "nothing",
+            OcspLookup::Stale(_) => "stale",
+            OcspLookup::Miss => "miss",
         }
     }
 
     #[test]
     fn ocsp_cache_status_lasts_a_second_and_signature_longer() {
-        let answers = OcspCache::default();
+        let ocsp_cache = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
-        answers.keep(question(1), signed(OcspCertStatus::Good), &view, answers.reading(at(0.0)));
-        let find = |seconds| describe(&answers.find(&question(1), &view, answers.reading(at(seconds))));
-        for (seconds, expected) in
-            [(0.0, "fresh"), (0.9, "fresh"), (1.0, "signed"), (3599.0, "signed"), (3600.0, "nothing")]
+        ocsp_cache.insert(cache_key(1), signed(OcspCertStatus::Good), &view, ocsp_cache.begin_row_read(time_at(0.0)));
+        let find =
+            |seconds| describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(time_at(seconds))));
+        for (seconds, expected) in [(0.0, "fresh"), (0.9, "fresh"), (1.0, "stale"), (3599.0, "stale"), (3600.0, "miss")]
         {
             assert_eq!(find(seconds), expected, "{seconds}");
         }
-        let before = answers.reading(at(0.0) - Duration::from_secs(5));
-        assert_eq!(describe(&answers.find(&question(1), &view, before)), "nothing", "a clock that was set back");
-        assert_eq!(describe(&answers.find(&question(2), &view, answers.reading(at(0.0)))), "nothing");
+        let before = ocsp_cache.begin_row_read(time_at(0.0) - Duration::from_secs(5));
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &view, before)), "miss", "a clock that was set back");
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(2), &view, ocsp_cache.begin_row_read(time_at(0.0)))), "miss");
     }
 
     #[test]
     fn revocation_or_new_view_invalidates_the_ocsp_cache() {
-        let answers = OcspCache::default();
+        let ocsp_cache = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
-        let before = answers.reading(at(0.0));
-        answers.revoked();
+        let before = ocsp_cache.begin_row_read(time_at(0.0));
+        ocsp_cache.record_revocation();
         // The row was read before the revocation; the response is cached after it.
-        answers.keep(question(1), signed(OcspCertStatus::Good), &view, before);
-        assert_eq!(describe(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "signed");
+        ocsp_cache.insert(cache_key(1), signed(OcspCertStatus::Good), &view, before);
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(time_at(0.0)))), "stale");
         let next = Arc::new(MountView::clone(&view));
         drop(view);
-        assert_eq!(describe(&answers.find(&question(1), &next, answers.reading(at(0.0)))), "nothing");
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &next, ocsp_cache.begin_row_read(time_at(0.0)))), "miss");
     }
 
     #[test]
     fn ocsp_cache_is_bounded_and_drops_the_oldest_entry() {
-        let answers = OcspCache::default();
+        let ocsp_cache = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
-        let read = answers.reading(at(0.0));
+        let read = ocsp_cache.begin_row_read(time_at(0.0));
         for n in 0..u16::MAX {
-            answers.keep(question(n), signed(OcspCertStatus::Good), &view, read);
+            ocsp_cache.insert(cache_key(n), signed(OcspCertStatus::Good), &view, read);
         }
-        let count: usize = answers.shards.iter().map(|s| s.lock().unwrap()).map(|s| s.young.len() + s.old.len()).sum();
+        let count: usize =
+            ocsp_cache.shards.iter().map(|s| s.lock().unwrap()).map(|s| s.young.len() + s.old.len()).sum();
         assert!(count <= 2 * MAX_PER_HALF * CACHE_SHARDS, "{count}");
-        assert_eq!(describe(&answers.find(&question(u16::MAX - 1), &view, read)), "fresh");
-        assert_eq!(describe(&answers.find(&question(0), &view, read)), "nothing");
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(u16::MAX - 1), &view, read)), "fresh");
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(0), &view, read)), "miss");
     }
 
     #[test]
     fn response_without_next_update_is_not_cached() {
-        let answers = OcspCache::default();
+        let ocsp_cache = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
         let mut endless = signed(OcspCertStatus::Good);
         endless.times.next_update = None;
-        answers.keep(question(1), endless, &view, answers.reading(at(0.0)));
-        assert_eq!(describe(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "nothing");
+        ocsp_cache.insert(cache_key(1), endless, &view, ocsp_cache.begin_row_read(time_at(0.0)));
+        assert_eq!(describe(&ocsp_cache.find(&cache_key(1), &view, ocsp_cache.begin_row_read(time_at(0.0)))), "miss");
     }
 }

@@ -12,18 +12,18 @@ use crate::x509::weak_key;
 
 /// Error text for a CA with the purpose OCSPSigning. Callers put the name of the field in front of it.
 pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets its holder sign OCSP \
-    responses for the issuer (RFC 6960 4.2.2.2); a CA signs those for its own certificates without it";
+    responses for the issuer (RFC 6960 4.2.2.2); a CA needs no OCSPSigning for responses about its own certificates";
 
 /// Returns the field that requests OCSPSigning: the CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
 pub(crate) fn responder_field(copied: &[RawExtension], requested: &[Vec<u8>]) -> Option<&'static str> {
     match raw_extension::find_extension(copied, oid::EXT_KEY_USAGE) {
         Some(_) => grants_ocsp_signing(copied).then_some("csr: extKeyUsage has"),
-        None => requested.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage:"),
+        None => requested.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage: the request has"),
     }
 }
 
 /// Checks the key of a `sign` request. RSA below 2048 bits is rejected for every role.
-pub(crate) fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
+pub(crate) fn check_key_against_role(role: &Role, kind: KeyKind) -> Result<()> {
     let key_type = role.keys.key_type();
     if role.keys != RoleKeys::Any && key_type != kind.name() {
         return Err(Error::invalid(format!("csr: role requires keys of type {key_type}")));
@@ -49,7 +49,7 @@ fn min_key_bits(kind: KeyKind) -> u32 {
 /// # Errors
 /// `Invalid` naming `csr` and the rule.
 pub(crate) fn verify(csr: &Csr) -> Result<()> {
-    check_foreign_key("csr", &csr.key)?;
+    check_key_strength("csr", &csr.key)?;
     csr.verify()
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn verify(csr: &Csr) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub(crate) fn check_foreign_key(what: &str, key: &PublicKey) -> Result<()> {
+pub(crate) fn check_key_strength(what: &str, key: &PublicKey) -> Result<()> {
     let smallest = min_key_bits(key.kind());
     if key.kind().bits() < smallest {
         return Err(Error::invalid(format!("{what}: keys of this type need at least {smallest} bits")));

@@ -57,7 +57,7 @@ impl PolicyOperation {
 /// A certificate request on which the engine decides.
 pub struct ExternalPolicyRequest {
     /// The operation.
-    pub mode: PolicyOperation,
+    pub operation: PolicyOperation,
     /// The policy named in the path, or empty.
     pub policy: String,
     /// Path of the mount, with a trailing `/`.
@@ -65,7 +65,7 @@ pub struct ExternalPolicyRequest {
     /// The caller's body, sent to the engine.
     pub body: PolicyRequestBody,
     /// Identity of the caller; `None` if the token has no entity.
-    pub who: Option<PolicyCallerIdentity>,
+    pub caller: Option<PolicyCallerIdentity>,
 }
 
 /// The key to certify, with its private key if generated here.
@@ -87,40 +87,42 @@ pub(super) async fn run(
     request: &ExternalPolicyRequest,
     started: Instant,
 ) -> Result<IssuedCertificate> {
-    let Issuance { view, tools, origin, .. } = issuance;
+    let Issuance { view, deps, origin, .. } = issuance;
     let engine = Arc::clone(view.policy_engine()?);
-    let ExternalPolicyRequest { mode, policy, mount, body, who } = request;
+    let ExternalPolicyRequest { operation, policy, mount, body, caller } = request;
     let issuer = match &origin.issuer_ref {
         Some(reference) => Some(signer::find_signer(view, reference)?),
         None => view.signer("default").cloned(),
     };
-    let subject = prepare_subject_key(&engine, issuance, mode, started).await?;
+    let subject = prepare_subject_key(&engine, issuance, operation, started).await?;
     let uuid = crate::random::uuid();
-    let context = wire::PolicyRequestContext { who: who.as_ref(), policy, mount, mode, limits: origin.limits };
+    let context =
+        wire::PolicyRequestContext { caller: caller.as_ref(), policy, mount, operation, limits: origin.limits };
     let message = wire::encode_policy_request(view, &context, body.clone(), &uuid, subject.csr_pem, issuer.as_deref())?;
     drop(issuer);
-    let reply =
-        engine.ask(message, &tools.clock, tools.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
+    let reply = engine
+        .call(message, &deps.clock, deps.egress_policy, |body| wire::PolicyEngineReply::read(body, &uuid))
+        .await?;
     let view = &views.load_full();
     view.policy_engine()?;
     let approval = reply.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
-    let issued = template::issue(Issuance { view, ..issuance }, mode, &approval, &subject.key).await?;
+    let issued = template::issue(Issuance { view, ..issuance }, operation, &approval, &subject.key).await?;
     Ok(IssuedCertificate { key: subject.private, ..issued.with_warnings(reply.warnings) })
 }
 
 /// Verifies the caller's CSR, or generates a key and an empty CSR. Cheap checks come before key generation.
 async fn prepare_subject_key(
     engine: &PolicyEngine,
-    Issuance { tools, origin, stages, .. }: Issuance<'_>,
-    mode: &PolicyOperation,
+    Issuance { deps, origin, stages, .. }: Issuance<'_>,
+    operation: &PolicyOperation,
     started: Instant,
 ) -> Result<PolicySubjectKey> {
-    let requested = match mode {
+    let requested = match operation {
         PolicyOperation::Issue(requested) => requested,
         PolicyOperation::Sign(csr) | PolicyOperation::SignIntermediate(csr) => {
             csr::verify(csr)?;
-            stages.rules(started);
-            engine.check(tools.clock.now())?;
+            stages.record_rules(started);
+            engine.require_available(deps.clock.now())?;
             return Ok(PolicySubjectKey {
                 csr_pem: pem::encode(CSR_LABEL, csr.der()),
                 key: csr.key.clone(),
@@ -130,10 +132,10 @@ async fn prepare_subject_key(
     };
     let key_type = requested.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa");
     let spec = KeySpec::new(key_type, requested.bits.unwrap_or(0))?;
-    let started = stages.rules(started);
-    engine.check(tools.clock.now())?;
-    let key = Arc::new(tools.pool.generate(spec, &origin.requester.watch).await?);
-    stages.key(started);
+    let started = stages.record_rules(started);
+    engine.require_available(deps.clock.now())?;
+    let key = Arc::new(deps.pool.generate(spec, &origin.requester.watch).await?);
+    stages.record_key(started);
     let csr_pem = sign_empty_csr(&key).await?;
     Ok(PolicySubjectKey { csr_pem, key: key.public().clone(), private: Some(key) })
 }

@@ -84,9 +84,11 @@ impl IdempotentRequest {
 ///
 /// # Errors
 /// `Invalid`, with the reason `why` it is not stored.
-pub fn require_stored(store: bool, repeatable: Option<&IdempotentRequest>, why: &str) -> Result<()> {
-    match repeatable {
-        Some(_) if !store => refuse(&format!("{why}; a repeated request could not be answered")),
+pub fn require_stored(store: bool, idempotent_request: Option<&IdempotentRequest>, why: &str) -> Result<()> {
+    match idempotent_request {
+        Some(_) if !store => {
+            refuse(&format!("{why}, so a repeated request could not be answered; send the request without this header"))
+        }
         _ => Ok(()),
     }
 }
@@ -96,21 +98,21 @@ pub fn require_stored(store: bool, repeatable: Option<&IdempotentRequest>, why: 
 /// # Errors
 /// `Invalid` when the key was used for another request, or the response cannot be repeated; `Unavailable` from storage.
 pub async fn find_recorded_response(
-    repeatable: &IdempotentRequest,
+    idempotent_request: &IdempotentRequest,
     view: &MountView,
-    tools: &EngineDeps,
+    deps: &EngineDeps,
 ) -> Result<Option<IssuedCertificate>> {
-    let now = tools.clock.now();
-    let found = tools.store.answered(repeatable.key).await?;
+    let now = deps.clock.now();
+    let found = deps.store.answered(idempotent_request.key).await?;
     let Some(row) = found.filter(|row| now.unix_timestamp() < row.expires_at) else { return Ok(None) };
-    if row.request != repeatable.request {
+    if row.request != idempotent_request.request {
         return refuse("was used for another request, on another path or with another body");
     }
     let refuse = |why: &str| refuse(&format!("the request was answered with certificate {}, {why}", row.serial));
-    if repeatable.generates_key {
+    if idempotent_request.generates_key {
         return refuse("whose private key is not stored; use a new idempotency key for another certificate");
     }
-    let Some(stored) = tools.store.certificate(view.mount, row.serial).await? else {
+    let Some(stored) = deps.store.certificate(view.mount, row.serial).await? else {
         return refuse("which has been deleted");
     };
     let Some(signer) = view.signer(&stored.row.issuer).cloned() else {
@@ -170,7 +172,13 @@ fn hash_parts(parts: &[&[u8]]) -> [u8; 32] {
 mod tests {
     use super::*;
 
-    fn repeatable(mount: i64, caller: IdempotencyCaller<'_>, key: &str, path: &str, body: &str) -> IdempotentRequest {
+    fn idempotent_request(
+        mount: i64,
+        caller: IdempotencyCaller<'_>,
+        key: &str,
+        path: &str,
+        body: &str,
+    ) -> IdempotentRequest {
         IdempotentRequest::new(
             MountId(mount),
             caller,
@@ -181,8 +189,8 @@ mod tests {
 
     #[test]
     fn idempotency_key_is_per_caller_and_request_is_path_and_body() {
-        let first = repeatable(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
-        let again = repeatable(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
+        let first = idempotent_request(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
+        let again = idempotent_request(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         assert_eq!((first.key, first.request), (again.key, again.request));
         for (mount, caller, key) in [
             (2, IdempotencyCaller::Entity("a"), "k"),
@@ -192,17 +200,17 @@ mod tests {
             (1, IdempotencyCaller::Entity(""), "ak"),
             (1, IdempotencyCaller::Entity("ak"), ""),
         ] {
-            assert_ne!(repeatable(mount, caller, key, "pki/sign/web", "{}").key, first.key, "{caller:?} {key}");
+            assert_ne!(idempotent_request(mount, caller, key, "pki/sign/web", "{}").key, first.key, "{caller:?} {key}");
         }
         for (path, body) in [("pki/sign/we", "{}"), ("pki/sign/web", "{ }"), ("pki/sign/web{", "}")] {
-            let other = repeatable(1, IdempotencyCaller::Entity("a"), "k", path, body);
+            let other = idempotent_request(1, IdempotencyCaller::Entity("a"), "k", path, body);
             assert_eq!((other.key == first.key, other.request == first.request), (true, false), "{path}");
         }
     }
 
     #[test]
-    fn keys_that_begin_with_a_time_are_stored_in_its_order() {
-        let key = |text: &str| repeatable(1, IdempotencyCaller::Entity("a"), text, "p", "").key;
+    fn idempotency_keys_of_uuid_v7_are_stored_in_time_order() {
+        let key = |text: &str| idempotent_request(1, IdempotencyCaller::Entity("a"), text, "p", "").key;
         let early = key("018f0000-0000-7abc-8def-0123456789ab");
         let late = key("018f0000-0001-7000-8000-000000000000");
         assert!(early[..6] == [0x01, 0x8f, 0, 0, 0, 0] && late[..6] == [0x01, 0x8f, 0, 0, 0, 1] && early < late);

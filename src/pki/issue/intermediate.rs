@@ -34,13 +34,13 @@ use crate::x509::pieces::{Extensions, Name};
 /// # Errors
 /// `Invalid` naming field and rule; `Busy` without capacity.
 pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateRequest) -> Result<PreparedCertificate<'r>> {
-    let Issuance { tools, origin, .. } = issuance;
+    let Issuance { deps, origin, .. } = issuance;
     let record = IssuanceRecord::begin(issuance, None, None)?;
     let csr = &request.csr;
     csr::verify(csr)?;
     let signer = issuance.find_signer(None)?;
-    let (key, now) = usable_key(&signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = usable_key(&signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     let mut warnings = Warnings::default();
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
@@ -57,24 +57,27 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     warnings.extend(more);
     let (validity, more) = validity::for_leaf(&lifetimes, &request.validity, limits, span, behaviour, now)?;
     warnings.extend(more);
-    let locations = &pieces.locations;
+    let locations = &issuer_parts.locations;
     if [&locations.authority_info, &locations.distribution_points].iter().all(|l| l.is_empty()) {
         warnings.add(NO_URLS_WARNING.to_owned());
     }
     let constraints = ca_request::encode_name_constraints(&request.constraints)?;
     warnings.extend(ca_request::constraint_warnings(&request.constraints));
-    let own = CaExtensions::new(request, pieces, &naming, !constraints.is_empty(), &mut warnings);
+    let ca_extensions = CaExtensions::new(request, issuer_parts, &naming, !constraints.is_empty(), &mut warnings);
     let draft = CertificateDraft {
-        algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
+        algorithm: request.signature.algorithm(&key.signing, &*deps.signers)?,
         key,
-        shape: CertificateKind::Authority,
+        certificate_kind: CertificateKind::Authority,
         common_name: naming.subject.common_name(),
         subject: naming.subject,
         validity,
-        head: Extensions::joined(&[&own.usages, &extension::basic_constraints(true, path_length)]),
-        key_id: own.key_id,
-        tail: pieces.tail([&naming.san, &constraints], &own.copies),
-        sources: if naming.from_csr { verbatim::sources(csr) } else { ca_request::ca_field_sources() },
+        leading_extensions: Extensions::joined(&[
+            &ca_extensions.usages,
+            &extension::basic_constraints(true, path_length),
+        ]),
+        key_id: ca_extensions.key_id,
+        trailing_extensions: issuer_parts.trailing_extensions([&naming.san, &constraints], &ca_extensions.copies),
+        sources: if naming.from_csr { verbatim::verbatim_field_sources(csr) } else { ca_request::ca_field_sources() },
         signer,
     };
     warnings.extend(not_granted::warnings(&draft, csr));
@@ -169,8 +172,7 @@ fn names_from_csr(other_sans: &[String], csr: &Csr) -> Result<CaNames> {
     let mut known: HashSet<_> = other.iter().cloned().collect();
     for (oid, value) in sans.other {
         let OtherNameValue::Text(text) = value else {
-            let text =
-                "csr: an otherName is not a UTF8String, nor an SRVName of IA5; it cannot be joined with other_sans";
+            let text = "csr: an otherName that is neither a UTF8String nor an SRVName cannot be joined with other_sans";
             return Err(Error::invalid(text));
         };
         let name = (oid, text);
@@ -195,7 +197,7 @@ struct CaExtensions {
 impl CaExtensions {
     fn new(
         request: &IntermediateRequest,
-        pieces: &EncodedIssuerParts,
+        issuer_parts: &EncodedIssuerParts,
         naming: &CaNames,
         constrained: bool,
         warnings: &mut Warnings,
@@ -221,7 +223,7 @@ impl CaExtensions {
         let copied: Vec<_> = csr
             .extensions
             .iter()
-            .filter(|e| is_wanted(&e.oid) && verbatim::is_copied(e, &pieces.locations))
+            .filter(|e| is_wanted(&e.oid) && verbatim::is_copied(e, &issuer_parts.locations))
             .filter(|e| incomplete_usage.is_none() || e.oid != oid::KEY_USAGE)
             .collect();
         warnings.extend(interoperability::verifier_warnings(copied.iter().copied()).map(|why| format!("csr: {why}")));

@@ -15,7 +15,7 @@ use crate::pki::mount::view::MountView;
 #[derive(Clone, Copy)]
 pub(crate) struct Issuance<'a> {
     pub(crate) view: &'a MountView,
-    pub(crate) tools: &'a EngineDeps,
+    pub(crate) deps: &'a EngineDeps,
     pub(crate) origin: &'a IssueContext,
     pub(crate) stages: &'a IssuanceStages,
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::csr::check_key;
+use super::csr::check_key_against_role;
 use super::issuance::Issuance;
 use super::not_granted;
 use super::release::{CertificateDraft, IssuanceRecord, PreparedCertificate, SubjectKey, SubjectKeyIdSource};
@@ -17,7 +17,7 @@ use crate::pki::check::names::{self, CollectedNames, CsrNames, ValidatedNames, s
 use crate::pki::check::request::{RequestedKey, RequestedValidity};
 use crate::pki::check::structure::{CertificateKind, FieldSources};
 use crate::pki::check::validity;
-use crate::pki::mount::profile::RoleEntry;
+use crate::pki::mount::profile::EncodedRole;
 use crate::pki::mount::role::{CompiledRole, Role, RoleKeys};
 use crate::pki::mount::signer::{IssuerSigner, requested_algorithm};
 use crate::pki::values::subject_bounds;
@@ -40,7 +40,7 @@ pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest
     let subject_key = match &request.key {
         RequestedSubjectKey::Generated(key) => SubjectKey::Generated(key_spec(role, key, &mut warnings)?),
         RequestedSubjectKey::Csr(csr) => {
-            check_key(role, csr.key.kind())?;
+            check_key_against_role(role, csr.key.kind())?;
             weak_key::reject("csr", &csr.key)?;
             csr.verify()?;
             SubjectKey::OfCsr(csr)
@@ -49,18 +49,18 @@ pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest
     let signer = issuance.find_signer(Some(role))?;
     let csr = subject_key.csr();
     let collected = names::collect_for_leaf(role, &request.names, csr.map(CsrNames::of).transpose()?.as_ref())?;
-    let who = &issuance.origin.requester;
-    let (names, more) = if collected.is_long(role) {
-        Box::pin(check_long_names(collected, Arc::clone(role), who.clone())).await?
+    let requester = &issuance.origin.requester;
+    let (names, more) = if collected.is_slow_to_validate(role) {
+        Box::pin(validate_on_cpu_queue(collected, Arc::clone(role), requester.clone())).await?
     } else {
-        collected.validate(&role.filled_for(who.identity()), &who.display_name)?
+        collected.validate(&role.filled_for(requester.identity()), &requester.display_name)?
     };
     warnings.extend(more);
     let (mut draft, more) = draft_leaf(issuance, entry, subject_key.kind(), signer, &names, &request.validity)?;
     warnings.extend(more);
     if let Some(csr) = csr {
         if role.use_csr_sans {
-            draft.sources = draft.sources.with(oid::SUBJECT_ALT_NAME, "csr");
+            draft.sources = draft.sources.with_extension(oid::SUBJECT_ALT_NAME, "csr");
         }
         warnings.extend(not_granted::warnings(&draft, csr));
     }
@@ -68,13 +68,13 @@ pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest
 }
 
 /// Checks names against the role on the CPU queue, because long lists take long.
-async fn check_long_names(
+async fn validate_on_cpu_queue(
     collected: CollectedNames,
     role: Arc<CompiledRole>,
-    who: IssueRequester,
+    requester: IssueRequester,
 ) -> Result<(ValidatedNames, Warnings)> {
-    let watch = who.watch.clone();
-    let work = move || collected.validate(&role.filled_for(who.identity()), &who.display_name);
+    let watch = requester.watch.clone();
+    let work = move || collected.validate(&role.filled_for(requester.identity()), &requester.display_name);
     tokio::select! {
         biased;
         () = watch.ended() => Err(Error::new(Kind::Unavailable, "the client disconnected during the name check")),
@@ -101,16 +101,16 @@ fn key_spec(role: &Role, requested: &RequestedKey, warnings: &mut Warnings) -> R
 /// Creates the draft of a leaf for a key of this kind; also returns warnings for the caller.
 fn draft_leaf(
     issuance: Issuance<'_>,
-    entry: &RoleEntry,
+    entry: &EncodedRole,
     kind: KeyKind,
     signer: Arc<IssuerSigner>,
     names: &ValidatedNames,
     requested: &RequestedValidity,
 ) -> Result<(CertificateDraft, Warnings)> {
-    let Issuance { tools, origin, .. } = issuance;
+    let Issuance { deps, origin, .. } = issuance;
     let issuer = &signer.issuer;
-    let (key, now) = usable_key(&signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = usable_key(&signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     let role = &entry.role;
     let behaviour = issuer.record.leaf_not_after_behavior;
     let span = issuer.certificate.validity_range();
@@ -119,7 +119,7 @@ fn draft_leaf(
         role.strict_subject,
         subject_bounds::name_violations(&names.common_name, &names.serial_number),
     )?);
-    let subject = subject(entry, names);
+    let subject = encode_subject(entry, names);
     let sans = subject_alt_names(names)?;
     // The structural checks have this rule too; here it rejects the request before a key is generated.
     if subject.is_empty() && sans.is_empty() {
@@ -130,32 +130,32 @@ fn draft_leaf(
     // RFC 5280 4.2.1.6: critical when the subject is empty.
     let san = extension::subject_alt_name(&sans, subject.is_empty());
     let draft = CertificateDraft {
-        algorithm: requested_algorithm(&key.signing, &*tools.signers, role.requested_signature_bits(), role.use_pss)?,
+        algorithm: requested_algorithm(&key.signing, &*deps.signers, role.requested_signature_bits(), role.use_pss)?,
         key,
-        shape: CertificateKind::Leaf,
+        certificate_kind: CertificateKind::Leaf,
         subject,
         common_name: names.common_name.clone(),
         validity,
-        head: entry.leading(kind).clone(),
+        leading_extensions: entry.leading_extensions(kind).clone(),
         key_id: SubjectKeyIdSource::Derived,
-        tail: pieces.tail([&san, &entry.policies], &Extensions::default()),
-        sources: sources(),
+        trailing_extensions: issuer_parts.trailing_extensions([&san, &entry.policies], &Extensions::default()),
+        sources: leaf_field_sources(),
         signer,
     };
     Ok((draft, warnings))
 }
 
 /// Maps each part of a leaf to the field that error messages name for it.
-fn sources() -> FieldSources {
+fn leaf_field_sources() -> FieldSources {
     FieldSources::all("certificate")
-        .with(oid::SUBJECT_ALT_NAME, "alt_names")
-        .with(oid::KEY_USAGE, "the role's key_usage")
-        .with(oid::EXT_KEY_USAGE, "the role's ext_key_usage")
-        .with(oid::CERTIFICATE_POLICIES, "the role's policy_identifiers")
+        .with_extension(oid::SUBJECT_ALT_NAME, "alt_names")
+        .with_extension(oid::KEY_USAGE, "the role's key_usage")
+        .with_extension(oid::EXT_KEY_USAGE, "the role's ext_key_usage")
+        .with_extension(oid::CERTIFICATE_POLICIES, "the role's policy_identifiers")
 }
 
 /// Encodes the subject: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
-fn subject(entry: &RoleEntry, names: &ValidatedNames) -> Name {
+fn encode_subject(entry: &EncodedRole, names: &ValidatedNames) -> Name {
     let one = |attribute, value: &String| {
         if value.is_empty() { Rdns::default() } else { rdn(attribute, std::slice::from_ref(value)) }
     };

@@ -35,14 +35,14 @@ pub(super) fn warnings(draft: &CertificateDraft, csr: &Csr) -> Warnings {
     if !missing.is_empty() {
         warnings.add(format!("csr: subject not granted: {}", join_limited(&missing)));
     }
-    let own = match &draft.key_id {
+    let key_id_extension = match &draft.key_id {
         SubjectKeyIdSource::Derived if csr.extension(oid::SUBJECT_KEY_ID).is_some() => {
             extension::subject_key_id(&csr.key.key_id())
         }
         SubjectKeyIdSource::Given(octets) => extension::subject_key_id(octets),
         SubjectKeyIdSource::Derived | SubjectKeyIdSource::Copied => Extensions::default(),
     };
-    let pieces = [&draft.head, &own, &draft.tail];
+    let pieces = [&draft.leading_extensions, &key_id_extension, &draft.trailing_extensions];
     let mut missing = csr.extensions.iter().filter_map(|requested| describe_missing(requested, &pieces));
     warnings.extend(missing.by_ref().take(MAX_LISTED_PARTS).map(|part| format!("csr: extension not granted: {part}")));
     let more = missing.count();

@@ -38,7 +38,7 @@ impl CertificateRequest {
     pub fn generates_key(&self) -> bool {
         match self {
             Self::Leaf(request) => matches!(request.key, RequestedSubjectKey::Generated(_)),
-            Self::ExternalPolicy(request) => matches!(request.mode, PolicyOperation::Issue(_)),
+            Self::ExternalPolicy(request) => matches!(request.operation, PolicyOperation::Issue(_)),
             Self::SignVerbatim(_) | Self::SignIntermediate(_) | Self::SignSelfIssued(_) => false,
         }
     }
@@ -52,14 +52,14 @@ impl CertificateRequest {
 /// case no certificate is released.
 pub(crate) async fn issue(
     views: &ArcSwap<MountView>,
-    tools: &EngineDeps,
+    deps: &EngineDeps,
     origin: &IssueContext,
     request: &CertificateRequest,
     stages: &IssuanceStages,
 ) -> Result<IssuedCertificate> {
     let started = Instant::now();
     let view = views.load_full();
-    let issuance = Issuance { view: &view, tools, origin, stages };
+    let issuance = Issuance { view: &view, deps, origin, stages };
     let prepared = match request {
         CertificateRequest::Leaf(request) => leaf::prepare(issuance, request).await?,
         CertificateRequest::SignVerbatim(request) => verbatim::prepare(issuance, request)?,
@@ -78,13 +78,13 @@ pub(crate) async fn issue(
             if let Some(stand_in) = spec.placeholder_key() {
                 draft.check_with_placeholder(&stand_in)?;
             }
-            let started = stages.rules(started);
-            let key = tools.pool.generate(spec, &origin.requester.watch).await?;
-            stages.key(started);
+            let started = stages.record_rules(started);
+            let key = deps.pool.generate(spec, &origin.requester.watch).await?;
+            stages.record_key(started);
             generated.insert(Arc::new(key)).public()
         }
         SubjectKey::OfCsr(csr) => {
-            stages.rules(started);
+            stages.record_rules(started);
             &csr.key
         }
     };

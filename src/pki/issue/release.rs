@@ -40,15 +40,15 @@ pub(crate) struct CertificateDraft {
     pub(crate) signer: Arc<IssuerSigner>,
     pub(crate) key: Arc<MountKey>,
     pub(crate) algorithm: SignatureAlgorithm,
-    pub(crate) shape: CertificateKind,
+    pub(crate) certificate_kind: CertificateKind,
     pub(crate) subject: Name,
     pub(crate) common_name: String,
     pub(crate) validity: Validity,
     /// Extensions before subjectKeyIdentifier.
-    pub(crate) head: Extensions,
+    pub(crate) leading_extensions: Extensions,
     pub(crate) key_id: SubjectKeyIdSource,
     /// Extensions after subjectKeyIdentifier.
-    pub(crate) tail: Extensions,
+    pub(crate) trailing_extensions: Extensions,
     /// For each part, the field that error messages name for it.
     pub(crate) sources: FieldSources,
 }
@@ -59,7 +59,7 @@ pub(crate) enum SubjectKeyIdSource {
     Derived,
     /// This value.
     Given(Vec<u8>),
-    /// Nothing to add: the extension is already in `head` or `tail`.
+    /// Nothing to add: the extension is already in `leading_extensions` or `trailing_extensions`.
     Copied,
 }
 
@@ -116,13 +116,13 @@ impl<'a> IssuanceRecord<'a> {
         role: Option<(&'a str, &Role)>,
         metadata: Option<&str>,
     ) -> Result<Self> {
-        let Issuance { view, tools, origin, .. } = issuance;
+        let Issuance { view, deps, origin, .. } = issuance;
         let (name, role) = role.unzip();
         let store = role.is_none_or(|role| !role.no_store);
-        idempotency::require_stored(store, origin.repeatable.as_deref(), "the role sets no_store")?;
+        idempotency::require_stored(store, origin.idempotent_request.as_deref(), "the role sets no_store")?;
         let record = Self { role: name, store, side_effects: IssueSideEffects::of(origin, metadata, role)? };
-        record.require_capacity(tools)?;
-        require_signer_capacity(view, issuance.issuer_ref(role), &*tools.signers)?;
+        record.require_capacity(deps)?;
+        require_signer_capacity(view, issuance.issuer_ref(role), &*deps.signers)?;
         Ok(record)
     }
 
@@ -130,8 +130,8 @@ impl<'a> IssuanceRecord<'a> {
     ///
     /// # Errors
     /// `Busy` when it does not.
-    pub(super) fn require_capacity(&self, tools: &EngineDeps) -> Result<()> {
-        if self.store { tools.store.require_capacity() } else { Ok(()) }
+    pub(super) fn require_capacity(&self, deps: &EngineDeps) -> Result<()> {
+        if self.store { deps.store.require_capacity() } else { Ok(()) }
     }
 }
 
@@ -152,20 +152,20 @@ impl CertificateDraft {
     /// `Invalid` from the structural checks; `Unavailable` when the record cannot be stored.
     pub(crate) async fn release(
         self,
-        Issuance { view, tools, origin, stages }: Issuance<'_>,
+        Issuance { view, deps, origin, stages }: Issuance<'_>,
         subject_key: &PublicKey,
         record: &IssuanceRecord<'_>,
     ) -> Result<IssuedCertificate> {
-        let IssueContext { requester, repeatable, .. } = origin;
-        let repeatable = repeatable.as_deref();
-        tools.compromised.refuse("public key", subject_key)?;
+        let IssueContext { requester, idempotent_request, .. } = origin;
+        let idempotent_request = idempotent_request.as_deref();
+        deps.compromised.refuse("public key", subject_key)?;
         for _ in 0..MAX_SERIAL_ATTEMPTS {
             let started = Instant::now();
-            let serial = view.new_serial(&*tools.serials)?;
+            let serial = view.new_serial(&*deps.serials)?;
             let prepared = self.prepare(&serial, subject_key)?;
-            let der = prepared.sign(&*tools.signers, &requester.watch).await?.der();
-            let started = stages.sign(started);
-            let now = tools.clock.now();
+            let der = prepared.sign(&*deps.signers, &requester.watch).await?.der();
+            let started = stages.record_sign(started);
+            let now = deps.clock.now();
             if !record.store && record.side_effects.is_empty() {
                 return Ok(self.into_issued(der, serial, None, now));
             }
@@ -183,25 +183,27 @@ impl CertificateDraft {
             };
             let (mut unit, lease) = record.side_effects.writes(&row)?;
             unit.extend(record.store.then_some(PkiWrite::Certificate(row)));
-            let response = repeatable.map(|repeatable| repeatable.row(serial, lease.as_ref(), now));
+            let response =
+                idempotent_request.map(|idempotent_request| idempotent_request.row(serial, lease.as_ref(), now));
             unit.extend(response.map(PkiWrite::RecordedResponse));
-            let outcome = tools.store.commit(unit).await?;
-            stages.store(started);
+            let outcome = deps.store.commit(unit).await?;
+            stages.record_store(started);
             if !outcome.contains(&PkiOutcome::SerialTaken) {
                 metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
                 return Ok(self.into_issued(der, serial, lease, now));
             }
-            if let Some(repeatable) = repeatable
-                && let Some(earlier) = Box::pin(idempotency::find_recorded_response(repeatable, view, tools)).await?
+            if let Some(idempotent_request) = idempotent_request
+                && let Some(earlier) =
+                    Box::pin(idempotency::find_recorded_response(idempotent_request, view, deps)).await?
             {
                 return Ok(earlier);
             }
         }
-        Err(Error::internal("no free serial number found"))
+        Err(Error::internal(format!("all {MAX_SERIAL_ATTEMPTS} serial numbers drawn for a certificate were taken")))
     }
 
     fn prepare(&self, serial: &Serial, subject_key: &PublicKey) -> Result<LintedTbs> {
-        let pieces = self.signer.pieces()?;
+        let issuer_parts = self.signer.encoded_parts()?;
         let key_id = match &self.key_id {
             SubjectKeyIdSource::Derived => extension::subject_key_id(&subject_key.key_id()),
             SubjectKeyIdSource::Given(octets) => extension::subject_key_id(octets),
@@ -216,12 +218,12 @@ impl CertificateDraft {
             not_after: self.validity.not_after,
             subject: &self.subject,
             spki: subject_key.spki(),
-            extensions: &[&self.head, &key_id, &self.tail],
+            extensions: &[&self.leading_extensions, &key_id, &self.trailing_extensions],
         }
         .encode();
         let Self { algorithm, ref sources, .. } = *self;
-        let expected = ExpectedIssuer { algorithm, issuer, key_id: &pieces.key_id, sources };
-        LintedTbs::certificate(tbs, self.shape, &expected, &pieces.constraints, &self.key.signing)
+        let expected = ExpectedIssuer { algorithm, issuer, key_id: &issuer_parts.key_id, sources };
+        LintedTbs::certificate(tbs, self.certificate_kind, &expected, &issuer_parts.constraints, &self.key.signing)
     }
 
     fn into_issued(

@@ -64,7 +64,7 @@ pub struct IssueContext {
     /// Default and maximum lifetime of the mount's certificates.
     pub limits: MountLifetimes,
     /// Idempotency data, if the client sent an idempotency key.
-    pub repeatable: Option<Box<IdempotentRequest>>,
+    pub idempotent_request: Option<Box<IdempotentRequest>>,
     /// Metrics of the mount.
     pub mount: MountMeter,
 }

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use super::csr::{CA_WITH_OCSP_SIGNING_REASON, check_foreign_key};
+use super::csr::{CA_WITH_OCSP_SIGNING_REASON, check_key_strength};
 use super::idempotency;
 use super::issuance::Issuance;
 use super::issued::IssuedCertificate;
@@ -33,15 +33,15 @@ pub(super) async fn sign(
     request: &SelfIssuedRequest,
     started: Instant,
 ) -> Result<IssuedCertificate> {
-    let Issuance { view, tools, origin, stages } = issuance;
-    require_signer_capacity(view, issuance.issuer_ref(None), &*tools.signers)?;
-    idempotency::require_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
+    let Issuance { view, deps, origin, stages } = issuance;
+    require_signer_capacity(view, issuance.issuer_ref(None), &*deps.signers)?;
+    idempotency::require_stored(false, origin.idempotent_request.as_deref(), "sign-self-issued stores no certificate")?;
     let certificate = &request.certificate;
     check_self_issued(certificate)?;
-    tools.compromised.refuse("certificate", certificate.key())?;
+    deps.compromised.refuse("certificate", certificate.key())?;
     let signer = issuance.find_signer(None)?;
-    let (key, now) = usable_key(&signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = usable_key(&signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     remaining_path_length(&signer)?;
     let kind = key.public().kind();
     if request.require_matching_key_types && kind.name() != certificate.key().kind().name() {
@@ -53,22 +53,22 @@ pub(super) async fn sign(
     }
     let mut warnings = request.warnings.clone();
     warnings.extend(repeated_identity_warning(certificate, &signer.issuer));
-    refuse_used_serial(view, tools, &signer.issuer, certificate).await?;
-    let started = stages.rules(started);
-    let algorithm = preferred_algorithm(&key.signing, &*tools.signers, certificate.signature_algorithm())?;
+    refuse_used_serial(view, deps, &signer.issuer, certificate).await?;
+    let started = stages.record_rules(started);
+    let algorithm = preferred_algorithm(&key.signing, &*deps.signers, certificate.signature_algorithm())?;
     let issuer = signer.issuer.certificate.subject();
     let own = [
-        (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
-        (oid::CRL_DISTRIBUTION_POINTS, &pieces.locations.distribution_points),
+        (oid::AUTHORITY_KEY_ID, &issuer_parts.authority_key_id),
+        (oid::CRL_DISTRIBUTION_POINTS, &issuer_parts.locations.distribution_points),
     ];
     let extensions = replace_extensions(certificate, &own);
     let tbs = certificate.reissue_tbs(algorithm, issuer, &extensions);
     let sources = &FieldSources::all("certificate");
-    let expected = ExpectedIssuer { algorithm, issuer, key_id: &pieces.key_id, sources };
+    let expected = ExpectedIssuer { algorithm, issuer, key_id: &issuer_parts.key_id, sources };
     let prepared =
-        LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &pieces.constraints, &key.signing)?;
-    let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
-    stages.sign(started);
+        LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &issuer_parts.constraints, &key.signing)?;
+    let signed = prepared.sign(&*deps.signers, &origin.requester.watch).await?;
+    stages.record_sign(started);
     let issued_at = now.unix_timestamp();
     let issued =
         IssuedCertificate::new(signed.der(), certificate.serial(), certificate.validity_range(), signer, issued_at);
@@ -81,9 +81,9 @@ fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Opti
     let serial = certificate.serial();
     certificate.issuer().matches(issuer.certificate.subject()).then(|| {
         format!(
-            "certificate: the result repeats its issuer and serial number {serial} (RFC 5280 4.1.2.2), so that NSS and \
-             issuers/import refuse the two together. For a new key of this authority use intermediate/cross-sign, and \
-             sign-intermediate with use_csr_values: its certificate has a serial number of its own"
+            "certificate: the signed certificate repeats the issuer and serial number {serial} of the submitted one \
+             (RFC 5280 4.1.2.2); NSS and issuers/import refuse the two together. For a new key of this CA, use \
+             intermediate/cross-sign and then sign-intermediate with use_csr_values, which assigns a new serial number"
         )
     })
 }
@@ -91,7 +91,7 @@ fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Opti
 /// Rejects a certificate that is not a self-issued CA certificate.
 fn check_self_issued(certificate: &Certificate) -> Result<()> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
-    check_foreign_key("certificate", certificate.key())?;
+    check_key_strength("certificate", certificate.key())?;
     if !certificate.is_ca() {
         return refuse("basicConstraints must have cA TRUE");
     }
@@ -108,12 +108,12 @@ fn check_self_issued(certificate: &Certificate) -> Result<()> {
 /// Rejects a serial number that the issuer has used for another certificate (RFC 5280 4.1.2.2).
 async fn refuse_used_serial(
     view: &MountView,
-    tools: &EngineDeps,
+    deps: &EngineDeps,
     issuer: &Issuer,
     certificate: &Certificate,
 ) -> Result<()> {
     let serial = certificate.serial();
-    let stored = tools.store.certificate(view.mount, serial).await?.map(|stored| stored.row);
+    let stored = deps.store.certificate(view.mount, serial).await?.map(|stored| stored.row);
     let is_taken = stored.is_some_and(|row| {
         row.der != certificate.der() && !view.are_different_authorities(&row.issuer, &issuer.record.id)
     });

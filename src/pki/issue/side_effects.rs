@@ -143,7 +143,7 @@ fn check_metadata(metadata: Option<&str>, role: Option<&Role>) -> Result<Option<
 mod tests {
     use super::*;
 
-    fn read(text: &str, role: Option<&Role>) -> Result<Option<String>> {
+    fn check_text(text: &str, role: Option<&Role>) -> Result<Option<String>> {
         check_metadata(Some(text), role)
     }
 
@@ -151,17 +151,17 @@ mod tests {
     fn cert_metadata_is_base64_within_the_limit_and_permitted_by_the_role() {
         let role = Role::default();
         let forbids = Role { no_store_metadata: true, ..Role::default() };
-        assert_eq!(read("aGk=", Some(&role)).unwrap().as_deref(), Some("aGk="), "kept as given");
+        assert_eq!(check_text("aGk=", Some(&role)).unwrap().as_deref(), Some("aGk="), "kept as given");
         for role in [None, Some(&role), Some(&forbids)] {
-            assert_eq!(read("", role).unwrap(), None, "an empty text means no metadata");
+            assert_eq!(check_text("", role).unwrap(), None, "an empty text means no metadata");
         }
-        let refused = |text: &str, role| read(text, role).unwrap_err().text().to_owned();
+        let refused = |text: &str, role| check_text(text, role).unwrap_err().text().to_owned();
         assert_eq!(refused("aGk=", None), "cert_metadata: needs a role");
         assert!(refused("aGk=", Some(&forbids)).contains("no_store_metadata"));
         for text in ["aGk", "a-_k", "aGk=\n", " aGk=", "!!!!"] {
             assert_eq!(refused(text, Some(&role)), "cert_metadata: must be standard base64", "{text:?}");
         }
-        assert!(read(&"A".repeat(MAX_METADATA_CHARS), Some(&role)).is_ok());
+        assert!(check_text(&"A".repeat(MAX_METADATA_CHARS), Some(&role)).is_ok());
         assert!(refused(&"A".repeat(MAX_METADATA_CHARS + 4), Some(&role)).contains("longer than"));
     }
 }

@@ -6,13 +6,13 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::keys::Signers;
 use crate::pki::mount::issuer::MountKey;
-use crate::pki::mount::profile::RoleEntry;
+use crate::pki::mount::profile::EncodedRole;
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
 use crate::x509::usage::KeyUsage;
 
 /// Looks up the role of a request.
-pub(crate) fn find_role<'v>(view: &'v MountView, name: &str) -> Result<&'v RoleEntry> {
+pub(crate) fn find_role<'v>(view: &'v MountView, name: &str) -> Result<&'v EncodedRole> {
     view.role(name).map(|entry| &**entry).ok_or_else(|| Error::invalid(format!("unknown role: {name}")))
 }
 

@@ -23,19 +23,19 @@ impl IssuanceStages {
         Self { rules: stage("rules"), key: stage("key"), sign: stage("sign"), store: stage("store") }
     }
 
-    pub(crate) fn rules(&self, started: Instant) -> Instant {
+    pub(crate) fn record_rules(&self, started: Instant) -> Instant {
         record_stage(&self.rules, started)
     }
 
-    pub(crate) fn key(&self, started: Instant) -> Instant {
+    pub(crate) fn record_key(&self, started: Instant) -> Instant {
         record_stage(&self.key, started)
     }
 
-    pub(crate) fn sign(&self, started: Instant) -> Instant {
+    pub(crate) fn record_sign(&self, started: Instant) -> Instant {
         record_stage(&self.sign, started)
     }
 
-    pub(crate) fn store(&self, started: Instant) -> Instant {
+    pub(crate) fn record_store(&self, started: Instant) -> Instant {
         record_stage(&self.store, started)
     }
 }

@@ -35,7 +35,7 @@ const DEFAULT_KEY_USAGE: KeyUsage =
 /// # Errors
 /// `Invalid` naming field and rule; `Busy` without capacity.
 pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) -> Result<PreparedCertificate<'r>> {
-    let Issuance { view, tools, origin, .. } = issuance;
+    let Issuance { view, deps, origin, .. } = issuance;
     let (role, may_sign_ocsp) = match &request.role {
         None => (Role::default(), false),
         Some(name) => {
@@ -52,32 +52,33 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
         refuse_responder(request)?;
     }
     let signer = issuance.find_signer(Some(&role))?;
-    let (key, now) = usable_key(&signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = usable_key(&signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     let issuer = &signer.issuer;
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
     let span = issuer.certificate.validity_range();
     let (validity, mut warnings) = validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, now)?;
-    let subject = subject(csr, &request.user_ids)?;
+    let subject = subject_with_user_ids(csr, &request.user_ids)?;
     let broken = subject_bounds::subject_violations(Some("csr"), &csr.subject);
     warnings.extend(subject_bounds::reject_if_strict(role.strict_subject, broken)?);
-    let copies = copied_extensions(csr, &pieces.locations, subject.is_empty(), &mut warnings);
+    let copies = copied_extensions(csr, &issuer_parts.locations, subject.is_empty(), &mut warnings);
     let draft = CertificateDraft {
-        algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
+        algorithm: request.signature.algorithm(&key.signing, &*deps.signers)?,
         key,
-        shape: CertificateKind::Leaf,
+        certificate_kind: CertificateKind::Leaf,
         common_name: subject.common_name(),
         subject,
         validity,
-        head: leading_extensions(request, &role)?,
+        leading_extensions: leading_extensions(request, &role)?,
         key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() {
             SubjectKeyIdSource::Copied
         } else {
             SubjectKeyIdSource::Derived
         },
-        tail: pieces.tail([&Extensions::default(), &Extensions::default()], &copies),
-        sources: sources(csr),
+        trailing_extensions: issuer_parts
+            .trailing_extensions([&Extensions::default(), &Extensions::default()], &copies),
+        sources: verbatim_field_sources(csr),
         signer,
     };
     warnings.extend(not_granted::warnings(&draft, csr));
@@ -104,7 +105,7 @@ fn overridden_usage_warnings(request: &VerbatimRequest) -> Warnings {
 
 /// Warns if time-stamp verifiers would reject the certificate (RFC 3161 2.3).
 fn time_stamping_warning(draft: &CertificateDraft) -> Option<&'static str> {
-    let extension = [&draft.head, &draft.tail]
+    let extension = [&draft.leading_extensions, &draft.trailing_extensions]
         .into_iter()
         .find_map(|part| not_granted::find_extension(part, oid::EXT_KEY_USAGE))?;
     let purposes = read_ext_key_usage(extension.value).ok()?;
@@ -130,15 +131,15 @@ fn refuse_ca(csr: &Csr) -> Result<()> {
 fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
     match csr::responder_field(&request.csr.extensions, &request.usages.ext_key_usage) {
         Some(field) => Err(Error::invalid(format!(
-            "{field} OCSPSigning, which lets its holder sign OCSP responses for the issuer (RFC 6960 4.2.2.2): sign \
-             it by a role whose ext_key_usage names OCSPSigning"
+            "{field} OCSPSigning, which lets its holder sign OCSP responses for the issuer (RFC 6960 4.2.2.2); use a \
+             role whose ext_key_usage lists OCSPSigning"
         ))),
         None => Ok(()),
     }
 }
 
 /// The CSR's subject, unchanged, followed by one RDN for each distinct user id.
-fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
+fn subject_with_user_ids(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
     }
@@ -154,10 +155,10 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
 
 /// Maps each part of the certificate to the field that error messages name for it: `csr`, except for usages that the
 /// CSR lacks.
-pub(super) fn sources(csr: &Csr) -> FieldSources {
+pub(super) fn verbatim_field_sources(csr: &Csr) -> FieldSources {
     let usages = [(oid::KEY_USAGE, "key_usage"), (oid::EXT_KEY_USAGE, "ext_key_usage")];
     let lacking = usages.into_iter().filter(|(oid, _)| csr.extension(oid).is_none());
-    lacking.fold(FieldSources::all("csr"), |sources, (oid, field)| sources.with(oid, field))
+    lacking.fold(FieldSources::all("csr"), |sources, (oid, field)| sources.with_extension(oid, field))
 }
 
 /// keyUsage, extKeyUsage and basicConstraints of the request. An extension that the CSR has is left out.

@@ -38,7 +38,8 @@ fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool 
     if above.id == below.id || child.issuer != parent.subject {
         return false;
     }
-    let recorded = below.signatures.by.get(&above.id).or_else(|| above.signatures.of.get(&below.id)).copied();
+    let recorded =
+        below.signatures.signed_by.get(&above.id).or_else(|| above.signatures.signed.get(&below.id)).copied();
     let known = || {
         // All issuers in `earlier` were checked against each other.
         let parents = earlier.get(&below.id).filter(|_| earlier.contains_key(&above.id));
@@ -55,9 +56,9 @@ fn find_parents<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer
 
 /// Adds a new issuer to computed parents. Only pairs with the new issuer are checked.
 pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
-    let nothing = Parents::new();
-    parents.insert(new.record.id.clone(), find_parents(new, issuers.values(), &nothing));
-    for child in issuers.values().filter(|child| certifies_issuer(new, child, &nothing)) {
+    let no_parents = Parents::new();
+    parents.insert(new.record.id.clone(), find_parents(new, issuers.values(), &no_parents));
+    for child in issuers.values().filter(|child| certifies_issuer(new, child, &no_parents)) {
         let list = parents.entry(child.record.id.clone()).or_default();
         let rank = |id: &String| {
             let self_signed = issuers.get(id).map_or(new.self_signed, |issuer| issuer.self_signed);
@@ -75,16 +76,16 @@ pub fn remove_parents(parents: &mut Parents, id: &str) {
 }
 
 /// Returns the signature results of an issuer, from computed parents.
-pub fn signature_results(one: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
-    let id = &one.record.id;
+pub fn signature_results(issuer: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
+    let id = &issuer.record.id;
     let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));
     let others = || issuers.iter().filter(|(other, _)| *other != id);
-    let above = others().filter(|(_, other)| other.subject == one.issuer);
-    let below = others().filter(|(_, other)| other.issuer == one.subject);
-    let own = (one.subject == one.issuer).then(|| (id.clone(), one.self_signed));
+    let above = others().filter(|(_, other)| other.subject == issuer.issuer);
+    let below = others().filter(|(_, other)| other.issuer == issuer.subject);
+    let own = (issuer.subject == issuer.issuer).then(|| (id.clone(), issuer.self_signed));
     IssuerSignatures {
-        by: above.map(|(other, _)| (other.clone(), certifies(other, id))).chain(own).collect(),
-        of: below.map(|(other, _)| (other.clone(), certifies(id, other))).collect(),
+        signed_by: above.map(|(other, _)| (other.clone(), certifies(other, id))).chain(own).collect(),
+        signed: below.map(|(other, _)| (other.clone(), certifies(id, other))).collect(),
     }
 }
 
@@ -126,12 +127,13 @@ pub fn check_issuer_limits(issuers: &Issuers, new: &Certificate) -> Result<()> {
     if of_key >= MAX_ISSUERS_PER_SUBJECT_AND_KEY {
         return Err(Error::invalid(format!(
             "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT_AND_KEY} issuers of this subject and key already, \
-             the maximum"
+             the maximum: delete some"
         )));
     }
     if same.len() >= MAX_ISSUERS_PER_SUBJECT {
         return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT} issuers of this subject already, the maximum"
+            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT} issuers of this subject already, the maximum: \
+             delete some"
         )));
     }
     Ok(())

@@ -29,7 +29,7 @@ impl ClusterUrl {
         }
         if url.contains(['?', '#']) {
             return Err(Error::invalid(format!(
-                "{field}: must not have a query or fragment, because paths are appended"
+                "{field}: must not have a query or fragment, because the server appends paths to it"
             )));
         }
         Ok(Self(url))
@@ -72,10 +72,12 @@ pub(crate) fn relying_party_warning(url: &str) -> Option<&'static str> {
     if matches!(url.scheme(), "https" | "ldaps") {
         return Some(
             "https and ldaps should not be used for URLs in certificates: a verifier would first have to verify \
-             another certificate (RFC 5280, section 8); use a plain HTTP URL, such as one of public_listen",
+             another certificate (RFC 5280, section 8); use a plain HTTP URL, such as one on a public_listen address",
         );
     }
-    is_loopback.then_some("loopback addresses are only reachable from this machine")
+    is_loopback.then_some(
+        "loopback addresses are only reachable from this machine; use an address that relying parties can reach",
+    )
 }
 
 /// Placeholders of URLs that this configuration fills.
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_checked_and_filled_in() {
+    fn cluster_urls_are_validated_and_replace_placeholders() {
         let one = Cluster { path: ClusterUrl::new("path", "https://ca.test/v1/pki").unwrap(), ..Cluster::default() };
         let both = Cluster { aia_path: ClusterUrl::new("aia_path", "http://aia.test").unwrap(), ..one.clone() };
         assert_eq!(both.fill("{{cluster_aia_path}}/ca"), "http://aia.test/ca");

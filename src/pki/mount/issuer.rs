@@ -188,9 +188,9 @@ impl Issuer {
         use base64::Engine as _;
         let der = base64::engine::general_purpose::STANDARD
             .decode(&record.certificate)
-            .map_err(|_| Error::internal("stored issuer certificate is not base64"))?;
+            .map_err(|_| Error::internal(format!("issuer {}: the stored certificate is not base64", record.id)))?;
         let certificate = Certificate::parse(&der)?;
-        let known = record.signatures.by.get(&record.id).copied();
+        let known = record.signatures.signed_by.get(&record.id).copied();
         let self_signed = known.unwrap_or_else(|| certificate.certifies_itself());
         let hashes = Arc::new(IssuerHashes::new(certificate.subject(), certificate.key().bits()));
         let constraints = Constraints::of(&certificate).map(|c| c.map(Arc::new)).map_err(|e| e.text().to_owned());
@@ -319,7 +319,8 @@ impl MountKey {
         use base64::Engine as _;
         let decoded = |text: &str| {
             let der = base64::engine::general_purpose::STANDARD.decode(text);
-            der.map(crate::secret::Secret::new).map_err(|_| Error::internal("stored key is not base64"))
+            der.map(crate::secret::Secret::new)
+                .map_err(|_| Error::internal(format!("key {}: the stored key is not base64", record.id)))
         };
         let signing = match (record.kind, &record.managed) {
             (KeyLocation::Local, _) => {
@@ -332,7 +333,9 @@ impl MountKey {
                 let locator = locator.clone();
                 SigningKey::Managed(Arc::new(ManagedKey { mount, uuid, name, public, locator }))
             }
-            (KeyLocation::Managed, None) => return Err(Error::internal("a stored managed key has no reference")),
+            (KeyLocation::Managed, None) => {
+                return Err(Error::internal(format!("key {}: the stored record names no managed key", record.id)));
+            }
         };
         Ok(Self { id: record.id.clone(), name: record.name.clone(), version, signing })
     }

@@ -87,7 +87,7 @@ impl CertificationPaths {
 
     /// The path to serve at a time (epoch seconds): the first that is valid and not rejected, else the first that is
     /// not rejected, else the first.
-    pub fn at(&self, now: i64) -> Option<&CertificationPath> {
+    pub fn served_at(&self, now: i64) -> Option<&CertificationPath> {
         let mut accepted = self.accepted();
         let valid = self.accepted().find(|path| path.span.contains(&now));
         valid.or_else(|| accepted.next()).or_else(|| self.0.first())
@@ -187,17 +187,17 @@ fn rejection_reason(path: &[Arc<Issuer>]) -> Option<String> {
     for (at, issuer) in path.iter().enumerate() {
         let below = path.get(..at).unwrap_or_default();
         if at > 0 && issuer.certificate.key_usage().is_some_and(|usage| !usage.contains(KeyUsage::CERT_SIGN)) {
-            let who = describe_issuer(issuer);
-            return Some(format!("{START}: {who} has a keyUsage without keyCertSign (RFC 5280 4.2.1.3)"));
+            let refusing = describe_issuer(issuer);
+            return Some(format!("{START}: {refusing} has a keyUsage without keyCertSign (RFC 5280 4.2.1.3)"));
         }
         let authorities = below.iter().filter(|issuer| !issuer.is_self_issued()).count();
         if let Some(length) = issuer.certificate.path_length()
             && (length as usize) < authorities
         {
-            let who = describe_issuer(issuer);
+            let refusing = describe_issuer(issuer);
             return Some(format!(
-                "{START}: {who} allows a path length of {length}, and {authorities} authorities are below it (RFC 5280 \
-                 4.2.1.9)"
+                "{START}: {refusing} allows a path length of {length}, but {authorities} CAs are below it \
+                 (RFC 5280 4.2.1.9)"
             ));
         }
         let constraints = match &issuer.constraints {
@@ -207,9 +207,9 @@ fn rejection_reason(path: &[Arc<Issuer>]) -> Option<String> {
         };
         for authority in below.iter().filter(|issuer| !issuer.is_self_issued()) {
             if let Err(error) = constraints::validate_ca_names(authority.certificate.tbs(), constraints) {
-                let who = describe_issuer(issuer);
+                let refusing = describe_issuer(issuer);
                 let authority = describe_issuer(authority);
-                return Some(format!("{START}: {who} does not allow {authority}: {}", error.text()));
+                return Some(format!("{START}: {refusing} does not allow {authority}: {}", error.text()));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::x509::pem;
 use crate::x509::pieces::{Extensions, Rdns};
 
 /// A role with its pre-encoded parts.
-pub struct RoleEntry {
+pub struct EncodedRole {
     /// The role.
     pub role: Arc<CompiledRole>,
     /// Version of the stored document.
@@ -24,12 +24,12 @@ pub struct RoleEntry {
     pub subject: Rdns,
     /// For RSA, EC and Ed25519 keys: keyUsage, extKeyUsage and basicConstraints in that order, each only if the role
     /// sets it.
-    leading: [Extensions; 3],
+    leading_extensions: [Extensions; 3],
     /// certificatePolicies; empty when the role has none.
     pub policies: Extensions,
 }
 
-impl RoleEntry {
+impl EncodedRole {
     /// Encodes a role.
     ///
     /// # Errors
@@ -51,14 +51,17 @@ impl RoleEntry {
         // The default key usage depends on the key family only, not on the key size.
         let rsa = KeyKind::Rsa { bits: 2048 };
         let ec = KeyKind::Ec(Curve::P256);
-        let leading =
-            [encode_leading(&role, rsa)?, encode_leading(&role, ec)?, encode_leading(&role, KeyKind::Ed25519)?];
-        Ok(Self { subject, leading, policies, role: Arc::new(role.into()), version })
+        let leading_extensions = [
+            encode_leading_extensions(&role, rsa)?,
+            encode_leading_extensions(&role, ec)?,
+            encode_leading_extensions(&role, KeyKind::Ed25519)?,
+        ];
+        Ok(Self { subject, leading_extensions, policies, role: Arc::new(role.into()), version })
     }
 
     /// keyUsage, extKeyUsage and basicConstraints for a certificate with a key of this kind.
-    pub fn leading(&self, kind: KeyKind) -> &Extensions {
-        let [rsa, ec, ed25519] = &self.leading;
+    pub fn leading_extensions(&self, kind: KeyKind) -> &Extensions {
+        let [rsa, ec, ed25519] = &self.leading_extensions;
         match kind {
             KeyKind::Rsa { .. } => rsa,
             KeyKind::Ec(_) => ec,
@@ -67,14 +70,14 @@ impl RoleEntry {
     }
 }
 
-fn encode_leading(role: &Role, kind: KeyKind) -> Result<Extensions> {
+fn encode_leading_extensions(role: &Role, kind: KeyKind) -> Result<Extensions> {
     let purposes = role.purposes()?;
-    let mut pieces = extension::key_usage(role.key_usage_for(kind));
-    pieces.extend(&extension::ext_key_usage(&purposes));
+    let mut extensions = extension::key_usage(role.key_usage_for(kind));
+    extensions.extend(&extension::ext_key_usage(&purposes));
     if role.basic_constraints_valid_for_non_ca {
-        pieces.extend(&extension::basic_constraints(false, None));
+        extensions.extend(&extension::basic_constraints(false, None));
     }
-    Ok(pieces)
+    Ok(extensions)
 }
 
 fn encode_policies(role: &Role) -> Result<Extensions> {
@@ -138,7 +141,7 @@ impl EncodedIssuerParts {
 
     /// The extensions after subjectKeyIdentifier: those of the issuer, with the certificate's `own` before the CRL URLs
     /// and `last` at the end.
-    pub(crate) fn tail(&self, own: [&Extensions; 2], last: &Extensions) -> Extensions {
+    pub(crate) fn trailing_extensions(&self, own: [&Extensions; 2], last: &Extensions) -> Extensions {
         let UrlExtensions { authority_info, distribution_points, freshest_crl } = &self.locations;
         let [first, second] = own;
         let authority_key_id = &self.authority_key_id;

@@ -30,7 +30,7 @@ pub struct Responder {
     /// Key that signs; `None` when no issuer may sign.
     pub(crate) signing: Option<ResponderKey>,
     /// Serial numbers of the mount's issuers that this responder's key certifies, with their revocation time.
-    certified: HashMap<Serial, Option<i64>>,
+    certified_issuers: HashMap<Serial, Option<i64>>,
 }
 
 /// The key and algorithm of OCSP responses.
@@ -57,7 +57,7 @@ impl Responder {
             names: Vec::new(),
             hashes: Vec::new(),
             signing: None,
-            certified: HashMap::new(),
+            certified_issuers: HashMap::new(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Responder {
     }
 
     /// `true` if one of its issuers has this id.
-    pub(crate) fn has(&self, issuer: &str) -> bool {
+    pub(crate) fn has_issuer(&self, issuer: &str) -> bool {
         self.issuers.contains(issuer)
     }
 
@@ -94,12 +94,12 @@ impl Responder {
     }
 
     /// Looks up an issuer certificate that it signed: the inner value is the time of its revocation, if revoked.
-    pub(crate) fn certified(&self, serial: &Serial) -> Option<Option<i64>> {
-        self.certified.get(serial).copied()
+    pub(crate) fn find_certified_issuer(&self, serial: &Serial) -> Option<Option<i64>> {
+        self.certified_issuers.get(serial).copied()
     }
 
     /// `true` if the certificate names this responder as its issuer, and the responder's key signed it.
-    pub(crate) fn signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
+    pub(crate) fn has_signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
         let own = &self.representative.certificate;
         certificate.issuer().matches(own.subject()) && certificate.is_signed_by_allowing_sha1(own.key())
     }
@@ -141,7 +141,8 @@ impl Responders {
                 responders.add_encoding(*index, name, |above| {
                     Arc::new(IssuerHashes::new(name, above.certificate.key().bits()))
                 });
-                let revoked_at = responders.all[*index].certified.entry(issuer.certificate.serial()).or_default();
+                let revoked_at =
+                    responders.all[*index].certified_issuers.entry(issuer.certificate.serial()).or_default();
                 *revoked_at = revoked_at.or(issuer.record.revoked_at);
             }
         }

@@ -17,9 +17,9 @@ use crate::x509::certificate::Certificate;
 pub struct IssuerSignatures {
     /// By id of the other issuer: `true` if that issuer's key signed this issuer's certificate. The entry with the
     /// issuer's own id is `true` for a self-signed certificate.
-    pub by: BTreeMap<String, bool>,
+    pub signed_by: BTreeMap<String, bool>,
     /// By id of the other issuer: `true` if this issuer's key signed that issuer's certificate.
-    pub of: BTreeMap<String, bool>,
+    pub signed: BTreeMap<String, bool>,
 }
 
 /// Version of the signature checks. Increase it when the accepted algorithms or keys change: older results are then
@@ -39,22 +39,22 @@ struct StoredSignatures {
 impl From<StoredSignatures> for IssuerSignatures {
     fn from(stored: StoredSignatures) -> Self {
         match stored {
-            StoredSignatures { checks: SIGNATURE_CHECKS_VERSION, by, of } => Self { by, of },
+            StoredSignatures { checks: SIGNATURE_CHECKS_VERSION, by, of } => Self { signed_by: by, signed: of },
             _ => Self::default(),
         }
     }
 }
 
 impl From<IssuerSignatures> for StoredSignatures {
-    fn from(IssuerSignatures { by, of }: IssuerSignatures) -> Self {
-        Self { checks: SIGNATURE_CHECKS_VERSION, by, of }
+    fn from(IssuerSignatures { signed_by, signed }: IssuerSignatures) -> Self {
+        Self { checks: SIGNATURE_CHECKS_VERSION, by: signed_by, of: signed }
     }
 }
 
 impl IssuerSignatures {
     /// `true` if no result is known.
     pub fn are_unknown(&self) -> bool {
-        self.by.is_empty() && self.of.is_empty()
+        self.signed_by.is_empty() && self.signed.is_empty()
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn results_of_another_check_version_are_unknown() {
-        let known = IssuerSignatures { by: [("a".to_owned(), false)].into(), of: BTreeMap::new() };
+        let known = IssuerSignatures { signed_by: [("a".to_owned(), false)].into(), signed: BTreeMap::new() };
         let stored = serde_json::to_value(&known).unwrap();
         assert_eq!(stored, json!({ "checks": 1, "by": { "a": false } }));
         assert_eq!(serde_json::from_value::<IssuerSignatures>(stored).unwrap(), known);

@@ -21,13 +21,13 @@ pub struct IssuerSigner {
     /// Maximum number of CAs below it, by its own path length and those above it; `None` is unlimited.
     pub path_length: Option<u32>,
     /// Pre-encoded extensions, or the reason why this issuer cannot issue anything (URLs that cannot be expanded).
-    pub pieces: Result<EncodedIssuerParts, String>,
+    pub encoded_parts: Result<EncodedIssuerParts, String>,
 }
 
 impl IssuerSigner {
     /// The chain to serve at a time (epoch seconds); the issuer comes first.
     pub fn chain(&self, now: i64) -> &[Arc<Issuer>] {
-        self.paths.at(now).map_or(&[], |path| &path.served)
+        self.paths.served_at(now).map_or(&[], |path| &path.served)
     }
 
     /// Returns a warning if every path requires certificate policies, and `policies` (OIDs in DER contents) meet the
@@ -47,8 +47,8 @@ impl IssuerSigner {
     ///
     /// # Errors
     /// `Invalid` with the reason why nothing can be issued.
-    pub fn pieces(&self) -> Result<&EncodedIssuerParts> {
-        self.pieces.as_ref().map_err(|text| Error::invalid(text.clone()))
+    pub fn encoded_parts(&self) -> Result<&EncodedIssuerParts> {
+        self.encoded_parts.as_ref().map_err(|text| Error::invalid(text.clone()))
     }
 }
 

@@ -8,7 +8,7 @@ use super::role::{
     CertificatePolicies, NotAfterBound, NotBeforeBound, PolicyInformation, Role, RoleKeys, SerialNumberSource,
     SignatureBits,
 };
-use super::settings::crl::{CrlConfig, UnknownSerial};
+use super::settings::crl::{CrlConfig, UnknownSerialStatus};
 use super::settings::external_policy;
 use super::settings::tidy::{AutoTidyConfig, TidyConfig, TidyTask};
 use super::urls::Urls;
@@ -16,7 +16,7 @@ use super::view::IssuersConfig;
 use crate::clock::DurationText;
 use crate::pki::values::original_text::Rfc3339Text;
 
-const ROLE_DEFAULT: &str = concat!(
+const DEFAULT_ROLE_JSON: &str = concat!(
     r#"{"issuer_ref":"default","ttl":0,"max_ttl":0,"allow_localhost":true,"allowed_domains":[],"#,
     r#""allowed_domains_template":false,"allow_globs_in_identity_templates":false,"allow_bare_domains":false,"#,
     r#""allow_subdomains":false,"allow_glob_domains":false,"allow_wildcard_certificates":true,"#,
@@ -32,7 +32,7 @@ const ROLE_DEFAULT: &str = concat!(
     r#""not_before_bound":"permit","not_after":"","not_after_bound":"permit","generate_lease":false,"#,
     r#""no_store":false,"no_store_metadata":false,"serial_number_source":"json-csr"}"#,
 );
-const ROLE_RICH: &str = concat!(
+const CUSTOM_ROLE_JSON: &str = concat!(
     r#"{"issuer_ref":"root","ttl":5400,"max_ttl":21600,"allow_localhost":true,"allowed_domains":["a.test","#,
     r#""b.test"],"allowed_domains_template":false,"allow_globs_in_identity_templates":false,"#,
     r#""allow_bare_domains":false,"allow_subdomains":true,"allow_glob_domains":false,"#,
@@ -51,7 +51,7 @@ const ROLE_RICH: &str = concat!(
     r#""not_after_bound":"2032-01-01T00:00:00.5Z","generate_lease":false,"no_store":false,"no_store_metadata":true,"#,
     r#""serial_number_source":"json"}"#,
 );
-const ROLE_ANY: &str = concat!(
+const ANY_KEY_ROLE_JSON: &str = concat!(
     r#"{"issuer_ref":"default","ttl":0,"max_ttl":0,"allow_localhost":true,"allowed_domains":[],"#,
     r#""allowed_domains_template":false,"allow_globs_in_identity_templates":false,"allow_bare_domains":false,"#,
     r#""allow_subdomains":false,"allow_glob_domains":false,"allow_wildcard_certificates":true,"#,
@@ -67,25 +67,25 @@ const ROLE_ANY: &str = concat!(
     r#""not_before_bound":"permit","not_after":"","not_after_bound":"ttl-limited","generate_lease":false,"#,
     r#""no_store":false,"no_store_metadata":false,"serial_number_source":"json-csr"}"#,
 );
-const CRL_DEFAULT: &str = concat!(
+const DEFAULT_CRL_CONFIG_JSON: &str = concat!(
     r#"{"expiry":"72h","disable":false,"ocsp_disable":false,"ocsp_expiry":"12h","ocsp_unknown_serial":"unknown","#,
     r#""auto_rebuild":false,"auto_rebuild_grace_period":"12h","enable_delta":false,"delta_rebuild_interval":"15m","#,
     r#""allow_expired_cert_revocation":false,"cross_cluster_revocation":false,"unified_crl":false,"#,
     r#""unified_crl_on_existing_paths":false,"max_crl_entries":-1}"#,
 );
-const CRL_JSON: &str = concat!(
+const CUSTOM_CRL_CONFIG_JSON: &str = concat!(
     r#"{"expiry":"90","disable":false,"ocsp_disable":false,"ocsp_expiry":"0","ocsp_unknown_serial":"good","#,
     r#""auto_rebuild":true,"auto_rebuild_grace_period":"30s","enable_delta":true,"delta_rebuild_interval":"20s","#,
     r#""allow_expired_cert_revocation":false,"cross_cluster_revocation":false,"unified_crl":false,"#,
     r#""unified_crl_on_existing_paths":false,"max_crl_entries":5}"#,
 );
-const AUTO_TIDY_DEFAULT: &str = concat!(
+const DEFAULT_AUTO_TIDY_JSON: &str = concat!(
     r#"{"enabled":false,"what":{"tasks":[],"safety_buffer":259200,"revoked_safety_buffer":null,"#,
     r#""issuer_safety_buffer":31536000,"revocation_queue_safety_buffer":172800,"#,
     r#""acme_account_safety_buffer":2592000,"pause_duration":"0s","page_size":1000},"interval":43200,"#,
     r#""min_startup_backoff":300,"max_startup_backoff":900,"maintain_counts":false,"publish_counts":false}"#,
 );
-const AUTO_TIDY: &str = concat!(
+const CUSTOM_AUTO_TIDY_JSON: &str = concat!(
     r#"{"enabled":true,"what":{"tasks":["Certificates","Revocations","Acme"],"safety_buffer":3600,"#,
     r#""revoked_safety_buffer":7200,"issuer_safety_buffer":31536000,"revocation_queue_safety_buffer":172800,"#,
     r#""acme_account_safety_buffer":2592000,"pause_duration":"100ms","page_size":-1},"interval":3600,"#,
@@ -96,13 +96,13 @@ const URLS_JSON: &str = concat!(
     r#""delta_crl_distribution_points":["http://a.test/d"],"ocsp_servers":["http://a.test/o"],"templating":true}"#,
 );
 const CLUSTER_JSON: &str = r#"{"path":"https://a.test/v1/pki","aia_path":""}"#;
-const EXTERNAL_POLICY: &str = concat!(
+const EXTERNAL_POLICY_JSON: &str = concat!(
     r#"{"enabled":false,"url":"https://e.test/x","timeout":3,"trusted_ca":"","trusted_leaves":"","#,
     r#""client_bundle":"","entity_jmespath":"a.b","group_jmespath":"@","updated_at":1900000000}"#,
 );
 const ISSUERS_JSON: &str = r#"{"default":"a","default_follows_latest_issuer":true,"changed_at":5,"former":{"b":"c"}}"#;
 
-fn read<T: DeserializeOwned + Serialize>(document: &str) -> T {
+fn parse_and_reserialize<T: DeserializeOwned + Serialize>(document: &str) -> T {
     let value = serde_json::from_str(document).unwrap();
     assert_eq!(serde_json::to_string(&value).unwrap(), document);
     value
@@ -118,7 +118,7 @@ fn duration(text: &str) -> DurationText {
 
 #[test]
 fn stored_roles_of_older_versions_are_read() {
-    assert_eq!(read::<Role>(ROLE_DEFAULT), Role::default());
+    assert_eq!(parse_and_reserialize::<Role>(DEFAULT_ROLE_JSON), Role::default());
     let any = Role {
         keys: RoleKeys::Any,
         signature_bits: SignatureBits::OF_ISSUER,
@@ -126,7 +126,7 @@ fn stored_roles_of_older_versions_are_read() {
         not_after_bound: NotAfterBound::TtlLimited,
         ..Role::default()
     };
-    assert_eq!(read::<Role>(ROLE_ANY), any);
+    assert_eq!(parse_and_reserialize::<Role>(ANY_KEY_ROLE_JSON), any);
     let time = |text: &str| Rfc3339Text::new("time", text).unwrap();
     let policies = vec![
         PolicyInformation::new("1.2.3", None, None).unwrap(),
@@ -158,7 +158,7 @@ fn stored_roles_of_older_versions_are_read() {
         serial_number_source: SerialNumberSource::Json,
         ..Role::default()
     };
-    assert_eq!(read::<Role>(ROLE_RICH), rich);
+    assert_eq!(parse_and_reserialize::<Role>(CUSTOM_ROLE_JSON), rich);
     assert_eq!(rich.clone().checked().unwrap().0, rich);
 }
 
@@ -171,11 +171,11 @@ fn older_role_gets_defaults_for_missing_fields() {
 
 #[test]
 fn stored_settings_of_older_versions_are_read() {
-    assert_eq!(read::<CrlConfig>(CRL_DEFAULT), CrlConfig::default());
+    assert_eq!(parse_and_reserialize::<CrlConfig>(DEFAULT_CRL_CONFIG_JSON), CrlConfig::default());
     let crl = CrlConfig {
         expiry: duration("90"),
         ocsp_expiry: duration("0"),
-        ocsp_unknown_serial: UnknownSerial::Good,
+        ocsp_unknown_serial: UnknownSerialStatus::Good,
         auto_rebuild: true,
         auto_rebuild_grace_period: duration("30s"),
         enable_delta: true,
@@ -183,11 +183,11 @@ fn stored_settings_of_older_versions_are_read() {
         max_crl_entries: Some(5),
         ..CrlConfig::default()
     };
-    assert_eq!(read::<CrlConfig>(CRL_JSON), crl);
-    assert_eq!(read::<AutoTidyConfig>(AUTO_TIDY_DEFAULT), AutoTidyConfig::default());
+    assert_eq!(parse_and_reserialize::<CrlConfig>(CUSTOM_CRL_CONFIG_JSON), crl);
+    assert_eq!(parse_and_reserialize::<AutoTidyConfig>(DEFAULT_AUTO_TIDY_JSON), AutoTidyConfig::default());
     let tidy = AutoTidyConfig {
         enabled: true,
-        what: TidyConfig {
+        run_config: TidyConfig {
             tasks: [TidyTask::Certificates, TidyTask::Revocations, TidyTask::Acme].into(),
             safety_buffer: 3_600,
             revoked_safety_buffer: Some(7_200),
@@ -199,7 +199,7 @@ fn stored_settings_of_older_versions_are_read() {
         maintain_stored_certificate_counts: true,
         ..AutoTidyConfig::default()
     };
-    assert_eq!(read::<AutoTidyConfig>(AUTO_TIDY), tidy);
+    assert_eq!(parse_and_reserialize::<AutoTidyConfig>(CUSTOM_AUTO_TIDY_JSON), tidy);
     let urls = Urls {
         issuing_certificates: texts(&["http://a.test/{{issuer_id}}"]),
         crl_distribution_points: texts(&["http://a.test/crl"]),
@@ -207,9 +207,9 @@ fn stored_settings_of_older_versions_are_read() {
         ocsp_servers: texts(&["http://a.test/o"]),
         templating: true,
     };
-    assert_eq!(read::<Urls>(URLS_JSON), urls);
+    assert_eq!(parse_and_reserialize::<Urls>(URLS_JSON), urls);
     let cluster = Cluster { path: ClusterUrl::new("path", "https://a.test/v1/pki").unwrap(), ..Cluster::default() };
-    assert_eq!(read::<Cluster>(CLUSTER_JSON), cluster);
+    assert_eq!(parse_and_reserialize::<Cluster>(CLUSTER_JSON), cluster);
     let policy = external_policy::ExternalPolicyConfig {
         external_service_url: "https://e.test/x".to_owned(),
         timeout: 3,
@@ -218,12 +218,12 @@ fn stored_settings_of_older_versions_are_read() {
         updated_at: 1_900_000_000,
         ..external_policy::ExternalPolicyConfig::default()
     };
-    assert!(read::<external_policy::ExternalPolicyConfig>(EXTERNAL_POLICY) == policy);
+    assert!(parse_and_reserialize::<external_policy::ExternalPolicyConfig>(EXTERNAL_POLICY_JSON) == policy);
     let issuers = IssuersConfig {
         default: "a".to_owned(),
         default_follows_latest_issuer: true,
         changed_at: 5,
         former: [("b".to_owned(), "c".to_owned())].into(),
     };
-    assert_eq!(read::<IssuersConfig>(ISSUERS_JSON), issuers);
+    assert_eq!(parse_and_reserialize::<IssuersConfig>(ISSUERS_JSON), issuers);
 }

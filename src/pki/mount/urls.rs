@@ -149,23 +149,23 @@ mod tests {
         urls.checked_after(&Urls::default())
     }
 
-    fn one(url: &str) -> Vec<String> {
+    fn single_url(url: &str) -> Vec<String> {
         vec![url.to_owned()]
     }
 
     #[test]
-    fn entries_must_be_absolute_urls() {
-        assert!(checked(Urls { ocsp_servers: one("http://o.example.test/ocsp"), ..Urls::default() }).is_ok());
+    fn urls_must_be_absolute() {
+        assert!(checked(Urls { ocsp_servers: single_url("http://o.example.test/ocsp"), ..Urls::default() }).is_ok());
         for bad in ["example.test", "/v1/pki/ca", "http://", "http://{{issuer_id}}/x y z\u{e9}"] {
-            let error = checked(Urls { issuing_certificates: one(bad), ..Urls::default() }).unwrap_err();
+            let error = checked(Urls { issuing_certificates: single_url(bad), ..Urls::default() }).unwrap_err();
             assert!(error.text().starts_with("issuing_certificates: "), "{bad}: {error}");
         }
-        let directory = || one("ldap:///CN=Corp%20CA,CN=CDP,DC=example?certificateRevocationList?base");
+        let directory = || single_url("ldap:///CN=Corp%20CA,CN=CDP,DC=example?certificateRevocationList?base");
         checked(Urls { crl_distribution_points: directory(), ..Urls::default() }).unwrap();
         checked(Urls { issuing_certificates: directory(), ..Urls::default() }).unwrap();
         assert!(checked(Urls { ocsp_servers: directory(), ..Urls::default() }).is_err());
-        assert!(checked(Urls { crl_distribution_points: one("ldap://"), ..Urls::default() }).is_err());
-        assert!(checked(Urls { crl_distribution_points: one("http:///a.crl"), ..Urls::default() }).is_err());
+        assert!(checked(Urls { crl_distribution_points: single_url("ldap://"), ..Urls::default() }).is_err());
+        assert!(checked(Urls { crl_distribution_points: single_url("http:///a.crl"), ..Urls::default() }).is_err());
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(error.text(), "ocsp_servers: at most 16 entries are allowed");
         assert!(Urls { templating: true, ..long.clone() }.checked_after(&long).is_ok());
         let url = format!("http://a.test/{}", "x".repeat(1024));
-        let error = checked(Urls { crl_distribution_points: one(&url), ..Urls::default() }).unwrap_err();
+        let error = checked(Urls { crl_distribution_points: single_url(&url), ..Urls::default() }).unwrap_err();
         assert_eq!(error.text(), "crl_distribution_points: an entry is longer than 1024 bytes");
     }
 
@@ -183,7 +183,7 @@ mod tests {
     fn unreachable_urls_are_reported_once_per_list() {
         let urls = |crls: &[&str], ocsp: &str| Urls {
             crl_distribution_points: crls.iter().map(|url| (*url).to_owned()).collect(),
-            ocsp_servers: one(ocsp),
+            ocsp_servers: single_url(ocsp),
             ..Urls::default()
         };
         assert_eq!(urls(&["http://a.test/crl", "ldap://a.test/cn=crl"], "http://[2001:db8::1]/ocsp").advice(), [""; 0]);
@@ -198,11 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_replaced() {
-        let first =
-            Urls { crl_distribution_points: one("http://h/{{issuer_id}}/crl"), templating: true, ..Urls::default() };
+    fn url_placeholders_are_replaced() {
+        let first = Urls {
+            crl_distribution_points: single_url("http://h/{{issuer_id}}/crl"),
+            templating: true,
+            ..Urls::default()
+        };
         assert_eq!(first.for_issuer("abc").unwrap().crl_distribution_points, ["http://h/abc/crl"]);
-        let cluster = checked(Urls { ocsp_servers: one("{{cluster_path}}/ocsp"), ..first }).unwrap();
+        let cluster = checked(Urls { ocsp_servers: single_url("{{cluster_path}}/ocsp"), ..first }).unwrap();
         assert!(cluster.for_issuer("abc").unwrap_err().text().contains("cluster config missing"));
         let path = super::super::cluster::ClusterUrl::new("path", "https://c/v1/pki").unwrap();
         let filled = cluster.in_cluster(&Cluster { path, ..Cluster::default() });

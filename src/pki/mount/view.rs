@@ -16,7 +16,7 @@ use super::chains::{self, Issuers, Parents};
 use super::cluster::Cluster;
 use super::issuer::{self, Issuer, IssuerRecord, KeyRecord, MountKey};
 use super::paths::CertificationPaths;
-use super::profile::{EncodedIssuerParts, RoleEntry};
+use super::profile::{EncodedIssuerParts, EncodedRole};
 use super::responders::Responders;
 use super::role::Role;
 use super::settings::crl::CrlConfig;
@@ -37,7 +37,7 @@ use crate::x509::serial::Serial;
 /// Maximum attempts to draw a free serial number; in practice the first succeeds.
 const MAX_SERIAL_DRAWS: usize = 8;
 
-mod kind {
+mod document_kind {
     pub(crate) const ROLE: &str = "role";
     pub(crate) const ISSUER: &str = "issuer";
     pub(crate) const KEY: &str = "key";
@@ -80,7 +80,7 @@ pub struct KeysConfig {
 pub struct MountView {
     /// The mount.
     pub mount: MountId,
-    roles: BTreeMap<String, Arc<RoleEntry>>,
+    roles: BTreeMap<String, Arc<EncodedRole>>,
     issuers: Issuers,
     keys: BTreeMap<String, Arc<MountKey>>,
     /// `config/issuers`: the default issuer and deleted issuers.
@@ -102,7 +102,7 @@ pub struct MountView {
     parents: Parents,
     signers: BTreeMap<String, Arc<IssuerSigner>>,
     responders: Arc<Responders>,
-    /// `true` if derived values are out of date until [`MountView::settle`].
+    /// `true` if derived values are out of date until [`MountView::end_batch`].
     is_batch_open: bool,
 }
 
@@ -124,7 +124,7 @@ impl MountView {
         let mut view = Self::empty(self.mount);
         for document in documents {
             let named = Document { key: document.key.clone(), version: document.version, body: Vec::new() };
-            view.take(document).map_err(|error| named.unreadable(error))?;
+            view.insert_document(document).map_err(|error| named.unreadable(error))?;
         }
         view.parents = chains::compute_parents(&view.issuers, &self.parents);
         view.recompute();
@@ -153,24 +153,24 @@ impl MountView {
         }
     }
 
-    fn take(&mut self, document: Document) -> Result<()> {
+    fn insert_document(&mut self, document: Document) -> Result<()> {
         let name = document.key.name;
         let version = document.version;
         let body = &Zeroizing::new(document.body);
         match document.key.kind {
-            kind::ROLE => {
-                let entry = RoleEntry::new(parse_document(body)?, version)?;
+            document_kind::ROLE => {
+                let entry = EncodedRole::new(parse_document(body)?, version)?;
                 self.roles.insert(name, Arc::new(entry));
             }
-            kind::ISSUER => {
+            document_kind::ISSUER => {
                 let issuer = Issuer::new(parse_document(body)?, version)?;
                 self.issuers.insert(name, Arc::new(issuer));
             }
-            kind::KEY => {
+            document_kind::KEY => {
                 let key = MountKey::new(&parse_document::<KeyRecord>(body)?, version, self.mount)?;
                 self.keys.insert(name, Arc::new(key));
             }
-            kind::CONFIG => match name.as_str() {
+            document_kind::CONFIG => match name.as_str() {
                 "issuers" => self.issuers_config = StoredSetting { value: parse_document(body)?, version },
                 "keys" => self.keys_config = StoredSetting { value: parse_document(body)?, version },
                 "urls" => self.urls = StoredSetting { value: parse_document(body)?, version },
@@ -183,21 +183,21 @@ impl MountView {
                     self.policy_engine = engine.map(|e| e.map(Arc::new).map_err(|e| e.text().to_owned()));
                     self.external_policy = StoredSetting { value: config, version };
                 }
-                _ => return Err(Error::internal(format!("unknown stored setting {name}"))),
+                _ => return Err(Error::internal(format!("unknown settings document {name}"))),
             },
             other => return Err(Error::internal(format!("unknown stored document kind {other}"))),
         }
         Ok(())
     }
 
-    /// Begins a batch of changes. Signers and chains are not recomputed until [`MountView::settle`], because
+    /// Begins a batch of changes. Signers and chains are not recomputed until [`MountView::end_batch`], because
     /// recomputing them after every change would take quadratic time.
     pub(crate) fn begin_batch(&mut self) {
         self.is_batch_open = true;
     }
 
     /// Ends a batch of changes.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn end_batch(&mut self) {
         self.is_batch_open = false;
         self.recompute();
     }
@@ -212,13 +212,16 @@ impl MountView {
             .iter()
             .map(|(id, issuer)| {
                 let paths = CertificationPaths::of(issuer, &self.issuers, &self.parents);
-                let pieces = self
+                let encoded_parts = self
                     .urls_of(issuer)
                     .map(|urls| EncodedIssuerParts::new(issuer, paths.constraints(), &urls))
                     .map_err(|e| e.text().to_owned());
                 let key = self.keys.get(&issuer.record.key_id).cloned();
                 let path_length = paths.path_length();
-                (id.clone(), Arc::new(IssuerSigner { issuer: Arc::clone(issuer), key, paths, path_length, pieces }))
+                (
+                    id.clone(),
+                    Arc::new(IssuerSigner { issuer: Arc::clone(issuer), key, paths, path_length, encoded_parts }),
+                )
             })
             .collect();
         self.responders = Arc::new(Responders::new(&self.signers, &self.parents));
@@ -227,7 +230,7 @@ impl MountView {
     // --- Roles ---
 
     /// A role by name.
-    pub fn role(&self, name: &str) -> Option<&Arc<RoleEntry>> {
+    pub fn role(&self, name: &str) -> Option<&Arc<EncodedRole>> {
         self.roles.get(name)
     }
 
@@ -238,22 +241,22 @@ impl MountView {
 
     /// Names of at most `limit` roles whose `issuer_ref` is `reference`.
     pub fn roles_using(&self, reference: &str, limit: usize) -> Vec<&str> {
-        let uses = |entry: &&Arc<RoleEntry>| entry.role.issuer_ref == reference;
+        let uses = |entry: &&Arc<EncodedRole>| entry.role.issuer_ref == reference;
         self.roles.iter().filter(|(_, e)| uses(e)).map(|(n, _)| n.as_str()).take(limit).collect()
     }
 
     /// Stores a role in this view.
     pub fn put_role(&mut self, name: &str, role: Role) -> Result<PkiWrite> {
         let version = self.roles.get(name).map_or(0, |e| e.version);
-        let write = self.document(kind::ROLE, name, version, Some(&role));
-        self.roles.insert(name.to_owned(), Arc::new(RoleEntry::new(role, version + 1)?));
+        let write = self.document_write(document_kind::ROLE, name, version, Some(&role));
+        self.roles.insert(name.to_owned(), Arc::new(EncodedRole::new(role, version + 1)?));
         Ok(write)
     }
 
     /// Removes a role; `None` when there is none.
     pub fn remove_role(&mut self, name: &str) -> Option<PkiWrite> {
         let version = self.roles.remove(name)?.version;
-        Some(self.document::<Role>(kind::ROLE, name, version, None))
+        Some(self.document_write::<Role>(document_kind::ROLE, name, version, None))
     }
 
     // --- Issuers ---
@@ -290,7 +293,7 @@ impl MountView {
         self.issuers_config.value.default == id
     }
 
-    /// All issuers by id, including those of changes that are not [settled](MountView::settle).
+    /// All issuers by id, including those of a batch that has not [ended](MountView::end_batch).
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<Issuer>> {
         self.issuers.values()
     }
@@ -302,19 +305,19 @@ impl MountView {
 
     /// Finds the issuer that signed a certificate; of several with the same key, the first by id. May check the
     /// signature with the key of every issuer of that name.
-    pub fn signed_by(&self, certificate: &Certificate) -> Option<&Arc<Issuer>> {
+    pub fn find_signing_issuer(&self, certificate: &Certificate) -> Option<&Arc<Issuer>> {
         chains::find_signing_issuer(certificate, self.signers.values().map(|signer| &signer.issuer))
     }
 
     /// Authority id (name and key) of an issuer, deleted issuers included; `None` if it is unknown.
-    pub fn authority_of(&self, issuer: &str) -> Option<String> {
+    pub fn authority_id_of(&self, issuer: &str) -> Option<String> {
         let here = self.issuers.get(issuer).map(|issuer| issuer.authority_id());
         here.or_else(|| self.issuers_config.value.former.get(issuer).cloned())
     }
 
     /// `true` if two issuers are known to differ in name or key, so that their serial numbers are independent.
     pub fn are_different_authorities(&self, one: &str, other: &str) -> bool {
-        one != other && matches!((self.authority_of(one), self.authority_of(other)), (Some(a), Some(b)) if a != b)
+        one != other && matches!((self.authority_id_of(one), self.authority_id_of(other)), (Some(a), Some(b)) if a != b)
     }
 
     /// Finds the issuer of this mount whose certificate `issuer` signed under this serial number.
@@ -338,10 +341,9 @@ impl MountView {
     /// `Internal` when every draw yields a serial number in use.
     pub fn new_serial(&self, draw: &dyn Fn() -> Serial) -> Result<Serial> {
         let taken = |serial: &Serial| self.issuers.values().any(|i| i.certificate.serial() == *serial);
-        (0..MAX_SERIAL_DRAWS)
-            .map(|_| draw())
-            .find(|serial| !taken(serial))
-            .ok_or_else(|| Error::internal("no free serial number found"))
+        (0..MAX_SERIAL_DRAWS).map(|_| draw()).find(|serial| !taken(serial)).ok_or_else(|| {
+            Error::internal(format!("all {MAX_SERIAL_DRAWS} serial numbers drawn belong to issuers of the mount"))
+        })
     }
 
     /// Stores an issuer, new or changed, in this view.
@@ -368,7 +370,7 @@ impl MountView {
             }
         };
         issuer.record.signatures = chains::signature_results(&issuer, &self.issuers, &self.parents);
-        let write = self.document(kind::ISSUER, &id, version, Some(&issuer.record));
+        let write = self.document_write(document_kind::ISSUER, &id, version, Some(&issuer.record));
         self.issuers.insert(id, Arc::new(issuer));
         self.recompute();
         Ok(write)
@@ -395,7 +397,7 @@ impl MountView {
         for id in ids {
             let Some(gone) = self.issuers.remove(id) else { continue };
             chains::remove_parents(&mut self.parents, id);
-            writes.push(self.document::<IssuerRecord>(kind::ISSUER, id, gone.version, None));
+            writes.push(self.document_write::<IssuerRecord>(document_kind::ISSUER, id, gone.version, None));
             config.former.insert(id.clone(), gone.authority_id());
             if config.default == *id {
                 config.default = String::new();
@@ -415,7 +417,9 @@ impl MountView {
         let keys = std::mem::take(&mut self.keys);
         let mut writes = self.remove_issuers(&ids, now);
         self.recompute();
-        writes.extend(keys.iter().map(|(id, k)| self.document::<KeyRecord>(kind::KEY, id, k.version, None)));
+        writes.extend(
+            keys.iter().map(|(id, k)| self.document_write::<KeyRecord>(document_kind::KEY, id, k.version, None)),
+        );
         writes
     }
 
@@ -455,7 +459,7 @@ impl MountView {
             return Err(Error::invalid("key_name: key name already in use"));
         }
         let version = self.keys.get(&key.id).map_or(0, |k| k.version);
-        let write = self.document(kind::KEY, &key.id, version, Some(&key.record()?));
+        let write = self.document_write(document_kind::KEY, &key.id, version, Some(&key.record()?));
         self.keys.insert(key.id.clone(), Arc::new(MountKey { version: version + 1, ..key }));
         self.recompute();
         Ok(write)
@@ -465,7 +469,7 @@ impl MountView {
     pub fn remove_key(&mut self, id: &str) -> Option<PkiWrite> {
         let version = self.keys.remove(id)?.version;
         self.recompute();
-        Some(self.document::<KeyRecord>(kind::KEY, id, version, None))
+        Some(self.document_write::<KeyRecord>(document_kind::KEY, id, version, None))
     }
 
     // --- Settings ---
@@ -478,7 +482,7 @@ impl MountView {
         value: T,
     ) -> PkiWrite {
         let version = setting(self).version;
-        let write = self.document(kind::CONFIG, name, version, Some(&value));
+        let write = self.document_write(document_kind::CONFIG, name, version, Some(&value));
         *setting(self) = StoredSetting { value, version: version + 1 };
         write
     }
@@ -564,13 +568,19 @@ impl MountView {
         }
     }
 
-    fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {
+    fn document_write<T: Serialize>(
+        &self,
+        kind: &'static str,
+        name: &str,
+        expected: u64,
+        value: Option<&T>,
+    ) -> PkiWrite {
         let body = value.map(|v| {
             // The body may hold a private key. Storage zeroizes it after sealing it; `write_secret` leaves no copies
             // when the buffer grows.
             let mut body = PartlySecret::default();
             let written = body.write_secret(|body| serde_json::to_writer(body, v));
-            written.expect("records of plain members always serialise");
+            written.expect("stored records always serialise");
             body.into_bytes()
         });
         PkiWrite::Document(DocumentWrite {

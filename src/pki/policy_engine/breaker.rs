@@ -78,7 +78,8 @@ impl CircuitBreaker {
                 let pause = OPEN_DURATION.as_secs();
                 tracing::warn!(
                     pause_seconds = pause,
-                    "the external policy engine failed {FAILURES_TO_OPEN} times in a row"
+                    "the external policy engine failed {FAILURES_TO_OPEN} times in a row; calls are rejected during \
+                     the pause"
                 );
                 add_to_gauge(1.0);
                 BreakerState::Open { since: now }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_pause_one_probe_decides() {
+    fn breaker_admits_one_probe_after_the_pause() {
         let breaker = opened();
         let later = NOW + OPEN_DURATION;
         assert!(breaker.refuses(later - Duration::from_millis(1)) && !breaker.refuses(later));

@@ -96,7 +96,7 @@ fn parse_client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
         return refuse("must hold a certificate chain and exactly one private key");
     };
     let Ok(key) = any_supported_type(&key) else {
-        return refuse("the key must be of RSA, ECDSA (P-256, P-384, P-521) or Ed25519");
+        return refuse("the key must be RSA, ECDSA (P-256, P-384, P-521) or Ed25519");
     };
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
@@ -168,19 +168,19 @@ mod tests {
     use crate::keys::testing;
 
     #[derive(Default)]
-    struct Members {
+    struct EngineTlsFields {
         trusted_ca: String,
         trusted_leaves: String,
         client_bundle: Secret,
     }
 
-    impl Members {
+    impl EngineTlsFields {
         fn read(&self) -> Result<EngineTlsMaterial> {
             EngineTlsMaterial::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
         }
     }
 
-    fn refusal(members: Members) -> String {
+    fn refusal(members: EngineTlsFields) -> String {
         members.read().err().unwrap().text().to_owned()
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let certificate = pem::encode("CERTIFICATE", certificate.der());
         let pkcs8 = |key: &crate::keys::local::PrivateKey| pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
         let (label, sec1) = key.to_traditional_form().unwrap();
-        let bundle = |text: String| Members { client_bundle: Secret::new(text), ..Members::default() };
+        let bundle = |text: String| EngineTlsFields { client_bundle: Secret::new(text), ..EngineTlsFields::default() };
         for own in [pkcs8(&key), pem::encode(label, sec1.expose())] {
             let both = bundle(format!("{certificate}\n{own}"));
             assert!(both.read().unwrap().client.is_some());
@@ -211,15 +211,15 @@ mod tests {
     }
 
     #[test]
-    fn trust_is_certificates_alone_and_never_nothing() {
+    fn engine_trust_requires_at_least_one_certificate() {
         let (key, certificate) = testing::root("ec", 256);
         let certificate = pem::encode("CERTIFICATE", certificate.der());
         let key = pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
-        let ca = |text: &str| Members { trusted_ca: text.to_owned(), ..Members::default() };
-        let leaf = |text: &str| Members { trusted_leaves: text.to_owned(), ..Members::default() };
+        let ca = |text: &str| EngineTlsFields { trusted_ca: text.to_owned(), ..EngineTlsFields::default() };
+        let leaf = |text: &str| EngineTlsFields { trusted_leaves: text.to_owned(), ..EngineTlsFields::default() };
         assert!(ca(&certificate).read().unwrap().client_config().is_ok());
         assert!(leaf(&certificate).read().unwrap().client_config().is_ok());
-        let none = Members::default().read().unwrap().client_config().err().unwrap();
+        let none = EngineTlsFields::default().read().unwrap().client_config().err().unwrap();
         assert!(none.text().contains("trusted_ca: set trusted_ca or"));
         assert!(refusal(ca(&key)).starts_with("trusted_ca: must contain only PEM blocks of type CERTIFICATE"));
         assert!(refusal(leaf(&key)).starts_with("trusted_leaf_certificate_bundle: must contain only PEM blocks"));

@@ -66,8 +66,8 @@ impl CallerSuppliedCrlSigner {
         if signer.key.is_none() {
             return Err(Error::invalid("issuer_ref: the issuer has no private key in this mount"));
         }
-        let tools = authority.tools();
-        Ok(Self { signer, signers: Arc::clone(&tools.signers), now: tools.clock.now().unix_timestamp() })
+        let deps = authority.deps();
+        Ok(Self { signer, signers: Arc::clone(&deps.signers), now: deps.clock.now().unix_timestamp() })
     }
 
     /// Signs a CRL in the CPU queue, because it may be long; returns its DER.
@@ -78,13 +78,13 @@ impl CallerSuppliedCrlSigner {
         let CallerSuppliedCrl { terms, entries, extensions } = list;
         let has = |oid: &[u8]| extensions.0.iter().any(|(id, _)| id == oid);
         if let Some((_, name)) = RESERVED_EXTENSIONS.iter().find(|(oid, _)| has(oid)) {
-            return Err(Error::invalid(format!("extensions: {name} is written by the server")));
+            return Err(Error::invalid(format!("extensions: {name} must be absent, because the server writes it")));
         }
         let Self { signer, signers, now } = self;
-        let work = |outside: SignatureWaiter| async move {
+        let work = |waiter: SignatureWaiter| async move {
             let entries = CrlEntries::default().with(entries);
             let draft = CrlDraft::new(&signer, &entries, terms.header(now, &entries), &extensions.joined())?;
-            let signed = draft.sign(&signer, &*signers, &outside).await?;
+            let signed = draft.sign(&signer, &*signers, &waiter).await?;
             Ok(signed.finish().pieces().flatten().collect())
         };
         blocking::run(None, work).await?
@@ -177,7 +177,7 @@ pub struct CallerSuppliedEntries {
     seen: HashSet<Serial>,
     is_delta: bool,
     /// Path (such as `revoked_certs[3]`) of the first entry with a certificateIssuer, for errors.
-    of_another: Option<String>,
+    first_with_issuer: Option<String>,
     /// Path of the first entry without a certificateIssuer, for errors.
     first_without_issuer: Option<String>,
 }
@@ -190,7 +190,7 @@ impl CallerSuppliedEntries {
             batch: CrlEntryBatch::default(),
             seen: HashSet::new(),
             is_delta,
-            of_another: None,
+            first_with_issuer: None,
             first_without_issuer: None,
         }
     }
@@ -208,11 +208,11 @@ impl CallerSuppliedEntries {
         extensions.0.iter().try_for_each(|(_, raw)| check_entry_extension(raw, &path, self.is_delta))?;
         let encoded = encode_entry_with_extensions(serial, *revoked_at, &extensions.joined());
         if encoded.len() > MAX_ENTRY_BYTES {
-            return Err(Error::invalid(format!("{path}: the entry is above 16 KiB")));
+            return Err(Error::invalid(format!("{path}: the entry is longer than 16 KiB")));
         }
         self.batch.push(*serial, &encoded, *revoked_at, i64::MAX);
         let names_issuer = extensions.value_of(oid::CERTIFICATE_ISSUER).is_some();
-        let first = if names_issuer { &mut self.of_another } else { &mut self.first_without_issuer };
+        let first = if names_issuer { &mut self.first_with_issuer } else { &mut self.first_without_issuer };
         first.get_or_insert(path);
         Ok(())
     }
@@ -221,20 +221,20 @@ impl CallerSuppliedEntries {
     ///
     /// # Errors
     /// `Invalid` for entries of other issuers in a CRL that is not indirect, or mixed with entries that name no issuer.
-    pub fn into_list(
+    pub fn into_crl(
         self,
         terms: CallerSuppliedCrlTerms,
         extensions: CallerSuppliedExtensions,
     ) -> Result<CallerSuppliedCrl> {
         let is_indirect = extensions.value_of(oid::ISSUING_DISTRIBUTION_POINT).is_some_and(is_indirect);
-        if let Some(path) = self.of_another.as_ref().filter(|_| !is_indirect) {
+        if let Some(path) = self.first_with_issuer.as_ref().filter(|_| !is_indirect) {
             return Err(Error::invalid(format!(
-                "{path}: extensions: certificateIssuer is allowed only in indirect CRLs (RFC 5280 5.3.3): give the \
-                 list an issuingDistributionPoint with indirectCRL TRUE in extensions"
+                "{path}: extensions: certificateIssuer is allowed only in indirect CRLs (RFC 5280 5.3.3): in \
+                 extensions, add an issuingDistributionPoint with indirectCRL TRUE"
             )));
         }
         // Entries are sorted by serial, and one without certificateIssuer would inherit that of the previous entry.
-        if let (Some(_), Some(path)) = (&self.of_another, self.first_without_issuer) {
+        if let (Some(_), Some(path)) = (&self.first_with_issuer, self.first_without_issuer) {
             return Err(Error::invalid(format!(
                 "{path}: extensions: must have a certificateIssuer, because other entries of the list have one (RFC \
                  5280 5.3.3)"

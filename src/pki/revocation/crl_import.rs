@@ -156,7 +156,7 @@ fn add_serials(
 }
 
 fn lock_crl_import(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
-    let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
+    let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount; retry later");
     Arc::clone(authority.crl_import_lock()).try_lock_owned().map_err(busy)
 }
 
@@ -173,9 +173,9 @@ struct CrlImport {
     issuers: Vec<String>,
     /// All issuer ids that stored certificates and revocations of these issuers may have, including ids of deleted
     /// issuers.
-    same: HashSet<String>,
+    own_issuer_ids: HashSet<String>,
     /// Issuers of the mount that these issuers certify.
-    certified: HashMap<Serial, String>,
+    certified_issuers: HashMap<Serial, String>,
     entries: usize,
     held_entries: usize,
     /// Serials of the self-signed certificates among `issuers`, which their own CRLs do not list.
@@ -194,7 +194,7 @@ struct CheckedCrlEntries {
 
 impl CrlImport {
     async fn of(authority: Arc<Authority>, view: Arc<MountView>, list: ForeignCrl) -> Result<Self> {
-        let now = authority.tools().clock.now().unix_timestamp();
+        let now = authority.deps().clock.now().unix_timestamp();
         // On the CPU queue: the signature covers the whole CRL, and every entry is parsed.
         let read = move || {
             let issuers = find_issuers(&view, &list)?;
@@ -214,22 +214,32 @@ impl CrlImport {
         let group =
             issuers.first().and_then(|id| view.signer(id)).map(|signer| authority_id(signer)).unwrap_or_default();
         let former = view.issuers_config.value.former.iter().filter(|(_, of)| **of == group).map(|(id, _)| id.clone());
-        let same = issuers.iter().cloned().chain(former).collect();
+        let own_issuer_ids = issuers.iter().cloned().chain(former).collect();
         let is_certified = |signer: &&Arc<IssuerSigner>| {
             view.parents(&signer.issuer.record.id).iter().any(|parent| issuers.contains(parent))
         };
-        let certified = view.signers().filter(is_certified);
-        let certified = certified.map(|s| (s.issuer.certificate.serial(), s.issuer.record.id.clone())).collect();
+        let certified_issuers = view.signers().filter(is_certified);
+        let certified_issuers =
+            certified_issuers.map(|s| (s.issuer.certificate.serial(), s.issuer.record.id.clone())).collect();
         let is_root_of_list =
             |signer: &&Arc<IssuerSigner>| signer.issuer.self_signed && issuers.contains(&signer.issuer.record.id);
         let roots = view.signers().filter(is_root_of_list).map(|signer| signer.issuer.certificate.serial()).collect();
-        Ok(Self { list: Arc::new(list), issuers, same, certified, entries, held_entries, roots, authority })
+        Ok(Self {
+            list: Arc::new(list),
+            issuers,
+            own_issuer_ids,
+            certified_issuers,
+            entries,
+            held_entries,
+            roots,
+            authority,
+        })
     }
 
     /// Checks every entry against the mount. Stores nothing.
     async fn check(&self) -> Result<CheckedCrlEntries> {
         let mut checked = CheckedCrlEntries::default();
-        let store = &self.authority.tools().store;
+        let store = &self.authority.deps().store;
         let mount = self.authority.mount();
         for page in self.list.pages(ENTRIES_PER_PAGE) {
             let page = page?;
@@ -241,7 +251,7 @@ impl CrlImport {
                 if self.roots.contains(&entry.serial) {
                     checked.unlisted.push(entry.serial);
                 }
-                if let Some(id) = self.certified.get(&entry.serial) {
+                if let Some(id) = self.certified_issuers.get(&entry.serial) {
                     checked.revoked.push((id.clone(), entry));
                 }
             }
@@ -253,7 +263,7 @@ impl CrlImport {
     /// Rejects a serial number that an issuer with another name or key has used in this mount.
     fn require_own_serial(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
         let of_certificate = known.certificate.iter().map(|(issuer, _)| issuer);
-        if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {
+        if of_certificate.chain(&known.revocation).all(|issuer| self.own_issuer_ids.contains(issuer)) {
             return Ok(());
         }
         Err(serial_in_use_error(serial))
@@ -281,7 +291,7 @@ impl CrlImport {
     async fn carry_out(self, checked: CheckedCrlEntries) -> Result<ImportedCrl> {
         let CheckedCrlEntries { ends, revoked, unlisted, .. } = checked;
         let (imported, full) = self.store(&ends).await?;
-        self.authority.answers().revoked();
+        self.authority.ocsp_cache().record_revocation();
         let mut warnings = self.warnings();
         warnings.extend(full);
         for (id, entry) in &revoked {
@@ -297,7 +307,7 @@ impl CrlImport {
             ));
         }
         let issuers = self.issuers.clone();
-        let now = self.authority.tools().clock.now();
+        let now = self.authority.deps().clock.now();
         // New entries cause a new CRL under any settings. Its number must also exceed the number of the published CRL.
         let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
         let number = self.list.number.unwrap_or(0).max(published);
@@ -326,7 +336,7 @@ impl CrlImport {
                     writes.push(next.put_issuer(record)?);
                 }
             }
-            Ok((PlannedChange { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ()))
         };
         self.authority.change(plan).await?;
         warnings.extend(self.authority.build_crls(CrlBuildRequest::DUE).await?);
@@ -349,7 +359,7 @@ impl CrlImport {
                 let unit = listing.into_iter().chain(unit.iter().cloned()).collect();
                 self.commit(unit).map(|outcomes| outcomes.map(Some)).boxed()
             };
-            let committed = self.authority.tools().compromised.add_with(&keys, commit).await?;
+            let committed = self.authority.deps().compromised.add_with(&keys, commit).await?;
             full = full.or_else(|| committed.warning());
             for outcome in committed.stored.unwrap_or_default() {
                 let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
@@ -371,7 +381,7 @@ impl CrlImport {
         let compromised = page.iter().filter(|entry| is_compromise(entry.reason));
         let mut keys = Vec::new();
         for entry in compromised.filter(|entry| ends.contains_key(&entry.serial)) {
-            let stored = self.authority.tools().store.certificate(self.authority.mount(), entry.serial).await?;
+            let stored = self.authority.deps().store.certificate(self.authority.mount(), entry.serial).await?;
             keys.extend(stored.and_then(|stored| NewCompromisedKey::of_revoked(entry.serial, &stored.row.der)));
         }
         Ok(keys)
@@ -393,40 +403,41 @@ impl CrlImport {
 
     async fn commit(&self, unit: Vec<PkiWrite>) -> Result<Vec<PkiOutcome>> {
         for _ in 1..MAX_COMMIT_ATTEMPTS {
-            match self.authority.tools().store.commit(unit.clone()).await {
+            match self.authority.deps().store.commit(unit.clone()).await {
                 Err(error) if error.kind() == Kind::Busy => tokio::time::sleep(COMMIT_RETRY_DELAY).await,
                 done => return done,
             }
         }
-        self.authority.tools().store.commit(unit).await
+        self.authority.deps().store.commit(unit).await
     }
 
     fn warnings(&self) -> Warnings {
         let mut warnings = Warnings::default();
         if self.list.number.is_none() {
             warnings.add(
-                "the list has no CRL number (RFC 5280 5.2.3): the next CRL continues this mount's numbers, or starts \
-                 at 1",
+                "the imported CRL has no CRL number (RFC 5280 5.2.3): the next CRL continues this mount's numbers, or \
+                 starts at 1",
             );
         }
         if self.list.is_signed_over_sha1() {
             warnings.add(
-                "the list is signed over SHA-1, which is not accepted for new lists: make sure that it came from its issuer",
+                "the imported CRL is signed over SHA-1, which is not accepted for new CRLs: make sure that it came \
+                 from its issuer",
             );
         }
         if self.list.is_partial {
             warnings.add(
-                "the list does not cover all certificates of its issuer (issuingDistributionPoint): import the other \
-                 lists, too",
+                "the imported CRL does not cover all certificates of its issuer (issuingDistributionPoint): import \
+                 its other CRLs too",
             );
         }
         if self.held_entries > 0 {
             let count = self.held_entries;
             warnings.add(format!("{count} entries have the reason certificateHold; holds cannot be released here"));
         }
-        let now = self.authority.tools().clock.now().unix_timestamp();
+        let now = self.authority.deps().clock.now().unix_timestamp();
         if self.list.next_update.is_some_and(|next| next < now) {
-            warnings.add("the nextUpdate of the list is in the past: if a later list exists, import it too");
+            warnings.add("nextUpdate of the imported CRL is in the past: if a later CRL exists, import it too");
         }
         warnings
     }
@@ -439,7 +450,7 @@ fn authority_id(signer: &IssuerSigner) -> String {
 fn find_record(view: &MountView, id: &str) -> Result<IssuerRecord> {
     view.signer(id)
         .map(|signer| signer.issuer.record.clone())
-        .ok_or_else(|| Error::internal("an issuer that was there"))
+        .ok_or_else(|| Error::internal("an issuer of the imported CRL is missing in the mount"))
 }
 
 /// Finds the issuers of a CRL by name and signing key; those whose private key is here come first.
@@ -448,13 +459,17 @@ fn find_issuers(view: &MountView, list: &ForeignCrl) -> Result<Vec<String>> {
     let mut named: Vec<_> = view.signers().filter(|s| *s.issuer.subject == name).collect();
     named.sort_by_key(|s| s.issuer.certificate.subject() != list.issuer());
     if named.is_empty() {
-        return Err(Error::invalid("crl: no issuer of this mount has the name of its issuer; import that one first"));
+        return Err(Error::invalid(
+            "crl: no issuer of this mount has the name of the CRL's issuer; import its certificate first",
+        ));
     }
     let mut groups = HashSet::new();
     // Verification takes time proportional to the CRL's length, so each key is tried once.
     let made = named.iter().find(|s| groups.insert(authority_id(s)) && list.is_signed_by(s.issuer.certificate.key()));
     let made = made.ok_or_else(|| {
-        Error::invalid("crl: its signature does not verify with any issuer of this mount that has its issuer's name")
+        Error::invalid(
+            "crl: its signature does not verify with any issuer of this mount with the name of the CRL's issuer",
+        )
     })?;
     let mut issuers: Vec<_> = named.iter().filter(|s| authority_id(s) == authority_id(made)).collect();
     if !issuers.iter().any(|signer| may_sign_crls(&signer.issuer.certificate)) {

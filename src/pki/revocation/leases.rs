@@ -118,16 +118,16 @@ impl Engine {
     /// # Errors
     /// `Unavailable` from storage.
     pub async fn lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
-        let now = self.tools().clock.now().unix_timestamp();
+        let now = self.deps().clock.now().unix_timestamp();
         Ok(self.stored_lease(id, scopes).await?.filter(|lease| now < lease.expires_at))
     }
 
     /// Like [`Engine::lease`], but also returns expired leases.
     async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
-        let given = PathScope::of(id);
-        let searched = std::iter::once(&given).chain(scopes).filter(|scope| scope.shown.is_empty());
+        let original = PathScope::of(id);
+        let searched = std::iter::once(&original).chain(scopes).filter(|scope| scope.shown.is_empty());
         for scope in searched.filter(|scope| !scope.stored.is_empty() && is_lease_id(&scope.stored)) {
-            let lease = self.tools().store.lease(scope.stored.clone()).await?;
+            let lease = self.deps().store.lease(scope.stored.clone()).await?;
             if let Some(lease) = lease.filter(|lease| scope.mount.is_none_or(|mount| lease.mount == mount)) {
                 return Ok(Some(lease));
             }
@@ -143,7 +143,7 @@ impl Engine {
         }
         // If `after` is a segment, it was already listed, so everything below it is skipped.
         let from = if after.ends_with('/') { bounds_below(after).1 } else { after.to_owned() };
-        Some((LeaseKeys { scopes, store: Arc::clone(&self.tools().store) }, from))
+        Some((LeaseKeys { scopes, store: Arc::clone(&self.deps().store) }, from))
     }
 
     /// Revokes a lease, if it exists, and its certificate. Without `wait`, only marks the lease, and a sweep revokes it
@@ -158,9 +158,9 @@ impl Engine {
         }
         let lease = self.stored_lease(id, scopes).await?;
         let (id, mount) = lease.map_or((id.to_owned(), None), |lease| (lease.id, Some(lease.mount)));
-        self.tools().store.commit(vec![PkiWrite::LeasesMark(vec![id.clone()])]).await?;
+        self.deps().store.commit(vec![PkiWrite::LeasesMark(vec![id.clone()])]).await?;
         // Exclusive bounds that contain the id: '!' is the lowest printable character.
-        self.carry_out(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
+        self.end_marked_leases(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
     }
 
     /// Revokes all leases below a path, or the single lease with this id; `wait` as for [`Engine::revoke_lease`].
@@ -178,10 +178,10 @@ impl Engine {
             let (mut after, end) = bounds_below(&scope.stored);
             loop {
                 let ids =
-                    self.tools().store.lease_ids(lease_range(scope, after, end.clone()), LEASES_PER_COMMIT).await?;
+                    self.deps().store.lease_ids(lease_range(scope, after, end.clone()), LEASES_PER_COMMIT).await?;
                 let Some(last) = ids.last() else { break };
                 after = last.clone();
-                self.tools().store.commit(vec![PkiWrite::LeasesMark(ids)]).await?;
+                self.deps().store.commit(vec![PkiWrite::LeasesMark(ids)]).await?;
             }
         }
         for scope in scopes {
@@ -189,13 +189,19 @@ impl Engine {
             let path = &scope.stored;
             let end = bounds_below(&scope.stored).1;
             let after = path.get(..path.len().saturating_sub(1)).unwrap_or_default();
-            self.carry_out(after, &end, None, wait).await?;
+            self.end_marked_leases(after, &end, None, wait).await?;
         }
         Ok(())
     }
 
     /// Ends the marked leases between two ids; without `wait`, wakes the sweep instead.
-    async fn carry_out(self: &Arc<Self>, after: &str, below: &str, mount: Option<MountId>, wait: bool) -> Result<()> {
+    async fn end_marked_leases(
+        self: &Arc<Self>,
+        after: &str,
+        below: &str,
+        mount: Option<MountId>,
+        wait: bool,
+    ) -> Result<()> {
         if !wait {
             self.wake_leases();
             return Ok(());
@@ -213,10 +219,10 @@ impl Engine {
     /// # Errors
     /// `Unavailable` from storage, or when a certificate could not be revoked; the next call retries.
     pub async fn sweep_leases(&self) -> Result<()> {
-        let store = &self.tools().store;
+        let store = &self.deps().store;
         while store.mark_ended(LEASES_PER_COMMIT).await? == LEASES_PER_COMMIT {}
         let revoked = self.revoke_marked("", LEASE_IDS_END, None).await;
-        let now = self.tools().clock.synchronized_now()?.unix_timestamp();
+        let now = self.deps().clock.synchronized_now()?.unix_timestamp();
         loop {
             let swept = store.sweep_leases(now, LEASES_PER_COMMIT).await?;
             metrics::counter!(telemetry::PKI_LEASES_ENDED, "result" => "expired").increment(u64::from(swept));
@@ -234,14 +240,14 @@ impl Engine {
         let mut changed = BTreeMap::from_iter(open);
         let mut outcome = Ok(());
         loop {
-            let page = self.tools().store.ending_leases(after, below.to_owned(), REVOKED_LEASES_PER_COMMIT).await?;
+            let page = self.deps().store.ending_leases(after, below.to_owned(), REVOKED_LEASES_PER_COMMIT).await?;
             let Some(last) = page.last() else { break };
             after = last.id.clone();
             let mut by_mount: BTreeMap<MountId, Vec<LeaseRow>> = BTreeMap::new();
             page.into_iter().for_each(|lease| by_mount.entry(lease.mount).or_default().push(lease));
             for (mount, leases) in by_mount {
                 // A failing mount does not block the others.
-                match self.end(mount, leases).await {
+                match self.end_leases(mount, leases).await {
                     Ok(Some(authority)) => drop(changed.insert(mount, authority)),
                     Ok(None) => {}
                     Err(error) => outcome = Err(error),
@@ -257,7 +263,7 @@ impl Engine {
 
     /// Revokes the certificates of leases and removes the leases in one commit. Returns the mount if its CRLs must be
     /// built.
-    async fn end(&self, mount: MountId, leases: Vec<LeaseRow>) -> Result<Option<Arc<Authority>>> {
+    async fn end_leases(&self, mount: MountId, leases: Vec<LeaseRow>) -> Result<Option<Arc<Authority>>> {
         // The store returns only leases of existing mounts, but this node may not have opened a new mount yet.
         self.open(mount).await?;
         let authority = self.authority(mount)?;
@@ -267,9 +273,9 @@ impl Engine {
         }
         unit.push(PkiWrite::LeasesEnd(leases.into_iter().map(|lease| lease.id).collect()));
         let mut revoked = 0;
-        let outcomes = self.tools().store.commit(unit).await;
+        let outcomes = self.deps().store.commit(unit).await;
         // Invalidate cached OCSP responses even after a failure, because the revocations may be stored.
-        self.answers().revoked();
+        self.ocsp_cache().record_revocation();
         for outcome in outcomes? {
             match outcome {
                 PkiOutcome::Revoked { fresh, .. } => revoked += u64::from(fresh),
@@ -308,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_a_path_and_a_random_part() {
+    fn lease_id_is_a_path_and_a_random_part() {
         let id = new_lease_id("pki/issue/web");
         let random = id.strip_prefix("pki/issue/web/").unwrap();
         assert!(random.len() == 24 && random.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");

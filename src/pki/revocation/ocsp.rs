@@ -18,7 +18,7 @@ use crate::pki::crl::list::this_update;
 use crate::pki::engine::Authority;
 use crate::pki::engine::ocsp_cache::{OcspCacheKey, OcspLookup, OcspTimes, SignedOcspResponse};
 use crate::pki::mount::responders::{Responder, ResponderKey};
-use crate::pki::mount::settings::crl::UnknownSerial;
+use crate::pki::mount::settings::crl::UnknownSerialStatus;
 use crate::pki::mount::view::MountView;
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
@@ -68,7 +68,7 @@ impl OcspReply {
     }
 
     /// Creates the response to a failure of storage or signer. Logs the cause, except for exceeded limits.
-    pub fn failed(error: &Error) -> Self {
+    pub fn from_error(error: &Error) -> Self {
         let outcome = match error.kind() {
             Kind::Busy | Kind::Unavailable | Kind::Quota => OcspOutcome::TryLater,
             // The mount may not use the managed key, or may not sign OCSP responses with it.
@@ -77,7 +77,7 @@ impl OcspReply {
         };
         let is_refusal = matches!(error.kind(), Kind::Busy | Kind::Quota);
         if let Some(why) = telemetry::outage::describe_for_log(error).filter(|_| !is_refusal) {
-            tracing::error!("an OCSP answer failed: {why}");
+            tracing::error!("an OCSP request failed: {why}");
         }
         Self::failure(outcome)
     }
@@ -95,7 +95,9 @@ pub async fn handle_request(authority: &Authority, request: &[u8]) -> OcspReply 
         return OcspReply::failure(OcspOutcome::Unauthorized);
     }
     match OcspRequest::parse(request) {
-        Ok(request) => build_reply(authority, &view, &request).await.unwrap_or_else(|error| OcspReply::failed(&error)),
+        Ok(request) => {
+            build_reply(authority, &view, &request).await.unwrap_or_else(|error| OcspReply::from_error(&error))
+        }
         Err(_) => OcspReply::failure(OcspOutcome::MalformedRequest),
     }
 }
@@ -120,28 +122,28 @@ async fn build_reply(authority: &Authority, view: &Arc<MountView>, request: &Ocs
 
 /// Handles the usual request, for one certificate without a nonce, from the cache if possible.
 async fn reply_for_single(authority: &Authority, view: &Arc<MountView>, id: &CertId<'_>) -> Result<OcspReply> {
-    let tools = authority.tools();
-    let answers = authority.answers();
-    let question = OcspCacheKey::new(view.mount, id.raw);
-    let read = answers.reading(tools.clock.now());
-    let earlier = match answers.find(&question, view, read) {
+    let deps = authority.deps();
+    let ocsp_cache = authority.ocsp_cache();
+    let key = OcspCacheKey::new(view.mount, id.raw);
+    let read = ocsp_cache.begin_row_read(deps.clock.now());
+    let earlier = match ocsp_cache.find(&key, view, read) {
         OcspLookup::Fresh(signed) => return Ok(reuse_response(signed)),
-        OcspLookup::Signed(signed) => Some(signed),
-        OcspLookup::Nothing => None,
+        OcspLookup::Stale(signed) => Some(signed),
+        OcspLookup::Miss => None,
     };
     let Some((responder, signing)) = find_responder(view, std::slice::from_ref(id)) else {
         return Ok(OcspReply::failure(OcspOutcome::Unauthorized));
     };
     let status = certificate_status(authority, view, responder, id).await?;
     if let Some(signed) = earlier.filter(|signed| signed.status == status) {
-        answers.keep(question, signed.clone(), view, read);
+        ocsp_cache.insert(key, signed.clone(), view, read);
         return Ok(reuse_response(signed));
     }
     metrics::counter!(telemetry::PKI_OCSP_KEPT, "result" => "miss").increment(1);
     let (der, times) = sign_response(authority, view, responder, signing, &[(*id, status)], None).await?;
     let known = status != OcspCertStatus::Unknown;
     if known {
-        answers.keep(question, SignedOcspResponse { der: der.clone(), status, times }, view, read);
+        ocsp_cache.insert(key, SignedOcspResponse { der: der.clone(), status, times }, view, read);
     }
     Ok(OcspReply { outcome: OcspOutcome::Successful, der, cacheable_times: known.then_some(times) })
 }
@@ -169,36 +171,36 @@ async fn certificate_status(
     if !responder.matches_cert_id(id) {
         return Ok(OcspCertStatus::Unknown);
     }
-    let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
+    let stored = authority.deps().store.status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
     // A deleted issuer's revocation applies to responders with its name and key; to all if name and key are unknown.
     let was = |issuer: &str| {
-        gone(issuer) && view.authority_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
+        gone(issuer) && view.authority_id_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
     };
     if let Some(revocation) =
-        stored.revocation.map(|r| r.row).filter(|row| responder.has(&row.issuer) || was(&row.issuer))
+        stored.revocation.map(|r| r.row).filter(|row| responder.has_issuer(&row.issuer) || was(&row.issuer))
     {
         return Ok(OcspCertStatus::Revoked { at: revocation.revoked_at.unix_timestamp(), reason: revocation.reason });
     }
     // Imported issuers are not among the stored certificates.
-    if let Some(revoked_at) = responder.certified(&id.serial) {
+    if let Some(revoked_at) = responder.find_certified_issuer(&id.serial) {
         return Ok(revoked_at.map_or(OcspCertStatus::Good, |at| OcspCertStatus::Revoked { at, reason: None }));
     }
     let known = match stored.issuer {
-        Some(issuer) if responder.has(&issuer) => true,
+        Some(issuer) if responder.has_issuer(&issuer) => true,
         Some(issuer) if gone(&issuer) => was_signed_by(authority, responder, id).await?,
         Some(_) => false,
-        None => view.crl_config.value.ocsp_unknown_serial == UnknownSerial::Good,
+        None => view.crl_config.value.ocsp_unknown_serial == UnknownSerialStatus::Good,
     };
     Ok(if known { OcspCertStatus::Good } else { OcspCertStatus::Unknown })
 }
 
 /// Returns `true` if this responder signed a stored certificate whose issuer was deleted and perhaps reimported.
 async fn was_signed_by(authority: &Authority, responder: &Responder, id: &CertId<'_>) -> Result<bool> {
-    let Some(stored) = authority.tools().store.certificate(authority.mount(), id.serial).await? else {
+    let Some(stored) = authority.deps().store.certificate(authority.mount(), id.serial).await? else {
         return Ok(false);
     };
-    Ok(Certificate::parse(&stored.row.der).is_ok_and(|certificate| responder.signed(&certificate)))
+    Ok(Certificate::parse(&stored.row.der).is_ok_and(|certificate| responder.has_signed(&certificate)))
 }
 
 async fn sign_response(
@@ -210,7 +212,7 @@ async fn sign_response(
     nonce: Option<&[u8]>,
 ) -> Result<(Bytes, OcspTimes)> {
     let started = Instant::now();
-    let made_at = authority.tools().clock.synchronized_now()?.unix_timestamp();
+    let made_at = authority.deps().clock.synchronized_now()?.unix_timestamp();
     let latest = statuses.iter().filter_map(|(_, status)| match status {
         OcspCertStatus::Revoked { at, .. } => Some(*at),
         OcspCertStatus::Good | OcspCertStatus::Unknown => None,
@@ -229,7 +231,7 @@ async fn sign_response(
     let prepared = LintedTbs::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
         // The server builds the response, so an invalid response is an internal error.
         .map_err(Error::internal)?;
-    let basic = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
+    let basic = prepared.sign(&*authority.deps().signers, &CallerWatch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());
     for (_, status) in statuses {
         let word = match status {

@@ -103,7 +103,7 @@ pub enum ReasonCode {
 impl ReasonCode {
     /// Error text for an unknown reason.
     pub const RULE: &str = "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, \
-        cessationOfOperation or privilegeWithdrawn, or its number; of an authority also cACompromise";
+        cessationOfOperation or privilegeWithdrawn, or its number; for a CA certificate also cACompromise";
 
     /// Returns the CRL reason code.
     pub fn code(self) -> u8 {
@@ -132,30 +132,30 @@ struct RevocationTarget {
     /// The certificate, DER; empty if it is revoked but not stored.
     der: Vec<u8>,
     /// Record of a certificate that the caller submitted and that is not stored yet.
-    brought: Option<Box<CertificateRow>>,
+    submitted: Option<Box<CertificateRow>>,
 }
 
 impl RevocationTarget {
-    fn stored(found: StoredCertificate) -> Self {
+    fn from_stored(found: StoredCertificate) -> Self {
         Self {
             revocation: found.revocation,
             serial: found.row.serial,
             issuer: found.row.issuer,
             not_after: found.row.not_after,
             der: found.row.der,
-            brought: None,
+            submitted: None,
         }
     }
 
-    fn stored_as(found: StoredCertificate, der: &[u8]) -> Result<Self> {
-        if found.row.der == der { Ok(Self::stored(found)) } else { Err(serial_collision_error()) }
+    fn from_equal_stored(found: StoredCertificate, der: &[u8]) -> Result<Self> {
+        if found.row.der == der { Ok(Self::from_stored(found)) } else { Err(serial_collision_error()) }
     }
 
     fn expires_too_soon(&self, now: Time) -> bool {
         self.not_after < now.unix_timestamp() + MIN_REMAINING_SECONDS
     }
 
-    fn revoked(&self, mount: MountId, now: Time, why: RequestedReason) -> RevocationRow {
+    fn revocation_row(&self, mount: MountId, now: Time, why: RequestedReason) -> RevocationRow {
         let RevocationReason { reason, invalidity_date } = why.revocation_reason();
         let serial = self.serial;
         let issuer = self.issuer.clone();
@@ -174,9 +174,9 @@ pub async fn revoke(
     revocation: RevocationRequest,
     requester: &str,
 ) -> Result<RevocationOutcome> {
-    let coming = authority.announce_revocation();
+    let pending = authority.announce_revocation();
     let (target, why) = find_target(authority, revocation, requester).await?;
-    revoke_target(authority, target, why, coming).await
+    revoke_target(authority, target, why, pending).await
 }
 
 /// Like [`revoke`], for the holder of the private key. `proof` parses the key, and runs only after the certificate was
@@ -218,31 +218,33 @@ fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> R
 /// Returns the revocation for an ending lease; `None` if the certificate is not stored, already revoked, expired, or an
 /// issuer's.
 pub(crate) async fn revocation_of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
-    let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
-    let now = authority.tools().clock.synchronized_now()?;
-    let target = RevocationTarget::stored(found);
+    let Some(found) = authority.deps().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
+    let now = authority.deps().clock.synchronized_now()?;
+    let target = RevocationTarget::from_stored(found);
     let is_issuer = authority.view().issuer_with_der(&target.der).is_some();
     let done = target.revocation.is_some() || target.expires_too_soon(now) || is_issuer;
-    Ok((!done).then(|| target.revoked(authority.mount(), now, RequestedReason::default())))
+    Ok((!done).then(|| target.revocation_row(authority.mount(), now, RequestedReason::default())))
 }
 
 async fn revoke_target(
     authority: &Arc<Authority>,
     target: RevocationTarget,
     why: RequestedReason,
-    coming: PendingRevocation,
+    pending: PendingRevocation,
 ) -> Result<RevocationOutcome> {
     let serial = target.serial;
-    let brought = target.brought.as_ref().map(|row| row.der.clone());
-    if let Some(outcome) = try_revoke(authority, target, why, coming).await? {
+    let submitted = target.submitted.as_ref().map(|row| row.der.clone());
+    if let Some(outcome) = try_revoke(authority, target, why, pending).await? {
         return Ok(outcome);
     }
     // A concurrent request has stored the submitted certificate.
-    let stored = authority.tools().store.certificate(authority.mount(), serial).await?;
-    let target =
-        RevocationTarget::stored_as(stored.ok_or_else(|| unknown_serial_error(serial))?, &brought.unwrap_or_default())?;
+    let stored = authority.deps().store.certificate(authority.mount(), serial).await?;
+    let target = RevocationTarget::from_equal_stored(
+        stored.ok_or_else(|| unknown_serial_error(serial))?,
+        &submitted.unwrap_or_default(),
+    )?;
     let again = try_revoke(authority, target, why, authority.announce_revocation()).await?;
-    again.ok_or_else(|| Error::internal("a revocation without an outcome"))
+    again.ok_or_else(|| Error::internal("the store returned no outcome for a revocation"))
 }
 
 /// Returns `None` if another request stored the submitted certificate in the meantime; the caller then tries again.
@@ -250,11 +252,11 @@ async fn try_revoke(
     authority: &Arc<Authority>,
     mut target: RevocationTarget,
     why: RequestedReason,
-    coming: PendingRevocation,
+    pending: PendingRevocation,
 ) -> Result<Option<RevocationOutcome>> {
-    let now = authority.tools().clock.synchronized_now()?;
+    let now = authority.deps().clock.synchronized_now()?;
     why.check_date(now)?;
-    let row = target.revoked(authority.mount(), now, why);
+    let row = target.revocation_row(authority.mount(), now, why);
     let view = authority.view();
     if target
         .revocation
@@ -267,12 +269,12 @@ async fn try_revoke(
     // Checked before the expiry: a certificate that was revoked while valid remains revoked.
     let is_revoked = target.revocation.is_some();
     let unchanged = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
-    if let Some(earlier) = unchanged.filter(|_| target.brought.is_none()) {
+    if let Some(earlier) = unchanged.filter(|_| target.submitted.is_none()) {
         // Another node may have stored this revocation, so the OCSP cache may be outdated and the CRL may be pending.
-        authority.answers().revoked();
+        authority.ocsp_cache().record_revocation();
         // An operator may have removed the key from the list of compromised keys, so it is added again.
         let full = list_compromised_key(authority, compromised).await?;
-        let mut warnings = authority.publish_revocation(&earlier, coming).await?;
+        let mut warnings = authority.publish_revocation(&earlier, pending).await?;
         warnings.extend(reason_unchanged_warning(earlier.row.revocation_reason(), why));
         warnings.extend(full);
         return Ok(Some(RevocationOutcome::Revoked { at: earlier.row.revoked_at, warnings }));
@@ -285,11 +287,11 @@ async fn try_revoke(
     }
     let issuer = row.issuer.clone();
     let mut unit = Vec::with_capacity(2);
-    unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
+    unit.extend(target.submitted.take().map(|row| PkiWrite::Certificate(*row)));
     unit.push(PkiWrite::Revocation(row));
     // Runs as a task of its own, so that a client disconnect does not leave the revocation without its CRL.
     let authority = Arc::clone(authority);
-    let work = async move { store_revocation(&authority, unit, compromised, &issuer, why, coming).await };
+    let work = async move { store_revocation(&authority, unit, compromised, &issuer, why, pending).await };
     let recorded = tokio::spawn(QueueCaller::current().scope(work));
     recorded.await.map_err(Error::internal)?
 }
@@ -303,7 +305,7 @@ async fn list_compromised_key(
     let Some(key) = compromised else { return Ok(None) };
     let authority = Arc::clone(authority);
     // Runs as a task of its own, so that a client disconnect does not leave this node's list without the stored entry.
-    let listed = tokio::spawn(async move { authority.tools().compromised.add_in_own_commit(key).await });
+    let listed = tokio::spawn(async move { authority.deps().compromised.add_in_own_commit(key).await });
     Ok(listed.await.map_err(Error::internal)??.warning())
 }
 
@@ -321,21 +323,21 @@ async fn store_revocation(
     compromised: Option<NewCompromisedKey>,
     issuer: &str,
     why: RequestedReason,
-    coming: PendingRevocation,
+    pending: PendingRevocation,
 ) -> Result<Option<RevocationOutcome>> {
     // One transaction, so that neither the key nor the revocation is stored without the other.
     let commit = |mut writes: Vec<PkiWrite>| {
         writes.extend(unit.iter().cloned());
-        let committed = authority.tools().store.commit(writes);
+        let committed = authority.deps().store.commit(writes);
         let revoked = |outcomes: Vec<PkiOutcome>| match outcomes.into_iter().next_back() {
             Some(PkiOutcome::Revoked { stored, fresh }) => Some((stored, fresh)),
             _ => None,
         };
         committed.map(move |outcomes| outcomes.map(revoked)).boxed()
     };
-    let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await;
+    let committed = authority.deps().compromised.add_with(compromised.as_slice(), commit).await;
     // Invalidate cached OCSP responses even after a failure, because the revocation may be stored.
-    authority.answers().revoked();
+    authority.ocsp_cache().record_revocation();
     let committed = committed?;
     let full = committed.warning();
     let Some((stored, fresh)) = committed.stored else { return Ok(None) };
@@ -347,7 +349,7 @@ async fn store_revocation(
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
     }
     // If a concurrent request stored the revocation, this response also waits for a CRL that lists it.
-    let mut warnings = authority.publish_revocation(&stored, coming).await?;
+    let mut warnings = authority.publish_revocation(&stored, pending).await?;
     warnings.extend(reason_unchanged_warning(stored.row.revocation_reason(), why));
     warnings.extend(full);
     Ok(Some(RevocationOutcome::Revoked { at: stored.row.revoked_at, warnings }))
@@ -374,9 +376,9 @@ async fn find_target(
 }
 
 async fn find_by_serial(authority: &Authority, view: &MountView, serial: Serial) -> Result<RevocationTarget> {
-    match authority.tools().store.certificate(authority.mount(), serial).await? {
+    match authority.deps().store.certificate(authority.mount(), serial).await? {
         Some(found) if view.issuer_with_der(&found.row.der).is_some() => Err(issuer_not_allowed_error("serial_number")),
-        Some(found) => Ok(RevocationTarget::stored(found)),
+        Some(found) => Ok(RevocationTarget::from_stored(found)),
         // Imported issuers are not among the stored certificates.
         None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => {
             Err(issuer_not_allowed_error("serial_number"))
@@ -387,13 +389,13 @@ async fn find_by_serial(authority: &Authority, view: &MountView, serial: Serial)
 
 /// Returns a certificate that is revoked but not stored: issued elsewhere, or removed after its expiry.
 async fn find_revoked_only(authority: &Authority, serial: Serial) -> Result<Option<RevocationTarget>> {
-    let revocation = authority.tools().store.status(authority.mount(), serial).await?.revocation;
+    let revocation = authority.deps().store.status(authority.mount(), serial).await?.revocation;
     Ok(revocation.map(|stored| RevocationTarget {
         serial,
         issuer: stored.row.issuer.clone(),
         not_after: stored.row.not_after,
         der: Vec::new(),
-        brought: None,
+        submitted: None,
         revocation: Some(stored),
     }))
 }
@@ -412,16 +414,16 @@ async fn find_by_certificate(
     if view.issuer_with_der(certificate.der()).is_some() {
         return Err(issuer_not_allowed_error("certificate"));
     }
-    let store = &authority.tools().store;
+    let store = &authority.deps().store;
     let mount = authority.mount();
     if let Some(stored) = store.certificate(mount, serial).await? {
-        return RevocationTarget::stored_as(stored, certificate.der());
+        return RevocationTarget::from_equal_stored(stored, certificate.der());
     }
-    let brought = certificate.clone();
+    let submitted = certificate.clone();
     let issuers = Arc::clone(view);
     // A forged certificate costs one signature check per issuer of the claimed name.
     let found = cpu::run(move || {
-        let issuer = issuers.signed_by(&brought)?;
+        let issuer = issuers.find_signing_issuer(&submitted)?;
         Some((issuer.record.id.clone(), issuers.find_certified(issuer, serial).is_some()))
     });
     let not_ours = || Error::invalid("certificate: not signed by an issuer of this mount");
@@ -433,11 +435,11 @@ async fn find_by_certificate(
     if is_issuers || revocation.as_ref().is_some_and(is_others) {
         return Err(serial_collision_error());
     }
-    let brought = certificate_row(authority, &certificate, &issuer, requester);
-    let issuer = brought.issuer.clone();
-    let not_after = brought.not_after;
-    let der = brought.der.clone();
-    Ok(RevocationTarget { revocation, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
+    let submitted = certificate_row(authority, &certificate, &issuer, requester);
+    let issuer = submitted.issuer.clone();
+    let not_after = submitted.not_after;
+    let der = submitted.der.clone();
+    Ok(RevocationTarget { revocation, serial, issuer, not_after, der, submitted: Some(Box::new(submitted)) })
 }
 
 /// Returns the record of a certificate that was not stored when it was issued.
@@ -451,7 +453,7 @@ fn certificate_row(authority: &Authority, certificate: &Certificate, issuer: &st
         common_name: (!common_name.is_empty()).then_some(common_name),
         not_before: certificate.not_before(),
         not_after: certificate.not_after(),
-        issued_at: authority.tools().clock.now().unix_timestamp(),
+        issued_at: authority.deps().clock.now().unix_timestamp(),
         requester: requester.to_owned(),
         der: certificate.der().to_vec(),
     }
@@ -479,7 +481,7 @@ pub async fn revoke_issuer(
     let view = authority.view();
     let issuer = &view.signer(reference).ok_or_else(Error::not_found)?.issuer;
     let id = issuer.record.id.clone();
-    let now = authority.tools().clock.synchronized_now()?;
+    let now = authority.deps().clock.synchronized_now()?;
     why.check_date(now)?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
@@ -489,13 +491,13 @@ pub async fn revoke_issuer(
     let commit = |listing: Vec<PkiWrite>| {
         let wanted = wanted.clone();
         let rows = Arc::clone(&rows);
-        let plan = move |view: &MountView| plan_revocation(view, &wanted, why, now, &listing, &rows);
+        let plan = move |view: &MountView| plan_issuer_revocation(view, &wanted, why, now, &listing, &rows);
         authority.change_with_crl_warnings(plan).map(|changed| changed.map(Some)).boxed()
     };
-    let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await?;
+    let committed = authority.deps().compromised.add_with(compromised.as_slice(), commit).await?;
     let full = committed.warning();
     let ((mut warnings, fresh), crls) =
-        committed.stored.ok_or_else(|| Error::internal("a revocation without an outcome"))?;
+        committed.stored.ok_or_else(|| Error::internal("the store returned no outcome for a revocation"))?;
     metrics::counter!(telemetry::PKI_REVOCATIONS).increment(u64::from(fresh));
     warnings.extend(crls);
     warnings.extend(full);
@@ -504,7 +506,7 @@ pub async fn revoke_issuer(
 
 /// Plans the revocation of an issuer, with `listing` and `rows` in the same commit. Returns warnings, and `true` if it
 /// was not revoked before. A repeated revocation writes only an amended reason or date.
-fn plan_revocation(
+fn plan_issuer_revocation(
     view: &MountView,
     wanted: &str,
     why: RequestedReason,
@@ -515,11 +517,11 @@ fn plan_revocation(
     let issuer = &view.signer(wanted).ok_or_else(Error::not_found)?.issuer;
     let mut next = view.clone();
     let record = &issuer.record;
-    let grounds = why.revocation_reason();
+    let new_reason = why.revocation_reason();
     let earlier = record.revoked_at.map(|_| record.revoked_for);
-    let Some(revoked_for) = earlier.map_or(Some(grounds), |earlier| earlier.amended_by(grounds)) else {
+    let Some(revoked_for) = earlier.map_or(Some(new_reason), |earlier| earlier.amended_by(new_reason)) else {
         let warnings = reason_unchanged_warning(record.revoked_for, why).into_iter().collect();
-        return Ok((PlannedChange { view: next, writes: listing.to_vec(), crls: false }, (warnings, false)));
+        return Ok((PlannedChange { view: next, writes: listing.to_vec(), rebuild_crls: false }, (warnings, false)));
     };
     let mut record = record.clone();
     record.usage.issuing = false;
@@ -528,7 +530,7 @@ fn plan_revocation(
     record.modified_at = now.unix_timestamp();
     let mut writes = vec![next.put_issuer(record)?];
     writes.extend(listing.iter().chain(rows).cloned());
-    Ok((PlannedChange { view: next, writes, crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
+    Ok((PlannedChange { view: next, writes, rebuild_crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
 }
 
 /// Returns the rows to store next to the issuer's record: the revocation of its certificate, and the certificate if a
@@ -543,9 +545,9 @@ async fn issuer_rows(
     requester: &str,
 ) -> Result<Vec<PkiWrite>> {
     let certificate = &issuer.certificate;
-    let stored = authority.tools().store.certificate(authority.mount(), certificate.serial()).await?;
+    let stored = authority.deps().store.certificate(authority.mount(), certificate.serial()).await?;
     let parent = view.parents(&issuer.record.id).first();
-    let (issuer, brought) = match (stored, parent) {
+    let (issuer, submitted) = match (stored, parent) {
         (Some(stored), _) if stored.row.der == certificate.der() => (stored.row.issuer, None),
         (None, Some(parent)) => (parent.clone(), Some(certificate_row(authority, certificate, parent, requester))),
         _ => return Ok(Vec::new()),
@@ -555,7 +557,7 @@ async fn issuer_rows(
     let RevocationReason { reason, invalidity_date } = why.revocation_reason();
     let mount = authority.mount();
     let revocation = RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date };
-    Ok(brought.map(PkiWrite::Certificate).into_iter().chain([PkiWrite::Revocation(revocation)]).collect())
+    Ok(submitted.map(PkiWrite::Certificate).into_iter().chain([PkiWrite::Revocation(revocation)]).collect())
 }
 
 fn issuer_warnings(view: &MountView, issuer: &Issuer) -> Warnings {

@@ -83,7 +83,7 @@ impl TidyReport {
     /// `Internal` when it cannot be parsed.
     pub fn read(row: &TidyRow, now: Time) -> Result<Self> {
         let mut report: Self = serde_json::from_slice(&row.report)
-            .map_err(|e| Error::internal(format!("stored report of tidy: invalid at byte {}", e.column())))?;
+            .map_err(|e| Error::internal(format!("stored report of a tidy run: invalid at byte {}", e.column())))?;
         if report.state == TidyRunState::Running {
             if row.valid_until <= now.unix_timestamp() {
                 report.state = TidyRunState::Error;
@@ -108,7 +108,7 @@ impl TidyReport {
 
     /// Serializes the report for storage.
     pub fn bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("plain members always serialise")
+        serde_json::to_vec(self).expect("a tidy report always serialises")
     }
 }
 

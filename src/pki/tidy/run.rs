@@ -64,13 +64,13 @@ pub(super) struct TidyRun {
 }
 
 impl TidyRun {
-    pub(super) async fn carry_out(mut self) {
+    pub(super) async fn execute(mut self) {
         let started = Instant::now();
         metrics::gauge!(telemetry::PKI_TIDY_RUNNING).increment(1);
         let done = catch_panic(self.run_tasks()).await;
         // Even after a failure: removed revocations remain on the CRLs until these are rebuilt.
         let done = done.and(catch_panic(self.publish()).await);
-        let now = self.authority.tools().clock.now();
+        let now = self.authority.deps().clock.now();
         self.report.message = None;
         self.report.finished = Some(epoch_micros(now));
         let result = match done {
@@ -86,7 +86,7 @@ impl TidyRun {
             }
             Err(TidyEarlyEnd::Failed(error)) => {
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
-                    tracing::warn!(mount = self.mount_path(), "tidy ended early: {why}");
+                    tracing::warn!(mount = self.mount_path(), "a tidy run failed: {why}");
                 }
                 self.report.state = TidyRunState::Error;
                 self.report.error = Some(error.text().to_owned());
@@ -110,7 +110,7 @@ impl TidyRun {
             missing_issuers,
             metadata,
             issuers,
-            "tidy ended"
+            "a tidy run ended"
         );
     }
 
@@ -125,27 +125,27 @@ impl TidyRun {
         let revoked_before = self.ended_before(config.revoked_buffer());
         if has(TidyTask::Certificates) {
             self.set_step("removing expired certificates");
-            self.repeat(|last| Removal::Certificates { before, revoked_before, after: last }).await?;
+            self.remove_in_steps(|last| Removal::Certificates { before, revoked_before, after: last }).await?;
         }
         if has(TidyTask::Unreadable) {
             self.set_step("looking for certificates that cannot be read");
-            self.unreadable(revoked_before).await?;
+            self.remove_unreadable_certificates(revoked_before).await?;
         }
         if has(TidyTask::Revocations) {
             self.set_step("removing expired revocations");
-            self.revocations(revoked_before).await?;
+            self.remove_revocations(revoked_before).await?;
         }
         if has(TidyTask::Associations) {
             self.set_step("looking for the issuers of revocations");
-            self.associations().await?;
+            self.assign_missing_issuers().await?;
         }
         if has(TidyTask::Metadata) {
             self.set_step("removing metadata of expired certificates");
-            self.repeat(|_| Removal::Metadata { before }).await?;
+            self.remove_in_steps(|_| Removal::Metadata { before }).await?;
         }
         if has(TidyTask::Issuers) {
             self.set_step("removing expired issuers");
-            self.issuers(self.ended_before(config.issuer_safety_buffer)).await?;
+            self.remove_issuers(self.ended_before(config.issuer_safety_buffer)).await?;
         }
         if self.revocations_changed {
             self.set_step("building CRLs");
@@ -165,19 +165,19 @@ impl TidyRun {
     }
 
     /// Removes revocations of certificates that ended before `before`, if a later CRL listed them (RFC 5280 3.3).
-    async fn revocations(&mut self, before: i64) -> TidyStepResult<()> {
-        let store = Arc::clone(&self.authority.tools().store);
+    async fn remove_revocations(&mut self, before: i64) -> TidyStepResult<()> {
+        let store = Arc::clone(&self.authority.deps().store);
         let mount = self.authority.mount();
-        let crl_built = match store.unlisted(mount, before, self.authority.listed()).await? {
+        let crl_built = match store.unlisted(mount, before, self.authority.removable_revocations()).await? {
             true => {
                 self.step(Vec::new).await?;
-                self.authority.list_revocations().await
+                self.authority.publish_complete_crls().await
             }
             false => Ok(()),
         };
-        let listed = self.authority.listed();
+        let listed = self.authority.removable_revocations();
         let listed = RemovableRevocations { before: before.min(listed.before), ..listed };
-        let removed = self.repeat(|_| Removal::Revocations(listed)).await;
+        let removed = self.remove_in_steps(|_| Removal::Revocations(listed)).await;
         // After a failed write, rows may have been removed.
         self.revocations_changed |= matches!(removed, Err(TidyEarlyEnd::Failed(_)));
         removed?;
@@ -195,7 +195,7 @@ impl TidyRun {
     }
 
     /// Returns the maximum number of rows in a step; the configured pauses for them take at most one second.
-    fn limit(&self) -> u32 {
+    fn rows_per_step(&self) -> u32 {
         let page =
             u32::try_from(self.report.config.page_size).ok().filter(|size| *size > 0).unwrap_or(MAX_ROWS_PER_STEP);
         let pause = self.report.config.pause().as_nanos().max(1);
@@ -203,9 +203,9 @@ impl TidyRun {
         page.min(MAX_ROWS_PER_STEP).min(paused)
     }
 
-    async fn repeat(&mut self, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> TidyStepResult<()> {
+    async fn remove_in_steps(&mut self, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> TidyStepResult<()> {
         let mount = self.authority.mount();
-        let limit = self.limit();
+        let limit = self.rows_per_step();
         let mut last = None;
         loop {
             let started = Instant::now();
@@ -221,22 +221,22 @@ impl TidyRun {
     /// Commits the renewal of the lease, followed by `writes`, in one unit, and counts removed rows. Ends the run if it
     /// was cancelled.
     async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
-        self.authority.tools().clock.require_agreed()?;
+        self.authority.deps().clock.require_agreed()?;
         for _ in 0..MAX_BUSY_ATTEMPTS {
             let unit = std::iter::once(self.renew_lease(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
-            match self.authority.tools().store.commit(unit).await {
-                Ok(outcomes) => return self.count(outcomes),
+            match self.authority.deps().store.commit(unit).await {
+                Ok(outcomes) => return self.count_removed(outcomes),
                 Err(error) if error.kind() == Kind::Busy && !self.signals.stopping() => {
                     self.wait(Duration::from_secs(1)).await;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(TidyEarlyEnd::Failed(Error::new(Kind::Busy, "the queue of the store is full")))
+        Err(TidyEarlyEnd::Failed(Error::new(Kind::Busy, "the queue of the store remained full")))
     }
 
     fn renew_lease(&self, lasts: Option<Duration>) -> PkiWrite {
-        let now = self.authority.tools().clock.now();
+        let now = self.authority.deps().clock.now();
         PkiWrite::TidyRenew {
             mount: self.authority.mount(),
             run: self.id,
@@ -245,7 +245,7 @@ impl TidyRun {
         }
     }
 
-    fn count(&mut self, outcomes: Vec<PkiOutcome>) -> TidyStepResult<RemovalResult> {
+    fn count_removed(&mut self, outcomes: Vec<PkiOutcome>) -> TidyStepResult<RemovalResult> {
         let mut sum = RemovalResult::default();
         let mut cancelled = self.signals.stopping();
         for outcome in outcomes {
@@ -267,7 +267,7 @@ impl TidyRun {
         }
         match cancelled {
             true if self.signals.stopping() => {
-                Err(TidyEarlyEnd::Failed(Error::new(Kind::Unavailable, "the server stopped")))
+                Err(TidyEarlyEnd::Failed(Error::new(Kind::Unavailable, "the server stopped during the run")))
             }
             true => Err(TidyEarlyEnd::Cancelled),
             false => Ok(sum),
@@ -302,13 +302,13 @@ impl TidyRun {
 
     /// Removes certificates whose DER cannot be parsed. Reads all certificates, without occupying the store's single
     /// writer.
-    async fn unreadable(&mut self, revoked_before: i64) -> TidyStepResult<()> {
+    async fn remove_unreadable_certificates(&mut self, revoked_before: i64) -> TidyStepResult<()> {
         let mount = self.authority.mount();
-        let limit = self.limit();
+        let limit = self.rows_per_step();
         let mut after = None;
         loop {
             let started = Instant::now();
-            let page = self.authority.tools().store.certificates(mount, after, limit).await?;
+            let page = self.authority.deps().store.certificates(mount, after, limit).await?;
             let full = page.len() == limit as usize;
             after = page.last().map(|(serial, _)| *serial);
             let unreadable = |page: Vec<(Serial, Vec<u8>)>| {
@@ -330,14 +330,14 @@ impl TidyRun {
     }
 
     /// Assigns issuers to revocations whose issuer is missing in the mount.
-    async fn associations(&mut self) -> TidyStepResult<()> {
+    async fn assign_missing_issuers(&mut self) -> TidyStepResult<()> {
         let mount = self.authority.mount();
-        let limit = self.limit();
+        let limit = self.rows_per_step();
         let mut after = 0;
         loop {
             let started = Instant::now();
             let view = self.authority.view();
-            let page = self.authority.tools().store.revocations(mount, after, limit).await?;
+            let page = self.authority.deps().store.revocations(mount, after, limit).await?;
             let full = page.len() == limit as usize;
             after = page.last().map_or(after, |revocation| revocation.sequence);
             let missing: Vec<_> = page.into_iter().filter(|r| view.signer(&r.row.issuer).is_none()).collect();
@@ -363,12 +363,12 @@ impl TidyRun {
         let mut ders = Vec::with_capacity(missing.len());
         for revocation in missing {
             let serial = revocation.row.serial;
-            let stored = self.authority.tools().store.certificate(mount, serial).await?;
+            let stored = self.authority.deps().store.certificate(mount, serial).await?;
             ders.extend(stored.map(|stored| (serial, stored.row.der)));
         }
         let find = move || {
             let of = |(serial, der): (Serial, Vec<u8>)| {
-                let issuer = view.signed_by(&Certificate::parse(&der).ok()?)?;
+                let issuer = view.find_signing_issuer(&Certificate::parse(&der).ok()?)?;
                 Some((serial, issuer.record.id.clone()))
             };
             ders.into_iter().filter_map(of).collect()
@@ -377,7 +377,7 @@ impl TidyRun {
     }
 
     /// Removes issuers that ended before `before`, and the CRL entries of revoked ones. The default issuer stays.
-    async fn issuers(&mut self, before: i64) -> TidyStepResult<()> {
+    async fn remove_issuers(&mut self, before: i64) -> TidyStepResult<()> {
         self.step(Vec::new).await?;
         let is_removable = move |view: &MountView, issuer: &Issuer, listed: i64| {
             let record = &issuer.record;
@@ -386,12 +386,12 @@ impl TidyRun {
             end < before && !is_unlisted && !view.is_default_issuer(&record.id)
         };
         let view = self.authority.view();
-        let listed = self.authority.listed().before;
+        let listed = self.authority.removable_revocations().before;
         let unlisted =
             view.signers().any(|s| is_removable(&view, &s.issuer, i64::MAX) && !is_removable(&view, &s.issuer, listed));
-        let crl_built = if unlisted { self.authority.list_revocations().await } else { Ok(()) };
-        let now = self.authority.tools().clock.now().unix_timestamp();
-        let listed = self.authority.listed().before;
+        let crl_built = if unlisted { self.authority.publish_complete_crls().await } else { Ok(()) };
+        let now = self.authority.deps().clock.now().unix_timestamp();
+        let listed = self.authority.removable_revocations().before;
         let plan = move |view: &MountView| {
             let mut next = view.clone();
             let mut ended = Vec::new();
@@ -405,7 +405,7 @@ impl TidyRun {
             }
             let writes = next.remove_issuers(&ended, now);
             // CRLs are rebuilt once, at the end of the run.
-            Ok((PlannedChange { view: next, writes, crls: false }, ended.len() as u64))
+            Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ended.len() as u64))
         };
         let removed: u64 = self.authority.change(plan).await?;
         self.report.counts.issuers += removed;
@@ -417,11 +417,11 @@ impl TidyRun {
     /// Releases the lease. If the release cannot be stored, the lease expires by itself.
     async fn record_end(&self) {
         for _ in 0..MAX_RECORD_END_ATTEMPTS {
-            match self.authority.tools().store.commit(vec![self.renew_lease(None)]).await {
+            match self.authority.deps().store.commit(vec![self.renew_lease(None)]).await {
                 Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.stopping() => {
                     sleep(Duration::from_secs(1)).await;
                 }
-                Err(error) => return telemetry::warn_task_failed("the end of tidy was not recorded", &error),
+                Err(error) => return telemetry::warn_task_failed("the end of a tidy run was not recorded", &error),
                 Ok(_) => return,
             }
         }
@@ -430,7 +430,7 @@ impl TidyRun {
 
 async fn catch_panic(part: impl Future<Output = TidyStepResult<()>>) -> TidyStepResult<()> {
     let done = AssertUnwindSafe(part).catch_unwind().await;
-    done.unwrap_or_else(|_| Err(TidyEarlyEnd::Failed(Error::internal("a panic was caught in tidy"))))
+    done.unwrap_or_else(|_| Err(TidyEarlyEnd::Failed(Error::internal("a panic was caught in a tidy run"))))
 }
 
 fn count_tidied(kind: &'static str, count: u64) {

@@ -75,7 +75,7 @@ impl PatternList {
     }
 
     /// Number of entries with a `*`: each of them scans the whole text.
-    pub fn globs(&self) -> usize {
+    pub fn glob_count(&self) -> usize {
         self.globs.len()
     }
 
@@ -95,16 +95,16 @@ pub(crate) mod tests {
     }
 
     /// Reference implementation; exponential, so only for small inputs.
-    pub(crate) fn naive(pattern: &[char], text: &[char]) -> bool {
+    pub(crate) fn reference_match(pattern: &[char], text: &[char]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),
-            Some(('*', rest)) => (0..=text.len()).any(|n| naive(rest, &text[n..])),
-            Some((c, rest)) => text.first() == Some(c) && naive(rest, &text[1..]),
+            Some(('*', rest)) => (0..=text.len()).any(|n| reference_match(rest, &text[n..])),
+            Some((c, rest)) => text.first() == Some(c) && reference_match(rest, &text[1..]),
         }
     }
 
     #[test]
-    fn stars_match_any_run() {
+    fn glob_star_matches_any_run() {
         for (pattern, text, matches) in [
             ("foo", "foo", true),
             ("foo", "Foo", false),
@@ -124,7 +124,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn long_inputs_stay_quick() {
+    fn glob_takes_linear_time_on_long_inputs() {
         let pattern = "a*".repeat(50_000);
         let text = "a".repeat(100_000);
         assert!(!glob(&format!("{pattern}b"), &text));
@@ -134,20 +134,20 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_definition(pattern in "[ab.*]{0,7}", text in "[ab.*]{0,9}") {
+        fn glob_matches_like_the_reference(pattern in "[ab.*]{0,7}", text in "[ab.*]{0,9}") {
             let chars = |s: &str| s.chars().collect::<Vec<_>>();
-            prop_assert_eq!(glob(&pattern, &text), naive(&chars(&pattern), &chars(&text)));
+            prop_assert_eq!(glob(&pattern, &text), reference_match(&chars(&pattern), &chars(&text)));
         }
 
         #[test]
         fn pattern_list_matches_if_any_pattern_does(list in proptest::collection::vec("[ab*]{0,3}", 0..4), text in "[ab*]{0,4}") {
             let chars = |s: &str| s.chars().collect::<Vec<_>>();
-            let any = list.iter().any(|pattern| naive(&chars(pattern), &chars(&text)));
+            let any = list.iter().any(|pattern| reference_match(&chars(pattern), &chars(&text)));
             prop_assert_eq!(PatternList::new(&list).matches(&text), any);
         }
 
         #[test]
-        fn never_panics(pattern in "\\PC{0,20}", text in "\\PC{0,20}") {
+        fn glob_of_any_text_does_not_panic(pattern in "\\PC{0,20}", text in "\\PC{0,20}") {
             let _ = glob(&pattern, &text);
         }
     }

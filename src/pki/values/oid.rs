@@ -55,12 +55,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_does_not_panic(text in "\\PC{0,40}") {
+        fn dotted_oid_of_any_text_does_not_panic(text in "\\PC{0,40}") {
             let _ = is_dotted_oid(&text);
         }
 
         #[test]
-        fn joined_arcs_are_oids(first in 0u8..3, second in 0u8..40, more in proptest::collection::vec(any::<u64>(), 0..6)) {
+        fn joined_arcs_are_dotted_oids(first in 0u8..3, second in 0u8..40, more in proptest::collection::vec(any::<u64>(), 0..6)) {
             let mut text = format!("{first}.{second}");
             more.iter().for_each(|arc| text.push_str(&format!(".{arc}")));
             prop_assert!(is_dotted_oid(&text));

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 #[serde(try_from = "String", into = "String")]
 pub struct Rfc3339Text {
     text: String,
-    at: i64,
+    epoch_seconds: i64,
 }
 
 impl Rfc3339Text {
@@ -20,8 +20,8 @@ impl Rfc3339Text {
     /// `Invalid` naming `field`.
     pub fn new(field: &str, text: impl Into<String>) -> Result<Self> {
         let text = text.into();
-        let at = parse_rfc3339(field, &text)?.unix_timestamp();
-        Ok(Self { text, at })
+        let epoch_seconds = parse_rfc3339(field, &text)?.unix_timestamp();
+        Ok(Self { text, epoch_seconds })
     }
 
     /// The text.
@@ -30,8 +30,8 @@ impl Rfc3339Text {
     }
 
     /// The time in epoch seconds.
-    pub fn at(&self) -> i64 {
-        self.at
+    pub fn epoch_seconds(&self) -> i64 {
+        self.epoch_seconds
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn original_text_is_stored_with_its_value() {
         let time = Rfc3339Text::new("f", "1970-01-01T01:00:10+01:00").unwrap();
-        assert_eq!((time.as_str(), time.at()), ("1970-01-01T01:00:10+01:00", 10));
+        assert_eq!((time.as_str(), time.epoch_seconds()), ("1970-01-01T01:00:10+01:00", 10));
         assert!(Rfc3339Text::new("f", "1970-01-01").unwrap_err().text().starts_with("f: "));
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn name_violations(common_name: &str, serial_number: &str) -> Vec<Str
 /// Violations in a complete Name, at most one per attribute. `source` is the field that contains the Name, if there is
 /// one.
 pub(crate) fn subject_violations(source: Option<&str>, subject: &Name) -> Vec<String> {
-    let broken = |bound: &SubjectBound| {
+    let violations = |bound: &SubjectBound| {
         // Unreadable values are rejected when the certificate is checked.
         let tags = name::tagged_values(subject.as_der(), bound.attribute).ok()?;
         let values = subject.values(bound.attribute).ok()?;
@@ -107,18 +107,18 @@ pub(crate) fn subject_violations(source: Option<&str>, subject: &Name) -> Vec<St
             None => format!("{}: {rule}", bound.field),
         })
     };
-    SUBJECT_BOUNDS.iter().filter_map(broken).collect()
+    SUBJECT_BOUNDS.iter().filter_map(violations).collect()
 }
 
 /// Returns violations as warnings. With `strict_subject` the first violation is an error.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub(crate) fn reject_if_strict(strict: bool, mut broken: Vec<String>) -> Result<Vec<String>> {
-    if strict && !broken.is_empty() {
-        return Err(Error::invalid(format!("{}: rejected by strict_subject", broken.remove(0))));
+pub(crate) fn reject_if_strict(strict: bool, mut violations: Vec<String>) -> Result<Vec<String>> {
+    if strict && !violations.is_empty() {
+        return Err(Error::invalid(format!("{}: rejected by strict_subject", violations.remove(0))));
     }
-    Ok(broken)
+    Ok(violations)
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::x509::name::rdn;
 
-    fn broken(attribute: Attribute, values: &[&str]) -> Vec<String> {
+    fn violations(attribute: Attribute, values: &[&str]) -> Vec<String> {
         let values: Vec<String> = values.iter().map(|&v| v.to_owned()).collect();
         subject_violations(None, &name::name(&[&rdn(attribute, &values)]))
     }
@@ -135,13 +135,13 @@ mod tests {
     fn upper_bounds_count_characters_and_name_their_rule() {
         for bound in SUBJECT_BOUNDS.iter().filter(|b| b.tag.is_none()) {
             let (max_characters, name) = bound.max_characters.unwrap();
-            assert!(broken(bound.attribute, &[&"ü".repeat(max_characters)]).is_empty(), "{name}");
-            let texts = broken(bound.attribute, &["a", &"b".repeat(max_characters + 1)]);
+            assert!(violations(bound.attribute, &[&"ü".repeat(max_characters)]).is_empty(), "{name}");
+            let texts = violations(bound.attribute, &["a", &"b".repeat(max_characters + 1)]);
             assert_eq!(texts.len(), 1, "{name}");
             assert!(texts[0].starts_with(bound.field) && texts[0].contains(name), "{texts:?}");
         }
-        assert!(broken(Attribute::SerialNumber, &[&"1".repeat(64)]).is_empty());
-        assert!(broken(Attribute::SerialNumber, &[&"1".repeat(65)])[0].contains("ub-serial-number"));
+        assert!(violations(Attribute::SerialNumber, &[&"1".repeat(64)]).is_empty());
+        assert!(violations(Attribute::SerialNumber, &[&"1".repeat(65)])[0].contains("ub-serial-number"));
     }
 
     #[test]
@@ -152,13 +152,13 @@ mod tests {
             (Attribute::DomainComponent, "example", &["bücher"]),
             (Attribute::EmailAddress, "a@b.test", &["ü@b.test"]),
         ] {
-            assert!(broken(attribute, &[good]).is_empty(), "{good}");
+            assert!(violations(attribute, &[good]).is_empty(), "{good}");
             for bad in bad {
-                assert_eq!(broken(attribute, &[good, bad]).len(), 1, "{bad}");
+                assert_eq!(violations(attribute, &[good, bad]).len(), 1, "{bad}");
             }
         }
-        assert!(broken(Attribute::UserId, &[&"ü".repeat(5000)]).is_empty());
-        assert!(broken(Attribute::PostalCode, &[&"1".repeat(5000)]).is_empty());
+        assert!(violations(Attribute::UserId, &[&"ü".repeat(5000)]).is_empty());
+        assert!(violations(Attribute::PostalCode, &[&"1".repeat(5000)]).is_empty());
         assert!(subject_violations(Some("csr"), &Name::from_der(b"\x30\x01a").unwrap()).is_empty());
     }
 }

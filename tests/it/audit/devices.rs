@@ -252,7 +252,7 @@ async fn unrecordable_request_is_rejected_without_effect() {
     let mount = app.shared().auth.mounts().get("pki").unwrap().id;
     let stored = async || {
         let authority = app.shared().engine.authority(mount).unwrap();
-        authority.tools().store.counts(mount).await.unwrap().0
+        authority.deps().store.counts(mount).await.unwrap().0
     };
     let before = stored().await;
     gone.send(()).unwrap();

@@ -48,7 +48,7 @@ fn leaf() -> Value {
 
 async fn stored(app: &App) -> u64 {
     let mount: MountId = app.shared().auth.mounts().get("pki").unwrap().id;
-    app.shared().engine.authority(mount).unwrap().tools().store.counts(mount).await.unwrap().0
+    app.shared().engine.authority(mount).unwrap().deps().store.counts(mount).await.unwrap().0
 }
 
 #[actix_web::test]

@@ -38,7 +38,7 @@ async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     let authority = call.authority().await?;
     let view = authority.view();
     let reference = call.named_param("issuer_ref").unwrap_or("default");
-    let now = authority.tools().clock.now().unix_timestamp();
+    let now = authority.deps().clock.now().unix_timestamp();
     Ok(view.signer(reference).map(|signer| {
         let changed_at = view.issuers_changed_at().max(signer.paths.changed_at(now));
         ServedIssuer { signer: Arc::clone(signer), now, changed_at }
@@ -122,7 +122,7 @@ async fn find_certificate(call: &Call) -> Result<Option<StoredCertificate>> {
     // An invalid serial number gets the same response as an unknown one.
     let Ok(serial) = Serial::parse(call.param("serial")) else { return Ok(None) };
     let authority = call.authority().await?;
-    authority.tools().store.certificate(authority.mount(), serial).await
+    authority.deps().store.certificate(authority.mount(), serial).await
 }
 
 pub(super) async fn certificate(call: Call) -> Result<HandlerResponse> {

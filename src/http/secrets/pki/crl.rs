@@ -96,7 +96,7 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
     let reference = call.named_param("issuer_ref").unwrap_or("default");
     let Some(signer) = view.signer(reference) else { return Ok(None) };
     let Some(lists) = authority.crls(&signer.issuer.record.id).await? else { return Ok(None) };
-    let now = authority.tools().clock.now().unix_timestamp();
+    let now = authority.deps().clock.now().unix_timestamp();
     if now >= lists.complete.next_update && !has_signer(&view, &signer.issuer) {
         return Err(Error::new(
             Kind::NotFound,

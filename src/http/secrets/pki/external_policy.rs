@@ -76,11 +76,11 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
 
 fn policy_request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
     CertificateRequest::ExternalPolicy(Box::new(ExternalPolicyRequest {
-        mode,
+        operation,
         policy: call.param("policy").to_owned(),
         mount: call.mount.path.clone(),
         body: call.fields.clone().into_members().into(),
-        who: caller_identity(call),
+        caller: caller_identity(call),
     }))
 }
 

@@ -72,8 +72,8 @@ async fn import(call: Call, field: &'static str, text: Secret, private_keys: Pri
         "existing_keys": imported.existing_keys,
         "mapping": imported.mapping,
     });
-    if !imported.lists.is_empty() {
-        data["imported_crls"] = imported.lists.iter().map(list_json).collect();
+    if !imported.imported_crls.is_empty() {
+        data["imported_crls"] = imported.imported_crls.iter().map(list_json).collect();
     }
     Ok(HandlerResponse::data(data).with_warnings(imported.warnings))
 }

@@ -62,7 +62,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let view = authority.view();
     let signer = view.signer(call.param("issuer_ref")).ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::data(issuer_json(signer, authority.tools().clock.now())))
+    Ok(HandlerResponse::data(issuer_json(signer, authority.deps().clock.now())))
 }
 
 pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
@@ -86,7 +86,7 @@ pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
 fn render_changed_issuer(authority: &Authority, id: &str, warnings: Warnings) -> Result<HandlerResponse> {
     let view = authority.view();
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::data(issuer_json(signer, authority.tools().clock.now())).with_warnings(warnings))
+    Ok(HandlerResponse::data(issuer_json(signer, authority.deps().clock.now())).with_warnings(warnings))
 }
 
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
@@ -170,7 +170,7 @@ fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) 
     Ok(IssuerSettings {
         name: fields.text(name)?.unwrap_or_else(|| absent(name).name.clone()),
         manual_chain: match fields.list_within("manual_chain", MANUAL_CHAIN_LIMIT)? {
-            Some(references) => issuer.chain(&references)?,
+            Some(references) => issuer.resolve_chain(&references)?,
             None => absent("manual_chain").manual_chain.clone(),
         },
         leaf_not_after_behavior: match fields.text(behavior)? {
@@ -178,7 +178,7 @@ fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) 
             None => absent(behavior).leaf_not_after_behavior,
         },
         usage: match fields.list("usage")? {
-            Some(words) => issuer.usage(IssuerUsage::parse(&words)?)?,
+            Some(words) => issuer.check_usage(IssuerUsage::parse(&words)?)?,
             None => absent("usage").usage,
         },
         revocation_signature_algorithm: fields

@@ -113,14 +113,14 @@ pub(super) async fn run_issuance(
             return Err(missing_resource_error(&call, operation).await.unwrap_or(unreadable));
         }
     };
-    let repeatable = idempotency_record(&call, request.generates_key())?;
-    if let Some(earlier) = recorded_response(&call, repeatable.as_deref()).await? {
+    let idempotent_request = idempotency_record(&call, request.generates_key())?;
+    if let Some(earlier) = recorded_response(&call, idempotent_request.as_deref()).await? {
         return build_response(earlier, render, &rendering, dialect);
     }
     // Before the certificate is signed: a refusal by the full CPU queue must not lose a certificate.
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
-    let issued = replica.run(IssueContext { repeatable, ..issue_context(call) }, request).await?;
+    let issued = replica.run(IssueContext { idempotent_request, ..issue_context(call) }, request).await?;
     build_response(issued, render, &rendering, dialect)
 }
 
@@ -141,11 +141,14 @@ fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<Ide
 }
 
 /// Returns the certificate of an earlier identical request. The future is boxed because most requests skip it.
-async fn recorded_response(call: &Call, repeatable: Option<&IdempotentRequest>) -> Result<Option<IssuedCertificate>> {
-    let Some(repeatable) = repeatable else { return Ok(None) };
+async fn recorded_response(
+    call: &Call,
+    idempotent_request: Option<&IdempotentRequest>,
+) -> Result<Option<IssuedCertificate>> {
+    let Some(idempotent_request) = idempotent_request else { return Ok(None) };
     let find_recorded = async {
         let authority = call.authority().await?;
-        idempotency::find_recorded_response(repeatable, &authority.view(), authority.tools()).await
+        idempotency::find_recorded_response(idempotent_request, &authority.view(), authority.deps()).await
     };
     Box::pin(find_recorded).await
 }
@@ -165,7 +168,7 @@ fn issue_context(call: Call) -> IssueContext {
         issuer_ref: call.named_param("issuer_ref").map(str::to_owned),
         requester: requester(&call),
         limits: mount_lifetimes(&call),
-        repeatable: None,
+        idempotent_request: None,
         mount: call.mount.meter().clone(),
         path: call.full_path,
     }

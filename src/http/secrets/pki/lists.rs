@@ -120,7 +120,7 @@ pub(super) async fn detailed(call: Call) -> Result<HandlerResponse> {
     }
     let page = PageParams::of(&call.fields)?;
     let authority = call.authority().await?;
-    let source = CertificateSource { store: Arc::clone(&authority.tools().store), mount: authority.mount() };
+    let source = CertificateSource { store: Arc::clone(&authority.deps().store), mount: authority.mount() };
     let _slot = call.state.long_lists.wait_for_first_page().await?;
     listing::build_response(&call, source, page.after_serial(), page.limit).await
 }
@@ -137,7 +137,7 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
     }
     let authority = call.authority().await?;
     let _slot = call.state.long_lists.wait_for_first_page().await?;
-    let store = &authority.tools().store;
+    let store = &authority.deps().store;
     let mount = authority.mount();
     let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
     let known = store.known(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
@@ -218,7 +218,7 @@ pub(super) async fn list_serials(
     let page = PageParams::of(&call.fields)?;
     let authority = call.authority().await?;
     let _slot = call.state.long_lists.wait_for_first_page().await?;
-    let store = Arc::clone(&authority.tools().store);
+    let store = Arc::clone(&authority.deps().store);
     let mount = authority.mount();
     listing::build_response(call, SerialListSource { store, mount, page_of, info }, page.after_serial(), page.limit)
         .await

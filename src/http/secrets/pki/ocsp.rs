@@ -76,7 +76,7 @@ async fn respond(call: &Call, request: &[u8]) -> Result<OcspReply> {
 async fn evaluate(call: &Call, request: &[u8]) -> Result<OcspReply> {
     // A response contains times, and the pipeline checks the clock only when it identifies a caller.
     if let Err(error) = call.state.clock.require_agreed() {
-        return Ok(OcspReply::failed(&error));
+        return Ok(OcspReply::from_error(&error));
     }
     match call.authority().await {
         // Unified data is this server's own data, available only when it is enabled.
@@ -87,7 +87,7 @@ async fn evaluate(call: &Call, request: &[u8]) -> Result<OcspReply> {
         }
         Ok(authority) => Ok(ocsp::handle_request(&authority, request).await),
         Err(error) if error.kind() == Kind::NotFound => Err(error),
-        Err(error) => Ok(OcspReply::failed(&error)),
+        Err(error) => Ok(OcspReply::from_error(&error)),
     }
 }
 

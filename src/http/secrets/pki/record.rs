@@ -19,7 +19,7 @@ use crate::x509::serial::Serial;
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let serial = serial_in_path(&call)?;
     let authority = call.authority().await?;
-    let stored = authority.tools().store.certificate(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
+    let stored = authority.deps().store.certificate(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
     let row = stored.row;
     let view = authority.view();
     let issuer = view.signer(&row.issuer).map(|signer| signer.issuer.record.name.clone());
@@ -53,7 +53,7 @@ pub(super) async fn list_metadata(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn read_metadata(call: Call) -> Result<HandlerResponse> {
     let serial = serial_in_path(&call)?;
     let authority = call.authority().await?;
-    let row = authority.tools().store.metadata(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
+    let row = authority.deps().store.metadata(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
     let CertificateMetadata { issuer, role, metadata } = CertificateMetadata::of(&row)?;
     let expiration = Time::from_unix_timestamp(row.not_after).map_err(Error::internal)?;
     Ok(HandlerResponse::data(json!({

@@ -144,15 +144,15 @@ impl IssuerTexts {
     /// Returns the texts of the path that is served now. They are rendered on first use.
     fn of(issued: &IssuedCertificate) -> Result<&Self> {
         let signer = &issued.signer;
-        let pieces = issued.signer.pieces()?;
-        let path = signer.paths.at(issued.issued_at).ok_or_else(|| missing_chain_error(issued))?;
-        Ok(path.rendered_chain.get(|| Self::new(&path.served, pieces)))
+        let issuer_parts = issued.signer.encoded_parts()?;
+        let path = signer.paths.served_at(issued.issued_at).ok_or_else(|| missing_chain_error(issued))?;
+        Ok(path.rendered_chain.get(|| Self::new(&path.served, issuer_parts)))
     }
 
-    fn new(chain: &[Arc<Issuer>], pieces: &EncodedIssuerParts) -> Self {
+    fn new(chain: &[Arc<Issuer>], issuer_parts: &EncodedIssuerParts) -> Self {
         let tail = chain.iter().filter(|issuer| !issuer.self_signed);
         Self {
-            authority_key_id: colon_hex(&pieces.key_id),
+            authority_key_id: colon_hex(&issuer_parts.key_id),
             pem: ChainTexts::new(chain, certificate_pem),
             der: ChainTexts::new(chain, |issuer| STANDARD.encode(issuer.certificate.der())),
             bundle_tail: tail.map(|issuer| format!("\n{}", certificate_pem(issuer))).collect(),

@@ -137,7 +137,7 @@ fn keys_with_parts_of_two_keys_are_refused() {
 }
 
 /// A key of every kind in every encoding, with its PEM label.
-static FORMS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
+static ENCODED_KEYS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
     let mut forms = Vec::new();
     for (key_type, bits) in [("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
         let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
@@ -178,8 +178,8 @@ proptest! {
     }
 
     #[test]
-    fn damaged_keys_are_refused_or_sign(which in 0..FORMS.len(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
-        let (label, der) = &FORMS[which];
+    fn damaged_keys_are_refused_or_sign(which in 0..ENCODED_KEYS.len(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        let (label, der) = &ENCODED_KEYS[which];
         prop_assert!(read_key(label, &der[..cut.index(der.len())]).is_err());
         let mut der = der.clone();
         let at = at.index(der.len());
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn order_and_text_between_the_blocks_do_not_matter(order in Just(vec![0, 1, 2, 3]).prop_shuffle(), note in "[a-z \n]{0,40}") {
+    fn bundle_order_and_text_between_blocks_do_not_matter(order in Just(vec![0, 1, 2, 3]).prop_shuffle(), note in "[a-z \n]{0,40}") {
         let (key, authority) = root("ec", 256);
         let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
         let subject = authority.subject();

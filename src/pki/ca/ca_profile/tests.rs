@@ -8,15 +8,15 @@ use crate::x509::pieces::Extensions;
 use crate::x509::testing::{ISSUER_KEY_KINDS, issue};
 
 /// Returns a root with an additional extension.
-fn with(key: &PrivateKey, oid: &[u8], critical: bool, value: &[u8]) -> Certificate {
+fn root_with_extension(key: &PrivateKey, oid: &[u8], critical: bool, value: &[u8]) -> Certificate {
     let subject = name::name(&[&name::rdn(Attribute::CommonName, &["Root".to_owned()])]);
     let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
     let more = [extension::basic_constraints(true, None), extension::extension(oid, critical, value)];
     Certificate::parse(&issue(key, algorithm, &subject, &subject, key.public().spki(), &more)).unwrap()
 }
 
-fn judged(certificate: &Certificate) -> Result<Vec<String>> {
-    check(certificate, std::iter::empty())
+fn check_alone(certificate: &Certificate) -> Result<Vec<String>> {
+    check_ca_profile(certificate, std::iter::empty())
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn extension_that_verifiers_reject_is_refused_by_name() {
         (oid::SUBJECT_ALT_NAME, false, &[0x30, 5, 0x82, 0, 0x82, 9, b'a'], "subjectAltName"),
         (oid::PROXY_CERT_INFO, false, null, "proxyCertInfo"),
     ] {
-        let error = judged(&with(&key, oid, critical, value)).expect_err(name);
+        let error = check_alone(&root_with_extension(&key, oid, critical, value)).expect_err(name);
         assert!(error.text().starts_with(&format!("certificate: {name}: ")), "{error}");
     }
 }
@@ -114,12 +114,16 @@ fn violation_that_verifiers_accept_is_a_warning() {
         (oid::KEY_USAGE, vec![3, 2, 0, 6]),
         (oid::NAME_CONSTRAINTS, [&[0x30, 13, 0xa1, 11, 0x30, 9, 0x82, 7][..], b"*.a.com"].concat()),
     ] {
-        let told = judged(&with(&key, oid, false, &value)).unwrap();
-        assert_eq!(told.len(), 1, "{told:?}");
+        let unusual = check_alone(&root_with_extension(&key, oid, false, &value)).unwrap();
+        assert_eq!(unusual.len(), 1, "{unusual:?}");
     }
-    assert_eq!(judged(&with(&key, &[0x2a, 3, 4], false, &[0xff])).unwrap(), Vec::<String>::new(), "nobody reads it");
+    assert_eq!(
+        check_alone(&root_with_extension(&key, &[0x2a, 3, 4], false, &[0xff])).unwrap(),
+        Vec::<String>::new(),
+        "unknown extensions are not checked"
+    );
     for (kind, bits) in ISSUER_KEY_KINDS {
-        assert_eq!(judged(&root(kind, i64::from(*bits)).1).unwrap(), Vec::<String>::new());
+        assert_eq!(check_alone(&root(kind, i64::from(*bits)).1).unwrap(), Vec::<String>::new());
     }
 }
 
@@ -135,13 +139,13 @@ fn self_issued_certificate_is_signed_by_itself_or_known_issuer() {
         Certificate::parse(&issue(by, algorithm, &subject, &subject, of.public().spki(), &all)).unwrap()
     };
     let crossed = signed(&before, &after, &[]);
-    let error = judged(&crossed).unwrap_err();
+    let error = check_alone(&crossed).unwrap_err();
     assert!(error.text().contains("its signature does not verify"), "{error}");
     let own = signed(&before, &before, &[]);
-    assert!(check(&crossed, [&own].into_iter()).is_ok(), "its key before is here");
+    assert!(check_ca_profile(&crossed, [&own].into_iter()).is_ok(), "the signing key is known");
     let id = |n: u8| [extension::subject_key_id(&[1; 20]), extension::authority_key_id(&[n; 20])];
-    assert!(judged(&signed(&before, &after, &id(1))).is_err(), "it names its own key");
-    assert!(judged(&signed(&before, &after, &id(2))).is_ok(), "it names another");
+    assert!(check_alone(&signed(&before, &after, &id(1))).is_err(), "it names its own key");
+    assert!(check_alone(&signed(&before, &after, &id(2))).is_ok(), "it names another");
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn properties_that_break_verification_below_are_reported() {
         (private, false, vec![]),
         (oid::PRECERTIFICATE_POISON, true, vec![text("1.3.6.1.4.1.11129.2.4.3")]),
     ] {
-        assert_eq!(judged(&with(&key, oid, critical, &[5, 0])).unwrap(), wanted, "{oid:?}");
+        assert_eq!(check_alone(&root_with_extension(&key, oid, critical, &[5, 0])).unwrap(), wanted, "{oid:?}");
     }
     // A dNSName, and a directoryName without attributes.
     let (dns, directory): (&[u8], &[u8]) =
@@ -168,15 +172,19 @@ fn properties_that_break_verification_below_are_reported() {
     let unread = "certificate: nameConstraints are critical and constrain other names than dNSName, iPAddress, rfc822Name \
                   and URI, which Go refuses (RFC 5280 4.2.1.10); certificates below this CA may not verify";
     for (value, wanted) in [(dns, vec![]), (directory, vec![unread.to_owned()])] {
-        assert_eq!(judged(&with(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(), wanted, "{value:?}");
+        assert_eq!(
+            check_alone(&root_with_extension(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(),
+            wanted,
+            "{value:?}"
+        );
     }
     // Both times have the same length, so they can be swapped.
-    let sound = with(&key, private, false, &[5, 0]);
+    let sound = root_with_extension(&key, private, false, &[5, 0]);
     assert_eq!(path_problems(&sound).count(), 0);
     let der = sound.der();
     let at = der.windows(2).position(|pair| pair == [0x17, 13]).unwrap();
     let time = |at: usize| &der[at..at + 15];
     let inverted = [&der[..at], time(at + 15), time(at), &der[at + 30..]].concat();
-    let told: Vec<_> = path_problems(&Certificate::parse(&inverted).unwrap()).collect();
-    assert_eq!(told, ["certificate: notAfter is before notBefore: certificates below it may not verify"]);
+    let unusual: Vec<_> = path_problems(&Certificate::parse(&inverted).unwrap()).collect();
+    assert_eq!(unusual, ["certificate: notAfter is before notBefore: certificates below it may not verify"]);
 }

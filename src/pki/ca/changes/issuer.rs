@@ -29,7 +29,8 @@ pub struct IssuerSettings {
     pub urls: Urls,
 }
 
-/// Ids of the issuers of a manual chain, starting with the issuer itself. Created only by [`CurrentIssuer::chain`].
+/// Ids of the issuers of a manual chain, starting with the issuer itself. Created only by
+/// [`CurrentIssuer::resolve_chain`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManualChain(Vec<String>);
 
@@ -65,7 +66,7 @@ impl CurrentIssuer<'_> {
     ///
     /// # Errors
     /// `Invalid` when an entry is unknown, or the first entry is not the issuer itself.
-    pub fn chain(&self, references: &[String]) -> Result<ManualChain> {
+    pub fn resolve_chain(&self, references: &[String]) -> Result<ManualChain> {
         let own = &self.signer.issuer.record.id;
         let id = |reference: &String| match reference.as_str() {
             "self" => Ok(own.clone()),
@@ -86,7 +87,7 @@ impl CurrentIssuer<'_> {
     ///
     /// # Errors
     /// `Invalid` when a revoked issuer would sign certificates.
-    pub fn usage(&self, usage: IssuerUsage) -> Result<IssuerUsage> {
+    pub fn check_usage(&self, usage: IssuerUsage) -> Result<IssuerUsage> {
         if usage.issuing && self.signer.issuer.record.revoked_at.is_some() {
             return Err(Error::invalid("usage: a revoked issuer may not have issuing-certificates"));
         }
@@ -104,8 +105,8 @@ pub async fn write_issuer(
     merge: impl Fn(&CurrentIssuer<'_>) -> Result<IssuerSettings> + Send + 'static,
 ) -> Result<(String, Warnings)> {
     let reference = reference.to_owned();
-    let signers = Arc::clone(&authority.tools().signers);
-    let now = authority.tools().clock.now().unix_timestamp();
+    let signers = Arc::clone(&authority.deps().signers);
+    let now = authority.deps().clock.now().unix_timestamp();
     let ((id, mut warnings), crls) = authority
         .change_with_crl_warnings(move |view| {
             let signer = view.signer(&reference).ok_or_else(Error::not_found)?;
@@ -113,7 +114,7 @@ pub async fn write_issuer(
             let current = CurrentIssuer { view, signer };
             let settings = merge(&current)?;
             let urls = settings.urls.checked_after(&old.urls)?;
-            let usage = current.usage(settings.usage)?;
+            let usage = current.check_usage(settings.usage)?;
             if usage.crl && !old.usage.crl && !signer.issuer.may_sign_crls() {
                 return Err(Error::invalid("usage: crl-signing needs cRLSign in the certificate's keyUsage"));
             }
@@ -125,7 +126,7 @@ pub async fn write_issuer(
                 }
             }
             let algorithm = resolve_revocation_algorithm(&settings.revocation_signature_algorithm, signer, &*signers)?;
-            let crls = usage.crl != old.usage.crl || algorithm != old.revocation_signature_algorithm;
+            let rebuild_crls = usage.crl != old.usage.crl || algorithm != old.revocation_signature_algorithm;
             let mut record = old.clone();
             record.name = settings.name;
             record.manual_chain = settings.manual_chain.0;
@@ -137,7 +138,7 @@ pub async fn write_issuer(
             let id = record.id.clone();
             let mut next = view.clone();
             let writes = vec![next.put_issuer(record)?];
-            Ok((PlannedChange { view: next, writes, crls }, (id, warnings)))
+            Ok((PlannedChange { view: next, writes, rebuild_crls }, (id, warnings)))
         })
         .await?;
     warnings.extend(crls);

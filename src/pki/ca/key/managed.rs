@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::keys::signing::{ManagedKey, ManagedKeyRef};
-use crate::pki::check::ca_request::check_key;
+use crate::pki::check::ca_request::check_ca_key;
 use crate::pki::engine::Authority;
 use crate::pki::mount::signer::first_supported_algorithm;
 use crate::x509::public_key::PublicKey;
@@ -19,13 +19,13 @@ pub(super) async fn resolve_managed_key(authority: &Authority, named: ManagedKey
         ManagedKeyRef::Name(_) => "managed_key_name",
         ManagedKeyRef::Uuid(_) => "managed_key_id",
     };
-    let signers = &*authority.tools().signers;
+    let signers = &*authority.deps().signers;
     let view = authority.view();
     let candidates: Vec<PublicKey> = view.issuers().map(|issuer| issuer.certificate.key().clone()).collect();
     let taking = signers.start_use_with_candidates(authority.mount(), named, &candidates);
     let taking = taking.map_err(|e| e.within("unable to determine managed key id"))?;
     let key = taking.await.map_err(|e| e.within("failed to lookup public key from managed key"))?;
-    check_key(field, key.public.kind())?;
+    check_ca_key(field, key.public.kind())?;
     weak_key::reject(field, &key.public)?;
     first_supported_algorithm(&key, signers).map_err(|e| e.within(field))?;
     Ok(key)

@@ -32,7 +32,7 @@ impl PutKeyResult {
     }
 
     /// Makes the first linked issuer the default if the mount has no default issuer.
-    pub(crate) fn default_issuer(&mut self, next: &mut MountView) {
+    pub(crate) fn set_default_issuer(&mut self, next: &mut MountView) {
         let mut config = next.issuers_config.value.clone();
         if let Some(first) = self.linked.first().filter(|_| config.default.is_empty()) {
             config.default.clone_from(first);

@@ -139,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn conversion_is_punycode_only_no_case_folding_dns_length_rules() {
+    fn host_to_ascii_uses_only_punycode_and_checks_lengths() {
         let l63 = "a".repeat(63);
         let l64 = "a".repeat(64);
         let n253 = format!("{l63}.{l63}.{l63}.{}", "a".repeat(61));
@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_and_stays_ascii(name in "\\PC{0,80}") {
+        fn host_of_any_text_does_not_panic_and_stays_ascii(name in "\\PC{0,80}") {
             if let Ok(ascii) = to_ascii(&name) {
                 prop_assert!(ascii.is_ascii() && ascii.len() <= MAX_HOST_NAME_BYTES + 1);
             }

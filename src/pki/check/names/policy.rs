@@ -47,7 +47,7 @@ impl<'n> ParsedName<'n> {
     }
 
     /// The part of the name that is compared with the role's domains.
-    fn reduced(&self) -> &'n str {
+    fn compared_domain(&self) -> &'n str {
         self.rest.unwrap_or_default()
     }
 
@@ -61,73 +61,80 @@ impl<'n> ParsedName<'n> {
     }
 
     fn is_below(&self, domain: &str) -> bool {
-        self.reduced().strip_suffix(domain).is_some_and(|head| head.ends_with('.'))
+        self.compared_domain().strip_suffix(domain).is_some_and(|head| head.ends_with('.'))
     }
 }
 
 /// Appended to "not allowed by this role".
-const NOT_A_HOST_NAME: &str = ": it is not a host name, which the role's enforce_hostnames requires";
+const NOT_A_HOST_NAME_SUFFIX: &str = ": it is not a host name, which the role's enforce_hostnames requires";
 
 impl NamePolicy<'_> {
     /// Returns an explanation to append to the message for a name that is not allowed; empty unless the name breaks the
     /// host syntax.
-    pub(super) fn rule(&self, name: &str) -> &'static str {
-        let lacks_wildcard = |parts: &ParsedName<'_>| parts.is_wild() && !self.role.allow_wildcard_certificates;
+    pub(super) fn refusal_detail(&self, name: &str) -> &'static str {
+        let lacks_wildcard = |parsed: &ParsedName<'_>| parsed.is_wild() && !self.role.allow_wildcard_certificates;
         match ParsedName::of(name) {
-            Some(parts) if !lacks_wildcard(&parts) && self.breaks_host_syntax(&parts) => NOT_A_HOST_NAME,
+            Some(parsed) if !lacks_wildcard(&parsed) && self.breaks_host_syntax(&parsed) => NOT_A_HOST_NAME_SUFFIX,
             _ => "",
         }
     }
 
-    fn breaks_host_syntax(&self, parts: &ParsedName<'_>) -> bool {
-        self.role.enforce_hostnames && !parts.has_host_syntax()
+    fn breaks_host_syntax(&self, parsed: &ParsedName<'_>) -> bool {
+        self.role.enforce_hostnames && !parsed.has_host_syntax()
     }
 
     /// `true` if the role allows `name`.
     pub(super) fn allows(&self, name: &str) -> bool {
         let role = self.role;
-        let Some(parts) = ParsedName::of(name) else { return false };
+        let Some(parsed) = ParsedName::of(name) else { return false };
         // `allow_any_name` lifts only the domain rules, so check wildcards and host syntax first.
-        if parts.is_wild() && !role.allow_wildcard_certificates {
+        if parsed.is_wild() && !role.allow_wildcard_certificates {
             return false;
         }
-        if self.breaks_host_syntax(&parts) {
+        if self.breaks_host_syntax(&parsed) {
             return false;
         }
-        role.allow_any_name || self.is_local(&parts) || self.is_display_name(&parts) || self.is_within_domains(&parts)
+        role.allow_any_name
+            || self.is_local(&parsed)
+            || self.is_display_name(&parsed)
+            || self.is_within_domains(&parsed)
     }
 
-    fn is_local(&self, parts: &ParsedName<'_>) -> bool {
-        let local = |domain| parts.reduced() == domain || (self.role.allow_subdomains && parts.is_below(domain));
+    fn is_local(&self, parsed: &ParsedName<'_>) -> bool {
+        let local =
+            |domain| parsed.compared_domain() == domain || (self.role.allow_subdomains && parsed.is_below(domain));
         self.role.allow_localhost && (local("localhost") || local("localdomain"))
     }
 
-    fn is_display_name(&self, parts: &ParsedName<'_>) -> bool {
+    fn is_display_name(&self, parsed: &ParsedName<'_>) -> bool {
         let display = self.display_name;
         if !self.role.allow_token_displayname || display.is_empty() {
             return false;
         }
-        if parts.name == display {
+        if parsed.name == display {
             return true;
         }
         if !self.role.allow_subdomains {
             return false;
         }
         let display_host = display.split_once('@').map(|(_, host)| host).filter(|host| is_host_name(host));
-        parts.is_below(display)
-            || (parts.is_wild() && parts.reduced() == display)
-            || (parts.is_email && display_host.is_some_and(|host| parts.is_below(host)))
+        parsed.is_below(display)
+            || (parsed.is_wild() && parsed.compared_domain() == display)
+            || (parsed.is_email && display_host.is_some_and(|host| parsed.is_below(host)))
     }
 
-    fn is_within_domains(&self, parts: &ParsedName<'_>) -> bool {
+    fn is_within_domains(&self, parsed: &ParsedName<'_>) -> bool {
         let role = self.role;
         let domains = &self.role.allowed.domains;
         let texts = &domains.texts;
-        let bare = || texts.has(parts.name) || (parts.is_email && texts.has(parts.domain));
-        let below = || domains.contain_parent_of(parts.reduced()) || (parts.is_wild() && texts.has(parts.reduced()));
+        let bare = || texts.has(parsed.name) || (parsed.is_email && texts.has(parsed.domain));
+        let below = || {
+            domains.contain_parent_of(parsed.compared_domain())
+                || (parsed.is_wild() && texts.has(parsed.compared_domain()))
+        };
         (role.allow_bare_domains && bare())
             || (role.allow_subdomains && below())
-            || (role.allow_glob_domains && domains.patterns.any_glob_matches(parts.name))
+            || (role.allow_glob_domains && domains.patterns.any_glob_matches(parsed.name))
     }
 }
 
@@ -135,7 +142,7 @@ impl NamePolicy<'_> {
 mod tests {
     use super::*;
     use crate::pki::mount::role::Role;
-    use crate::pki::values::glob::tests::naive;
+    use crate::pki::values::glob::tests::reference_match;
     use proptest::prelude::*;
 
     fn allows(role: &Role, display_name: &str, name: &str) -> bool {
@@ -180,7 +187,7 @@ mod tests {
 
     /// An independent, slow implementation of the policy, to compare results: lists of labels and an exponential
     /// matcher.
-    fn slow(role: &Role, name: &str) -> bool {
+    fn reference_allows(role: &Role, name: &str) -> bool {
         let pieces: Vec<&str> = name.split('@').collect();
         let (email, host) = match pieces.as_slice() {
             [host] => (false, *host),
@@ -230,7 +237,7 @@ mod tests {
             let bare = fold(name) == fold(d) || email && fold(host) == fold(d);
             let sub = below(d) || wild.is_some() && fold(&rest) == fold(d);
             let chars = |s: &str| s.chars().collect::<Vec<_>>();
-            let globbed = d.contains('*') && naive(&chars(d), &chars(name));
+            let globbed = d.contains('*') && reference_match(&chars(d), &chars(name));
             role.allow_bare_domains && bare || role.allow_subdomains && sub || role.allow_glob_domains && globbed
         })
     }
@@ -254,23 +261,23 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
         #[test]
-        fn agrees_with_a_slow_predicate_written_differently(
+        fn policy_agrees_with_an_independent_implementation(
             role in roles(),
             name in "([ab*-]{0,3}[.@]){0,3}[abA]{0,2}|([*a]{1,2}\\.)?localhost|[ab.*@_ -]{0,6}",
         ) {
-            prop_assert_eq!(allows(&role, "", &name), slow(&role, &name), "{:?} {:?}", name, role.allowed_domains);
+            prop_assert_eq!(allows(&role, "", &name), reference_allows(&role, &name), "{:?} {:?}", name, role.allowed_domains);
         }
 
         #[test]
-        fn names_made_from_an_allowed_domain_agree_too(role in roles(), head in "([ab*]{0,2}[.@]?){0,2}", pick in any::<proptest::sample::Index>()) {
+        fn policy_agrees_for_names_built_from_allowed_domains(role in roles(), head in "([ab*]{0,2}[.@]?){0,2}", pick in any::<proptest::sample::Index>()) {
             if !role.allowed_domains.is_empty() {
                 let name = format!("{head}{}", pick.get(&role.allowed_domains));
-                prop_assert_eq!(allows(&role, "", &name), slow(&role, &name), "{:?} {:?}", name, role.allowed_domains);
+                prop_assert_eq!(allows(&role, "", &name), reference_allows(&role, &name), "{:?} {:?}", name, role.allowed_domains);
             }
         }
 
         #[test]
-        fn any_text_does_not_panic(role in roles(), name in "\\PC{0,40}", display in "\\PC{0,10}") {
+        fn name_policy_of_any_text_does_not_panic(role in roles(), name in "\\PC{0,40}", display in "\\PC{0,10}") {
             let _ = allows(&role, &display, &name);
         }
     }

@@ -81,7 +81,7 @@ pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
 
 /// Checks otherNames against the role.
 pub(super) fn check_others(role: &CompiledRole, others: &[(String, String)]) -> Result<()> {
-    let Some(allowed) = &role.allowed.others else { return Ok(()) };
+    let Some(allowed) = &role.allowed.other_names else { return Ok(()) };
     for (oid, value) in others {
         let Some(patterns) = allowed.get(oid) else {
             return Err(Error::invalid(format!("other_sans: other SAN OID {oid} is not allowed by this role")));
@@ -167,16 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn values_are_grouped_by_oid_in_first_seen_order() {
-        let own =
+    fn other_names_are_grouped_by_oid_in_first_seen_order() {
+        let pairs_of =
             |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect::<Vec<_>>();
-        let mixed = own(&[("1.2.9", "a"), ("1.2.3", "b"), ("1.2.9", "c"), ("1.2.3", "a")]);
-        assert_eq!(group_by_oid(mixed), own(&[("1.2.9", "a"), ("1.2.9", "c"), ("1.2.3", "b"), ("1.2.3", "a")]));
+        let mixed = pairs_of(&[("1.2.9", "a"), ("1.2.3", "b"), ("1.2.9", "c"), ("1.2.3", "a")]);
+        assert_eq!(group_by_oid(mixed), pairs_of(&[("1.2.9", "a"), ("1.2.9", "c"), ("1.2.3", "b"), ("1.2.3", "a")]));
     }
 
     proptest! {
         #[test]
-        fn parsers_never_panic(text in "\\PC{0,40}") {
+        fn san_parsers_of_any_text_do_not_panic(text in "\\PC{0,40}") {
             let _ = (parse_other_name("f", &text), parse_ips(std::slice::from_ref(&text)), parse_network(&text));
         }
 

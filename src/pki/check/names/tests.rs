@@ -31,14 +31,14 @@ fn request(body: &Value) -> RequestedNames {
 }
 
 fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Warnings)> {
-    leaf(role_body, request_body, None)
+    validate_leaf(role_body, request_body, None)
 }
 
 fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Warnings)> {
-    leaf(role_body, request_body, Some(csr))
+    validate_leaf(role_body, request_body, Some(csr))
 }
 
-fn leaf(role_body: &Value, request_body: &Value, csr: Option<&CsrNames>) -> Result<(NameSet, Warnings)> {
+fn validate_leaf(role_body: &Value, request_body: &Value, csr: Option<&CsrNames>) -> Result<(NameSet, Warnings)> {
     let role = CompiledRole::from(role(role_body));
     let collected = collect_for_leaf(&role, &request(request_body), csr)?;
     collected.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
@@ -176,7 +176,11 @@ fn common_name_becomes_the_matching_san() {
         ("upper case beyond ASCII names no host", flags("", "any !host"), "ÜNAL.foo", vec![], vec![]),
     ] {
         let (names, _) = issue(&role, &json!({"common_name": name})).unwrap_or_else(|e| panic!("{case}: {e}"));
-        assert_eq!((names.common_name.as_str(), names.dns, names.emails), (name, own(&dns), own(&emails)), "{case}");
+        assert_eq!(
+            (names.common_name.as_str(), names.dns, names.emails),
+            (name, strings(&dns), strings(&emails)),
+            "{case}"
+        );
     }
 }
 
@@ -197,7 +201,7 @@ fn address_as_common_name_becomes_ip_san_where_allowed() {
         ("any !host", "::ffff:10.1.2.3", "10.1.2.3"),
     ] {
         let (names, warnings) = issue(&role(words, "10.0.0.0/8,fd00::/8", true), &ask(name)).unwrap();
-        assert_eq!((ips(names), warnings.len()), (own(&[ip]), 0), "{words} {name}");
+        assert_eq!((ips(names), warnings.len()), (strings(&[ip]), 0), "{words} {name}");
     }
     let both = json!({"common_name": "10.1.2.3", "ip_sans": "10.1.2.3,10.0.0.1"});
     assert_eq!(ips(issue(&role("any", "", true), &both).unwrap().0), ["10.1.2.3", "10.0.0.1"]);
@@ -233,7 +237,7 @@ fn certificate_without_alternative_name_warns_servers_only() {
     assert!(!warned(&server, &json!({"common_name": "Jane Doe", "exclude_cn_from_sans": true})));
 }
 
-fn own(texts: &[&str]) -> Vec<String> {
+fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|t| (*t).to_owned()).collect()
 }
 
@@ -269,7 +273,7 @@ fn cn_validations_limits_the_kinds_of_common_names() {
 }
 
 #[test]
-fn alternative_names() {
+fn alt_names_keep_order_and_case_and_follow_the_policy() {
     let (names, _) = issue(
         &flags("example.net, EXAMPLE.COM", "bare"),
         &json!({"common_name": "Example.Net", "alt_names": "eXaMPLe.COM"}),
@@ -465,7 +469,7 @@ fn missing_common_name_is_accepted_without_require_cn() {
     assert!(issue(&role, &json!({"common_name": " "})).is_err(), "S31: blanks");
     role["require_cn"] = false.into();
     let (names, _) = issue(&role, &json!({"alt_names": "a.foo.com"})).unwrap();
-    assert_eq!((names.common_name.as_str(), names.dns.as_slice()), ("", &own(&["a.foo.com"])[..]), "S32");
+    assert_eq!((names.common_name.as_str(), names.dns.as_slice()), ("", &strings(&["a.foo.com"])[..]), "S32");
     assert_eq!(issue(&role, &json!({})).unwrap().0, NameSet::default(), "S33: the role's subject may be a name");
     let mut any = any_with("allowed_other_sans", json!("*"));
     any["require_cn"] = false.into();
@@ -482,9 +486,9 @@ fn subject_values_of_a_role_stay_as_written() {
 #[test]
 fn csr_common_name_and_sans_are_used_as_the_role_says() {
     let api = json!({"common_name": "b.foo", "alt_names": "y.foo"});
-    let csr = CsrNames { common_name: "a.foo".into(), dns: own(&["x.foo"]), ..CsrNames::default() };
+    let csr = CsrNames { common_name: "a.foo".into(), dns: strings(&["x.foo"]), ..CsrNames::default() };
     let (names, warnings) = sign(&flags("foo", "sub"), &api, &csr).unwrap();
-    assert_eq!((names.common_name.as_str(), &names.dns), ("a.foo", &own(&["x.foo", "a.foo"])), "C15, C18");
+    assert_eq!((names.common_name.as_str(), &names.dns), ("a.foo", &strings(&["x.foo", "a.foo"])), "C15, C18");
     assert!(warnings[0].starts_with("common_name") && warnings[1].starts_with("alt_names"), "{warnings:?}");
     let mut role = flags("foo", "sub");
     role["use_csr_common_name"] = false.into();
@@ -494,7 +498,7 @@ fn csr_common_name_and_sans_are_used_as_the_role_says() {
     let nameless = CsrNames { common_name: String::new(), ..csr.clone() };
     let (names, warnings) = sign(&flags("foo", "sub"), &json!({"common_name": "b.foo"}), &nameless).unwrap();
     assert_eq!((names.common_name.as_str(), warnings.len()), ("b.foo", 0), "C17: a fallback is not ignored");
-    let evil = CsrNames { dns: own(&["evil.com"]), ..csr.clone() };
+    let evil = CsrNames { dns: strings(&["evil.com"]), ..csr.clone() };
     let error = sign(&flags("foo", "sub"), &json!({}), &evil).unwrap_err();
     assert!(error.text().starts_with("csr: ") && error.text().contains("evil.com"), "C20: {error}");
 }
@@ -510,31 +514,31 @@ fn csr_sans_follow_the_rules_of_the_role() {
     assert!(sign(&json!({"allow_ip_sans": false}), &json!({}), &ip).is_err());
     let any = flags("", "any !host");
     for (case, csr) in [
-        ("an IPv4 literal as DNS name", CsrNames { dns: own(&["1.2.3.4"]), ..base.clone() }),
-        ("an empty DNS name", CsrNames { dns: own(&[""]), ..base.clone() }),
-        ("an address as DNS name", CsrNames { dns: own(&["a@b.c"]), ..base.clone() }),
-        ("a host as e-mail address", CsrNames { emails: own(&["b.c"]), ..base.clone() }),
-        ("NUL", CsrNames { dns: own(&["a\0b.c"]), ..base.clone() }),
-        ("NUL", CsrNames { emails: own(&["a\0@b.c"]), ..base.clone() }),
-        ("a line feed", CsrNames { dns: own(&["a.foo\n"]), ..base.clone() }),
+        ("an IPv4 literal as DNS name", CsrNames { dns: strings(&["1.2.3.4"]), ..base.clone() }),
+        ("an empty DNS name", CsrNames { dns: strings(&[""]), ..base.clone() }),
+        ("an address as DNS name", CsrNames { dns: strings(&["a@b.c"]), ..base.clone() }),
+        ("a host as e-mail address", CsrNames { emails: strings(&["b.c"]), ..base.clone() }),
+        ("NUL", CsrNames { dns: strings(&["a\0b.c"]), ..base.clone() }),
+        ("NUL", CsrNames { emails: strings(&["a\0@b.c"]), ..base.clone() }),
+        ("a line feed", CsrNames { dns: strings(&["a.foo\n"]), ..base.clone() }),
         ("NUL", CsrNames { common_name: "a\0b".into(), ..base.clone() }),
-        ("octets beyond ASCII", CsrNames { dns: own(&["bücher.foo"]), ..base.clone() }),
-        ("URIs under an empty list", CsrNames { uris: own(&["spiffe://x/y"]), ..base.clone() }),
+        ("octets beyond ASCII", CsrNames { dns: strings(&["bücher.foo"]), ..base.clone() }),
+        ("URIs under an empty list", CsrNames { uris: strings(&["spiffe://x/y"]), ..base.clone() }),
         ("C26: an otherName of another type", CsrNames { other: vec![("1.2.3".into(), None)], ..base.clone() }),
         (
             "otherNames under an empty list",
             CsrNames { other: vec![("1.2.3".into(), Some("x".into()))], ..base.clone() },
         ),
-        ("a kind without a rule", CsrNames { unsupported_name_kind: Some("directoryName"), ..base.clone() }),
-        ("a UID under an empty list", CsrNames { user_ids: own(&["x"]), ..base.clone() }),
+        ("a kind without a rule", CsrNames { unsupported_san_kind: Some("directoryName"), ..base.clone() }),
+        ("a UID under an empty list", CsrNames { user_ids: strings(&["x"]), ..base.clone() }),
         ("a serial under an empty list", CsrNames { serial_number: "x".into(), ..base.clone() }),
     ] {
         assert!(sign(&any, &json!({}), &csr).is_err(), "{case}");
     }
-    let dotted = CsrNames { dns: own(&["a.1."]), ..base.clone() };
+    let dotted = CsrNames { dns: strings(&["a.1."]), ..base.clone() };
     assert!(sign(&any, &json!({}), &dotted).unwrap_err().text().starts_with("csr: a.1.: a dNSName is not a host name"));
     for name in ["127.1", "0x7f000001", "2130706433"] {
-        let csr = CsrNames { dns: own(&[name]), ..base.clone() };
+        let csr = CsrNames { dns: strings(&[name]), ..base.clone() };
         assert_eq!(sign(&any, &json!({}), &csr).unwrap().0.dns[0], name, "host names are not enforced");
         let refused = sign(&flags("", "any"), &json!({}), &csr).unwrap_err();
         assert!(refused.text().starts_with(&format!("csr: {name} ends in a number")), "{refused}");
@@ -551,16 +555,16 @@ fn csr_subject_values_are_fallbacks() {
     let csr = CsrNames {
         common_name: "a.foo".into(),
         serial_number: "sn".into(),
-        user_ids: own(&["humanoid"]),
+        user_ids: strings(&["humanoid"]),
         ..CsrNames::default()
     };
     let mut role = flags("foo", "sub");
     role["allowed_user_ids"] = "human*".into();
     role["allowed_serial_numbers"] = "*".into();
     let (names, _) = sign(&role, &json!({}), &csr).unwrap();
-    assert_eq!((names.user_ids, names.serial_number.as_str()), (own(&["humanoid"]), "sn"), "S28");
+    assert_eq!((names.user_ids, names.serial_number.as_str()), (strings(&["humanoid"]), "sn"), "S28");
     let (names, _) = sign(&role, &json!({"user_ids": "human", "serial_number": "own"}), &csr).unwrap();
-    assert_eq!((names.user_ids, names.serial_number.as_str()), (own(&["human"]), "own"));
+    assert_eq!((names.user_ids, names.serial_number.as_str()), (strings(&["human"]), "own"));
     role["serial_number_source"] = "json".into();
     assert_eq!(sign(&role, &json!({}), &csr).unwrap().0.serial_number, "", "only from the request");
 }
@@ -573,7 +577,7 @@ fn ca_certificates_have_no_policy_but_the_same_syntax() {
     .unwrap();
     assert_eq!(
         (root.common_name.as_str(), root.dns, root.emails),
-        ("My Root CA", own(&["ca.example"]), own(&["a@b.c"]))
+        ("My Root CA", strings(&["ca.example"]), strings(&["a@b.c"]))
     );
     assert_eq!((root.ips.len(), root.uris.len(), root.other.len(), root.serial_number.as_str()), (1, 1, 1, "7"));
     assert_eq!(names(json!({"common_name": "ca.example"})).unwrap().dns, ["ca.example"]);
@@ -624,8 +628,8 @@ proptest! {
         let role = Role {
             allow_any_name: any_name,
             enforce_hostnames: false,
-            allowed_uri_sans: own(&["*"]),
-            allowed_other_sans: own(&["*"]),
+            allowed_uri_sans: strings(&["*"]),
+            allowed_other_sans: strings(&["*"]),
             allowed_user_ids: list(6),
             ..Role::default()
         };
@@ -640,13 +644,13 @@ proptest! {
         let role = CompiledRole::from(role);
         for csr in [None, Some(&csr)] {
             let Ok(requested) = collect_for_leaf(&role, &requested, csr) else { continue };
-            let _ = (requested.is_long(&role), requested.validate(&role, &texts[5]));
+            let _ = (requested.is_slow_to_validate(&role), requested.validate(&role, &texts[5]));
         }
         let _ = collect_for_ca(&requested);
     }
 }
 
-/// `is_long` is true for many names under many patterns, so that their check does not run on a worker.
+/// `is_slow_to_validate` is true for many names under many patterns, so that their check does not run on a worker.
 #[test]
 fn many_names_with_many_patterns_count_as_long() {
     let many = |form: fn(usize) -> String, count| (0..count).map(form).collect::<Vec<_>>();
@@ -661,28 +665,33 @@ fn many_names_with_many_patterns_count_as_long() {
     let collect = |request: RequestedNames| collect_for_leaf(&Role::default(), &request, None).unwrap();
     let few = collect(names(many(|i| format!("host{i}.test"), 3)));
     let all = collect(names(many(|i| format!("host{i}.test"), 980)));
-    assert!(!few.is_long(&domains(1_000)) && !all.is_long(&domains(3)) && all.is_long(&domains(1_000)));
-    let plain = role(|role, list| role.allowed_domains = list, many(|i| format!("customer{i}.test"), 1_000));
-    assert!(!all.is_long(&plain), "they are looked up");
-    let any_name = |role: &mut Role, list| (role.allow_any_name, role.allowed_domains) = (true, list);
-    assert!(!all.is_long(&role(any_name, many(pattern, 1_000))), "nothing is looked at");
-    let templates = |role: &mut Role, list| (role.allowed_domains_template, role.allowed_domains) = (true, list);
     assert!(
-        few.is_long(&role(templates, many(|i| format!("{{{{identity.entity.name}}}}.{i}.{}", "x".repeat(90)), 999)))
+        !few.is_slow_to_validate(&domains(1_000))
+            && !all.is_slow_to_validate(&domains(3))
+            && all.is_slow_to_validate(&domains(1_000))
     );
+    let plain = role(|role, list| role.allowed_domains = list, many(|i| format!("customer{i}.test"), 1_000));
+    assert!(!all.is_slow_to_validate(&plain), "plain texts are looked up, not scanned");
+    let any_name = |role: &mut Role, list| (role.allow_any_name, role.allowed_domains) = (true, list);
+    assert!(!all.is_slow_to_validate(&role(any_name, many(pattern, 1_000))), "allow_any_name skips the domains");
+    let templates = |role: &mut Role, list| (role.allowed_domains_template, role.allowed_domains) = (true, list);
+    assert!(few.is_slow_to_validate(&role(
+        templates,
+        many(|i| format!("{{{{identity.entity.name}}}}.{i}.{}", "x".repeat(90)), 999)
+    )));
     let patterns = || many(pattern, 1_000);
     let texts = many(|i| format!("text{i}"), 900);
     let uris = collect(RequestedNames { uri_sans: texts.clone(), ..RequestedNames::default() });
-    assert!(uris.is_long(&role(|role, list| role.allowed_uri_sans = list, patterns())));
+    assert!(uris.is_slow_to_validate(&role(|role, list| role.allowed_uri_sans = list, patterns())));
     let user_ids = collect(RequestedNames { user_ids: texts, ..RequestedNames::default() });
-    assert!(user_ids.is_long(&role(|role, list| role.allowed_user_ids = list, patterns())));
+    assert!(user_ids.is_slow_to_validate(&role(|role, list| role.allowed_user_ids = list, patterns())));
     let serial = collect(RequestedNames { serial_number: "s".repeat(60), ..RequestedNames::default() });
-    assert!(serial.is_long(&role(|role, list| role.allowed_serial_numbers = list, patterns())));
+    assert!(serial.is_slow_to_validate(&role(|role, list| role.allowed_serial_numbers = list, patterns())));
     let others =
         collect(RequestedNames { other_sans: many(|i| format!("1.2.3;UTF8:t{i}"), 900), ..Default::default() });
     let other = many(|i| format!("1.2.3;UTF8:*{i}"), 1_000);
-    assert!(others.is_long(&role(|role, list| role.allowed_other_sans = list, other)));
+    assert!(others.is_slow_to_validate(&role(|role, list| role.allowed_other_sans = list, other)));
     let ips = collect(RequestedNames { ip_sans: many(|i| format!("10.0.0.{}", i % 256), 900), ..Default::default() });
     let networks = many(|i| format!("10.{}.{}.0/24", i / 256, i % 256), 1_000);
-    assert!(ips.is_long(&role(|role, list| role.allowed_ip_sans_cidr = list, networks)));
+    assert!(ips.is_slow_to_validate(&role(|role, list| role.allowed_ip_sans_cidr = list, networks)));
 }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_uris_are_refused() {
         for uri in [
             "",
             "x",

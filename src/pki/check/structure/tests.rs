@@ -13,7 +13,7 @@ use crate::x509::writer::{OCTET_STRING, build};
 const KEY_ID: [u8; 2] = [7, 7];
 
 /// The variable parts of a valid certificate.
-struct Parts {
+struct TestCertificate {
     serial: Vec<u8>,
     issuer: Name,
     subject: Name,
@@ -25,9 +25,9 @@ fn named(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
-fn leaf() -> Parts {
+fn leaf() -> TestCertificate {
     let sans = extension::SubjectAltNames { dns: vec!["a.test".into()], ..Default::default() };
-    Parts {
+    TestCertificate {
         serial: vec![0x7f; 20],
         issuer: named("CA"),
         subject: named("a.test"),
@@ -41,8 +41,8 @@ fn leaf() -> Parts {
     }
 }
 
-fn authority() -> Parts {
-    Parts {
+fn authority() -> TestCertificate {
+    TestCertificate {
         extensions: vec![
             extension::key_usage(KeyUsage::CERT_SIGN),
             extension::basic_constraints(true, Some(0)),
@@ -53,7 +53,7 @@ fn authority() -> Parts {
     }
 }
 
-impl Parts {
+impl TestCertificate {
     fn tbs(&self) -> Vec<u8> {
         let extensions: Vec<&Extensions> = self.extensions.iter().collect();
         CertificateTbs {
@@ -84,19 +84,23 @@ impl Parts {
         self
     }
 
-    fn check(&self, shape: CertificateKind) -> Result<()> {
+    fn check(&self, certificate_kind: CertificateKind) -> Result<()> {
         let issuer = named("CA");
-        let expected =
-            ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
-        lint_certificate_structure(&self.tbs(), shape, &expected)
+        let expected = ExpectedIssuer {
+            algorithm: SignatureAlgorithm::Ed25519,
+            issuer: &issuer,
+            key_id: &KEY_ID,
+            sources: &CERTIFICATE_SOURCES,
+        };
+        lint_certificate_structure(&self.tbs(), certificate_kind, &expected)
     }
 }
 
-/// Source of all parts.
-const MADE: FieldSources = FieldSources::all("certificate");
+/// Source of all parts of a certificate.
+const CERTIFICATE_SOURCES: FieldSources = FieldSources::all("certificate");
 
 /// An extension with a value that the encoder does not produce.
-fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
+fn custom_extension(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
     extension::extension(oid, critical, value)
 }
 
@@ -105,71 +109,104 @@ fn good_certificates_pass() {
     leaf().check(CertificateKind::Leaf).unwrap();
     authority().check(CertificateKind::Authority).unwrap();
     authority().check(CertificateKind::CrossSigned).unwrap();
-    let policies =
-        [odd(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0]), odd(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0])];
-    let policies = policies.into_iter().fold(authority().with(policy_mappings()), Parts::with);
+    let policies = [
+        custom_extension(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0]),
+        custom_extension(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0]),
+    ];
+    let policies = policies.into_iter().fold(authority().with(policy_mappings()), TestCertificate::with);
     policies.check(CertificateKind::Authority).unwrap();
-    Parts { span: (0, time::MAX_EPOCH_SECONDS), ..leaf() }.check(CertificateKind::Leaf).unwrap();
+    TestCertificate { span: (0, time::MAX_EPOCH_SECONDS), ..leaf() }.check(CertificateKind::Leaf).unwrap();
 }
 
 #[test]
 fn each_rule_for_leaf_certificates_is_enforced() {
     let empty_name = || name::name(&[]);
-    let cases: Vec<(&str, Parts)> = vec![
-        ("4.1.2.2", Parts { serial: vec![0], ..leaf() }),
-        ("7.1", Parts { serial: vec![1; 7], ..leaf() }),
-        ("4.1.2.4", Parts { issuer: named("Other CA"), ..leaf() }),
-        ("4.1.2.5", Parts { span: (1000, 1000), ..leaf() }),
-        ("RelativeDistinguishedName", Parts { subject: Name::from_der(&[SEQUENCE, 2, 0x31, 0]).unwrap(), ..leaf() }),
-        ("control characters", Parts { subject: named("a\u{0}b"), ..leaf() }),
+    let cases: Vec<(&str, TestCertificate)> = vec![
+        ("4.1.2.2", TestCertificate { serial: vec![0], ..leaf() }),
+        ("7.1", TestCertificate { serial: vec![1; 7], ..leaf() }),
+        ("4.1.2.4", TestCertificate { issuer: named("Other CA"), ..leaf() }),
+        ("4.1.2.5", TestCertificate { span: (1000, 1000), ..leaf() }),
+        (
+            "RelativeDistinguishedName",
+            TestCertificate { subject: Name::from_der(&[SEQUENCE, 2, 0x31, 0]).unwrap(), ..leaf() },
+        ),
+        ("control characters", TestCertificate { subject: named("a\u{0}b"), ..leaf() }),
         ("appears twice", {
-            let mut parts = leaf();
-            parts.extensions.push(extension::subject_key_id(&[2]));
-            parts
+            let mut certificate = leaf();
+            certificate.extensions.push(extension::subject_key_id(&[2]));
+            certificate
         }),
-        ("4.1.2.9", Parts { extensions: vec![odd(oid::KEY_USAGE, true, &[])], ..leaf() }),
+        ("4.1.2.9", TestCertificate { extensions: vec![custom_extension(oid::KEY_USAGE, true, &[])], ..leaf() }),
         ("authorityKeyIdentifier is missing", leaf().without(2)),
         ("authorityKeyIdentifier is not", leaf().with(extension::authority_key_id(&[9]))),
         (
             "authorityKeyIdentifier: must not be critical",
-            leaf().with(odd(oid::AUTHORITY_KEY_ID, true, &[0x30, 4, 0x80, 2, 7, 7])),
+            leaf().with(custom_extension(oid::AUTHORITY_KEY_ID, true, &[0x30, 4, 0x80, 2, 7, 7])),
         ),
         ("subjectKeyIdentifier is missing", leaf().without(1)),
-        ("subjectKeyIdentifier: must not be empty", leaf().with(odd(oid::SUBJECT_KEY_ID, false, &[4, 0]))),
-        ("subjectKeyIdentifier: must not be critical", leaf().with(odd(oid::SUBJECT_KEY_ID, true, &[4, 1, 1]))),
-        ("at least one bit", leaf().with(odd(oid::KEY_USAGE, true, &[3, 1, 0]))),
-        ("X.690 11.2.2", leaf().with(odd(oid::KEY_USAGE, true, &[3, 2, 0, 0x80]))),
+        ("subjectKeyIdentifier: must not be empty", leaf().with(custom_extension(oid::SUBJECT_KEY_ID, false, &[4, 0]))),
+        (
+            "subjectKeyIdentifier: must not be critical",
+            leaf().with(custom_extension(oid::SUBJECT_KEY_ID, true, &[4, 1, 1])),
+        ),
+        ("at least one bit", leaf().with(custom_extension(oid::KEY_USAGE, true, &[3, 1, 0]))),
+        ("X.690 11.2.2", leaf().with(custom_extension(oid::KEY_USAGE, true, &[3, 2, 0, 0x80]))),
         ("keyCertSign needs", leaf().with(extension::key_usage(KeyUsage::CERT_SIGN))),
-        ("certificatePolicies: must not be empty", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &[0x30, 0]))),
+        (
+            "certificatePolicies: must not be empty",
+            leaf().with(custom_extension(oid::CERTIFICATE_POLICIES, false, &[0x30, 0])),
+        ),
         (
             "policy appears twice",
-            leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &[0x30, 10, 0x30, 3, 6, 1, 42, 0x30, 3, 6, 1, 42])),
+            leaf().with(custom_extension(
+                oid::CERTIFICATE_POLICIES,
+                false,
+                &[0x30, 10, 0x30, 3, 6, 1, 42, 0x30, 3, 6, 1, 42],
+            )),
         ),
-        ("subjectAltName: must not be empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 0]))),
-        ("name is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 2, 0x82, 0]))),
-        ("4 or 16 octets", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 3, 0x87, 1, 1]))),
-        ("must be critical when the subject is empty", Parts { subject: empty_name(), ..leaf() }),
-        ("has no name", Parts { subject: empty_name(), ..leaf() }.without(3)),
-        ("has no name", Parts { subject: named_by_nothing(), ..leaf() }.without(3)),
-        ("value of an attribute is empty", Parts { subject: empty_common_name(), ..leaf() }),
-        ("directoryName is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 4, 0xa4, 2, 0x30, 0]))),
-        ("4.1.2.4", Parts { issuer: empty_name(), ..leaf() }),
-        ("more than 100 extensions", (0..97).fold(leaf(), |leaf, n| leaf.with(odd(&[0x2a, 3, n], false, &[5, 0])))),
-        ("longer than 46 KiB", leaf().with(odd(&[0x2a, 3], false, &[0; 47 << 10]))),
-        ("more than 1000 certificate policies", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &policies(1001)))),
-        ("more than 1000 subject alternative", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &host_names(1001)))),
+        ("subjectAltName: must not be empty", leaf().with(custom_extension(oid::SUBJECT_ALT_NAME, false, &[0x30, 0]))),
+        ("name is empty", leaf().with(custom_extension(oid::SUBJECT_ALT_NAME, false, &[0x30, 2, 0x82, 0]))),
+        ("4 or 16 octets", leaf().with(custom_extension(oid::SUBJECT_ALT_NAME, false, &[0x30, 3, 0x87, 1, 1]))),
+        ("must be critical when the subject is empty", TestCertificate { subject: empty_name(), ..leaf() }),
+        ("has no name", TestCertificate { subject: empty_name(), ..leaf() }.without(3)),
+        ("has no name", TestCertificate { subject: name_with_an_empty_value(), ..leaf() }.without(3)),
+        ("value of an attribute is empty", TestCertificate { subject: empty_common_name(), ..leaf() }),
+        (
+            "directoryName is empty",
+            leaf().with(custom_extension(oid::SUBJECT_ALT_NAME, false, &[0x30, 4, 0xa4, 2, 0x30, 0])),
+        ),
+        ("4.1.2.4", TestCertificate { issuer: empty_name(), ..leaf() }),
+        (
+            "more than 100 extensions",
+            (0..97).fold(leaf(), |leaf, n| leaf.with(custom_extension(&[0x2a, 3, n], false, &[5, 0]))),
+        ),
+        ("longer than 46 KiB", leaf().with(custom_extension(&[0x2a, 3], false, &[0; 47 << 10]))),
+        (
+            "more than 1000 certificate policies",
+            leaf().with(custom_extension(oid::CERTIFICATE_POLICIES, false, &policies(1001))),
+        ),
+        (
+            "more than 1000 subject alternative",
+            leaf().with(custom_extension(oid::SUBJECT_ALT_NAME, false, &host_names(1001))),
+        ),
         ("cA must be TRUE for a CA", leaf().with(extension::basic_constraints(true, None))),
-        ("a path length needs", leaf().with(odd(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 0]))),
-        ("nameConstraints need", leaf().with(extension::name_constraints(&constrained()))),
+        ("a path length needs", leaf().with(custom_extension(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 0]))),
+        ("nameConstraints need", leaf().with(extension::name_constraints(&dns_constraints()))),
         ("policyMappings need cA TRUE", leaf().with(policy_mappings())),
-        ("policyConstraints need cA TRUE", leaf().with(odd(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0]))),
-        ("inhibitAnyPolicy needs cA TRUE", leaf().with(odd(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0]))),
-        ("extKeyUsage: must not be empty", leaf().with(odd(oid::EXT_KEY_USAGE, false, &[0x30, 0]))),
-        ("cRLDistributionPoints: must not be empty", leaf().with(odd(oid::CRL_DISTRIBUTION_POINTS, false, &[0x30, 0]))),
-        ("freshestCRL: must not be empty", leaf().with(odd(oid::FRESHEST_CRL, false, &[0x30, 0]))),
+        (
+            "policyConstraints need cA TRUE",
+            leaf().with(custom_extension(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0])),
+        ),
+        ("inhibitAnyPolicy needs cA TRUE", leaf().with(custom_extension(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0]))),
+        ("extKeyUsage: must not be empty", leaf().with(custom_extension(oid::EXT_KEY_USAGE, false, &[0x30, 0]))),
+        (
+            "cRLDistributionPoints: must not be empty",
+            leaf().with(custom_extension(oid::CRL_DISTRIBUTION_POINTS, false, &[0x30, 0])),
+        ),
+        ("freshestCRL: must not be empty", leaf().with(custom_extension(oid::FRESHEST_CRL, false, &[0x30, 0]))),
         (
             "authorityInfoAccess: truncated DER",
-            leaf().with(odd(oid::AUTHORITY_INFO_ACCESS, false, &[0x30, 2, 0x30, 0])),
+            leaf().with(custom_extension(oid::AUTHORITY_INFO_ACCESS, false, &[0x30, 2, 0x30, 0])),
         ),
         (
             "X.690 11.5",
@@ -183,8 +220,8 @@ fn each_rule_for_leaf_certificates_is_enforced() {
             }),
         ),
     ];
-    for (rule, parts) in cases {
-        let refusal = parts.check(CertificateKind::Leaf).expect_err(rule);
+    for (rule, certificate) in cases {
+        let refusal = certificate.check(CertificateKind::Leaf).expect_err(rule);
         let text = refusal.text();
         let found = text.contains(rule) || (rule == "4.1.2.9" && text.starts_with("certificate: "));
         assert!(found, "{rule}: {text}");
@@ -192,7 +229,7 @@ fn each_rule_for_leaf_certificates_is_enforced() {
 }
 
 /// A subject whose only value is the empty text, of an unknown attribute type.
-fn named_by_nothing() -> Name {
+fn name_with_an_empty_value() -> Name {
     Name::from_der(&[SEQUENCE, 10, 0x31, 8, 0x30, 6, 6, 2, 42, 3, 0x0c, 0]).unwrap()
 }
 
@@ -206,14 +243,14 @@ fn policies(count: u64) -> Vec<u8> {
 }
 
 fn policy_mappings() -> Extensions {
-    odd(oid::POLICY_MAPPINGS, true, &[0x30, 10, 0x30, 8, 6, 2, 42, 3, 6, 2, 42, 4])
+    custom_extension(oid::POLICY_MAPPINGS, true, &[0x30, 10, 0x30, 8, 6, 2, 42, 3, 6, 2, 42, 4])
 }
 
 fn host_names(count: usize) -> Vec<u8> {
     build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(context(2), b"a.test")))
 }
 
-fn constrained() -> NameConstraints {
+fn dns_constraints() -> NameConstraints {
     let mut constraints = NameConstraints::default();
     constraints.permitted.dns.push("a.test".into());
     constraints
@@ -226,45 +263,58 @@ fn each_rule_for_ca_certificates_is_enforced() {
         ..Default::default()
     };
     authority().with(extension::name_constraints(&many(1000))).check(CertificateKind::Authority).unwrap();
-    let cases: Vec<(&str, Parts)> = vec![
+    let cases: Vec<(&str, TestCertificate)> = vec![
         ("more than 1000 permitted or excluded subtrees", authority().with(extension::name_constraints(&many(1001)))),
-        ("a CA certificate must have a subject", Parts { subject: name::name(&[]), ..authority() }),
-        ("a CA certificate must have a subject", Parts { subject: named_by_nothing(), ..authority() }),
+        ("a CA certificate must have a subject", TestCertificate { subject: name::name(&[]), ..authority() }),
+        (
+            "a CA certificate must have a subject",
+            TestCertificate { subject: name_with_an_empty_value(), ..authority() },
+        ),
         ("a CA certificate must have keyUsage", authority().without(0)),
         ("must have keyCertSign", authority().with(extension::key_usage(KeyUsage::CRL_SIGN))),
         ("cA must be TRUE for a CA", authority().without(1)),
-        ("must be critical", authority().with(odd(oid::BASIC_CONSTRAINTS, false, &[0x30, 3, 1, 1, 0xff]))),
+        ("must be critical", authority().with(custom_extension(oid::BASIC_CONSTRAINTS, false, &[0x30, 3, 1, 1, 0xff]))),
         (
             "nameConstraints must be critical",
-            authority().with(odd(oid::NAME_CONSTRAINTS, false, &[0x30, 7, 0xa0, 5, 0x30, 3, 0x82, 1, b'a'])),
+            authority().with(custom_extension(
+                oid::NAME_CONSTRAINTS,
+                false,
+                &[0x30, 7, 0xa0, 5, 0x30, 3, 0x82, 1, b'a'],
+            )),
         ),
-        ("nameConstraints: must not be empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 0]))),
-        ("nameConstraints: must not be empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 2, 0xa0, 0]))),
+        (
+            "nameConstraints: must not be empty",
+            authority().with(custom_extension(oid::NAME_CONSTRAINTS, true, &[0x30, 0])),
+        ),
+        (
+            "nameConstraints: must not be empty",
+            authority().with(custom_extension(oid::NAME_CONSTRAINTS, true, &[0x30, 2, 0xa0, 0])),
+        ),
     ];
-    for (rule, parts) in cases {
-        let refusal = parts.check(CertificateKind::Authority).expect_err(rule);
+    for (rule, certificate) in cases {
+        let refusal = certificate.check(CertificateKind::Authority).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     }
 }
 
 #[test]
 fn cross_signed_certificate_needs_only_the_structure_rules() {
-    Parts { serial: vec![1], ..authority() }.check(CertificateKind::CrossSigned).unwrap();
+    TestCertificate { serial: vec![1], ..authority() }.check(CertificateKind::CrossSigned).unwrap();
     authority().without(2).check(CertificateKind::CrossSigned).unwrap();
     authority().without(0).check(CertificateKind::CrossSigned).unwrap();
-    assert!(Parts { subject: name::name(&[]), ..authority() }.check(CertificateKind::CrossSigned).is_err());
+    assert!(TestCertificate { subject: name::name(&[]), ..authority() }.check(CertificateKind::CrossSigned).is_err());
     assert!(leaf().check(CertificateKind::CrossSigned).is_err());
     assert!(authority().without(3).check(CertificateKind::CrossSigned).is_err());
 }
 
 #[test]
 fn template_may_change_only_the_serial_number() {
-    for (parts, plain, template) in [
+    for (certificate, plain, template) in [
         (leaf(), CertificateKind::Leaf, CertificateKind::TemplateLeaf),
         (authority(), CertificateKind::Authority, CertificateKind::TemplateAuthority),
     ] {
-        parts.check(template).unwrap();
-        let short = Parts { serial: vec![1], ..parts };
+        certificate.check(template).unwrap();
+        let short = TestCertificate { serial: vec![1], ..certificate };
         assert!(short.check(plain).is_err());
         short.check(template).unwrap();
     }
@@ -284,14 +334,18 @@ fn template_may_change_only_the_serial_number() {
 #[test]
 fn algorithm_version_and_time_form_are_read_from_the_bytes() {
     let issuer = named("CA");
-    let expected =
-        ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
+    let expected = ExpectedIssuer {
+        algorithm: SignatureAlgorithm::Ed25519,
+        issuer: &issuer,
+        key_id: &KEY_ID,
+        sources: &CERTIFICATE_SOURCES,
+    };
     let good = leaf().tbs();
     let other = ExpectedIssuer {
         algorithm: SignatureAlgorithm::Ecdsa(crate::x509::algorithm::Hash::Sha256),
         issuer: &issuer,
         key_id: &KEY_ID,
-        sources: &MADE,
+        sources: &CERTIFICATE_SOURCES,
     };
     assert!(lint_certificate_structure(&good, CertificateKind::Leaf, &other).unwrap_err().text().contains("4.1.2.3"));
     let mut version = good.clone();
@@ -316,8 +370,12 @@ fn algorithm_version_and_time_form_are_read_from_the_bytes() {
 #[test]
 fn each_rule_for_crls_is_enforced() {
     let issuer = named("CA");
-    let expected =
-        ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
+    let expected = ExpectedIssuer {
+        algorithm: SignatureAlgorithm::Ed25519,
+        issuer: &issuer,
+        key_id: &KEY_ID,
+        sources: &CERTIFICATE_SOURCES,
+    };
     let tbs = |issuer: &Name, next_update, extensions: &[Extensions]| {
         let extensions: Vec<&Extensions> = extensions.iter().collect();
         let algorithm = SignatureAlgorithm::Ed25519;
@@ -339,19 +397,30 @@ fn each_rule_for_crls_is_enforced() {
         ("appears twice", tbs(&issuer, 9, &[key_id.clone(), number.clone(), number.clone()])),
         (
             "deltaCRLIndicator: must be critical",
-            tbs(&issuer, 9, &[key_id.clone(), number.clone(), odd(oid::DELTA_CRL_INDICATOR, false, &[2, 1, 1])]),
+            tbs(
+                &issuer,
+                9,
+                &[key_id.clone(), number.clone(), custom_extension(oid::DELTA_CRL_INDICATOR, false, &[2, 1, 1])],
+            ),
         ),
-        ("base number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(2)])),
-        ("base number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(256)])),
+        ("base CRL number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(2)])),
+        ("base CRL number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(256)])),
         ("freshestCRL must not be in a delta", tbs(&issuer, 9, &[&both[..], &[delta(1), freshest.clone()]].concat())),
         ("freshestCRL: must not be critical", {
-            let critical =
-                odd(oid::FRESHEST_CRL, true, ExtensionRef::next(&mut DerReader::new(freshest.as_der())).unwrap().value);
+            let critical = custom_extension(
+                oid::FRESHEST_CRL,
+                true,
+                ExtensionRef::next(&mut DerReader::new(freshest.as_der())).unwrap().value,
+            );
             tbs(&issuer, 9, &[&both[..], &[critical]].concat())
         }),
         (
             "issuingDistributionPoint: must not be empty",
-            tbs(&issuer, 9, &[&both[..], &[odd(oid::ISSUING_DISTRIBUTION_POINT, true, &[0x30, 0])]].concat()),
+            tbs(
+                &issuer,
+                9,
+                &[&both[..], &[custom_extension(oid::ISSUING_DISTRIBUTION_POINT, true, &[0x30, 0])]].concat(),
+            ),
         ),
     ];
     for (rule, list) in cases {
@@ -376,22 +445,22 @@ fn each_rule_for_crls_is_enforced() {
 
 #[test]
 fn lint_error_names_the_source_field() {
-    let sources = FieldSources::all("csr").with_subject("common_name").with(oid::KEY_USAGE, "key_usage");
+    let sources = FieldSources::all("csr").with_subject("common_name").with_extension(oid::KEY_USAGE, "key_usage");
     let issuer = named("CA");
     let expected =
         ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &sources };
-    let refused = |parts: Parts| {
-        lint_certificate_structure(&parts.tbs(), CertificateKind::Leaf, &expected).unwrap_err().text().to_owned()
+    let refused = |certificate: TestCertificate| {
+        lint_certificate_structure(&certificate.tbs(), CertificateKind::Leaf, &expected).unwrap_err().text().to_owned()
     };
-    let usage = |bits: &[u8]| leaf().with(odd(oid::KEY_USAGE, true, bits));
-    for (parts, text) in [
-        (Parts { subject: named("a\nb"), ..leaf() }, "common_name: subject: "),
+    let usage = |bits: &[u8]| leaf().with(custom_extension(oid::KEY_USAGE, true, bits));
+    for (certificate, text) in [
+        (TestCertificate { subject: named("a\nb"), ..leaf() }, "common_name: subject: "),
         (usage(&[3, 1, 0]), "key_usage: keyUsage: "),
         (leaf().with(extension::key_usage(KeyUsage::CERT_SIGN)), "key_usage: keyCertSign needs cA TRUE"),
-        (leaf().with(odd(oid::EXT_KEY_USAGE, false, &[0x30, 0])), "csr: extKeyUsage: "),
+        (leaf().with(custom_extension(oid::EXT_KEY_USAGE, false, &[0x30, 0])), "csr: extKeyUsage: "),
         (leaf().with(policy_mappings()), "csr: policyMappings need cA TRUE"),
     ] {
-        let refused = refused(parts);
+        let refused = refused(certificate);
         assert!(refused.starts_with(text), "{refused} for {text}");
     }
 }

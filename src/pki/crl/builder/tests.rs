@@ -80,8 +80,8 @@ impl Nodes {
 
     async fn build(&self, mut node: CrlBuilder, wanted: CrlBuildRequest) -> (CrlBuilder, Shown) {
         let view = Arc::clone(&self.view);
-        let work = |outside: blocking::SignatureWaiter| async move {
-            let built = node.build(&view, wanted, &outside).await;
+        let work = |waiter: blocking::SignatureWaiter| async move {
+            let built = node.build(&view, wanted, &waiter).await;
             (node, built)
         };
         let (node, built) = blocking::run(None, work).await.unwrap();

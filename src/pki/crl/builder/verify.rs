@@ -37,7 +37,10 @@ impl CrlBuilder {
                     // A delta CRL cannot be rebuilt without its complete CRL.
                     let amended = self.amended(group, row).await?.max(of_complete);
                     of_complete = amended;
-                    unreproducible.push(UnreproducibleCrl { list: format!("CRL {} of {name}", row.number), amended });
+                    unreproducible.push(UnreproducibleCrl {
+                        list: format!("CRL number {} of issuer group {name}", row.number),
+                        amended,
+                    });
                 }
             }
         }

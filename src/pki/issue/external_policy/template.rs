@@ -2,8 +2,8 @@
 //!
 //! Subject, key, lifetime, serial number and extensions come from the template. Issuer name, authorityKeyIdentifier,
 //! URLs (if the issuer has any) and the signature come from the issuer. The template is untrusted. It must have the
-//! request's key, and may be a CA only if the mode allows it. The issuer's validity, path length and name constraints
-//! and all structural checks apply.
+//! request's key, and may be a CA only if the operation allows it. The issuer's validity, path length and name
+//! constraints and all structural checks apply.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,23 +35,27 @@ use crate::x509::{extension, oid, pem};
 /// `Invalid` naming the rule that the template violates; `Unavailable` when the record cannot be stored.
 pub(super) async fn issue(
     issuance: Issuance<'_>,
-    mode: &PolicyOperation,
+    operation: &PolicyOperation,
     approval: &PolicyResponse,
     key: &PublicKey,
 ) -> Result<IssuedCertificate> {
-    let Issuance { view, tools, origin, .. } = issuance;
+    let Issuance { view, deps, origin, .. } = issuance;
     let side_effects = lease_side_effects(origin, approval)?;
     let template = parse_template(&approval.certificate)?;
-    check_template(&template, mode, key)?;
+    check_template(&template, operation, key)?;
     let signer = signer::find_signer(view, &approval.issuer_ref)?;
-    let repeatable = origin.repeatable.as_deref();
-    idempotency::require_stored(approval.store, repeatable, "the policy engine set store_certificate to false")?;
+    let idempotent_request = origin.idempotent_request.as_deref();
+    idempotency::require_stored(
+        approval.store,
+        idempotent_request,
+        "the policy engine set store_certificate to false",
+    )?;
     let record = IssuanceRecord { role: None, store: approval.store, side_effects };
-    record.require_capacity(tools)?;
+    record.require_capacity(deps)?;
     let mut warnings = Warnings::default();
-    let draft = draft_certificate(&template, &signer, tools, &mut warnings)?;
-    let tools = &with_first_serial(template_serial(&template, approval.store), tools);
-    let issued = draft.release(Issuance { tools, ..issuance }, key, &record).await?;
+    let draft = draft_certificate(&template, &signer, deps, &mut warnings)?;
+    let deps = &with_first_serial(template_serial(&template, approval.store), deps);
+    let issued = draft.release(Issuance { deps, ..issuance }, key, &record).await?;
     if issued.repeated {
         // The certificate comes from an earlier template, so warnings about this one do not apply.
         return Ok(issued);
@@ -68,7 +72,7 @@ pub(super) async fn issue(
 fn lease_side_effects(origin: &IssueContext, approval: &PolicyResponse) -> Result<IssueSideEffects> {
     match (approval.lease, approval.store) {
         (false, _) => Ok(IssueSideEffects::default()),
-        (true, false) => refuse("generate_lease needs store_certificate"),
+        (true, false) => refuse("the policy engine set generate_lease without store_certificate"),
         (true, true) => IssueSideEffects::leased(&origin.path, &origin.requester),
     }
 }
@@ -91,11 +95,11 @@ fn parse_template(text: &str) -> Result<Certificate> {
 }
 
 /// Checks that do not depend on the issuer.
-fn check_template(template: &Certificate, mode: &PolicyOperation, key: &PublicKey) -> Result<()> {
+fn check_template(template: &Certificate, operation: &PolicyOperation, key: &PublicKey) -> Result<()> {
     if template.key() != key {
         return refuse("the template's public key is not the request's");
     }
-    if template.is_ca() && !matches!(mode, PolicyOperation::SignIntermediate(_)) {
+    if template.is_ca() && !matches!(operation, PolicyOperation::SignIntermediate(_)) {
         return refuse("the template is a CA certificate, which only sign-intermediate may issue");
     }
     if grants_ocsp_signing(template.extensions()) {
@@ -110,24 +114,28 @@ fn check_template(template: &Certificate, mode: &PolicyOperation, key: &PublicKe
 fn draft_certificate(
     template: &Certificate,
     signer: &Arc<IssuerSigner>,
-    tools: &EngineDeps,
+    deps: &EngineDeps,
     warnings: &mut Warnings,
 ) -> Result<CertificateDraft> {
-    let (key, now) = signer::usable_key(signer, &tools.clock)?;
-    let pieces = signer.pieces()?;
+    let (key, now) = signer::usable_key(signer, &deps.clock)?;
+    let issuer_parts = signer.encoded_parts()?;
     if template.is_ca() {
         check_path_length(template, signer)?;
     }
     Ok(CertificateDraft {
-        algorithm: preferred_algorithm(&key.signing, &*tools.signers, template.signature_algorithm())?,
+        algorithm: preferred_algorithm(&key.signing, &*deps.signers, template.signature_algorithm())?,
         key,
-        shape: if template.is_ca() { CertificateKind::TemplateAuthority } else { CertificateKind::TemplateLeaf },
+        certificate_kind: if template.is_ca() {
+            CertificateKind::TemplateAuthority
+        } else {
+            CertificateKind::TemplateLeaf
+        },
         subject: template.subject().clone(),
         common_name: template.common_name(),
         validity: template_validity(template, signer, now, warnings)?,
-        head: merge_extensions(template, pieces),
+        leading_extensions: merge_extensions(template, issuer_parts),
         key_id: SubjectKeyIdSource::Copied,
-        tail: Extensions::default(),
+        trailing_extensions: Extensions::default(),
         sources: FieldSources::all("external policy: template"),
         signer: Arc::clone(signer),
     })
@@ -164,8 +172,8 @@ fn template_validity(
 
 /// Merges extensions: those of the issuer replace the template's, or are appended. Adds a missing subject key
 /// identifier.
-fn merge_extensions(template: &Certificate, pieces: &EncodedIssuerParts) -> Extensions {
-    let locations = &pieces.locations;
+fn merge_extensions(template: &Certificate, issuer_parts: &EncodedIssuerParts) -> Extensions {
+    let locations = &issuer_parts.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
         Some(_) => Extensions::default(),
         None => extension::subject_key_id(&template.key().key_id()),
@@ -174,7 +182,7 @@ fn merge_extensions(template: &Certificate, pieces: &EncodedIssuerParts) -> Exte
         template,
         &[
             (oid::SUBJECT_KEY_ID, &key_id),
-            (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
+            (oid::AUTHORITY_KEY_ID, &issuer_parts.authority_key_id),
             (oid::AUTHORITY_INFO_ACCESS, &locations.authority_info),
             (oid::CRL_DISTRIBUTION_POINTS, &locations.distribution_points),
             (oid::FRESHEST_CRL, &locations.freshest_crl),
@@ -193,13 +201,13 @@ fn template_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
     (is_stored && is_allowed).then_some(serial)
 }
 
-/// A copy of `tools` whose source of serial numbers first yields `first`, if it is set, and then new numbers.
-fn with_first_serial(first: Option<Serial>, tools: &EngineDeps) -> EngineDeps {
+/// A copy of `deps` whose source of serial numbers first yields `first`, if it is set, and then new numbers.
+fn with_first_serial(first: Option<Serial>, deps: &EngineDeps) -> EngineDeps {
     let first = Mutex::new(first);
-    let others = Arc::clone(&tools.serials);
+    let others = Arc::clone(&deps.serials);
     let next = move || {
         let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         first.unwrap_or_else(|| others())
     };
-    EngineDeps { serials: Arc::new(next), ..tools.clone() }
+    EngineDeps { serials: Arc::new(next), ..deps.clone() }
 }

@@ -47,13 +47,13 @@ pub struct PolicyCallerIdentity {
 /// Values sent to the engine in addition to the caller's body.
 pub(super) struct PolicyRequestContext<'a> {
     /// Identity of the caller, if the token has an entity.
-    pub(super) who: Option<&'a PolicyCallerIdentity>,
+    pub(super) caller: Option<&'a PolicyCallerIdentity>,
     /// The policy named in the path, or empty.
     pub(super) policy: &'a str,
     /// Path of the mount, with a trailing `/`.
     pub(super) mount: &'a str,
     /// The operation.
-    pub(super) mode: &'a PolicyOperation,
+    pub(super) operation: &'a PolicyOperation,
     /// Default and maximum lifetime of the mount's certificates.
     pub(super) limits: MountLifetimes,
 }
@@ -107,8 +107,8 @@ pub(super) fn encode_policy_request(
         namespace: "root",
         service_is_performance_standby: false,
         service_is_performance_secondary: false,
-        issuance_mode: context.mode.name(),
-        service_generated_private_key: matches!(context.mode, PolicyOperation::Issue(_)),
+        issuance_mode: context.operation.name(),
+        service_generated_private_key: matches!(context.operation, PolicyOperation::Issue(_)),
         requested_issuer_name: record.map_or("", |r| &r.name),
         requested_issuer_id: record.map_or("", |r| &r.id),
         requested_issuer_cert: issuer.map(|signer| certificate_pem(&signer.issuer)).unwrap_or_default(),
@@ -124,7 +124,7 @@ pub(super) fn encode_policy_request(
         request_uuid: uuid,
         synchronous: true,
         user_request_key_values: user,
-        identity_request_key_values: context.who.map(|who| render_identity(view, who)),
+        identity_request_key_values: context.caller.map(|caller| render_identity(view, caller)),
         service_request_values: service,
     };
     serde_json::to_vec(&message).map_err(Error::internal)
@@ -132,12 +132,12 @@ pub(super) fn encode_policy_request(
 
 /// Renders the caller's entity id, and the parts of the entity and its groups that the settings select. Groups without
 /// the selected part are omitted.
-fn render_identity(view: &MountView, who: &PolicyCallerIdentity) -> Value {
+fn render_identity(view: &MountView, caller: &PolicyCallerIdentity) -> Value {
     let ExternalPolicyConfig { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
-    let groups = who.groups.iter().filter_map(|group| select_member(group_jmespath, group));
+    let groups = caller.groups.iter().filter_map(|group| select_member(group_jmespath, group));
     json!({
-        "entity_id": who.entity_id,
-        "entity": select_member(entity_jmespath, &who.entity),
+        "entity_id": caller.entity_id,
+        "entity": select_member(entity_jmespath, &caller.entity),
         "groups": groups.collect::<Vec<_>>(),
     })
 }
@@ -203,9 +203,13 @@ impl PolicyEngineReply {
         if raw.request_uuid != uuid {
             return Err(Error::invalid("external policy: the engine answered another request: request_uuid differs"));
         }
-        let given = raw.warnings.unwrap_or_default();
-        let mut warnings: Warnings =
-            given.iter().take(MAX_ENGINE_WARNINGS).map(|w| sanitize(w)).filter(|text| !text.is_empty()).collect();
+        let engine_warnings = raw.warnings.unwrap_or_default();
+        let mut warnings: Warnings = engine_warnings
+            .iter()
+            .take(MAX_ENGINE_WARNINGS)
+            .map(|w| sanitize(w))
+            .filter(|text| !text.is_empty())
+            .collect();
         let error = raw.error.map(|text| sanitize(&text)).filter(|text| !text.is_empty());
         let Some(certificate) = raw.certificate.filter(|text| !text.trim().is_empty()) else {
             let error = error.unwrap_or_else(|| "the engine returned neither a certificate nor a reason".to_owned());
@@ -231,25 +235,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(body: Value) -> Result<PolicyEngineReply> {
+    fn parse_reply(body: Value) -> Result<PolicyEngineReply> {
         PolicyEngineReply::read(body.to_string().as_bytes(), "u")
     }
 
     #[test]
     fn engine_reply_is_approval_or_refusal() {
-        let consent = read(json!({
+        let consent = parse_reply(json!({
             "request_uuid": "u", "certificate": "c", "issuer_ref": "i", "store_certificate": true, "more": [1],
         }))
         .unwrap();
         let expected = PolicyResponse { certificate: "c".into(), issuer_ref: "i".into(), store: true, lease: false };
         assert_eq!(consent, PolicyEngineReply { decision: Ok(expected), warnings: Warnings::default() });
         let refusal =
-            read(json!({ "request_uuid": "u", "error": "no", "warnings": ["w"], "certificate": "" })).unwrap();
+            parse_reply(json!({ "request_uuid": "u", "error": "no", "warnings": ["w"], "certificate": "" })).unwrap();
         assert_eq!(refusal, PolicyEngineReply { decision: Err("no".into()), warnings: vec!["w".into()].into() });
-        assert!(read(json!({ "request_uuid": "u" })).unwrap().decision.unwrap_err().contains("nor a reason"));
+        assert!(parse_reply(json!({ "request_uuid": "u" })).unwrap().decision.unwrap_err().contains("nor a reason"));
         let both =
             json!({ "request_uuid": "u", "error": "e", "certificate": "c", "issuer_ref": "i", "warnings": ["w"] });
-        assert_eq!(*read(both).unwrap().warnings, ["w", "e"]);
+        assert_eq!(*parse_reply(both).unwrap().warnings, ["w", "e"]);
     }
 
     #[test]
@@ -268,14 +272,14 @@ mod tests {
             json!({ "request_uuid": "u", "certificate": "c" }),
             json!({ "request_uuid": "u", "certificate": "c", "issuer_ref": "" }),
         ] {
-            assert_eq!(read(body.clone()).unwrap_err().kind(), Kind::BadGateway, "{body}");
+            assert_eq!(parse_reply(body.clone()).unwrap_err().kind(), Kind::BadGateway, "{body}");
         }
-        let other = read(json!({ "request_uuid": "U", "error": "no" })).unwrap_err();
+        let other = parse_reply(json!({ "request_uuid": "U", "error": "no" })).unwrap_err();
         assert_eq!((other.kind(), other.text().contains("request_uuid")), (Kind::Invalid, true));
     }
 
     #[test]
-    fn expression_selects_whole_value_member_or_nothing() {
+    fn jmespath_selects_whole_value_member_or_nothing() {
         let entity = json!({ "name": "bob", "metadata": { "team": "web" }, "aliases": [{}], "none": null });
         for (expression, expected) in [
             ("", None),
@@ -292,10 +296,10 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_and_cleaned() {
+    fn engine_texts_are_truncated_and_sanitized() {
         let warnings: Vec<String> = (0..100).map(|n| format!("{n}")).collect();
         let error = format!("a\u{1b}[31m\r\nb{}", "x".repeat(1000));
-        let answer = read(json!({ "request_uuid": "u", "error": error, "warnings": warnings })).unwrap();
+        let answer = parse_reply(json!({ "request_uuid": "u", "error": error, "warnings": warnings })).unwrap();
         assert_eq!(answer.warnings.len(), MAX_ENGINE_WARNINGS);
         let text = answer.decision.unwrap_err();
         assert!(text.starts_with("a [31m  bxxx") && text.chars().count() == MAX_ENGINE_TEXT_CHARS, "{text}");

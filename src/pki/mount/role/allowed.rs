@@ -29,7 +29,7 @@ impl Deref for CompiledRole {
 
 impl From<Role> for CompiledRole {
     fn from(role: Role) -> Self {
-        Self { allowed: AllowedNames::by(&role), role }
+        Self { allowed: AllowedNames::of(&role), role }
     }
 }
 
@@ -49,7 +49,7 @@ pub struct AllowedNames {
     /// `allowed_uri_sans`.
     pub uris: PatternList,
     /// `allowed_other_sans` by OID; `None` allows all.
-    pub others: Option<HashMap<String, PatternList>>,
+    pub other_names: Option<HashMap<String, PatternList>>,
     /// `allowed_serial_numbers`.
     pub serial_numbers: PatternList,
     /// `allowed_user_ids` as patterns and as plain texts.
@@ -57,13 +57,13 @@ pub struct AllowedNames {
 }
 
 impl AllowedNames {
-    fn by(role: &Role) -> Self {
+    fn of(role: &Role) -> Self {
         let any_other = role.allowed_other_sans == ["*"];
         Self {
             domains: AllowedDomains::new(&role.allowed_domains),
             networks: role.allowed_ip_sans_cidr.iter().filter_map(|text| parse_network(text)).collect(),
             uris: PatternList::new(&role.allowed_uri_sans),
-            others: (!any_other).then(|| group_others_by_oid(&role.allowed_other_sans)),
+            other_names: (!any_other).then(|| group_others_by_oid(&role.allowed_other_sans)),
             serial_numbers: PatternList::new(&role.allowed_serial_numbers),
             user_ids: (PatternList::new(&role.allowed_user_ids), CaseInsensitiveTexts::new(&role.allowed_user_ids)),
         }

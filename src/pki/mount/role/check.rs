@@ -95,8 +95,8 @@ impl Role {
         }
         if purposes.len() > 1 {
             return Some(
-                "ext_key_usage: time stamping together with other usages: verifiers of time stamps refuse such \
-                 certificates (RFC 3161 2.3). Set server_flag and client_flag to false and name TimeStamping alone"
+                "ext_key_usage: verifiers of time stamps refuse certificates with TimeStamping and other usages (RFC \
+                 3161 2.3). Set server_flag and client_flag to false and list only TimeStamping"
                     .to_owned(),
             );
         }
@@ -104,7 +104,8 @@ impl Role {
         let kinds = [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256), KeyKind::Ed25519];
         let is_unfit = kinds.iter().any(|kind| !fits.contains(self.key_usage_for(*kind)));
         is_unfit.then(|| {
-            "key_usage: verifiers of time stamps refuse other usages than DigitalSignature and ContentCommitment"
+            "key_usage: verifiers of time stamps refuse certificates with usages other than DigitalSignature and \
+             ContentCommitment"
                 .to_owned()
         })
     }
@@ -116,7 +117,10 @@ impl Role {
             warnings.add("generate_lease was set to false: no_store and generate_lease are mutually exclusive");
         }
         if self.generate_lease {
-            warnings.add("generate_lease: every certificate costs the store a lease too; prefer short lifetimes");
+            warnings.add(
+                "generate_lease: the server stores a lease with every certificate, which costs storage; prefer short \
+                 lifetimes",
+            );
         }
         warnings
     }
@@ -127,7 +131,7 @@ impl Role {
     /// `Invalid` naming field and rule.
     pub(crate) fn check_limits(&self) -> Result<()> {
         if self.allow_globs_in_identity_templates {
-            let rule = "must be false: values from an identity are never patterns";
+            let rule = "must be false: this server never treats identity values as patterns";
             return Err(Error::invalid(format!("allow_globs_in_identity_templates: {rule}")));
         }
         self.check_templates()?;

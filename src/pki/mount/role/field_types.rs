@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn key_type_words_keep_their_spelling() {
+    fn role_keywords_keep_their_spelling() {
         for word in ["permit", "duration", "forbid"] {
             let bound = NotBeforeBound::parse(word).unwrap();
             assert_eq!((serde_json::to_value(bound).unwrap(), bound.as_str()), (word.into(), word));

@@ -32,10 +32,10 @@ impl PolicyInformation {
     pub fn new(oid: &str, cps: Option<String>, notice: Option<String>) -> Result<Self> {
         let oid = oid.trim();
         if !is_dotted_oid(oid) {
-            return Err(policy_error("every entry must be a dotted OID, or JSON text of objects with one"));
+            return Err(policy_error("every entry must be a dotted OID, or the JSON text of objects with an oid"));
         }
-        let given = |text: Option<String>| text.filter(|t| !t.is_empty());
-        let policy = Self { oid: oid.to_owned(), cps: given(cps), notice: given(notice) };
+        let non_empty = |text: Option<String>| text.filter(|t| !t.is_empty());
+        let policy = Self { oid: oid.to_owned(), cps: non_empty(cps), notice: non_empty(notice) };
         if policy.cps.iter().chain(&policy.notice).any(|text| text.chars().any(char::is_control)) {
             return Err(policy_error("cps and notice must not hold control characters"));
         }
@@ -81,8 +81,8 @@ impl TryFrom<String> for PolicyInformation {
         if !text.starts_with('{') {
             return Self::new(&text, None, None);
         }
-        let stored: StoredPolicyInformation =
-            serde_json::from_str(&text).map_err(|_| policy_error("a stored entry cannot be read"))?;
+        let stored: StoredPolicyInformation = serde_json::from_str(&text)
+            .map_err(|_| policy_error("a stored entry is not a JSON object with oid, cps and notice"))?;
         Self::new(&stored.oid, stored.cps, stored.notice)
     }
 }
@@ -94,7 +94,7 @@ impl From<PolicyInformation> for String {
             return oid;
         }
         serde_json::to_string(&StoredPolicyInformation { oid, cps, notice })
-            .expect("a record of texts always serialises")
+            .expect("a struct of texts always serialises")
     }
 }
 
@@ -110,7 +110,7 @@ impl CertificatePolicies {
     /// `Invalid` naming `policy_identifiers`: for an OID with different qualifiers, a `cps` that is not a URI, or more
     /// or longer policies than [`POLICY_LIST_LIMITS`].
     pub fn new(policies: Vec<PolicyInformation>) -> Result<Self> {
-        let mut kept: Vec<PolicyInformation> = Vec::new();
+        let mut distinct: Vec<PolicyInformation> = Vec::new();
         if policies.len() > POLICY_LIST_LIMITS.entries {
             return Err(policy_error(&format!("at most {} entries are allowed", POLICY_LIST_LIMITS.entries)));
         }
@@ -118,16 +118,21 @@ impl CertificatePolicies {
             if let Some(Err(DerError(rule))) = policy.cps().map(|cps| profile::validate_location_uri(cps.as_bytes())) {
                 return Err(policy_error(&format!("cps of {}: {rule}", policy.oid)));
             }
-            match kept.iter().find(|known| known.oid == policy.oid) {
-                None => kept.push(policy),
+            match distinct.iter().find(|known| known.oid == policy.oid) {
+                None => distinct.push(policy),
                 Some(known) if *known == policy => {}
                 // RFC 5280 4.2.1.4: a policy OID must not appear more than once.
-                Some(_) => return Err(policy_error("one OID is given twice with different qualifiers")),
+                Some(_) => {
+                    let oid = &policy.oid;
+                    return Err(policy_error(&format!(
+                        "{oid} is given twice with different qualifiers; list each OID once"
+                    )));
+                }
             }
         }
-        let stored: Vec<String> = kept.iter().cloned().map(String::from).collect();
+        let stored: Vec<String> = distinct.iter().cloned().map(String::from).collect();
         POLICY_LIST_LIMITS.check(POLICY_IDENTIFIERS_FIELD, &stored)?;
-        Ok(Self(kept))
+        Ok(Self(distinct))
     }
 
     /// The policies.
@@ -165,8 +170,8 @@ mod tests {
     #[test]
     fn policy_oids_are_unique_and_their_number_is_limited() {
         let policy = |n: usize, cps: &str| PolicyInformation::new(&format!("1.2.{n}"), Some(cps.into()), None).unwrap();
-        let kept = CertificatePolicies::new(vec![policy(1, "urn:a"), policy(2, ""), policy(1, "urn:a")]).unwrap();
-        assert_eq!(kept.iter().map(PolicyInformation::oid).collect::<Vec<_>>(), ["1.2.1", "1.2.2"]);
+        let distinct = CertificatePolicies::new(vec![policy(1, "urn:a"), policy(2, ""), policy(1, "urn:a")]).unwrap();
+        assert_eq!(distinct.iter().map(PolicyInformation::oid).collect::<Vec<_>>(), ["1.2.1", "1.2.2"]);
         let refusal = |policies: Vec<_>| CertificatePolicies::new(policies).unwrap_err().text().to_owned();
         assert!(refusal(vec![policy(1, "urn:a"), policy(1, "urn:b")]).contains("given twice"));
         assert!(refusal(vec![policy(1, "a")]).contains("cps of 1.2.1: a URI is not absolute"));

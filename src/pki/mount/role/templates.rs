@@ -68,9 +68,9 @@ mod tests {
     use super::*;
     use crate::templates::IdentitySelector;
 
-    struct Named(&'static str);
+    struct EntityName(&'static str);
 
-    impl TemplateValues for Named {
+    impl TemplateValues for EntityName {
         fn value(&self, of: &IdentitySelector) -> Option<&str> {
             (*of == IdentitySelector::Name).then_some(self.0)
         }
@@ -88,19 +88,19 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_filled_for_one_identity_or_left_out() {
+    fn templates_are_filled_for_one_identity_or_left_out() {
         let role = role();
         role.check_templates().unwrap();
-        let bob = role.filled_for(Some(&Named("bob"))).unwrap();
+        let bob = role.filled_for(Some(&EntityName("bob"))).unwrap();
         assert_eq!(bob.allowed_domains, ["plain.test", "bob.x.com"]);
         assert_eq!(bob.allowed_uri_sans, ["spiffe://x/bob/*"]);
         for value in ["*", "+", "a,b", "a/b", ""] {
-            let nobody = role.filled_for(Some(&Named(value))).unwrap();
-            assert_eq!(nobody.allowed_domains, ["plain.test"], "{value:?}");
-            assert!(nobody.allowed_uri_sans.is_empty());
+            let filled = role.filled_for(Some(&EntityName(value))).unwrap();
+            assert_eq!(filled.allowed_domains, ["plain.test"], "{value:?}");
+            assert!(filled.allowed_uri_sans.is_empty());
         }
         for value in ["evil.com?", "admin#", "a%2Fb", "a\\b", "a@b", "a:1"] {
-            assert!(role.filled_for(Some(&Named(value))).unwrap().allowed_uri_sans.is_empty(), "{value:?}");
+            assert!(role.filled_for(Some(&EntityName(value))).unwrap().allowed_uri_sans.is_empty(), "{value:?}");
         }
         assert_eq!(role.filled_for(None).unwrap().allowed_domains, ["plain.test"]);
     }
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn lists_without_templates_are_unchanged() {
         let role = Role { allowed_domains_template: false, allowed_uri_sans_template: false, ..role() };
-        assert!(role.filled_for(Some(&Named("bob"))).is_none());
+        assert!(role.filled_for(Some(&EntityName("bob"))).is_none());
         let only_uris = Role { allowed_uri_sans_template: true, ..role.clone() };
-        assert_eq!(only_uris.filled_for(Some(&Named("bob"))).unwrap().allowed_domains, role.allowed_domains);
+        assert_eq!(only_uris.filled_for(Some(&EntityName("bob"))).unwrap().allowed_domains, role.allowed_domains);
     }
 
     #[test]

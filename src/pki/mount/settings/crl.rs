@@ -18,14 +18,14 @@ const MAX_LIFETIME: Duration = Duration::from_secs(100 * 366 * 86_400);
 /// OCSP status of a serial number that is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum UnknownSerial {
+pub enum UnknownSerialStatus {
     /// `unknown`.
     Unknown,
     /// `good`, for mounts whose roles do not store certificates.
     Good,
 }
 
-impl Keyword for UnknownSerial {
+impl Keyword for UnknownSerialStatus {
     const FIELD: &'static str = "ocsp_unknown_serial";
     const KEYWORDS: &'static [(Self, &'static str)] = &[(Self::Unknown, "unknown"), (Self::Good, "good")];
 }
@@ -44,7 +44,7 @@ resource! {
         /// Lifetime of an OCSP response.
         duration ocsp_expiry = duration_text("12h");
         /// OCSP status of serial numbers that are not stored.
-        value ocsp_unknown_serial: UnknownSerial = UnknownSerial::Unknown;
+        value ocsp_unknown_serial: UnknownSerialStatus = UnknownSerialStatus::Unknown;
         /// Builds CRLs by timer instead of on every revocation.
         flag auto_rebuild = false;
         /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`.
@@ -62,14 +62,14 @@ resource! {
         /// Has no effect, only stored and returned: the existing paths already serve the CRLs of the whole cluster.
         flag unified_crl_on_existing_paths = false;
         /// Maximum number of entries in a complete CRL; `None`, stored as -1, is unlimited.
-        #[serde(with = "limit")]
+        #[serde(with = "entry_limit")]
         value max_crl_entries: Option<u64> = None;
     }
 }
 
 /// Returns a duration from text that is known to be valid.
 fn duration_text(text: &str) -> DurationText {
-    DurationText::new(text).expect("a duration")
+    DurationText::new(text).expect("the default text is a valid duration")
 }
 
 impl CrlConfig {
@@ -170,7 +170,7 @@ fn check_max_lifetime(field: &str, duration: Duration) -> Result<()> {
 }
 
 /// Stored form of the entry limit: -1 for unlimited.
-mod limit {
+mod entry_limit {
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(max: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -93,7 +93,7 @@ resource! {
         /// Has no effect, only stored and returned.
         seconds acme_account_safety_buffer = 720 * 3600;
         /// Pause between two certificates, as written.
-        duration pause_duration = DurationText::new("0s").expect("a duration");
+        duration pause_duration = DurationText::new("0s").expect("0s is a valid duration");
         /// Maximum rows per step; 0 and less leaves it to the server.
         value page_size: i64 = 1000;
     }
@@ -132,7 +132,8 @@ resource! {
         /// Enables automatic runs.
         flag enabled = false;
         /// Tasks and buffers of each run.
-        stored what: TidyConfig;
+        #[serde(rename = "what")]
+        stored run_config: TidyConfig;
         /// Time to the next run, counted from the end of the last run if it succeeded, else from its start.
         #[serde(rename = "interval")]
         seconds interval_duration = 12 * 3600;
@@ -157,14 +158,14 @@ impl AutoTidyConfig {
     /// # Errors
     /// `Invalid` naming the field and the rule.
     pub fn checked(self) -> Result<Self> {
-        let config = Self { what: self.what.checked()?, ..self };
+        let config = Self { run_config: self.run_config.checked()?, ..self };
         for slot in Self::SECONDS {
             check_at_least_one_second(slot.name, *(slot.get)(&config))?;
         }
         if config.max_startup_backoff_duration < config.min_startup_backoff_duration {
             return Err(Error::invalid("max_startup_backoff_duration: must not be below min_startup_backoff_duration"));
         }
-        if config.enabled && config.what.tasks.is_empty() {
+        if config.enabled && config.run_config.tasks.is_empty() {
             return Err(Error::invalid(format!("enabled: no task is selected; set {}", task_fields())));
         }
         if config.publish_stored_certificate_count_metrics && !config.maintain_stored_certificate_counts {
@@ -222,16 +223,19 @@ mod tests {
     #[test]
     fn invalid_auto_tidy_config_is_refused_by_name() {
         let default = AutoTidyConfig::default;
-        let what = |change: fn(&mut TidyConfig)| {
+        let with_run_config = |change: fn(&mut TidyConfig)| {
             let mut config = default();
-            change(&mut config.what);
+            change(&mut config.run_config);
             config
         };
         for (config, rule) in [
-            (what(|c| c.safety_buffer = 0), "safety_buffer: must be at least one second"),
-            (what(|c| c.revoked_safety_buffer = Some(0)), "revoked_safety_buffer: must be at least one second"),
-            (what(|c| c.issuer_safety_buffer = 0), "issuer_safety_buffer: must be at least one second"),
-            (what(|c| c.page_size = 4), "page_size: must be at least 5"),
+            (with_run_config(|c| c.safety_buffer = 0), "safety_buffer: must be at least one second"),
+            (
+                with_run_config(|c| c.revoked_safety_buffer = Some(0)),
+                "revoked_safety_buffer: must be at least one second",
+            ),
+            (with_run_config(|c| c.issuer_safety_buffer = 0), "issuer_safety_buffer: must be at least one second"),
+            (with_run_config(|c| c.page_size = 4), "page_size: must be at least 5"),
             (AutoTidyConfig { interval_duration: 0, ..default() }, "interval_duration: must be at least one second"),
             (
                 AutoTidyConfig { min_startup_backoff_duration: 901, ..default() },

@@ -16,7 +16,7 @@ use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::pieces::Name;
 use crate::x509::testing::issue;
 
-fn record(id: &str, der: &[u8]) -> IssuerRecord {
+fn issuer_record(id: &str, der: &[u8]) -> IssuerRecord {
     IssuerRecord {
         id: id.to_owned(),
         name: String::new(),
@@ -83,7 +83,7 @@ fn chains(view: &MountView) -> BTreeMap<String, Vec<String>> {
 }
 
 /// Loads a view from the documents that were written.
-fn loaded(writes: Vec<PkiWrite>) -> MountView {
+fn view_from_writes(writes: Vec<PkiWrite>) -> MountView {
     let mut documents: BTreeMap<String, Document> = BTreeMap::new();
     for write in writes {
         let PkiWrite::Document(write) = write else { unreachable!("only documents are written here") };
@@ -102,7 +102,7 @@ fn loaded(writes: Vec<PkiWrite>) -> MountView {
 fn chains_take_the_shortest_path_to_a_root() {
     let mut view = MountView::empty(MountId(1));
     for (id, der) in authorities() {
-        view.put_issuer(record(id, &der)).unwrap();
+        view.put_issuer(issuer_record(id, &der)).unwrap();
     }
     let chains = chains(&view);
     assert_eq!(chains["4-d"], ["4-d", "2-c", "1-b-again"]);
@@ -117,13 +117,13 @@ fn chains_take_the_shortest_path_to_a_root() {
 fn issuers_of_one_subject_are_limited() {
     let mut view = MountView::empty(MountId(1));
     let put = |view: &mut MountView, id: String, key: &PrivateKey| {
-        view.put_issuer(record(&id, &certify(("A", key), ("A", key)))).map(drop)
+        view.put_issuer(issuer_record(&id, &certify(("A", key), ("A", key)))).map(drop)
     };
     view.begin_batch();
     for n in 0..128 {
         put(&mut view, n.to_string(), &new_key()).unwrap();
     }
-    view.settle();
+    view.end_batch();
     let refused = put(&mut view, "one-more".to_owned(), &new_key()).unwrap_err();
     assert!(refused.text().contains("128 issuers of this subject already"), "{refused}");
     assert_eq!(view.signers().count(), 128);
@@ -131,7 +131,7 @@ fn issuers_of_one_subject_are_limited() {
     let known = view.signer("7").unwrap().issuer.record.clone();
     view.put_issuer(IssuerRecord { name: "seven".to_owned(), ..known }).unwrap();
     let key = new_key();
-    view.put_issuer(record("b", &certify(("B", &key), ("B", &key)))).unwrap();
+    view.put_issuer(issuer_record("b", &certify(("B", &key), ("B", &key)))).unwrap();
 }
 
 #[test]
@@ -140,11 +140,11 @@ fn batched_issuer_changes_equal_single_changes() {
     let mut together = MountView::empty(MountId(1));
     together.begin_batch();
     for (id, der) in authorities() {
-        one_by_one.put_issuer(record(id, &der)).unwrap();
-        together.put_issuer(record(id, &der)).unwrap();
+        one_by_one.put_issuer(issuer_record(id, &der)).unwrap();
+        together.put_issuer(issuer_record(id, &der)).unwrap();
     }
     assert_eq!((together.signers().count(), together.issuers().count()), (0, 7));
-    together.settle();
+    together.end_batch();
     assert_eq!(chains(&together), chains(&one_by_one));
 }
 
@@ -152,7 +152,9 @@ fn batched_issuer_changes_equal_single_changes() {
 fn documents(authorities: &[(&str, Vec<u8>)]) -> Vec<(Document, serde_json::Value)> {
     let mut view = MountView::empty(MountId(1));
     let mut document = |(id, der): &(&str, Vec<u8>)| {
-        let PkiWrite::Document(write) = view.put_issuer(record(id, der)).unwrap() else { unreachable!("a document") };
+        let PkiWrite::Document(write) = view.put_issuer(issuer_record(id, der)).unwrap() else {
+            unreachable!("put_issuer writes a document")
+        };
         let body = write.body.unwrap();
         let value = serde_json::from_slice(&body).unwrap();
         (Document { key: write.key, version: 1, body }, value)
@@ -160,7 +162,7 @@ fn documents(authorities: &[(&str, Vec<u8>)]) -> Vec<(Document, serde_json::Valu
     authorities.iter().map(&mut document).collect()
 }
 
-fn written(documents: Vec<(Document, serde_json::Value)>) -> Vec<Document> {
+fn with_json_bodies(documents: Vec<(Document, serde_json::Value)>) -> Vec<Document> {
     let with = |(document, value)| Document { body: serde_json::to_vec(&value).unwrap(), ..document };
     documents.into_iter().map(with).collect()
 }
@@ -173,33 +175,33 @@ fn recorded_signature_results_are_not_checked_again() {
             value.as_object_mut().unwrap().remove("signatures");
         }
     };
-    let right = chains(&MountView::load(MountId(1), written(stored.clone())).unwrap());
+    let right = chains(&MountView::load(MountId(1), with_json_bodies(stored.clone())).unwrap());
     // Records of an earlier version have no results, so the signatures are checked.
     let mut some = stored.clone();
     let mut none = stored.clone();
     without(&mut some, &|at| at % 2 == 0);
     without(&mut none, &|_| true);
     for stored in [some, none.clone()] {
-        assert_eq!(chains(&MountView::load(MountId(1), written(stored)).unwrap()), right);
+        assert_eq!(chains(&MountView::load(MountId(1), with_json_bodies(stored)).unwrap()), right);
     }
     // A false result in a record proves that the record is used instead of a check.
     let (_, of_d) = stored.iter_mut().find(|(document, _)| document.key.name == "4-d").unwrap();
     assert_eq!(of_d["signatures"], serde_json::json!({ "checks": 1, "by": { "2-c": true } }));
     of_d["signatures"]["by"]["2-c"] = false.into();
-    let told = MountView::load(MountId(1), written(stored)).unwrap();
-    assert_eq!((told.parents("4-d"), told.parents("2-c").len()), (&[][..], 3));
+    let loaded_view = MountView::load(MountId(1), with_json_bodies(stored)).unwrap();
+    assert_eq!((loaded_view.parents("4-d"), loaded_view.parents("2-c").len()), (&[][..], 3));
     // Results computed before another node's change are used in the same way.
-    assert_eq!(told.reloaded(written(none)).unwrap().parents("4-d"), [""; 0]);
+    assert_eq!(loaded_view.reloaded(with_json_bodies(none)).unwrap().parents("4-d"), [""; 0]);
 }
 
 #[test]
 fn issuer_is_found_by_signature_for_any_authority_key_id() {
-    let made = new_key();
+    let ca_key = new_key();
     let other = new_key();
     let certified = |subject: &str, of: &PrivateKey, more: Vec<crate::x509::pieces::Extensions>| {
-        let algorithm = SignatureAlgorithm::for_issuer(made.kind(), 0, false).unwrap();
+        let algorithm = SignatureAlgorithm::for_issuer(ca_key.kind(), 0, false).unwrap();
         let name = common_name(subject);
-        issue(&made, algorithm, &common_name("A"), &name, of.public().spki(), &more)
+        issue(&ca_key, algorithm, &common_name("A"), &name, of.public().spki(), &more)
     };
     let ca = |key: &PrivateKey, id: Vec<u8>| {
         let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
@@ -207,16 +209,16 @@ fn issuer_is_found_by_signature_for_any_authority_key_id() {
         issue(key, algorithm, &common_name("A"), &common_name("A"), key.public().spki(), &more)
     };
     let mut view = MountView::empty(MountId(1));
-    for (id, der) in [("1", ca(&other, vec![1])), ("2", ca(&made, vec![2])), ("3", ca(&made, vec![3]))] {
-        view.put_issuer(record(id, &der)).unwrap();
+    for (id, der) in [("1", ca(&other, vec![1])), ("2", ca(&ca_key, vec![2])), ("3", ca(&ca_key, vec![3]))] {
+        view.put_issuer(issuer_record(id, &der)).unwrap();
     }
     for id in [None, Some(vec![1]), Some(vec![2]), Some(vec![3]), Some(vec![9])] {
         let more = id.iter().map(|id| extension::authority_key_id(id)).collect();
         let leaf = Certificate::parse(&certified("leaf", &other, more)).unwrap();
-        assert_eq!(view.signed_by(&leaf).unwrap().record.id, "2", "{id:?}");
+        assert_eq!(view.find_signing_issuer(&leaf).unwrap().record.id, "2", "{id:?}");
     }
     let strange = certify(("A", &new_key()), ("leaf", &other));
-    assert!(view.signed_by(&Certificate::parse(&strange).unwrap()).is_none());
+    assert!(view.find_signing_issuer(&Certificate::parse(&strange).unwrap()).is_none());
 }
 
 #[test]
@@ -226,7 +228,7 @@ fn issuers_of_a_mount_are_limited() {
     view.begin_batch();
     let mut put = |n: usize| {
         let name = n.to_string();
-        view.put_issuer(record(&name, &certify((&name, &key), (&name, &key)))).map(drop)
+        view.put_issuer(issuer_record(&name, &certify((&name, &key), (&name, &key)))).map(drop)
     };
     (0..1000).for_each(|n| put(n).unwrap());
     let refused = put(1000).unwrap_err();
@@ -237,7 +239,7 @@ fn issuers_of_a_mount_are_limited() {
 fn new_serial_differs_from_issuer_serials() {
     let (_, certificate) = root("ec", 256);
     let mut view = MountView::empty(MountId(1));
-    view.put_issuer(record("id", certificate.der())).unwrap();
+    view.put_issuer(issuer_record("id", certificate.der())).unwrap();
     let taken = certificate.serial();
     let free = Serial::from_octets(&[1, 2, 3]).unwrap();
     let draws = AtomicUsize::new(0);
@@ -251,7 +253,7 @@ fn new_serial_differs_from_issuer_serials() {
 fn issuer_and_key_are_found_by_certificate_and_public_key() {
     let (key, certificate) = root("ec", 256);
     let mut view = MountView::empty(MountId(1));
-    view.put_issuer(record("id", certificate.der())).unwrap();
+    view.put_issuer(issuer_record("id", certificate.der())).unwrap();
     assert_eq!(view.issuer_with_der(certificate.der()).unwrap().record.id, "id");
     assert!(view.key_of(certificate.key()).is_none());
     view.put_key(MountKey {
@@ -303,15 +305,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn issuers_come_and_go_in_any_order(order in Just((0..7).collect::<Vec<usize>>()).prop_shuffle(), gone in 0..7_usize) {
+    fn view_after_puts_and_removal_equals_a_reload(order in Just((0..7).collect::<Vec<usize>>()).prop_shuffle(), gone in 0..7_usize) {
         let authorities = authorities();
         let mut view = MountView::empty(MountId(1));
         let mut writes = Vec::new();
         for at in order {
             let (id, der) = &authorities[at];
-            writes.push(view.put_issuer(record(id, der)).unwrap());
+            writes.push(view.put_issuer(issuer_record(id, der)).unwrap());
         }
         writes.extend(view.remove_issuers(&[authorities[gone].0.to_owned()], 0));
-        prop_assert_eq!(chains(&view), chains(&loaded(writes)));
+        prop_assert_eq!(chains(&view), chains(&view_from_writes(writes)));
     }
 }

@@ -344,7 +344,7 @@ async fn only_leaves_of_roles_that_allow_it_are_ocsp_responders() {
     for path in ["sign-verbatim", "sign-verbatim/r"] {
         pki.refused(path, json!({ "csr": responder }), "csr: extKeyUsage has OCSPSigning").await;
         for usage in [json!({ "ext_key_usage": "OCSPSigning" }), json!({ "ext_key_usage_oids": "1.3.6.1.5.5.7.3.9" })] {
-            pki.refused(path, with(&request("ec-256"), usage), "ext_key_usage: OCSPSigning").await;
+            pki.refused(path, with(&request("ec-256"), usage), "ext_key_usage: the request has OCSPSigning").await;
         }
     }
     let warnings = pki.role(&with(&any(), json!({ "ext_key_usage": "OCSPSigning" }))).await;
@@ -361,7 +361,7 @@ async fn only_leaves_of_roles_that_allow_it_are_ocsp_responders() {
                 [json!({ "ext_key_usage": "OCSPSigning" }), json!({ "ext_key_usage_oids": "1.3.6.1.5.5.7.3.9" })]
             {
                 let body = with(&json!({ "csr": plain, "common_name": "Sub", "use_csr_values": values }), asked);
-                pki.refused(path, body, &format!("ext_key_usage: OCSPSigning, {WHY}")).await;
+                pki.refused(path, body, &format!("ext_key_usage: the request has OCSPSigning, {WHY}")).await;
             }
         }
         // Without `use_csr_values` the purpose in the CSR is not copied.

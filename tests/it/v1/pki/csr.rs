@@ -216,7 +216,7 @@ async fn other_csr_contents_are_ignored_or_rejected() {
     assert_eq!(leaf.extension_ids(), [15, 37, 14, 35, 17].map(|last| format!("2.5.29.{last}")));
     let other = csr("ec-256", "/CN=a.foo", "subjectAltName = otherName:1.2.3.4;IA5STRING:x");
     let open = with(&any, json!({ "allowed_other_sans": "*" }));
-    pki.deny_sign(&open, json!({ "csr": other }), "csr: other SAN of OID 1.2.3.4 is not a UTF8String").await;
+    pki.deny_sign(&open, json!({ "csr": other }), "csr: the otherName of type 1.2.3.4 must be a UTF8String").await;
     let leaf = pki.sign(&with(&open, json!({ "use_csr_sans": false })), json!({ "csr": other })).await;
     assert_eq!(leaf.sans(), ["DNS:a.foo"]);
     pki.stop().await;

@@ -364,7 +364,7 @@ async fn ca_with_malformed_extension_is_imported_without_key_only() {
         }
         let warning = format!("certificate: {name}: ");
         pki.warns("issuers/import/cert", json!({ "pem_bundle": ca.pem }), &warning).await;
-        let rule = format!("would get its key: certificate: {name}: ");
+        let rule = format!("whose certificate is not accepted: certificate: {name}: ");
         pki.refused("keys/import", json!({ "pem_bundle": ca.key }), &rule).await;
     }
     let unusual = Ca::root_with(new_key("ec-256"), "/CN=Unusual", &format!("{CA}\nsubjectAltName=DER:3000"), &[]);

@@ -369,9 +369,9 @@ async fn imported_crl_without_number_or_signed_over_sha1_warns() {
     let numberless = CONFIGURATION.replace("crlnumber = crlnumber", "");
     let version_1 = numberless.replace("crl_extensions = list", "");
     for (configuration, arguments, number, warning) in [
-        (version_1.as_str(), &[][..], None, "the list has no CRL number"),
-        (numberless.as_str(), &[], None, "the list has no CRL number"),
-        (CONFIGURATION, &["-md", "sha1"], Some(420), "the list is signed over SHA-1"),
+        (version_1.as_str(), &[][..], None, "the imported CRL has no CRL number"),
+        (numberless.as_str(), &[], None, "the imported CRL has no CRL number"),
+        (CONFIGURATION, &["-md", "sha1"], Some(420), "the imported CRL is signed over SHA-1"),
     ] {
         for key in ["rsa-2048", "ec-256"] {
             let pki = Pki::empty().await;
@@ -679,7 +679,7 @@ async fn bundle_and_its_crls_are_imported_together_or_not_at_all() {
         for refused in [&foreign[..], broken] {
             let body = json!({ "pem_bundle": format!("{}{list}{refused}", own.bundle()) });
             let answer = pki.fails(path, body, 400, "pem_bundle: block 3: the CRL is rejected: ").await;
-            assert!(answer.error().ends_with("(nothing is imported; without_refused_crls imports the rest)"));
+            assert!(answer.error().ends_with("(nothing is imported; set without_refused_crls to import the rest)"));
         }
         // The CRLs of two CAs have a serial number in common.
         other.issue_and_revoke("first", &[]);

@@ -82,7 +82,7 @@ async fn issuer_forbidden_by_its_chain_warns_and_issues_nothing() {
     let other_names = root_with(&format!("{CA}\nnameConstraints=critical,permitted;dirName:dir\n[dir]\nO=Good"));
     for (above, why) in [
         (no_certificates, "has a keyUsage without keyCertSign"),
-        (no_authorities, "allows a path length of 0, and 1 authorities are below it"),
+        (no_authorities, "allows a path length of 0, but 1 CAs are below it"),
         (other_names, "does not allow the certificate of"),
     ] {
         let pki = Pki::empty().await;
@@ -133,7 +133,9 @@ async fn name_is_refused_when_no_chain_permits_it() {
     assert!(openssl_verifies_chain(&held.pem, &[&below.pem], &leaf.pem).is_err());
     assert_eq!(pki.app.client.delete(&format!("pki/issuer/{}", ids[2])).await.status, 200);
     let serial = parse(&held.pem).serial().to_string();
-    for rule in ["do not allow a.evil.com (RFC 5280 4.2.1.10): those of the certificate of", serial.as_str()] {
+    for rule in
+        ["do not allow a.evil.com (RFC 5280 4.2.1.10): see nameConstraints of the certificate of", serial.as_str()]
+    {
         pki.refused("issue/r", ask("a.evil.com"), rule).await;
     }
     pki.ask("issue/r", ask("a.good.com")).await;

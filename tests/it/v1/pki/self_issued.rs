@@ -206,7 +206,7 @@ async fn signing_an_own_issuer_warns_of_a_repeated_serial_number() {
     let certificate = new["certificate"].as_str().unwrap();
     let path = "issuer/root/sign-self-issued";
     let answer = pki.post(path, json!({ "certificate": certificate })).await;
-    assert!(answer.warnings().contains("repeats its issuer and serial number"), "{}", answer.text);
+    assert!(answer.warnings().contains("repeats the issuer and serial number"), "{}", answer.text);
     let repeated = answer.body["data"]["certificate"].as_str().unwrap();
     pki.refused("issuers/import/cert", json!({ "pem_bundle": repeated }), "collides with another certificate").await;
     // The alternative that the warning names.

@@ -184,7 +184,7 @@ async fn self_issued_ca_contents_are_fully_validated() {
     // Strict DER parsers reject a whole certificate for it.
     let explicit = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[1, 1, 0], &[4, 2, 5, 0]]);
     let explicit = Extensions::from_der(&explicit).unwrap();
-    refused(self_issued(&good_subject(), &[explicit]), "critical encodes the default FALSE").await;
+    refused(self_issued(&good_subject(), &[explicit]), "an extension encodes critical FALSE").await;
     pki.stop().await;
 }
 

@@ -439,7 +439,7 @@ async fn interrupted_run_is_continued_by_the_next() {
     let pki = in_the_middle_of_a_run().await.restart().await;
     let cut = status(&pki).await;
     assert_eq!((&cut["state"], &cut["revoked_cert_deleted_count"]), (&json!("Error"), &json!(1)));
-    assert_eq!(cut["error"], "the server stopped");
+    assert_eq!(cut["error"], "the server stopped during the run");
     assert_eq!(pki.list("certs/revoked").await.len(), 11);
     let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": "1s" })).await;
     assert_eq!((&done["revoked_cert_deleted_count"], &done["error"]), (&json!(11), &Value::Null));

@@ -103,7 +103,8 @@ async fn subjects_are_copied_byte_for_byte() {
     let leaf = verbatim(&pki, json!({ "csr": csr_of_pieces(&name::name(&[]), &[&san]) })).await;
     assert_eq!(leaf.extension("subjectAltName"), Some((true, "DNS:a.foo".to_owned())));
     assert!(leaf.answer.warnings().contains("subjectAltName was marked critical"), "{}", leaf.answer.text);
-    pki.refused("sign-verbatim", json!({ "csr": csr_of_pieces(&name::name(&[]), &[]) }), "it has no name").await;
+    pki.refused("sign-verbatim", json!({ "csr": csr_of_pieces(&name::name(&[]), &[]) }), "the certificate has no name")
+        .await;
     pki.stop().await;
 }
 

@@ -102,7 +102,7 @@ fn parse_entries(
              RFC 5280 4.1.2.2 permits at most 20; some clients may reject the CRL"
         )
     });
-    Ok((entries.into_list(terms, extensions)?, warning.into_iter().collect()))
+    Ok((entries.into_crl(terms, extensions)?, warning.into_iter().collect()))
 }
 
 /// Merges the entries of all CRLs in the request.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::clock::MAX_DURATION_TEXT_BYTES;
 use crate::error::Result;
 use crate::fields::{Fields, Resource as _};
-use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerial, parse_lifetime_text};
+use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerialStatus, parse_lifetime_text};
 use crate::pki::values::Keyword as _;
 
 pub(crate) const FIELDS: &[&str] = CrlConfig::FIELDS;
@@ -26,7 +26,7 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
         }
     }
     if let Some(word) = fields.str("ocsp_unknown_serial")? {
-        config.ocsp_unknown_serial = UnknownSerial::parse(word)?;
+        config.ocsp_unknown_serial = UnknownSerialStatus::parse(word)?;
     }
     match fields.int("max_crl_entries")? {
         Some(UNLIMITED_ENTRIES) => config.max_crl_entries = None,

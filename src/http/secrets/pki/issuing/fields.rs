@@ -179,7 +179,7 @@ pub(super) fn self_issued_request(call: &Call) -> Result<SelfIssuedRequest> {
     let fields = &call.fields;
     let certificate = parse_certificate(fields.str("certificate")?.unwrap_or_default())?;
     Ok(SelfIssuedRequest {
-        warnings: ca_profile::warnings(&certificate),
+        warnings: ca_profile::profile_warnings(&certificate),
         certificate,
         require_matching_key_types: flag(fields, "require_matching_certificate_algorithms")?,
     })

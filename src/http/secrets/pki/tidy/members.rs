@@ -70,7 +70,7 @@ pub(crate) fn merged(stored: &TidyConfig, fields: &Fields) -> Result<TidyConfig>
 pub(crate) fn merged_auto(stored: &AutoTidyConfig, fields: &Fields) -> Result<AutoTidyConfig> {
     let mut config = stored.clone();
     config.merge_flags(fields)?;
-    config.what = merged(&stored.what, fields)?;
+    config.run_config = merged(&stored.run_config, fields)?;
     for slot in AutoTidyConfig::SECONDS {
         slot.set_if_given(&mut config, seconds(fields, slot.name)?);
     }
@@ -92,7 +92,7 @@ fn task_settings_json(config: &TidyConfig) -> Map<String, Value> {
 
 /// Renders the members of `config/auto-tidy`.
 pub(crate) fn auto_tidy_json(config: &AutoTidyConfig) -> Map<String, Value> {
-    let mut members = task_settings_json(&config.what);
+    let mut members = task_settings_json(&config.run_config);
     members.extend(config.to_members());
     members
 }

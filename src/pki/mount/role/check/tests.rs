@@ -85,7 +85,7 @@ fn list_limits_do_not_apply_to_stored_lists() {
 
 #[test]
 fn usages_unsupported_by_the_key_are_reported() {
-    for (kind, named, told) in [
+    for (kind, named, expected) in [
         ("ed25519", &["DigitalSignature", "KeyAgreement"][..], "key_usage: KeyAgreement must not be"),
         ("ed25519", &["CRLSign", "keyEncipherment", "EncipherOnly"], "key_usage: keyEncipherment, EncipherOnly must"),
         ("ec", &["DigitalSignature", "KeyEncipherment"], "key_usage: KeyEncipherment must not be"),
@@ -97,10 +97,10 @@ fn usages_unsupported_by_the_key_are_reported() {
         let keys = RoleKeys::new(kind, 0).unwrap();
         let (_, warnings) = Role { keys, key_usage: texts(named), ..Role::default() }.checked().unwrap();
         let found = warnings.first().map_or("", String::as_str);
-        assert!(found.starts_with(told) && found.is_empty() == told.is_empty(), "{kind} {named:?}: {found}");
+        assert!(found.starts_with(expected) && found.is_empty() == expected.is_empty(), "{kind} {named:?}: {found}");
     }
     let (_, warnings) = Role { keys: RoleKeys::new("ed25519", 0).unwrap(), ..Role::default() }.checked().unwrap();
-    assert!(warnings.is_empty(), "what nobody named fits the key");
+    assert!(warnings.is_empty(), "the default usages fit the key");
 }
 
 #[test]

@@ -259,7 +259,7 @@ async fn certificate_is_stored_only_if_the_engine_requests_it() {
     assert_eq!(pki.get(&format!("cert/{}", stored.serial())).await["certificate"].as_str().unwrap().trim(), stored.pem);
     pki.revoke(&stored).await;
     let lease = json!({ "generate_lease": true });
-    governed.refuses(&Template::default(), lease.clone(), "generate_lease needs store_certificate").await;
+    governed.refuses(&Template::default(), lease.clone(), "set generate_lease without store_certificate").await;
     let leased = governed.made_of(&Template::default(), with(&lease, json!({ "store_certificate": true }))).await;
     let lease = leased.answer.body["lease_id"].as_str().unwrap().to_owned();
     assert!(lease.starts_with("pki/external-policy/sign/"), "{lease}");

@@ -123,9 +123,9 @@ async fn one_of_two_nodes_runs_tidy() {
     let config = with(&often(), json!({ "page_size": 5, "pause_duration": "1h" }));
     pki.post("config/auto-tidy", config).await;
     let other = Engine::new(
-        Arc::clone(&authority.tools().store),
-        Arc::clone(&authority.tools().serials),
-        Arc::clone(&authority.tools().signers),
+        Arc::clone(&authority.deps().store),
+        Arc::clone(&authority.deps().serials),
+        Arc::clone(&authority.deps().signers),
         pki.app.clock.clone(),
         signet::outbound::EgressPolicy::default(),
     );
@@ -140,7 +140,7 @@ async fn one_of_two_nodes_runs_tidy() {
     // Both see the run, and either may cancel it.
     let seen = other.authority(mount).unwrap().tidy_status().await.unwrap();
     assert_eq!(seen.report.unwrap().state, TidyRunState::Running);
-    assert!(!other.authority(mount).unwrap().tidy(AutoTidyConfig::default().what).await.unwrap());
+    assert!(!other.authority(mount).unwrap().tidy(AutoTidyConfig::default().run_config).await.unwrap());
     assert!(authority.tidy_cancel().await.unwrap());
     assert!(other.authority(mount).unwrap().tidy_cancel().await.is_ok());
     let ended = until(&pki, "Cancelled").await;

@@ -65,7 +65,7 @@ async fn with_root(app: &App, name: &str) {
         let mut next = view.clone();
         let signing = SigningKey::Managed(key.clone());
         let write = next.put_key(MountKey { id: format!("id-of-{name}"), name: name.clone(), version: 0, signing })?;
-        Ok((PlannedChange { view: next, writes: vec![write], crls: false }, name.clone()))
+        Ok((PlannedChange { view: next, writes: vec![write], rebuild_crls: false }, name.clone()))
     };
     let name = app.shared().engine.authority(mount).unwrap().change(plan).await.unwrap();
     let root = json!({ "common_name": "Root", "issuer_name": "root", "key_ref": name, "not_after": FAR });
