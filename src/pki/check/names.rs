@@ -83,7 +83,7 @@ impl CsrNames {
             ips,
             uris,
             other: other.into_iter().map(other_name).collect(),
-            unsupported_san_kind,
+            unsupported_san_kind: unsupported_name_kind,
         })
     }
 }

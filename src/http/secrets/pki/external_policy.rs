@@ -74,7 +74,7 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     issuing::run_issuance(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
 }
 
-fn policy_request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
+fn policy_request(call: &Call, operation: PolicyOperation) -> CertificateRequest {
     CertificateRequest::ExternalPolicy(Box::new(ExternalPolicyRequest {
         operation,
         policy: call.param("policy").to_owned(),

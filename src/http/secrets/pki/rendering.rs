@@ -245,7 +245,7 @@ fn encode_pkcs12(
     protection: &Pkcs12Keys,
     without_roots: bool,
 ) -> Result<Vec<u8>> {
-    let path = issued.signer.paths.at(issued.issued_at).ok_or_else(|| missing_chain_error(issued))?;
+    let path = issued.signer.paths.served_at(issued.issued_at).ok_or_else(|| missing_chain_error(issued))?;
     let chain = path.served.iter().filter(|issuer| !(without_roots && issuer.self_signed));
     let chain = chain.map(|issuer| issuer.certificate.der());
     let certificates: Vec<_> = [issued.der.as_ref()].into_iter().chain(chain).collect();
