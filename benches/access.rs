@@ -24,7 +24,7 @@ fn line(bencher: divan::Bencher<'_, '_>) {
         route: &route,
         mount: "pki/",
         caller: "approle",
-        from: Some([192, 0, 2, 1].into()),
+        client_address: Some([192, 0, 2, 1].into()),
         status: 200,
         took: Duration::from_micros(412),
     };

@@ -7,8 +7,8 @@ use std::io;
 use futures_util::future::join_all;
 use serde_json::json;
 use signet::audit::{
-    AuditCaller, AuditData, AuditEntry, AuditOutcome, AuditRequest, AuditResponse, AuditStep, AuditWriter, Device,
-    DeviceSettings, Sink, begin_worker,
+    AuditCaller, AuditData, AuditDevice, AuditDeviceSettings, AuditEntry, AuditOutcome, AuditRequest, AuditResponse,
+    AuditSink, AuditStep, AuditWriter, begin_worker,
 };
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
@@ -23,7 +23,7 @@ const REQUESTS: usize = 128;
 
 struct DiscardingSink;
 
-impl Sink for DiscardingSink {
+impl AuditSink for DiscardingSink {
     fn write(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
@@ -47,7 +47,7 @@ fn pem(label: &str, letter: char, lines: usize) -> String {
 fn sign(bencher: divan::Bencher<'_, '_>) {
     begin_worker(2);
     let clock = Clock::system();
-    let settings = DeviceSettings::file("file", "unused");
+    let settings = AuditDeviceSettings::file("file", "unused");
     let writer = AuditWriter::start(settings, &[7; 32], Box::new(DiscardingSink), clock.clone()).expect("a thread");
     let mount: Mount = serde_json::from_value(json!({
         "id": 7, "path": "pki/", "kind": "pki", "accessor": "pki_1a2b3c4d", "uuid": "", "description": "",
