@@ -21,7 +21,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::json;
-use signet::config::{self, Config, Environment};
+use signet::config::{self, Config, ConfigEnvironment};
 use signet::error::{Error, Result};
 use signet::server::{forbid_core_dumps, renewal};
 use signet::storage::seal::SealKey;
@@ -72,7 +72,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     }
     let plan = SetupPlan::new(arguments.wanted, &arguments.config)?;
     plan.domains()?;
-    let environment = Environment::for_file(&arguments.config)?;
+    let environment = ConfigEnvironment::for_file(&arguments.config)?;
     let text = files::render_configuration(&arguments.config, &arguments.installation, &plan, &environment)?;
     // All input is checked before anything is created.
     let config = config::parse(&text, |name| environment.get(name))?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use signet::config::{Config, Environment, SealKeySource, StoreLocation, TlsFiles};
+use signet::config::{Config, ConfigEnvironment, SealKeySource, StoreLocation, TlsFiles};
 use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::storage::backup;
 
@@ -30,7 +30,7 @@ pub(super) fn render_configuration(
     file: &Path,
     installation: &InstallationArguments,
     plan: &SetupPlan,
-    environment: &Environment,
+    environment: &ConfigEnvironment,
 ) -> Result<String> {
     let from_environment = environment.get("SIGNET_DATABASE_URL").is_some();
     let folder = match (&installation.data_dir, &installation.database_url) {
@@ -285,7 +285,7 @@ mod tests {
             let line = [&["setup", "--domain", "example.test"], flags].concat();
             let SetupArguments { installation, wanted, .. } = Line::parse_from(line).arguments;
             let plan = SetupPlan::new(wanted, Path::new(file)).unwrap();
-            let environment = Environment::for_file(Path::new(file)).unwrap();
+            let environment = ConfigEnvironment::for_file(Path::new(file)).unwrap();
             render_configuration(Path::new(file), &installation, &plan, &environment).unwrap()
         };
         let database = ["--database-url", "postgres:///signet"];
