@@ -131,7 +131,7 @@ fn report_copy(data: &Path, copied: CopyMethod) {
 
 fn notify_server(folder: &Path) -> Result<()> {
     let Some(mut server) = OperatorClient::connect(folder)? else { return Ok(()) };
-    server.ask(&json!({ "command": "backup-made" })).map(drop)
+    server.request(&json!({ "command": "backup-made" })).map(drop)
 }
 
 /// Copies while a server runs. The copy is valid only if the server confirms afterwards that it left the file unchanged
@@ -142,7 +142,7 @@ fn copy_through_server(
     to: &Path,
     progress: &ProgressCounters,
 ) -> Result<PendingBackup> {
-    server.ask(&json!({ "command": "backup" }))?;
+    server.request(&json!({ "command": "backup" }))?;
     let copy = |stop: &AtomicBool| backup::copy(folder, to, CopyPace::Shared, stop, progress);
     let (partial, released) = server.run_then_send(copy, &json!({ "release": true }))?;
     if released["held"] != true {

@@ -117,7 +117,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
     };
     let running = server.start().await?;
     print_startup(running.address(), running.public_address(), &token, &data_location)?;
-    running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
+    running.run_until_stopped(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
 fn parse_libraries(pairs: &[String]) -> Result<Libraries> {
@@ -165,7 +165,7 @@ async fn options(
         logins: LoginSettings { reach, cloudb }.with_environment(),
         settings,
         audit: Vec::new(),
-        listeners: Vec::new(),
+        in_process_audit_devices: Vec::new(),
         skew_limit: SKEW_LIMIT,
         store_probe_interval: STORE_PROBE_INTERVAL,
     })

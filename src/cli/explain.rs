@@ -44,7 +44,7 @@ pub(crate) async fn run(arguments: ExplainArguments) -> Result<()> {
     let data = tokio::select! {
         data = request_explanation(&arguments) => data?,
         // The signal is handled here, so that the terminal, which may be without echo, is restored.
-        () = signals.stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
+        () = signals.wait_for_stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
     };
     output::print_result(&data, render_explanation(&data, &arguments.method.to_uppercase()).trim_end())
 }

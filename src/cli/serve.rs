@@ -85,7 +85,7 @@ async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>
     let options = server_options(&config, tls.clone())?;
     tokio::select! {
         reached = wait_for_database(&options.storage.database) => reached?,
-        () = signals.stop() => {
+        () = signals.wait_for_stop() => {
             tracing::info!("stopping: the database was still unreachable");
             return Ok(());
         }
@@ -97,7 +97,7 @@ async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>
     warn_if_uninitialized(&server).await;
     let running = server.start().await?;
     print_startup(scheme, &running)?;
-    running.until(signals, libraries).await
+    running.run_until_stopped(signals, libraries).await
 }
 
 /// If the listener's certificate is missing and the server would renew it by itself, adds to the error the command that
@@ -170,7 +170,7 @@ async fn open_server(
         };
         tokio::select! {
             () = wait.wait_for(&error) => {}
-            () = signals.stop() => return Ok(None),
+            () = signals.wait_for_stop() => return Ok(None),
         }
         options = again()?;
     }

@@ -56,21 +56,21 @@ async fn issue_through_server(
     command: &Value,
     show: impl FnOnce(&str) -> Result<()>,
 ) -> Result<()> {
-    let mut reply = server.ask(command)?;
+    let mut reply = server.request(command)?;
     let question = serde_json::from_value(reply["question"].take()).map_err(Error::internal)?;
     // Without the seal key, an empty proof is sent, so that the server records the failed attempt.
     let (proof, failed) = match seal_key(config)?.answer(&question).await {
         Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
         Err(error) => (String::new(), Some(error)),
     };
-    let made = match (server.ask(&json!({ "proof": proof })), failed) {
+    let made = match (server.request(&json!({ "proof": proof })), failed) {
         (_, Some(error)) | (Err(error), None) => return Err(error),
         (Ok(made), None) => made,
     };
     let token = made["token"].as_str().ok_or_else(|| Error::internal("the server's response is not understood"))?;
     let shown = show(token);
     // The server revokes the token unless this message confirms that the token was shown.
-    let reply = server.ask(&json!({ "taken": shown.is_ok() }));
+    let reply = server.request(&json!({ "taken": shown.is_ok() }));
     shown?;
     match reply?["taken"] == true {
         true => Ok(()),

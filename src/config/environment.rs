@@ -56,7 +56,7 @@ impl ConfigEnvironment {
     pub(super) fn hint(&self) -> Option<String> {
         let why = describe_io_error(self.unit_read_error?);
         Some(format!(
-            "{UNIT_VARIABLES_FILE}: cannot be read ({why}), so this command may lack settings of the server; run as root: \
+            "{UNIT_VARIABLES_FILE}: cannot be read ({why}), so this command may lack server settings; run as root: \
              chgrp signet {UNIT_VARIABLES_FILE} && chmod 640 {UNIT_VARIABLES_FILE}"
         ))
     }

@@ -64,7 +64,7 @@ pub(super) async fn run(shared: Arc<ServerState>, certificate: Option<ServerCert
             Err(error) => {
                 let wait = MIN_RETRY_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_RETRY_DELAY);
                 failures = failures.saturating_add(1);
-                tracing::error!(again_in = wait.as_secs(), "the TLS certificate was not renewed: {error}");
+                tracing::error!(retry_in_seconds = wait.as_secs(), "the TLS certificate was not renewed: {error}");
                 tokio::time::sleep(wait).await;
             }
         }
@@ -136,7 +136,10 @@ pub async fn issue_first(shared: &ServerState, settings: &TlsRenewal, files: &Tl
 async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Result<IssuedKeyPair> {
     let mounts = shared.auth.mounts();
     let mount = mounts.get(&settings.mount).filter(|mount| mount.kind == MountKind::Pki).cloned().ok_or_else(|| {
-        Error::invalid(format!("tls_renew.mount: there is no certificate authority at {}", settings.mount))
+        Error::invalid(format!(
+            "tls_renew.mount: there is no PKI mount at {}; correct the setting, or create the mount",
+            settings.mount
+        ))
     })?;
     let id = crate::random::uuid();
     let path = format!("{}issue/{}", mount.path, settings.role);
@@ -146,18 +149,18 @@ async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Res
     let until = Instant::now() + AUDIT_TIMEOUT;
     record.intent(|| Some(audit_request(&id, &path, &mount, &requested)), until).await?;
     let issued = issue(shared, &mount, settings, &path, addresses).await;
-    let told = issued.as_ref().map(
+    let audited = issued.as_ref().map(
         |issued| json!({ "serial_number": issued.serial.to_string(), "expiration": issued.not_after.to_string() }),
     );
-    let outcome = match &told {
-        Ok(told) => AuditOutcome {
+    let outcome = match &audited {
+        Ok(data) => AuditOutcome {
             status: 200,
-            answer: Ok(AuditResponse { data: AuditData::Json(told), ..AuditResponse::default() }),
+            answer: Ok(AuditResponse { data: AuditData::Json(data), ..AuditResponse::default() }),
         },
         Err(error) => {
-            let refused = AuditRefusal { kind: error.kind(), texts: vec![error.text()] };
+            let refusal = AuditRefusal { kind: error.kind(), texts: vec![error.text()] };
             let status = if matches!(error.kind(), Kind::Unavailable | Kind::Busy) { 503 } else { 400 };
-            AuditOutcome { status, answer: Err(refused) }
+            AuditOutcome { status, answer: Err(refusal) }
         }
     };
     record.outcome(&audit_request(&id, &path, &mount, &requested), &outcome, until).await?;

@@ -797,7 +797,7 @@ fn listener_certificate_renewal_survives_failure_and_crash() {
     // If the role rejects the renewal, the server logs it, keeps its certificate, and renews once the role permits it.
     change_role(&served, json!({ "allow_ip_sans": false }));
     served.wait_for_log("the TLS certificate was not renewed: ");
-    assert!(served.log().contains("again_in"), "{}", served.log());
+    assert!(served.log().contains("retry_in_seconds"), "{}", served.log());
     served.terminate();
 }
 

@@ -38,7 +38,7 @@ impl TimeSlice {
         true
     }
 
-    pub(super) fn take(&self, bytes: usize) {
+    pub(super) fn charge(&self, bytes: usize) {
         self.left.set(self.left.get().saturating_sub(bytes));
     }
 

@@ -139,8 +139,8 @@ impl ObservedTransport {
 
     fn scan_input(&mut self, bytes: &[u8]) {
         let Http2Activity { connection, partial, time_slice, allowance, .. } = &*self.activity;
-        let FrameCounts { any_ended, frames, charged } = self.frames.read(bytes);
-        time_slice.take(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
+        let FrameCounts { any_ended, frames, charged } = self.frames.scan(bytes);
+        time_slice.charge(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
         if charged > 0 {
             allowance.spend(charged, connection.now());
         }
