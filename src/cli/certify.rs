@@ -313,7 +313,7 @@ impl AuthorityArguments {
                     None => {
                         let text = format!(
                             "the mount has no root certificate above {:?}: import it ({mount}/issuers/import/cert), \
-                             or verify with -partial_chain",
+                             or verify with openssl verify -partial_chain",
                             last.certificate.subject().display()
                         );
                         issued.warnings.push(text);
@@ -351,10 +351,10 @@ fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &Authentica
     let says = |word: &str| errors.iter().any(|text| text.contains(word));
     match reply.status {
         403 => reply.denial_hint(&caller.token_source()),
-        404 => " (are --mount and --role right?)".to_owned(),
-        400 if says("unknown role") => " (are --mount and --role right?)".to_owned(),
+        404 => " (check --mount and --role)".to_owned(),
+        400 if says("unknown role") => " (check --mount and --role)".to_owned(),
         400 if says("role requires") || says("key_type") || says("key_bits") => {
-            " (--key-type and --key-bits make a key of another kind)".to_owned()
+            " (set --key-type and --key-bits to a key that the role accepts)".to_owned()
         }
         _ => String::new(),
     }

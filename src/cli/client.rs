@@ -299,7 +299,7 @@ impl ServerEndpoint {
         let body = json!({ "method": method, "path": path });
         let reply = self.send_without_explanation(ClientRequest::post(EXPLAIN_SELF_PATH, &body), token).await.ok()?;
         if reply.status == 403 {
-            return Some("the token is not known to the server, has ended, or is bound to other networks".to_owned());
+            return Some("the token is not known to the server, has expired, or is bound to other networks".to_owned());
         }
         let data = reply.data();
         Some(format!("{}: see signet explain - {method} {path}", one_line(data["reason"].as_str()?)))
@@ -405,7 +405,10 @@ impl ServerEndpoint {
         };
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
-                return Err(Error::new(Kind::BadGateway, format!("{base}: the answer is longer than 4 MiB")));
+                return Err(Error::new(
+                    Kind::BadGateway,
+                    format!("{base}: the response is larger than the limit of 4 MiB"),
+                ));
             }
             body.push_secret(&chunk);
         }
@@ -417,20 +420,20 @@ impl ServerEndpoint {
         if error.is_timeout() {
             let text = match error.is_connect() {
                 true => format!("no connection within {:?}", self.timeout.min(MAX_CONNECT_TIME)),
-                false => format!("no answer within {:?} (--timeout or SIGNET_TIMEOUT)", self.timeout),
+                false => format!("no response within {:?} (--timeout or SIGNET_TIMEOUT)", self.timeout),
             };
             return Error::unavailable(format!("{base}: {text}"), error);
         }
         let step = match find_tls_error(&error) {
             Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
-                "; if that port speaks plain HTTP, SIGNET_ADDR begins with http://"
+                "; if that port speaks plain HTTP, SIGNET_ADDR must begin with http://"
             }
             Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
-                "; SIGNET_CACERT names the file of the authority to trust"
+                "; set SIGNET_CACERT to the file of the authority to trust"
             }
             _ => "",
         };
-        Error::unavailable(format!("{base}: no answer ({}{step})", root_cause(&error)), error)
+        Error::unavailable(format!("{base}: no response ({}{step})", root_cause(&error)), error)
     }
 }
 

@@ -35,7 +35,10 @@ pub(super) fn copy_path(folder: &Path, now: Time) -> Result<PathBuf> {
 pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
     let name = list_names(folder)?.into_iter().filter(|name| is_copy(name)).max();
     name.map(|name| folder.join(name)).ok_or_else(|| {
-        let text = format!("{}: holds no backup (signet-….db, of signet operator backup --folder)", folder.display());
+        let text = format!(
+            "{}: holds no backup (a file signet-….db, made by signet operator backup --folder)",
+            folder.display()
+        );
         Error::new(Kind::NotFound, text)
     })
 }

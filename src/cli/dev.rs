@@ -45,7 +45,7 @@ pub(crate) struct DevArguments {
     /// Address to listen on, on the loopback; port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200", help_heading = "Listeners")]
     listen: SocketAddr,
-    /// Keep the data and the seal key in this folder; by default everything is removed at the end.
+    /// Keep the data and the seal key in this folder; by default all data is deleted when the server stops.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Root token; default: a random one.

@@ -15,7 +15,7 @@ use super::{output, terminal, token};
 #[derive(clap::Args)]
 pub(crate) struct ExplainArguments {
     /// Accessor of the token in question, or `-` to read the token itself from standard input or the terminal. (If no
-    /// other token, such as SIGNET_TOKEN, is given, that token asks about itself, which every token may.)
+    /// other token, such as SIGNET_TOKEN, is given, that token explains itself, which needs no permission.)
     #[arg(value_name = "ACCESSOR")]
     subject: String,
     /// Method of the request: GET, LIST, POST, PUT, PATCH or DELETE.
@@ -77,8 +77,8 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     match reply.status {
         200 => Ok(reply.data()),
         403 => {
-            let about_others = "to explain other tokens, it needs update on sys/internal/explain";
-            Err(reply.refusal(&format!(" (the token is not known to the server or has ended; {about_others})")))
+            let about_others = "to explain another token, the calling token needs update on sys/internal/explain";
+            Err(reply.refusal(&format!(" (the token is not known to the server or has expired; {about_others})")))
         }
         _ => Err(reply.refusal("")),
     }

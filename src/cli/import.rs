@@ -77,7 +77,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     };
     let body = json!({ "pem_bundle": bundle.expose_text().unwrap_or_default() }).to_string().into_bytes();
     let imported = ask("bundle", "application/json", body).await?;
-    let issuers = [(&imported.data.imported_issuers, NEW_ISSUER), (&imported.data.existing_issuers, "there before")];
+    let issuers = [(&imported.data.imported_issuers, NEW_ISSUER), (&imported.data.existing_issuers, "existing")];
     for (id, word) in issuers.into_iter().flat_map(|(ids, word)| ids.iter().flatten().map(move |id| (id, word))) {
         let has_key = imported.data.mapping.get(id).is_some_and(|key| !key.is_empty());
         let text = format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" });
@@ -168,10 +168,10 @@ impl ImportArguments {
             }
         }
         let outcome = match left.is_empty() {
-            true => "the new issuers and keys are deleted again".to_owned(),
-            false => format!("delete what could not be deleted again: {}", left.join(", ")),
+            true => "the import was undone: the new issuers and keys are deleted again".to_owned(),
+            false => format!("the import could not be undone completely: delete {} yourself", left.join(", ")),
         };
-        let remedy = "--without-refused-crls imports the authority without this list";
+        let remedy = "--without-refused-crls imports the authority without this CRL";
         Error::new(refused.kind(), format!("{}; {outcome}; {remedy}", refused.text()))
     }
 }
@@ -197,7 +197,7 @@ fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Res
     let hint = match reply.status {
         200 => return Ok(answer),
         403 => reply.denial_hint(&source.source_name()),
-        404 => " (is --mount right?)".to_owned(),
+        404 => " (check --mount)".to_owned(),
         _ => String::new(),
     };
     Err(reply.refusal(&hint))
@@ -214,7 +214,7 @@ fn render_imported_crl(file: &Path, data: &ImportData) -> (Value, String) {
         "published_crl_number": data.published_crl_number,
     });
     let text = format!(
-        "CRL {}: number {}, {} entries, {} of them new here; the number of the mount's own is {}",
+        "CRL {}: number {}, {} entries, {} of them new here; the mount's own CRL has number {}",
         file.display(),
         number(data.crl_number),
         data.entries,

@@ -317,7 +317,8 @@ impl IssueFiles {
         if let ExistingFiles::Key(file) = kept
             && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
-            let text = format!("{}: another command replaced it concurrently", file.display());
+            let text =
+                format!("{}: another command replaced this file concurrently; run the command again", file.display());
             return Err(Error::new(Kind::Conflict, text));
         }
         // All temporary files are written completely before the first gets its final name.

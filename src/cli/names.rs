@@ -35,7 +35,7 @@ impl TypedName {
     fn of(text: &str) -> Result<Self> {
         let refuse = |rule: &str| Err(Error::invalid(format!("NAME: {text:?} {rule}")));
         if text.is_empty() || text.contains(|c: char| c.is_control() || c.is_whitespace() || c == ',') {
-            return refuse("has characters that no name has");
+            return refuse("must be a name without blanks, commas and control characters");
         }
         if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return Ok(Self::Ip(ip));
@@ -179,7 +179,7 @@ impl TypedNames {
             _ => first.replace('*', "_"),
         };
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
-            return Err(Error::invalid("NAME: cannot be the name of a file"));
+            return Err(Error::invalid(format!("NAME: {first:?} cannot be the name of a file")));
         }
         Ok(name)
     }

@@ -64,7 +64,7 @@ pub(crate) struct RenewArguments {
     /// Certificates, each with its key in NAME-key.pem next to NAME.pem.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// File of the key, if it has another name.
+    /// File of the private key, if it is not NAME-key.pem.
     #[arg(long, value_name = "FILE", help_heading = "Files")]
     key: Option<PathBuf>,
     /// File of the authorities, to which a new one is added; default: NAME-ca.pem or ca.pem next to the
@@ -75,13 +75,13 @@ pub(crate) struct RenewArguments {
     authority: AuthorityArguments,
     #[command(flatten)]
     login: LoginArguments,
-    /// Time before the end: a fraction of the lifetime, or a duration such as 24h.
+    /// Time before its end at which a certificate is renewed: a fraction of its lifetime, or a duration such as 24h.
     #[arg(long, value_name = "SHARE", default_value = "1/3", help_heading = "Time")]
     before: RenewBefore,
     /// Renew now, at any age of the certificate.
     #[arg(long, conflicts_with = "service", help_heading = "Time")]
     force: bool,
-    /// Keep the key.
+    /// Keep the private key instead of generating a new one.
     #[arg(long, help_heading = "Files")]
     reuse_key: bool,
     /// Certificates in the file after the certificate itself.
@@ -90,7 +90,7 @@ pub(crate) struct RenewArguments {
     /// Shell command to run after certificates have been replaced. Its output goes to standard error.
     #[arg(long, value_name = "COMMAND", help_heading = "Command")]
     exec: Option<String>,
-    /// Time limit of that command.
+    /// Time limit of the `--exec` command.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::client::parse_duration_value)]
     #[arg(help_heading = "Command")]
     exec_timeout: Duration,
@@ -135,7 +135,7 @@ impl RenewBefore {
 
 pub(crate) async fn run(arguments: RenewArguments) -> Result<()> {
     if arguments.files.len() > 1 && (arguments.key.is_some() || arguments.ca.is_some()) {
-        return Err(Error::invalid("--key and --ca: are for one FILE"));
+        return Err(Error::invalid("--key and --ca: can only be given with one FILE"));
     }
     let mut pairs =
         arguments.files.iter().map(|file| CertificatePair::of(file, &arguments)).collect::<Result<Vec<_>>>()?;
@@ -192,7 +192,7 @@ impl CertificatePair {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         if contains_private_key(&self.certificate)? {
             let text = format!(
-                "{}: holds a private key; key and certificate must be in files of their own",
+                "{}: holds a private key; key and certificate must be in separate files",
                 self.certificate.display()
             );
             return Err(Error::invalid(text));
@@ -237,7 +237,9 @@ impl CertificatePair {
             successor.require_lifetime().map_err(CertifyError::unusable_certificate)?;
         }
         if successor.has_more_names()? {
-            issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
+            issued
+                .warnings
+                .push(format!("{}: the new certificate has more names than the old one", self.certificate.display()));
         }
         staged.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
         self.renew_after = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
@@ -249,7 +251,10 @@ impl CertificatePair {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         let key = read_key(KEY_ARGUMENT, &self.key)?;
         if (leaf.certificate.der(), key.public().spki()) != (state.leaf.certificate.der(), state.key.public().spki()) {
-            let text = format!("{}: another command replaced it concurrently", self.certificate.display());
+            let text = format!(
+                "{}: another command replaced this file concurrently; run the command again",
+                self.certificate.display()
+            );
             return Err(Error::new(Kind::Conflict, text));
         }
         Ok(())
@@ -432,13 +437,19 @@ async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair])
         return Err(failed(status.to_string()));
     }
     for note in notes {
-        std::fs::remove_file(&note).map_err(|e| Error::unavailable(format!("{}: stays", note.display()), e))?;
+        std::fs::remove_file(&note).map_err(|e| {
+            Error::unavailable(
+                format!("{}: cannot be removed, so the next signet renew runs --exec again", note.display()),
+                e,
+            )
+        })?;
     }
     Ok(())
 }
 
 fn exec_error(why: &str) -> Error {
-    let text = format!("--exec: {why}; the certificates are in place, and the next renew runs it again");
+    let text =
+        format!("--exec: {why}; the certificates are in place, and the next signet renew runs the command again");
     Error::new(Kind::Unavailable, text)
 }
 
@@ -552,7 +563,7 @@ fn record_failure(
 ) -> Duration {
     let wait = pair.schedule_retry(wanted, left);
     let file = pair.certificate.display();
-    tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; retrying");
+    tracing::warn!(%file, %error, seconds = wait.as_secs(), "the certificate was not renewed; retrying");
     wait
 }
 

@@ -64,9 +64,9 @@ fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &Authentica
     let says = |word: &str| errors.iter().any(|text| text.contains(word));
     match reply.status {
         403 => reply.denial_hint(&caller.token_source()),
-        404 => " (is --mount right?)".to_owned(),
+        404 => " (check --mount)".to_owned(),
         400 if says("not found") || says("not signed by an issuer of this mount") => {
-            " (is --mount right? signet who finds the mount of a certificate)".to_owned()
+            " (check --mount: signet who finds the mount of a certificate)".to_owned()
         }
         _ => String::new(),
     }

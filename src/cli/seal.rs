@@ -58,9 +58,9 @@ async fn print_status(storage: &Storage) -> Result<()> {
     let lines = [
         format!("seal type:      {}", seal.kind),
         format!("seal key:       {} ({})", seal.key, seal.mechanism),
-        format!("sealed since:   {}", since.as_deref().unwrap_or("the store was made")),
+        format!("sealed since:   {}", since.as_deref().unwrap_or("the store was created")),
         format!("data key term:  {}", key.term),
-        format!("made:           {}", format_rfc3339(key.made_at)),
+        format!("data key since: {}", format_rfc3339(key.made_at)),
         format!("encryptions:    {}", key.sealed),
         format!("left to re-seal: {older}"),
     ];

@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
         if config::listeners_overlap(address, config.listen)
             || config.metrics_listen.is_some_and(|at| config::listeners_overlap(address, at))
         {
-            return Err(Error::invalid("--public-listen: must be another address than listen and metrics_listen"));
+            return Err(Error::invalid("--public-listen: overlaps with listen or metrics_listen; choose another port"));
         }
         config.public_listen = Some(address);
     }

@@ -194,7 +194,10 @@ async fn ensure_listener_certificate(api: &SetupApi, config: &Config, issues: bo
         return print_step("kept", &format!("{} (the listener's certificate)", files.certificate.display()));
     }
     renewal::issue_first(api.shared(), renewed, files).await?;
-    print_step("made", &format!("{} (the listener's certificate; it renews itself)", files.certificate.display()))
+    print_step(
+        "made",
+        &format!("{} (the listener's certificate, which the server renews)", files.certificate.display()),
+    )
 }
 
 fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> std::io::Result<()> {

@@ -127,7 +127,7 @@ impl StatusReport {
                 self.unreadable_paths.insert(path.to_owned());
             }
             404 => {}
-            status => self.wrong.push(format!("{}: answered {status}", question.path)),
+            status => self.wrong.push(format!("{}: unexpected status {status}", question.path)),
         }
         Ok(None)
     }
@@ -149,8 +149,10 @@ impl StatusReport {
         }
         let clock = health["server_time_utc"].as_i64().unwrap_or(self.now);
         if clock.abs_diff(self.now) > MAX_CLOCK_SKEW_SECONDS.unsigned_abs() {
-            self.wrong
-                .push(format!("the server's clock is {} off from the one here", format_span((clock - self.now).abs())));
+            self.wrong.push(format!(
+                "the clocks of the server and of this machine differ by {}",
+                format_span((clock - self.now).abs())
+            ));
         }
         if let Some(certificate) = reply.peer.as_deref().and_then(|der| Certificate::parse(der).ok()) {
             let from = certificate.not_before();
@@ -180,7 +182,7 @@ impl StatusReport {
         if reply.status != 200 {
             let hint = reply.denial_hint(&caller.token_source());
             let command = "signet operator new-root-token --config FILE";
-            let step = format!("{hint}; the seal key is enough for another token: {command}");
+            let step = format!("{hint}; with the seal key, create another token: {command}");
             return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
         }
         let own = reply.data();
@@ -190,7 +192,7 @@ impl StatusReport {
             format!("{}, policies: {}", own["display_name"].as_str().unwrap_or("?"), policies.join(", ")),
         );
         if policies.contains(&"root") {
-            self.notes.push("the token is a root token: give daily work to one with fewer rights".to_owned());
+            self.notes.push("the token is a root token: use a token with fewer rights for daily work".to_owned());
         }
         let ttl = own["ttl"].as_i64().unwrap_or_default();
         self.is_endless_root = ttl == 0 && policies.contains(&"root");
@@ -298,8 +300,9 @@ impl StatusReport {
             self.leaves.push(ExpiringLeaf { ends, mount, serial: serial.clone(), name });
         }
         if total >= LEAVES_REQUESTED && revoked == total {
-            self.notes
-                .push(format!("{mount}: the next {total} certificates to end are revoked, and the others not known"));
+            self.notes.push(format!(
+                "{mount}: the {total} certificates that end next are revoked; later ones were not requested"
+            ));
         }
     }
 
@@ -449,7 +452,10 @@ mod tests {
         status.note_leaves("none/", &found(0, 0));
         assert!(status.notes.is_empty() && status.leaves.is_empty(), "{:?}", status.notes);
         status.note_leaves("many/", &found(LEAVES_REQUESTED, 0));
-        assert_eq!(status.notes, ["many/: the next 100 certificates to end are revoked, and the others not known"]);
+        assert_eq!(
+            status.notes,
+            ["many/: the 100 certificates that end next are revoked; later ones were not requested"]
+        );
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) fn run(
 pub(super) fn print_token(object: &Value, text: &str, command: &str) -> Result<()> {
     output::write_result(object, text).map_err(|e| {
         let error = stdout_error(e);
-        let text = format!("{error}: the token is revoked again, and signet operator {command} makes another");
+        let text = format!("{error}: the token was revoked; create another one with signet operator {command}");
         Error::new(error.kind(), text)
     })
 }
@@ -67,13 +67,17 @@ async fn issue_through_server(
         (_, Some(error)) | (Err(error), None) => return Err(error),
         (Ok(made), None) => made,
     };
-    let token = made["token"].as_str().ok_or_else(|| Error::internal("the server's response is not understood"))?;
+    let token =
+        made["token"].as_str().ok_or_else(|| Error::internal("the response on the operator socket has no token"))?;
     let shown = show(token);
     // The server revokes the token unless this message confirms that the token was shown.
     let reply = server.request(&json!({ "taken": shown.is_ok() }));
     shown?;
     match reply?["taken"] == true {
         true => Ok(()),
-        false => Err(Error::new(Kind::Unavailable, "the token's receipt was not confirmed in time; it was revoked")),
+        false => Err(Error::new(
+            Kind::Unavailable,
+            "the server got no confirmation of the new token in time, and revoked it; try again",
+        )),
     }
 }

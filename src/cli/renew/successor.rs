@@ -38,7 +38,8 @@ impl Successor<'_> {
             return Ok(());
         }
         Self::refuse(format!(
-            "the new certificate is not for {} (does the role allow it, and take the names of a request?)",
+            "the new certificate is not for {} (check that the role allows these names, and uses the names of \
+             certification requests)",
             lost.join(", ")
         ))
     }

@@ -83,7 +83,7 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
     if is_written(file) {
         let (what, state) = match is_live_token(api, file).await? {
             true => ("kept", "the administrator's token"),
-            false => ("left", "no token of this store, or one that has ended: move it away and run the setup again"),
+            false => ("left", "not a valid token of this store: move the file away and run the setup again"),
         };
         return print_step(what, &format!("{} ({state})", file.display()));
     }

@@ -105,7 +105,7 @@ impl SetupApi {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value)> {
-        let failed = |e| Error::unavailable(format!("{path}: no answer"), e);
+        let failed = |e| Error::unavailable(format!("{path}: no response"), e);
         let mut token = HeaderValue::from_str(&self.token).map_err(Error::internal)?;
         token.set_sensitive(true);
         let request = self.client.request(method, format!("{}/{path}", self.base)).header("X-Service-Token", token);

@@ -115,7 +115,9 @@ async fn ensure_mount(api: &SetupApi, path: &str, longest: Duration, what: &str)
         && found.is_object()
     {
         if found["type"] != "pki" {
-            return Err(Error::invalid(format!("{path}: is a mount of another type already")));
+            return Err(Error::invalid(format!(
+                "{path}: is already a mount of another type; choose another path with --mount or --root-mount"
+            )));
         }
         return print_step("kept", &format!("the mount {path}"));
     }
@@ -200,7 +202,7 @@ async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()
     let Some((issuer, _)) = own else {
         remove_issuers(api, path, taken).await?;
         return Err(Error::invalid(format!(
-            "--signed: holds no certificate of the key in {path}: have the request of {} signed",
+            "--signed: holds no certificate of the key in {path}: have the certification request {} signed",
             plan.csr().display()
         )));
     };
@@ -217,7 +219,7 @@ async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()
 async fn complete_chain(api: &SetupApi, plan: &SetupPlan, file: &Path) -> Result<()> {
     let path = &plan.mount;
     if chain_end(api, plan).await?.is_root() {
-        return print_step("kept", &format!("its chain: {} is not needed", file.display()));
+        return print_step("kept", &format!("the chain of the issuer: {} is not needed", file.display()));
     }
     let taken =
         api.post(&format!("{path}/issuers/import/cert"), json!({ "pem_bundle": read_signed_file(file)? })).await?;
@@ -267,7 +269,7 @@ async fn ensure_urls(api: &SetupApi, plan: &SetupPlan, mount: &str) -> Result<()
     let members = ["issuing_certificates", "crl_distribution_points", "ocsp_servers"];
     let is_set = |member: &&str| config["data"][*member].as_array().is_some_and(|urls| !urls.is_empty());
     if members.iter().any(is_set) {
-        return print_step("kept", &format!("the addresses of {mount}"));
+        return print_step("kept", &format!("the URLs of {mount}"));
     }
     let own = format!("{base}/v1/{mount}");
     api.post(&format!("{mount}/config/cluster"), json!({ "path": own, "aia_path": own })).await?;
@@ -278,7 +280,7 @@ async fn ensure_urls(api: &SetupApi, plan: &SetupPlan, mount: &str) -> Result<()
         "ocsp_servers": ["{{cluster_aia_path}}/ocsp"],
     });
     api.post(&format!("{mount}/config/urls"), addresses).await?;
-    print_step("made", &format!("the addresses of {mount}, below {own}"))
+    print_step("made", &format!("the URLs of {mount}, below {own}"))
 }
 
 /// Writes the root of the issuer's chain, which clients must trust, to its file. If the chain does not end with a root,
@@ -296,15 +298,18 @@ async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
             );
             return Err(Error::new(Kind::Conflict, text));
         }
-        return print_step("kept", &format!("{file} (what clients trust)"));
+        return print_step("kept", &format!("{file} (the root certificate for clients)"));
     }
     if !top.is_root() {
         let above = top.certificate.issuer().display();
         let step = "continue with --signed FILE, which also holds the certificates above the issuer";
-        return print_step("left", &format!("{file} (what clients trust): the root is not known, {above}: {step}"));
+        return print_step(
+            "left",
+            &format!("{file} (the root certificate for clients): the root is not known, {above}: {step}"),
+        );
     }
     write_new(&plan.root_file, top.text.as_bytes(), FileContent::Public)?;
-    print_step("made", &format!("{file} (what clients trust)"))
+    print_step("made", &format!("{file} (the root certificate for clients)"))
 }
 
 fn contains_certificate(file: &Path, wanted: &PemCertificate) -> Result<bool> {

@@ -80,8 +80,8 @@ pub(super) fn render_configuration(
         None => "# public_url = \"http://pki.example\"".to_owned(),
     };
     Ok(format!(
-        "# Configuration of this Signet server, made by `signet setup`. signet.example.toml explains every setting. After a\n\
-         # change, run `signet check --config FILE`. Environment variables take precedence: SIGNET_LISTEN, ….\n\
+        "# Configuration of this Signet server, created by `signet setup`. signet.example.toml explains every setting.\n\
+         # After a change, run `signet check --config FILE`. Environment variables take precedence: SIGNET_LISTEN, ….\n\
          \n\
          # Address and port; TLS is required except on the loopback. A change needs a restart.\n\
          listen = {listen}\n\
@@ -133,8 +133,8 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
         let folder = folder.display();
         let file = plan.config.display();
         let text = format!(
-            "--data-dir: {folder} has a store, but {file} does not exist: give its configuration with --config; write a \
-             lost one again first (see docs/getting-started.md)"
+            "--data-dir: {folder} has a store, but {file} does not exist: give its configuration with --config; if \
+             that file is lost, write it again first (see docs/getting-started.md)"
         );
         return Err(Error::new(Kind::Conflict, text));
     }
@@ -146,7 +146,10 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
     if let StoreLocation::Embedded(folder) = &config.store
         && std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
     {
-        let text = format!("--data-dir: {} is not empty: name its configuration by --config", folder.display());
+        let text = format!(
+            "--data-dir: {} is not empty: give its configuration with --config, or use an empty folder",
+            folder.display()
+        );
         return Err(Error::new(Kind::Conflict, text));
     }
     Ok(())
@@ -162,10 +165,10 @@ pub(super) fn check_tls_pair(files: &TlsFiles) -> Result<()> {
         (false, true) => (&files.key, &files.certificate),
         _ => return Ok(()),
     };
+    let there = there.display();
     let text = format!(
-        "{}: exists, but {} does not, without which it is useless: remove it too, and run the setup again, which \
-         creates both",
-        there.display(),
+        "{there}: exists, but {} does not, and neither is of use without the other: remove {there} and run the setup \
+         again, which creates both",
         lost.display()
     );
     Err(Error::new(Kind::Conflict, text))

@@ -60,10 +60,10 @@ impl SetupPlan {
             return Err(Error::invalid("--intermediate-ttl: must not be longer than --root-ttl"));
         }
         if intermediate_ttl < role_ttl * 3 {
-            return Err(Error::invalid("--role-ttl: three times that must not be longer than --intermediate-ttl"));
+            return Err(Error::invalid("--role-ttl: three times its value must not be longer than --intermediate-ttl"));
         }
         if wanted.domain.len() > MAX_DOMAINS {
-            return Err(Error::invalid(format!("--domain: must be {MAX_DOMAINS} at most")));
+            return Err(Error::invalid(format!("--domain: at most {MAX_DOMAINS} domains may be given")));
         }
         if let Some(domain) = wanted.domain.iter().find(|domain| !is_domain(domain)) {
             return Err(Error::invalid(format!("--domain: {domain:?} is not a domain, such as example.com")));

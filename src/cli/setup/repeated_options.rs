@@ -57,7 +57,7 @@ pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, conf
     if problems.is_empty() {
         return Ok(());
     }
-    problems.push("change the settings there, or omit these options".to_owned());
+    problems.push(format!("change the settings in {file}, or omit these options"));
     Err(Error::new(Kind::Conflict, problems.join("\n")))
 }
 
