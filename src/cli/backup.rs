@@ -26,7 +26,7 @@ use super::verify_backup::{print_findings, verify_with_progress};
 
 const PG_TOOLS_ADVICE: &str = "copy it with pg_dump or pg_basebackup";
 /// Nice value of a process that copies, so that the copy does not slow the server down.
-const NICE: i32 = 15;
+const COPY_NICE_VALUE: i32 = 15;
 
 #[derive(clap::Args)]
 pub(crate) struct BackupArguments {
@@ -107,7 +107,7 @@ enum CopyMethod {
 fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod> {
     owner::require_folder_owner(data)?;
     // If the process may not lower its priority, it runs at its usual priority.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    let _ = rustix::process::setpriority_process(None, COPY_NICE_VALUE);
     let display = ProgressDisplay::start("copying", ProgressUnit::Bytes, quiet);
     let (partial, copied) = match OperatorClient::connect(data)? {
         Some(server) => (copy_through_server(server, data, file, &display.progress)?, CopyMethod::WithServer),

@@ -104,10 +104,10 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
     };
     let libraries = parse_libraries(&arguments.pkcs11_library)?;
     let audit = arguments.audit_file.map(|path| DeviceSettings::file("file", path)).into_iter().collect();
-    let options = options(folder, database, arguments.listen, libraries.clone()).await?;
+    let options = dev_server_options(folder, database, arguments.listen, libraries.clone()).await?;
     let options = ServerOptions { audit, public_listen: arguments.public_listen, ..options };
     let server = Server::open(options).await?;
-    let prepared = prepare(&server, arguments.root_token.as_deref()).await;
+    let prepared = prepare_server(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
         Ok(token) => token,
         Err(error) => {
@@ -129,14 +129,14 @@ fn parse_libraries(pairs: &[String]) -> Result<Libraries> {
     Libraries::new(pairs.map(stanza).collect::<Result<Vec<_>>>()?)
 }
 
-async fn options(
+async fn dev_server_options(
     folder: &Path,
     database: Database,
     listen: SocketAddr,
     pkcs11_libraries: Libraries,
 ) -> Result<ServerOptions> {
     create_folder(format_args!("--data-dir: {}", folder.display()), folder, 0o700)?;
-    let seal_key = seal_key(&folder.join("seal.key"), &database).await?;
+    let seal_key = read_or_create_seal_key(&folder.join("seal.key"), &database).await?;
     let clock = Clock::system();
     let storage = storage::StorageOptions {
         database,
@@ -173,7 +173,7 @@ async fn options(
 
 /// Reads the seal key from the folder. Only for a new store, creates a key: an existing store can be opened only with
 /// its own key.
-async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
+async fn read_or_create_seal_key(file: &Path, database: &Database) -> Result<SealKey> {
     if file.exists() {
         return SealKey::from_file(file);
     }
@@ -189,7 +189,7 @@ async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
 
 /// Creates the root token (and revokes an older one), a mount with an authority that can issue, and the organization
 /// `dev`.
-async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
+async fn prepare_server(server: &Server, root_token: Option<&str>) -> Result<String> {
     let shared = server.shared();
     let token = shared.auth.root_token(root_token, TOKEN_NAME).await?;
     let mount = match shared.auth.mounts().get("pki") {

@@ -86,7 +86,7 @@ pub(crate) fn rotate(arguments: &RotateSealKeyArguments) -> Result<()> {
     })
 }
 
-const NEXT_STEP: &str =
+const RESTART_ADVICE: &str =
     "Start every node with this seal from now on; running nodes keep working until they are restarted.";
 
 async fn move_seal(config: &Config, seal: &SealKey) -> Result<()> {
@@ -99,7 +99,7 @@ async fn open_store(config: &Config) -> Result<Storage> {
 
 async fn change_and_print(storage: &Storage, seal: &SealKey) -> Result<()> {
     let changed = close_store(storage, storage.change_seal(seal).await).await?;
-    print_change(&changed, NEXT_STEP)
+    print_change(&changed, RESTART_ADVICE)
 }
 
 /// Changes the store to the seal of another configuration. The store changes in one commit. A repeated command
@@ -115,7 +115,7 @@ async fn move_to_config(config: &Config, new: &Config) -> Result<()> {
         return Err(error);
     };
     let status = close_store(&storage, storage.seal_status().await).await?;
-    print_change(&status, NEXT_STEP)
+    print_change(&status, RESTART_ADVICE)
 }
 
 /// Replaces the key in a file. Both keys exist in files until the store has the new key, so an interrupted command can

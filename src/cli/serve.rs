@@ -21,9 +21,9 @@ use super::output;
 use super::owner;
 
 /// First pause between attempts to reach the database or to find free disk space.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause between these attempts.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Printed at the start if no mount for a certificate authority exists.
 const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates one while the server is stopped, or POST \
@@ -151,11 +151,11 @@ async fn wait_for_database(database: &Database) -> Result<()> {
 /// Opens the server. If that fails because the disk of its data folder is full, waits for free space. `None` if a
 /// signal arrives first.
 async fn open_server(
-    first: ServerOptions,
-    again: impl Fn() -> Result<ServerOptions>,
+    initial_options: ServerOptions,
+    rebuild_options: impl Fn() -> Result<ServerOptions>,
     signals: &mut Signals,
 ) -> Result<Option<Server>> {
-    let mut options = first;
+    let mut options = initial_options;
     let mut wait = StartupBackoff::default();
     loop {
         let database = options.storage.database.clone();
@@ -172,7 +172,7 @@ async fn open_server(
             () = wait.wait_for(&error) => {}
             () = signals.wait_for_stop() => return Ok(None),
         }
-        options = again()?;
+        options = rebuild_options()?;
     }
 }
 
@@ -184,7 +184,7 @@ struct StartupBackoff {
 
 impl Default for StartupBackoff {
     fn default() -> Self {
-        Self { pause: FIRST_PAUSE, last_reason: None }
+        Self { pause: FIRST_RETRY_PAUSE, last_reason: None }
     }
 }
 
@@ -196,7 +196,7 @@ impl StartupBackoff {
             self.last_reason = Some(what.to_owned());
         }
         tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(MAX_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_RETRY_PAUSE);
     }
 }
 

@@ -117,23 +117,23 @@ impl StatusReport {
     async fn get_if_readable(
         &mut self,
         caller: &AuthenticatedClient,
-        question: ClientRequest<'_>,
+        request: ClientRequest<'_>,
     ) -> Result<Option<Value>> {
-        let reply = caller.ask(question).await?;
+        let reply = caller.request(request).await?;
         match reply.status {
             200 => return Ok(Some(reply.data())),
             403 => {
-                let (path, _) = question.path.split_once('?').unwrap_or((question.path, ""));
+                let (path, _) = request.path.split_once('?').unwrap_or((request.path, ""));
                 self.unreadable_paths.insert(path.to_owned());
             }
             404 => {}
-            status => self.wrong.push(format!("{}: unexpected status {status}", question.path)),
+            status => self.wrong.push(format!("{}: unexpected status {status}", request.path)),
         }
         Ok(None)
     }
 
     async fn check_server(&mut self, caller: &AuthenticatedClient) -> Result<()> {
-        let reply = caller.ask_once(ClientRequest::get("sys/health")).await?;
+        let reply = caller.request_once(ClientRequest::get("sys/health")).await?;
         let health: Value = reply.json();
         let text = |name: &str| health[name].as_str().unwrap_or("?").to_owned();
         let ready = if reply.status == 200 { "ready" } else { "NOT READY" };
@@ -154,12 +154,12 @@ impl StatusReport {
                 format_span((clock - self.now).abs())
             ));
         }
-        if let Some(certificate) = reply.peer.as_deref().and_then(|der| Certificate::parse(der).ok()) {
+        if let Some(certificate) = reply.peer_certificate.as_deref().and_then(|der| Certificate::parse(der).ok()) {
             let from = certificate.not_before();
             let until = certificate.not_after();
             self.add_end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
         }
-        let seal = caller.ask_once(ClientRequest::get("sys/seal-status")).await?;
+        let seal = caller.request_once(ClientRequest::get("sys/seal-status")).await?;
         let seal: Value = seal.json();
         let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
         // Shows the name that the configuration uses ("file"). The API calls it "static", as clients of Vault expect.
@@ -169,21 +169,21 @@ impl StatusReport {
     }
 
     async fn renew_token(&mut self, caller: &AuthenticatedClient) -> Result<()> {
-        let reply = caller.ask(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
+        let reply = caller.request(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
         if reply.status != 200 {
-            self.wrong.push(format!("the token was not renewed: {}", reply.refusal("").text()));
+            self.wrong.push(format!("the token was not renewed: {}", reply.to_error("").text()));
         }
         Ok(())
     }
 
     async fn check_token(&mut self, caller: &AuthenticatedClient) -> Result<()> {
         let path = "auth/token/lookup-self";
-        let reply = caller.ask(ClientRequest::get(path)).await?;
+        let reply = caller.request(ClientRequest::get(path)).await?;
         if reply.status != 200 {
             let hint = reply.denial_hint(&caller.token_source());
             let command = "signet operator new-root-token --config FILE";
             let step = format!("{hint}; with the seal key, create another token: {command}");
-            return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
+            return Err(reply.to_error(if reply.status == 403 { &step } else { "" }));
         }
         let own = reply.data();
         let policies: Vec<&str> = texts_in(&own["policies"]).collect();
@@ -325,7 +325,7 @@ impl StatusReport {
     /// Checks what verifiers of certificates use: the CRL, and the CRL and OCSP URLs in certificates.
     async fn check_published(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         // A CRL that is larger than the client's limit is skipped.
-        if let Ok(reply) = caller.ask(ClientRequest::get(&format!("{mount}crl"))).await
+        if let Ok(reply) = caller.request(ClientRequest::get(&format!("{mount}crl"))).await
             && let Ok(crl) = Crl::parse(reply.body.expose())
             && let Some(next) = crl.next_update()
         {

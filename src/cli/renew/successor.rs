@@ -8,7 +8,7 @@ use crate::cli::issue::format_time;
 use crate::cli::names::TypedNames;
 
 /// A new certificate may begin at most this many seconds after the time of this machine, because clocks differ.
-const MAX_CLOCK_DIFFERENCE: i64 = 300;
+const MAX_CLOCK_DIFFERENCE_SECONDS: i64 = 300;
 
 /// A new certificate and the old one that it will replace.
 pub(super) struct Successor<'s> {
@@ -60,7 +60,7 @@ impl Successor<'_> {
                 format_time(ends)
             ));
         }
-        if begins > now.saturating_add(MAX_CLOCK_DIFFERENCE) {
+        if begins > now.saturating_add(MAX_CLOCK_DIFFERENCE_SECONDS) {
             return Self::refuse(format!(
                 "the new certificate begins at {}, {by_clock}: one of the clocks is wrong",
                 format_time(begins)
