@@ -334,15 +334,17 @@ impl IssueFiles {
         // All temporary files are written completely before the first gets its final name.
         let mut staged = Vec::new();
         if let Some(key) = key {
-            staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?.filled(&[key.expose(), b"\n"])?);
+            staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?.with_content(&[key.expose(), b"\n"])?);
         }
         let certificates = issued.certificates(arguments.chain);
-        staged
-            .push(lock.stage(&self.certificate, FileContent::Public, on_existing)?.filled(&[certificates.as_bytes()])?);
+        staged.push(
+            lock.stage(&self.certificate, FileContent::Public, on_existing)?
+                .with_content(&[certificates.as_bytes()])?,
+        );
         let authorities = issued.authorities();
         let (ca, on_existing) = self.authority(authorities.as_bytes(), arguments.existing);
         if let Some(on_existing) = on_existing {
-            staged.push(lock.stage(ca, FileContent::Public, on_existing)?.filled(&[authorities.as_bytes()])?);
+            staged.push(lock.stage(ca, FileContent::Public, on_existing)?.with_content(&[authorities.as_bytes()])?);
         }
         staged.into_iter().try_for_each(StagedFile::persist)?;
         Ok(ca.clone())

@@ -301,11 +301,11 @@ struct StagedRenewal {
 }
 
 impl StagedRenewal {
-    /// Writes the key and the certificate completely before any file gets its final name. The marker file gets its name first,
-    /// so that `--exec` runs even after a crash.
+    /// Writes the key and the certificate completely before any file gets its final name. The marker file gets its name
+    /// first, so that `--exec` runs even after a crash.
     fn persist(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
-        let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
-        let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
+        let key = self.key.zip(key).map(|(file, key)| file.with_content(&[key.expose(), b"\n"])).transpose()?;
+        let certificate = self.certificate.with_content(&[issued.certificates(chain).as_bytes()])?;
         self.exec_marker.map_or(Ok(()), StagedFile::persist)?;
         if let Some(ca) = self.ca {
             ca.extend(issued);

@@ -44,22 +44,22 @@ const SYSTEMD_FOLDER: &str = "/run/systemd/system";
 
 pub(crate) fn run(arguments: SetupArguments) -> Result<()> {
     forbid_core_dumps()?;
-    let fresh = !arguments.config.exists();
+    let is_new = !arguments.config.exists();
     let listener_only = arguments.listener_only;
-    if fresh && listener_only {
+    if is_new && listener_only {
         let file = arguments.config.display();
         let text = "--listener-only needs the configuration and the seal key of the first node";
         return Err(Error::invalid(format!("--config: file does not exist: {file}: {text}")));
     }
-    let (config, plan) = if fresh { create_installation(arguments)? } else { load_installation(arguments)? };
+    let (config, plan) = if is_new { create_installation(arguments)? } else { load_installation(arguments)? };
     let mut log = config.log.clone();
     if std::env::var_os("SIGNET_LOG").is_none() {
         "warn".clone_into(&mut log.filter);
     }
     telemetry::install_logs(&log)?;
     actix_rt::System::new().block_on(async {
-        if !fresh {
-            prepare(&config, &plan, listener_only).await?;
+        if !is_new {
+            prepare_existing(&config, &plan, listener_only).await?;
         }
         run_with_api(&config, &plan, listener_only).await
     })
@@ -131,7 +131,7 @@ fn note_unserved_url(config: &Config, given: Option<&str>) -> Result<()> {
 
 /// Creates the seal key of a new store, and missing folders. Fails if there is no store but files of an earlier setup:
 /// then the volume of the store is probably not mounted.
-async fn prepare(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
+async fn prepare_existing(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
     let is_new = !inspection::store_exists(&installation::database(config)?).await?;
     if let Some(file) = files::existing_setup_files(plan).first().filter(|_| is_new && !listener_only) {
         return Err(files::missing_store_error(file, "there is no store", config));
@@ -161,7 +161,7 @@ async fn run_with_api(config: &Config, plan: &SetupPlan, listener_only: bool) ->
             "config": plan.config,
             "admin_token_file": plan.admin_token_file,
             "root_ca_file": plan.root_file,
-            "csr_file": name.is_none().then(|| plan.csr()),
+            "csr_file": name.is_none().then(|| plan.csr_file()),
             "mount": plan.mount,
             "role": plan.role,
             "example_name": name,
@@ -207,7 +207,7 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
         writeln!(
             out,
             "Have {} signed as a certificate authority, then continue with its certificate and those above it:",
-            shell_quote(&plan.csr())
+            shell_quote(&plan.csr_file())
         )?;
         writeln!(out)?;
         writeln!(out, "    signet setup --config {} --signed FILE", shell_quote(&plan.config))?;

@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure
     status.check_remaining(&arguments.caller).await?;
     status.ends.sort();
     status.sort_leaves();
-    status.note_roleless();
+    status.note_mounts_without_role();
     output::print_result(&status.json(), status.text())?;
     fail_on_findings(status.wrong.len())
 }
@@ -81,7 +81,7 @@ struct StatusReport {
     /// Names of the authorities that signed another issuer.
     parents: BTreeSet<String>,
     /// Mounts without a role, with the name of their issuer.
-    roleless: Vec<(String, String)>,
+    mounts_without_role: Vec<(String, String)>,
     notes: Vec<String>,
     wrong: Vec<String>,
     /// Paths that the token may not read.
@@ -265,7 +265,7 @@ impl StatusReport {
                 self.wrong.push(format!("{mount}: has no issuer (POST {mount}root/generate/internal makes one)"))
             }
             None => self.wrong.push(format!("{mount}: has no default issuer (POST {mount}config/issuers sets it)")),
-            Some(name) if roles == 0 && !closed => self.roleless.push((mount.to_owned(), name)),
+            Some(name) if roles == 0 && !closed => self.mounts_without_role.push((mount.to_owned(), name)),
             Some(_) => {}
         }
         self.check_leaves(caller, mount).await?;
@@ -307,8 +307,8 @@ impl StatusReport {
     }
 
     /// Notes mounts without a role, except for a mount whose issuer signs other authorities, which needs none.
-    fn note_roleless(&mut self) {
-        for (mount, name) in &self.roleless {
+    fn note_mounts_without_role(&mut self) {
+        for (mount, name) in &self.mounts_without_role {
             if !self.parents.contains(name) {
                 self.notes.push(format!("{mount}: has no role (POST {mount}roles/NAME)"));
             }

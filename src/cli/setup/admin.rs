@@ -88,8 +88,8 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
         return print_step(what, &format!("{} ({state})", file.display()));
     }
     let wanted = json!({ "policies": [ADMIN_POLICY], "period": ADMIN_TOKEN_PERIOD, "display_name": "administrator" });
-    let made = api.post("auth/token/create-orphan", wanted).await?;
-    let auth = &made["auth"];
+    let response = api.post("auth/token/create-orphan", wanted).await?;
+    let auth = &response["auth"];
     let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the response has no token"))?;
     if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), FileContent::Secret) {
         // The token could not be written to its file, so it is revoked.

@@ -140,7 +140,7 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
     }
     let tls = config.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
     let others = [&plan.admin_token_file, &plan.root_file];
-    if let Some(file) = tls.chain(others).chain(plan.outside.as_ref()).find(|file| file.exists()) {
+    if let Some(file) = tls.chain(others).chain(plan.outside_csr_file.as_ref()).find(|file| file.exists()) {
         return Err(Error::file_exists(file.display()));
     }
     if let StoreLocation::Embedded(folder) = &config.store
@@ -210,7 +210,7 @@ pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> E
 pub(super) fn check_folders(config: &Config, plan: &SetupPlan, installation: &InstallationArguments) -> Result<()> {
     let made: Vec<PathBuf> = config_folders(config, &plan.config).map(|(folder, _)| make_absolute(folder)).collect();
     let files = [("--admin-token-file", &plan.admin_token_file), ("--config", &plan.root_file)];
-    let files = files.into_iter().chain(plan.outside.iter().map(|file| ("--csr", file)));
+    let files = files.into_iter().chain(plan.outside_csr_file.iter().map(|file| ("--csr", file)));
     let files = files.chain(installation.audit_file.iter().map(|file| ("--audit-file", file)));
     for (flag, file) in files.filter(|(_, file)| !file.exists()) {
         let folder = folder_of(file);
