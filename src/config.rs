@@ -202,7 +202,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
             None if is_settings_table(name) => problems.push(format!("{name}: must be a table, [{name}]")),
             None => problems.push(describe_unknown_name(name)),
             Some(s) if s.env_only => {
-                problems.push(format!("{name}: can only be set in the environment, as {}", s.env()));
+                problems.push(format!("{name}: can only be set in the environment, as {}", s.variable_name()));
             }
             Some(_) => {}
         }
@@ -241,7 +241,7 @@ fn add_variable_names(
 ) -> impl Iterator<Item = String> {
     let variable = move |name: &str| {
         let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
-        environment_value(setting, &env).map(|_| describe(&setting.env()))
+        environment_value(setting, &env).map(|_| describe(&setting.variable_name()))
     };
     problems.into_iter().map(move |problem| match problem.split_once(": ") {
         Some((name, rule)) => match variable(name) {
@@ -254,7 +254,7 @@ fn add_variable_names(
 
 /// Returns the environment's value of a setting, unless it is empty.
 fn environment_value(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String> {
-    env(&setting.env()).filter(|value| !value.is_empty())
+    env(&setting.variable_name()).filter(|value| !value.is_empty())
 }
 
 /// Reads the settings of managed keys' cloud services and of the method `cloudb` from the environment,
@@ -626,7 +626,7 @@ mod tests {
 
     #[test]
     fn setting_names_are_unique_and_explained() {
-        assert_eq!(SETTINGS[3].env(), "SIGNET_TLS_RENEW_MOUNT");
+        assert_eq!(SETTINGS[3].variable_name(), "SIGNET_TLS_RENEW_MOUNT");
         for setting in SETTINGS {
             assert!(setting.help.ends_with('.'));
             assert_eq!(SETTINGS.iter().filter(|s| s.name == setting.name).count(), 1);
@@ -650,7 +650,10 @@ mod tests {
             let Setting { name, default, env_only, help } = setting;
             assert!(EXAMPLE.contains(&format!("# {help}")), "{name}: its help");
             if *env_only {
-                assert!(EXAMPLE.contains(&format!("# {}", setting.env())) && example_line(name).is_none(), "{name}");
+                assert!(
+                    EXAMPLE.contains(&format!("# {}", setting.variable_name())) && example_line(name).is_none(),
+                    "{name}"
+                );
                 continue;
             }
             let (line, commented) = example_line(name).unwrap_or_else(|| panic!("{name}: missing"));
@@ -689,7 +692,7 @@ mod tests {
 
         #[test]
         fn config_value_never_panics_and_is_never_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
-            let name = SETTINGS[n].env();
+            let name = SETTINGS[n].variable_name();
             if let Err(error) = parse("data_dir = \"d\"", |wanted_name| (wanted_name == name).then(|| value.clone())) {
                 prop_assert!(!error.text().contains(&value));
             }

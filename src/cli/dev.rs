@@ -257,7 +257,7 @@ token: {token}
 curl -H 'X-Service-Token: {token}' -d '{{\"common_name\":\"web.dev.test\"}}' \\
     http://{address}/v1/pki/issue/dev
 
-The projects API takes the token as that of an owner of the organization {DEV_ORGANIZATION}:
+In the projects API, the token belongs to an owner of the organization {DEV_ORGANIZATION}:
 
 curl -H 'Authorization: Bearer {token}' \\
     http://{address}/api/v2/organizations/{DEV_ORGANIZATION}/projects"

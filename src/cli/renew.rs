@@ -363,9 +363,9 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
     let mut running = pin!(run_exec_command(arguments, pairs));
     let executed = match until_signal(&mut signals, &mut running).await {
         Some(executed) => executed,
-        None => {
-            tokio::time::timeout(EXEC_GRACE, running).await.unwrap_or_else(|_| Err(exec_error("was ended by a signal")))
-        }
+        None => tokio::time::timeout(EXEC_GRACE, running)
+            .await
+            .unwrap_or_else(|_| Err(exec_error("the command was ended by a signal"))),
     };
     if let Err(error) = executed {
         problems.push(error.text().to_owned());
@@ -433,7 +433,8 @@ async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair])
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env_remove("SIGNET_TOKEN").env_remove("SIGNET_TOKEN_FILE").process_group(0);
     shell.stdout(std::io::stderr());
-    let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", describe_io_error(e.kind()))))?;
+    let child =
+        shell.spawn().map_err(|e| failed(format!("the command cannot be run ({})", describe_io_error(e.kind()))))?;
     let status = ExecProcess(child).wait_until_ended(arguments.exec_timeout).await.map_err(failed)?;
     if !status.success() {
         return Err(failed(status.to_string()));

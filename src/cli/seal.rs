@@ -145,8 +145,8 @@ async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
     replacement.finish()?;
     let next = format!(
         "The new key is in {}: keep a copy of it away from the data, and give it to every node. The previous key is \
-         in {}: it opens copies that were made before. If it may have been exposed, create a new data key next: \
-         sys/rotate.",
+         in {}: it opens backups that were made before. If the previous key may have been exposed, create a new data \
+         key next: POST sys/rotate.",
         file.display(),
         replacement.old().display()
     );

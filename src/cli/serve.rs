@@ -27,7 +27,7 @@ const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Printed at the start if no mount for a certificate authority exists.
 const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates one while the server is stopped, or POST \
-                            /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
+                            /v1/sys/mounts/pki with {\"type\": \"pki\"} starts one by hand";
 
 /// Logged if the store is new, which may also mean that the configuration names a wrong location.
 const NO_ROOT_TOKEN: &str = "this store is new, so sys/health answers 501 until a root token exists: run signet operator \
@@ -56,7 +56,9 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
     owner::require_owner(&config)?;
     if let Some(path) = &arguments.audit_file {
         if config.audit.iter().any(|device| device.name == "file") {
-            return Err(Error::invalid("--audit-file: the configuration has an audit device \"file\" already"));
+            return Err(Error::invalid(
+                "--audit-file: the configuration already has an audit device \"file\"; omit the flag or rename it",
+            ));
         }
         config.audit.push(DeviceSettings::file("file", path));
     }

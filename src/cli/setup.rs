@@ -221,7 +221,7 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
     let port = config.listen.port();
     let host = host.unwrap_or_else(|| config.listen.ip().to_string());
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    writeln!(out, "Next, the server, and a first certificate from another terminal:")?;
+    writeln!(out, "Next, start the server, and request a first certificate from another terminal:")?;
     writeln!(out)?;
     writeln!(out, "    {}", start_command(&plan.config, Path::new(SYSTEMD_FOLDER).is_dir()))?;
     writeln!(out)?;
@@ -236,7 +236,7 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
         admin::ADMIN_POLICY,
         admin::ADMIN_TOKEN_PERIOD
     )?;
-    writeln!(out, "(auth/token/renew-self). The seal key is enough for a root token:")?;
+    writeln!(out, "(auth/token/renew-self). With the seal key you can create a root token:")?;
     writeln!(out)?;
     writeln!(out, "    signet operator new-root-token --config {}", shell_quote(&plan.config))?;
     out.flush()

@@ -97,7 +97,7 @@ fn read_pkcs11_settings(reader: &mut SettingReader<'_>) -> Pkcs11SealSettings {
         }
     };
     let key_label = text(reader, "seal.key_label");
-    let key_id = key_id(read);
+    let key_id = read_key_id(reader);
     if key_label.is_none() && !reader.fields.has("seal.key_id") {
         reader.report("seal.key_label", "must be given with a seal of type pkcs11, unless seal.key_id is given");
     }
@@ -119,7 +119,7 @@ fn read_pkcs11_settings(reader: &mut SettingReader<'_>) -> Pkcs11SealSettings {
     Pkcs11SealSettings { library, token, key_label, key_id, mechanism: mechanism.unwrap_or(SealMechanism::AesGcm), pin }
 }
 
-fn key_id(reader: &mut SettingReader<'_>) -> Option<Vec<u8>> {
+fn read_key_id(reader: &mut SettingReader<'_>) -> Option<Vec<u8>> {
     let key_id = text(reader, "seal.key_id")?;
     Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.key_id_bytes().unwrap_or_else(|_| {
         reader.report("seal.key_id", "must be the identifier in hexadecimal");

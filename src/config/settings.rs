@@ -14,7 +14,7 @@ pub struct Setting {
 
 impl Setting {
     /// Returns the name of the environment variable.
-    pub fn env(&self) -> String {
+    pub fn variable_name(&self) -> String {
         format!("SIGNET_{}", self.name.to_uppercase().replace('.', "_"))
     }
 }

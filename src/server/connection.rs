@@ -43,7 +43,7 @@ pub(super) struct Connection {
     pub(super) source: CallerNetwork,
     began: Instant,
     /// The phase in the two lowest bits, the time at which it began in the others.
-    state: AtomicU64,
+    packed_phase: AtomicU64,
     /// Time at which the connection was asked to close, or of its last completed response after that; 0 if it was not
     /// asked.
     close_requested_at: AtomicU64,
@@ -54,7 +54,7 @@ pub(super) struct Connection {
     /// `true` while the HTTP/1.1 implementation still has to fetch a part of the response body.
     sending: AtomicBool,
     /// Bytes that may be read for the body of the current request.
-    body: AtomicU64,
+    readable_body: AtomicU64,
     /// `true` if the connection's task must be woken when the current request completes, to check for unprocessed
     /// input.
     wake_requested: AtomicBool,
@@ -66,8 +66,8 @@ impl Connection {
         let close_requested_at = AtomicU64::new(0);
         let sending = AtomicBool::new(false);
         let waker = AtomicWaker::new();
-        let state = AtomicU64::new(0);
-        let body = AtomicU64::new(0);
+        let packed_phase = AtomicU64::new(0);
+        let readable_body = AtomicU64::new(0);
         let wake_requested = AtomicBool::new(false);
         let given_up = AtomicBool::new(false);
         let caller_identified = Arc::default();
@@ -75,12 +75,12 @@ impl Connection {
             id,
             source,
             began,
-            state,
+            packed_phase,
             close_requested_at,
             given_up,
             caller_identified,
             sending,
-            body,
+            readable_body,
             wake_requested,
             waker,
         };
@@ -93,11 +93,11 @@ impl Connection {
     }
 
     pub(super) fn set_phase(&self, phase: ConnectionPhase, since: u64) {
-        self.state.store(since << 2 | phase as u64, Ordering::Relaxed);
+        self.packed_phase.store(since << 2 | phase as u64, Ordering::Relaxed);
     }
 
     fn phase_and_start(&self) -> (ConnectionPhase, u64) {
-        let state = self.state.load(Ordering::Relaxed);
+        let state = self.packed_phase.load(Ordering::Relaxed);
         let phase = match state & 3 {
             0 => ConnectionPhase::Opening,
             1 => ConnectionPhase::Idle,
@@ -177,7 +177,7 @@ impl Connection {
 
     /// Sets the number of bytes that may be read for the body of the current request.
     pub(super) fn expect_body(&self, bytes: u64) {
-        if self.body.swap(bytes, Ordering::Relaxed) == 0 && bytes > 0 {
+        if self.readable_body.swap(bytes, Ordering::Relaxed) == 0 && bytes > 0 {
             self.wake();
         }
     }
@@ -185,13 +185,13 @@ impl Connection {
     /// Returns how many bytes may be read for the body of the current request; `None` if no handler runs.
     pub(super) fn readable_body_bytes(&self) -> Option<u64> {
         matches!(self.phase_and_start().0, ConnectionPhase::Busy | ConnectionPhase::Receiving)
-            .then(|| self.body.load(Ordering::Relaxed))
+            .then(|| self.readable_body.load(Ordering::Relaxed))
     }
 
     /// Notes bytes that arrived while a handler runs, and returns how many of them lie beyond the request body.
     pub(super) fn count_received(&self, bytes: u64) -> u64 {
-        let body = self.body.load(Ordering::Relaxed);
-        self.body.store(body.saturating_sub(bytes), Ordering::Relaxed);
+        let body = self.readable_body.load(Ordering::Relaxed);
+        self.readable_body.store(body.saturating_sub(bytes), Ordering::Relaxed);
         self.request_wake();
         bytes.saturating_sub(body)
     }
@@ -309,7 +309,7 @@ impl BusyGuard {
     /// Begins when the request head was read; `body` is the number of bytes that may be read for its body.
     pub(super) fn begin(connection: &Arc<Connection>, body: u64) -> Self {
         connection.set_phase(ConnectionPhase::Busy, 0);
-        connection.body.store(body, Ordering::Relaxed);
+        connection.readable_body.store(body, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
 

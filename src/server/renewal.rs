@@ -42,14 +42,16 @@ const MAX_COMMON_NAME_BYTES: usize = 64;
 
 /// Renews the certificate of the main listener for as long as the server runs.
 pub(super) async fn run(shared: Arc<ServerState>, certificate: Option<ServerCertificate>) {
-    let Some((certificate, settings)) = certificate.as_ref().and_then(|own| Some((own, own.renewal()?))) else {
+    let Some((certificate, settings)) =
+        certificate.as_ref().and_then(|certificate| Some((certificate, certificate.renewal()?)))
+    else {
         return;
     };
     let mut failures = 0_u32;
-    let mut known = RenewalSchedule::default();
+    let mut schedule = RenewalSchedule::default();
     loop {
         let now = shared.clock.now().unix_timestamp();
-        let due = known.due(&certificate.leaf(), now);
+        let due = schedule.due(&certificate.leaf(), now);
         if now < due {
             let wait = Duration::from_secs(u64::try_from(due - now).unwrap_or_default());
             tokio::time::sleep(wait.clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL)).await;
@@ -58,7 +60,7 @@ pub(super) async fn run(shared: Arc<ServerState>, certificate: Option<ServerCert
         match renew(&shared, certificate, settings).await {
             Ok(issued) => {
                 failures = 0;
-                known = RenewalSchedule { leaf: issued.leaf, due: issued.renew_after };
+                schedule = RenewalSchedule { leaf: issued.leaf, due: issued.renew_after };
                 tokio::time::sleep(MIN_CHECK_INTERVAL).await;
             }
             Err(error) => {
@@ -92,18 +94,18 @@ impl RenewalSchedule {
 }
 
 async fn renew(shared: &ServerState, certificate: &ServerCertificate, settings: &TlsRenewal) -> Result<IssuedKeyPair> {
-    let fresh = request_certificate(shared, settings).await?;
-    let own = certificate.clone();
-    let (fresh, done) = tokio::task::spawn_blocking(move || {
-        let done =
-            key_pair_files::replace(own.files(), fresh.contents()).and_then(|()| super::reload_certificate(&own));
-        (fresh, done)
+    let issued = request_certificate(shared, settings).await?;
+    let certificate = certificate.clone();
+    let (issued, done) = tokio::task::spawn_blocking(move || {
+        let done = key_pair_files::replace(certificate.files(), issued.contents())
+            .and_then(|()| super::reload_certificate(&certificate));
+        (issued, done)
     })
     .await
     .map_err(Error::internal)?;
     done?;
     tracing::info!("the TLS certificate was renewed");
-    Ok(fresh)
+    Ok(issued)
 }
 
 struct IssuedKeyPair {
@@ -128,8 +130,8 @@ impl IssuedKeyPair {
 /// `Conflict` when a file exists; the errors of the mount; `Unavailable` when the files cannot be written.
 pub async fn issue_first(shared: &ServerState, settings: &TlsRenewal, files: &TlsFiles) -> Result<()> {
     key_pair_files::check_absent(files)?;
-    let fresh = request_certificate(shared, settings).await?;
-    key_pair_files::create(files, fresh.contents())
+    let issued = request_certificate(shared, settings).await?;
+    key_pair_files::create(files, issued.contents())
 }
 
 /// Requests a certificate from the mount, recorded by the audit.

@@ -179,26 +179,26 @@ mod tests {
     fn unusable_tls_files_are_refused_without_quoting_them() {
         let folder = tempfile::tempdir().unwrap();
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
-        let refusal = || ServerCertificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
+        let load_error = || ServerCertificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
         assert!(
-            refusal().starts_with("tls_certificate_file: file does not exist: ") && refusal().ends_with("c.pem"),
+            load_error().starts_with("tls_certificate_file: file does not exist: ") && load_error().ends_with("c.pem"),
             "{}",
-            refusal()
+            load_error()
         );
         let broken = "-----BEGIN CERTIFICATE-----\nhunter2\n";
         for text in ["", "hunter2", broken] {
             std::fs::write(&files.certificate, text).unwrap();
-            assert!(refusal().contains("c.pem: must hold PEM certificates"), "{text}: {}", refusal());
+            assert!(load_error().contains("c.pem: must hold PEM certificates"), "{text}: {}", load_error());
         }
         std::fs::write(&files.certificate, x509::pem::encode("CERTIFICATE", b"hunter2")).unwrap();
-        assert!(refusal().starts_with("tls_key_file: file does not exist: "), "{}", refusal());
+        assert!(load_error().starts_with("tls_key_file: file does not exist: "), "{}", load_error());
         let encrypted = x509::pem::encode("ENCRYPTED PRIVATE KEY", b"hunter2");
         for text in ["", "hunter2", &encrypted] {
             std::fs::write(&files.key, text).unwrap();
-            assert!(refusal().contains("k.pem: must hold a private key as PEM, not encrypted"), "{}", refusal());
+            assert!(load_error().contains("k.pem: must hold a private key as PEM, not encrypted"), "{}", load_error());
         }
         std::fs::write(&files.key, x509::pem::encode("PRIVATE KEY", b"hunter2")).unwrap();
-        assert!(refusal().starts_with("tls_key_file: ") && !refusal().contains("hunter2"), "{}", refusal());
+        assert!(load_error().starts_with("tls_key_file: ") && !load_error().contains("hunter2"), "{}", load_error());
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub(super) fn render_configuration(
         None => "# public_url = \"http://pki.example\"".to_owned(),
     };
     Ok(format!(
-        "# Configuration of this Signet server, created by `signet setup`. signet.example.toml explains every setting.\n\
+        "# Configuration of this Signet server, created by `signet setup`. signet.example.toml explains all settings.\n\
          # After a change, run `signet check --config FILE`. Environment variables take precedence: SIGNET_LISTEN, ….\n\
          \n\
          # Address and port; TLS is required except on the loopback. A change needs a restart.\n\
