@@ -268,7 +268,10 @@ fn setup_retains_existing_files_and_objects() {
         std::fs::rename(place.path(lost), place.path("away")).unwrap();
         let error = place.refused(&[]);
         let left = place.path(left).display().to_string();
-        assert!(error.contains(&format!("{left}: exists")) && error.contains("remove it too"), "{error}");
+        assert!(
+            error.contains(&format!("{left}: exists")) && error.contains("neither is of use without the other"),
+            "{error}"
+        );
         std::fs::rename(place.path("away"), place.path(lost)).unwrap();
     }
     for name in ["admin-token", "root-ca.pem"] {

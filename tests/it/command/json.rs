@@ -144,7 +144,7 @@ async fn exit_status_distinguishes_problems_from_failed_requests() {
     };
     for words in [&["status", "--patience", "0s"][..], &["health"], &["health", "--live"]] {
         let error = Ran::error(&mut gone(words), 1);
-        assert!(error.contains("http://127.0.0.1:9: no answer"), "{error}");
+        assert!(error.contains("http://127.0.0.1:9: no response"), "{error}");
     }
     // A store without a root token: the server responds that it is not ready.
     let mut serve = site.command(&["serve"]);
