@@ -489,7 +489,7 @@ async fn until_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -
         // The result of completed work is returned even if a signal has arrived too.
         biased;
         done = work => Some(done),
-        () = signals.stop() => None,
+        () = signals.wait_for_stop() => None,
     }
 }
 

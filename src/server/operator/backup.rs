@@ -87,8 +87,8 @@ mod tests {
         assert_eq!(String::from_utf8(said).unwrap(), "{\"working\":true}\n".repeat(2));
         let checks = Cell::new(0);
         let check = || {
-            looks.set(looks.get() + 1);
-            if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no space")) }
+            checks.set(checks.get() + 1);
+            if checks.get() < 3 { Ok(()) } else { Err(Error::malformed("no space")) }
         };
         let never = std::future::pending::<Result<()>>();
         assert_eq!(report_progress(&mut writer, BEAT, check, never).await.unwrap_err().to_string(), "no space");
