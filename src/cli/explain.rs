@@ -131,7 +131,7 @@ fn render_explanation(data: &Value, method: &str) -> String {
         }
     }
     for other in data["others"].as_array().into_iter().flatten() {
-        line("not", format!("{}; {}", render_rule(other), text_or_empty(&other["why_not"])));
+        line("ignored", format!("{}; {}", render_rule(other), text_or_empty(&other["why_not"])));
     }
     if data["expired"].is_array() {
         line("expired", render_rule_sources(&data["expired"]));
@@ -186,7 +186,7 @@ mod tests {
              \x20 token    live, until 2030-01-01T00:00:00Z; policies: a, default\n\
              \x20 decides  path \"pki/issue/+\" in policy a (readers): read\n\
              \x20          required_parameters = [\"ttl\"]\n\
-             \x20 not      path \"pki/*\" in policy default and path \"/pki/*\" in policy a: update; it ends in '*'\n"
+             \x20 ignored  path \"pki/*\" in policy default and path \"/pki/*\" in policy a: update; it ends in '*'\n"
         );
     }
 }

@@ -433,8 +433,7 @@ async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair])
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env_remove("SIGNET_TOKEN").env_remove("SIGNET_TOKEN_FILE").process_group(0);
     shell.stdout(std::io::stderr());
-    let child =
-        shell.spawn().map_err(|e| failed(format!("the command cannot be run ({})", describe_io_error(e.kind()))))?;
+    let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", describe_io_error(e.kind()))))?;
     let status = ExecProcess(child).wait_until_ended(arguments.exec_timeout).await.map_err(failed)?;
     if !status.success() {
         return Err(failed(status.to_string()));
