@@ -151,7 +151,7 @@ impl BenchServer {
             rsa_key_stock: StockSizes::default(),
             settings: HttpSettings { max_duration: REQUEST_TIMEOUT, ..HttpSettings::default() },
             audit: Vec::new(),
-            listeners: Vec::new(),
+            in_process_audit_devices: Vec::new(),
             skew_limit: SKEW_LIMIT,
             store_probe_interval: signet::server::STORE_PROBE_INTERVAL,
         })

@@ -56,7 +56,7 @@ use installation::install_logs_from_environment;
 #[command(name = "signet", version = env!("BUILD_VERSION"))]
 pub(crate) struct CommandLine {
     #[command(subcommand)]
-    word: SignetSubcommand,
+    subcommand: SignetSubcommand,
     /// Print results to standard output, and warnings and errors to standard error, as JSON objects, one on a line.
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
@@ -143,22 +143,22 @@ impl CommandLine {
         if self.json {
             output::use_json();
         }
-        match self.word {
+        match self.subcommand {
             SignetSubcommand::Dev(arguments) => {
                 install_logs_from_environment()?;
                 signet::server::forbid_core_dumps()?;
                 actix_rt::System::new().block_on(dev::run(arguments))?;
             }
-            SignetSubcommand::Health(arguments) => client(health::run(arguments))?,
-            SignetSubcommand::Issue(arguments) => client(issue::run(arguments))?,
-            SignetSubcommand::Import(arguments) => client(import::run(arguments))?,
-            SignetSubcommand::Renew(arguments) => client(renew::run(arguments))?,
-            SignetSubcommand::Revoke(arguments) => client(revoke::run(arguments))?,
-            SignetSubcommand::Status(arguments) => client(status::run(arguments))?,
-            SignetSubcommand::Who(arguments) => client(who::run(arguments))?,
-            SignetSubcommand::Explain(arguments) => client(explain::run(arguments))?,
+            SignetSubcommand::Health(arguments) => run_client(health::run(arguments))?,
+            SignetSubcommand::Issue(arguments) => run_client(issue::run(arguments))?,
+            SignetSubcommand::Import(arguments) => run_client(import::run(arguments))?,
+            SignetSubcommand::Renew(arguments) => run_client(renew::run(arguments))?,
+            SignetSubcommand::Revoke(arguments) => run_client(revoke::run(arguments))?,
+            SignetSubcommand::Status(arguments) => run_client(status::run(arguments))?,
+            SignetSubcommand::Who(arguments) => run_client(who::run(arguments))?,
+            SignetSubcommand::Explain(arguments) => run_client(explain::run(arguments))?,
             SignetSubcommand::Check(arguments) => check::run(&arguments, &Self::definition())?,
-            SignetSubcommand::Operator(word) => operator::run(&word)?,
+            SignetSubcommand::Operator(subcommand) => operator::run(&subcommand)?,
             SignetSubcommand::Setup(arguments) => setup::run(arguments)?,
             SignetSubcommand::Serve(arguments) => serve::run(&arguments)?,
             SignetSubcommand::Migrate(arguments) => migrate::run(&arguments)?,
@@ -170,7 +170,7 @@ impl CommandLine {
     }
 }
 
-fn client<E: Into<CommandFailure>>(work: impl Future<Output = Result<(), E>>) -> Result<(), CommandFailure> {
+fn run_client<E: Into<CommandFailure>>(work: impl Future<Output = Result<(), E>>) -> Result<(), CommandFailure> {
     install_logs_from_environment()?;
     actix_rt::System::new().block_on(work).map_err(Into::into)
 }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-pub use self::environment::Environment;
+pub use self::environment::ConfigEnvironment;
 use self::reader::SettingReader;
 pub use self::settings::{SETTINGS, Setting};
 use crate::audit::AuditDeviceSettings;
@@ -144,30 +144,30 @@ pub fn load(file: &Path) -> Result<Config> {
     load_with("--config", file, str::to_owned)
 }
 
-/// Loads a file; `named` maps names of variables, and `flag` is the command line option for the file.
-fn load_with(flag: &str, file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
-    let text = read(file).map_err(|e| describe_unreadable(flag, file, e))?;
+/// Loads a file; `variable_name` maps names of variables, and `flag` is the command line option for the file.
+fn load_with(flag: &str, file: &Path, variable_name: impl Fn(&str) -> String) -> Result<Config> {
+    let text = read_config_text(file).map_err(|error| describe_unreadable(flag, file, error))?;
     if text.len() as u64 > MAX_CONFIG_BYTES {
         return Err(Error::invalid(format!("{}: larger than the limit of 1 MiB", file.display())));
     }
-    let environment = Environment::for_file(file)?;
-    let describe = |name: &str| environment.describe(&named(name));
-    parse_with(&text, |name| environment.get(&named(name)), describe).map_err(|error| {
+    let environment = ConfigEnvironment::for_file(file)?;
+    let describe = |name: &str| environment.describe(&variable_name(name));
+    parse_with(&text, |name| environment.get(&variable_name(name)), describe).map_err(|error| {
         let hint = environment.hint().map_or_else(String::new, |hint| format!("\n{hint}"));
         Error::invalid(format!("{}:\n{}{hint}", file.display(), error.text()))
     })
 }
 
 /// Reads a file up to the limit, because a device may be endless.
-fn read(file: &Path) -> std::io::Result<String> {
+fn read_config_text(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(file)?.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 
-fn describe_unreadable(flag: &str, file: &Path, why: std::io::Error) -> Error {
-    let next = if why.kind() == ErrorKind::NotFound { " (signet setup creates one)" } else { "" };
-    Error::invalid(format!("{}{next}", Error::of_file(flag, file, "read", why)))
+fn describe_unreadable(flag: &str, file: &Path, error: std::io::Error) -> Error {
+    let hint = if error.kind() == ErrorKind::NotFound { " (signet setup creates one)" } else { "" };
+    Error::invalid(format!("{}{hint}", Error::of_file(flag, file, "read", error)))
 }
 
 /// Validates the text of a file under the given environment.
@@ -199,17 +199,17 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
     let mut problems = Vec::new();
     for name in file.keys() {
         match SETTINGS.iter().find(|s| s.name == name.as_str()) {
-            None if is_table(name) => problems.push(format!("{name}: must be a table, [{name}]")),
+            None if is_settings_table(name) => problems.push(format!("{name}: must be a table, [{name}]")),
             None => problems.push(describe_unknown_name(name)),
             Some(s) if s.env_only => {
-                problems.push(format!("{name}: can only be set in the environment, as {}", s.env()));
+                problems.push(format!("{name}: can only be set in the environment, as {}", s.variable_name()));
             }
             Some(_) => {}
         }
     }
     let mut rule_problems = Vec::new();
     let config = rules::validate(&collect_values(&file, &env), &mut rule_problems);
-    problems.extend(name_variables(rule_problems, env, describe));
+    problems.extend(add_variable_names(rule_problems, env, describe));
     fail_on_problems(problems).map(|()| config)
 }
 
@@ -234,14 +234,14 @@ fn fail_on_problems(problems: Vec<String>) -> Result<()> {
 }
 
 /// Adds the name of the environment variable to each problem whose value comes from there and not from the file.
-fn name_variables(
+fn add_variable_names(
     problems: Vec<String>,
     env: impl Fn(&str) -> Option<String>,
     describe: impl Fn(&str) -> String,
 ) -> impl Iterator<Item = String> {
     let variable = move |name: &str| {
         let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
-        environment_value(setting, &env).map(|_| describe(&setting.env()))
+        environment_value(setting, &env).map(|_| describe(&setting.variable_name()))
     };
     problems.into_iter().map(move |problem| match problem.split_once(": ") {
         Some((name, rule)) => match variable(name) {
@@ -254,7 +254,7 @@ fn name_variables(
 
 /// Returns the environment's value of a setting, unless it is empty.
 fn environment_value(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String> {
-    env(&setting.env()).filter(|value| !value.is_empty())
+    env(&setting.variable_name()).filter(|value| !value.is_empty())
 }
 
 /// Reads the settings of managed keys' cloud services and of the method `cloudb` from the environment,
@@ -265,7 +265,7 @@ fn environment_value(setting: &Setting, env: impl Fn(&str) -> Option<String>) ->
 pub fn cloud_settings_from_environment(
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<(CloudSettings, CloudbSettings)> {
-    read_from_environment(env, |read| (cloud::read_settings(read), cloudb::read_settings(read)))
+    read_from_environment(env, |reader| (cloud::read_settings(reader), cloudb::read_settings(reader)))
 }
 
 /// Reads the sizes of the RSA key stock from the environment, for a server without a file.
@@ -273,7 +273,7 @@ pub fn cloud_settings_from_environment(
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn rsa_key_stock_from_environment(env: impl Fn(&str) -> Option<String>) -> Result<StockSizes> {
-    read_from_environment(env, |read| read.rsa_key_stock())
+    read_from_environment(env, |reader| reader.rsa_key_stock())
 }
 
 /// Reads the log settings from the environment, for commands without a file.
@@ -281,7 +281,7 @@ pub fn rsa_key_stock_from_environment(env: impl Fn(&str) -> Option<String>) -> R
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn log_settings_from_environment(env: impl Fn(&str) -> Option<String>) -> Result<LogSettings> {
-    read_from_environment(env, |read| read.log())
+    read_from_environment(env, |reader| reader.log())
 }
 
 fn read_from_environment<T>(
@@ -291,7 +291,7 @@ fn read_from_environment<T>(
     let fields = collect_values(&Map::new(), &env);
     let mut problems = Vec::new();
     let settings = read(&mut SettingReader { fields: &fields, problems: &mut problems });
-    fail_on_problems(name_variables(problems, env, describe_process_variable).collect()).map(|()| settings)
+    fail_on_problems(add_variable_names(problems, env, describe_process_variable).collect()).map(|()| settings)
 }
 
 /// Collects the value of each setting: from the environment, else the file, else the default. A secret can be given
@@ -299,7 +299,7 @@ fn read_from_environment<T>(
 fn collect_values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
     let is_in_env =
         |name: &str| SETTINGS.iter().any(|setting| setting.name == name && environment_value(setting, &env).is_some());
-    let is_replaced = |name: &str| seal::other_form(name).is_some_and(is_in_env);
+    let is_replaced = |name: &str| seal::other_secret_form(name).is_some_and(is_in_env);
     let mut fields = Fields::default();
     for setting in SETTINGS {
         let value = match (environment_value(setting, &env), file.get(setting.name)) {
@@ -318,7 +318,7 @@ fn flatten_tables(file: Map<String, Value>) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in file {
         match value {
-            Value::Object(members) if is_table(&name) => {
+            Value::Object(members) if is_settings_table(&name) => {
                 all.extend(members.into_iter().map(|(member, value)| (format!("{name}.{member}"), value)));
             }
             value => drop(all.insert(name, value)),
@@ -328,7 +328,7 @@ fn flatten_tables(file: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// `true` if settings are members of a table with this name.
-fn is_table(name: &str) -> bool {
+fn is_settings_table(name: &str) -> bool {
     SETTINGS.iter().any(|s| s.name.split_once('.').is_some_and(|(table, _)| table == name))
 }
 
@@ -348,17 +348,17 @@ mod tests {
     use crate::telemetry::LogFormat;
     use proptest::prelude::*;
 
-    fn none(_: &str) -> Option<String> {
+    fn no_variables(_: &str) -> Option<String> {
         None
     }
 
-    fn refusal(text: &str) -> String {
-        parse(text, none).err().unwrap().text().to_owned()
+    fn parse_error(text: &str) -> String {
+        parse(text, no_variables).err().unwrap().text().to_owned()
     }
 
     #[test]
     fn defaults_match_the_settings_table() {
-        let config = parse("data_dir = \"/var/lib/signet\"", none).ok().unwrap();
+        let config = parse("data_dir = \"/var/lib/signet\"", no_variables).ok().unwrap();
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 8200)));
         assert!(config.store == StoreLocation::Embedded("/var/lib/signet".into()));
         assert!(config.seal_key == SealKeySource::File("/var/lib/signet/seal.key".into()));
@@ -371,7 +371,7 @@ mod tests {
         assert!(config.pkcs11_libraries.is_empty());
         assert_eq!(config.cloud, CloudSettings::default());
         assert_eq!(config.http.serial_numbers, SerialPrefix::Time);
-        let random = parse("data_dir = \"d\"\nserial_numbers = \"random\"", none).ok().unwrap();
+        let random = parse("data_dir = \"d\"\nserial_numbers = \"random\"", no_variables).ok().unwrap();
         assert_eq!(random.http.serial_numbers, SerialPrefix::Random);
     }
 
@@ -379,7 +379,7 @@ mod tests {
     fn trusted_proxies_are_networks_or_addresses() {
         let networks = ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"].map(|network| network.parse().unwrap());
         let list = "data_dir = \"d\"\ntrusted_proxies = [\"10.1.2.3/8\", \"192.0.2.7\", \"2001:db8::/32\"]";
-        assert_eq!(parse(list, none).ok().unwrap().http.trusted_proxies, networks);
+        assert_eq!(parse(list, no_variables).ok().unwrap().http.trusted_proxies, networks);
         let env = |name: &str| (name == "SIGNET_TRUSTED_PROXIES").then(|| "10.0.0.0/8, ::ffff:192.0.2.7".to_owned());
         assert_eq!(parse("data_dir = \"d\"", env).ok().unwrap().http.trusted_proxies, networks[..2]);
     }
@@ -406,14 +406,14 @@ mod tests {
             "SIGNET_AZURE_EXTRA_SUFFIXES" => Some("a.test, b.test".to_owned()),
             _ => None,
         };
-        let of_file = parse(text, none).ok().unwrap().cloud;
+        let of_file = parse(text, no_variables).ok().unwrap().cloud;
         assert_eq!((of_file.google.endpoint.as_str(), of_file.google.software_keys), ("https://kms.test", false));
         assert_eq!(of_file.azure.extra_suffixes, ["a.test"]);
         let both = parse(text, env).ok().unwrap().cloud;
         assert_eq!((both.google.endpoint.as_str(), both.google.software_keys), ("http://127.0.0.1:1", true));
         assert_eq!(both.azure.extra_suffixes, ["a.test", "b.test"]);
         assert_eq!(cloud_settings_from_environment(env).unwrap().0, both);
-        assert_eq!(cloud_settings_from_environment(none).unwrap().0, CloudSettings::default());
+        assert_eq!(cloud_settings_from_environment(no_variables).unwrap().0, CloudSettings::default());
         let wrong = |name: &str| (name == "SIGNET_AZURE_IMDS_URL").then(|| "http://hunter2.test".to_owned());
         assert!(
             cloud_settings_from_environment(wrong)
@@ -432,7 +432,7 @@ mod tests {
             "SIGNET_RSA_KEY_STOCK_3072" => Some("3".to_owned()),
             _ => None,
         };
-        let of_file = parse(text, none).ok().unwrap().rsa_key_stock;
+        let of_file = parse(text, no_variables).ok().unwrap().rsa_key_stock;
         assert_eq!(of_file, StockSizes { rsa_2048: 0, rsa_3072: 0, rsa_4096: 20 });
         let both = parse(text, env).ok().unwrap().rsa_key_stock;
         assert_eq!(both, StockSizes { rsa_2048: 4096, rsa_3072: 3, rsa_4096: 20 });
@@ -448,12 +448,12 @@ mod tests {
     fn config_problems_are_all_reported_without_values() {
         let text =
             "worker = 1\nlisten = \"hunter2\"\nmax_request_size = 1\nbody_timeout = \"-1s\"\nlog_format = \"xml\"";
-        let error = refusal(text);
+        let error = parse_error(text);
         for name in ["worker: unknown", "listen:", "data_dir:", "max_request_size:", "body_timeout:", "log_format:"] {
             assert!(error.contains(name), "{name} in {error}");
         }
         assert!(!error.contains("hunter2"));
-        let unread = refusal("a = 1\nlisten = \"hunter2");
+        let unread = parse_error("a = 1\nlisten = \"hunter2");
         assert!(unread.starts_with("line 2, column 18: not valid TOML: ") && !unread.contains("hunter2"), "{unread}");
     }
 
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn contradicting_settings_are_refused() {
+    fn contradicting_config_settings_are_refused() {
         let good = "data_dir = \"d\"\n";
         for (text, problem) in [
             ("listen = \"0.0.0.0:8200\"", "listen: plain HTTP is for the loopback only"),
@@ -497,16 +497,13 @@ mod tests {
             ),
             ("seal_key = \"00\"", "seal_key: can only be set in the environment, as SIGNET_SEAL_KEY"),
             ("tls_renew.mount = \"pki\"", "tls_renew.mount: requires tls_certificate_file"),
-            ("metrics_listen = \"127.0.0.1:8200\"", "metrics_listen: must be another address than listen"),
-            ("public_listen = \"127.0.0.1:8200\"", "public_listen: must be another address than listen"),
-            ("public_listen = \"[::1]:1\"\nmetrics_listen = \"[::1]:1\"", "public_listen: must be another address"),
+            ("metrics_listen = \"127.0.0.1:8200\"", "metrics_listen: overlaps with listen"),
+            ("public_listen = \"127.0.0.1:8200\"", "public_listen: overlaps with listen"),
+            ("public_listen = \"[::1]:1\"\nmetrics_listen = \"[::1]:1\"", "public_listen: overlaps with"),
             ("public_url = \"https://pki.example\"", "public_url: must be http and an authority"),
             ("public_url = \"http://pki.example/v1\"", "public_url: must be http and an authority"),
-            (
-                "metrics_listen = \"0.0.0.0:9\"\npublic_listen = \"127.0.0.1:9\"",
-                "public_listen: must be another address",
-            ),
-            ("metrics_listen = \"[::]:8200\"", "metrics_listen: must be another address than listen"),
+            ("metrics_listen = \"0.0.0.0:9\"\npublic_listen = \"127.0.0.1:9\"", "public_listen: overlaps with"),
+            ("metrics_listen = \"[::]:8200\"", "metrics_listen: overlaps with listen"),
             ("rsa_key_stock = 5", "rsa_key_stock: must be a table, [rsa_key_stock]"),
             ("log = \"a=b=c\"", "log: must be"),
             ("log = \"warning\"", "log: must be off, error, warn, info, debug or trace, or target=level"),
@@ -552,26 +549,26 @@ mod tests {
             ),
         ] {
             assert!(
-                refusal(&format!("{good}{text}")).starts_with(problem),
+                parse_error(&format!("{good}{text}")).starts_with(problem),
                 "{text}: {}",
-                refusal(&format!("{good}{text}"))
+                parse_error(&format!("{good}{text}"))
             );
         }
-        let alone = |text: &str| refusal(&format!("{text}\nseal_key_file = \"s\""));
+        let alone = |text: &str| parse_error(&format!("{text}\nseal_key_file = \"s\""));
         for url in
             ["mysql://h/d", "postgres:///d", "hunter2", "postgres://h/", "postgres://hunter2@/d", "postgres://h?a=/d"]
         {
             let error = alone(&format!("database_url = \"{url}\""));
             assert!(error.starts_with("database_url: must be") && !error.contains("hunter2"), "{url}: {error}");
         }
-        assert!(refusal("database_url = \"postgres://h/d\"").starts_with("seal_key_file: must be given"));
+        assert!(parse_error("database_url = \"postgres://h/d\"").starts_with("seal_key_file: must be given"));
         let both =
             |name: &str| ["SIGNET_SEAL_KEY", "SIGNET_SEAL_KEY_FILE"].contains(&name).then(|| "hunter2".to_owned());
         let error = parse(&format!("{good}seal_key_file = \"s\""), both).err().unwrap();
         let text = "seal_key_file (SIGNET_SEAL_KEY_FILE of the environment): must not be given with SIGNET_SEAL_KEY";
         assert_eq!(error.text(), text);
         let tls = format!("{good}listen = \"0.0.0.0:8200\"\ntls_certificate_file = \"c\"\ntls_key_file = \"k\"");
-        assert!(parse(&tls, none).is_ok());
+        assert!(parse(&tls, no_variables).is_ok());
         let renewed = |more: &str| format!("{tls}\n[tls_renew]\nmount = \"pki/\"\n{more}");
         for (more, problem) in [
             ("role = \"r\"", "tls_renew.names: must be given with tls_renew.mount"),
@@ -580,7 +577,7 @@ mod tests {
             ("role = \"r\"\nnames = [\"a b\"]", "tls_renew.names: must be host names and IP addresses"),
             ("role = \"a/b\"\nnames = \"a.test\"", "tls_renew.role: must be the name of a role"),
         ] {
-            assert!(refusal(&renewed(more)).starts_with(problem), "{more}: {}", refusal(&renewed(more)));
+            assert!(parse_error(&renewed(more)).starts_with(problem), "{more}: {}", parse_error(&renewed(more)));
         }
         let whole = renewed("role = \"r\"\nnames = \"a.test\"");
         for (good, bad, problem) in [
@@ -588,9 +585,10 @@ mod tests {
             ("\"pki/\"", "\"../sys\"", "tls_renew.mount: must be the path of a mount"),
             ("\"pki/\"", "\"sys\"", "tls_renew.mount: must be the path of a mount"),
         ] {
-            assert!(refusal(&whole.replace(good, bad)).starts_with(problem), "{bad}");
+            assert!(parse_error(&whole.replace(good, bad)).starts_with(problem), "{bad}");
         }
-        let config = parse(&renewed("role = \"r\"\nnames = [\"a.test\", \"192.0.2.1\", \"::1\"]"), none).ok().unwrap();
+        let config =
+            parse(&renewed("role = \"r\"\nnames = [\"a.test\", \"192.0.2.1\", \"::1\"]"), no_variables).ok().unwrap();
         let renewal = config.tls_renewal.unwrap();
         assert_eq!(
             (renewal.mount.as_str(), renewal.role.as_str(), &renewal.hosts[..]),
@@ -628,7 +626,7 @@ mod tests {
 
     #[test]
     fn setting_names_are_unique_and_explained() {
-        assert_eq!(SETTINGS[3].env(), "SIGNET_TLS_RENEW_MOUNT");
+        assert_eq!(SETTINGS[3].variable_name(), "SIGNET_TLS_RENEW_MOUNT");
         for setting in SETTINGS {
             assert!(setting.help.ends_with('.'));
             assert_eq!(SETTINGS.iter().filter(|s| s.name == setting.name).count(), 1);
@@ -647,12 +645,15 @@ mod tests {
 
     #[test]
     fn example_lists_every_setting_with_its_default() {
-        assert!(parse(EXAMPLE, none).is_ok());
+        assert!(parse(EXAMPLE, no_variables).is_ok());
         for setting in SETTINGS {
             let Setting { name, default, env_only, help } = setting;
             assert!(EXAMPLE.contains(&format!("# {help}")), "{name}: its help");
             if *env_only {
-                assert!(EXAMPLE.contains(&format!("# {}", setting.env())) && example_line(name).is_none(), "{name}");
+                assert!(
+                    EXAMPLE.contains(&format!("# {}", setting.variable_name())) && example_line(name).is_none(),
+                    "{name}"
+                );
                 continue;
             }
             let (line, commented) = example_line(name).unwrap_or_else(|| panic!("{name}: missing"));
@@ -679,19 +680,19 @@ mod tests {
                 "database_url" => "seal_key_file = \"s\"",
                 _ => "data_dir = \"d\"",
             };
-            assert!(parse(&format!("{line}\n{other}"), none).is_ok(), "{line}");
+            assert!(parse(&format!("{line}\n{other}"), no_variables).is_ok(), "{line}");
         }
     }
 
     proptest! {
         #[test]
         fn configuration_parser_never_panics(text in "\\PC{0,80}") {
-            let _ = parse(&text, none);
+            let _ = parse(&text, no_variables);
         }
 
         #[test]
         fn config_value_never_panics_and_is_never_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
-            let name = SETTINGS[n].env();
+            let name = SETTINGS[n].variable_name();
             if let Err(error) = parse("data_dir = \"d\"", |wanted_name| (wanted_name == name).then(|| value.clone())) {
                 prop_assert!(!error.text().contains(&value));
             }

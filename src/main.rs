@@ -8,9 +8,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = cli::CommandLine::read().run();
+    let result = cli::CommandLine::read().run();
     signet::telemetry::flush_logs();
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let error = failure.error();

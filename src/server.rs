@@ -118,7 +118,7 @@ pub struct ServerOptions {
     /// The audit devices. If there is at least one, a request is carried out only if one of them records it.
     pub audit: Vec<AuditDeviceSettings>,
     /// Further audit devices inside this process; usually none.
-    pub listeners: Vec<Arc<dyn AuditDevice>>,
+    pub in_process_audit_devices: Vec<Arc<dyn AuditDevice>>,
     /// Largest accepted difference between this machine's clock and that of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
@@ -134,9 +134,9 @@ pub struct ConnectionLimits {
     /// Maximum number from one address on the main listener; 0 means half of `max`. Loopback addresses and trusted
     /// proxies are exempt.
     pub max_per_address: usize,
-    /// Maximum number on the public listener; 0 means a quarter of all connections, at most 1000. One address may have
-    /// half of them.
-    pub public: usize,
+    /// Maximum number of connections on the public listener; 0 means a quarter of all connections, at most 1000. One
+    /// address may have half of them.
+    pub max_public: usize,
 }
 
 /// A server that is open but does not listen yet.
@@ -164,25 +164,26 @@ impl Server {
         Self::open_with_stores(options, |stores| stores).await
     }
 
-    /// As [`Server::open`], but uses the stores that `between` returns, for example wrapped ones.
+    /// As [`Server::open`], but uses the stores that `wrap_stores` returns, for example wrapped ones.
     ///
     /// # Errors
     /// As [`Server::open`].
-    pub async fn open_with_stores(options: ServerOptions, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
+    pub async fn open_with_stores(options: ServerOptions, wrap_stores: impl FnOnce(Stores) -> Stores) -> Result<Self> {
         telemetry::install_metrics()?;
         let workers = match options.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             given => given,
         };
         let files = capacity::raise_file_limit();
-        let public_caps = |address| (address, capacity::public_caps(options.connections.public, files, workers));
+        let public_caps =
+            |address| (address, capacity::compute_public_caps(options.connections.max_public, files, workers));
         let public = options.public_listen.map(public_caps);
-        let taken = public.map_or(0, |(_, caps)| caps.total + caps.spare());
-        let caps = capacity::compute_caps(options.connections, files.saturating_sub(taken), workers);
+        let public_files = public.map_or(0, |(_, caps)| caps.total + caps.overshoot());
+        let caps = capacity::compute_main_caps(options.connections, files.saturating_sub(public_files), workers);
         let database = &options.storage.database;
         let folder = if let Database::Embedded(folder) = database { Some(folder.clone()) } else { None };
         let storage = storage::open(options.storage.clone()).await?;
-        let stores = between(storage.stores());
+        let stores = wrap_stores(storage.stores());
         let ServerOptions { listen, metrics_listen, rsa_key_stock, store_probe_interval, .. } = options;
         let tls = options.tls.clone();
         match open_domains(stores, options).await {
@@ -205,7 +206,7 @@ impl Server {
             Err(error) => {
                 // Releases the lock on the data, so that the store can be opened again.
                 if let Err(second) = storage.shutdown().await {
-                    tracing::warn!("the store did not close: {second}");
+                    tracing::warn!("the store was not closed cleanly: {second}");
                 }
                 Err(error)
             }
@@ -222,13 +223,13 @@ impl Server {
     /// # Errors
     /// `Unavailable` when an address cannot be bound; the store is closed then.
     pub async fn start(self) -> Result<RunningServer> {
-        let pulse = Heartbeats::new(self.workers);
-        let all = || {
-            let main = self.bind(&pulse)?;
-            let metrics = self.metrics_listen.map(|at| self.bind_metrics(at)).transpose()?;
+        let heartbeats = Heartbeats::new(self.workers);
+        let bind_all = || {
+            let main = self.bind(&heartbeats)?;
+            let metrics = self.metrics_listen.map(|address| self.bind_metrics(address)).transpose()?;
             Ok((main, metrics, self.bind_public()?))
         };
-        let (main, metrics, public) = match all() {
+        let (main, metrics, public) = match bind_all() {
             Ok(bound) => bound,
             Err(error) => {
                 self.close().await?;
@@ -240,24 +241,24 @@ impl Server {
         if let Some(address) = public.as_ref().map(|bound| bound.address).filter(|bound| !bound.ip().is_unspecified()) {
             let _ = self.shared.public_address.set(format!("http://{address}"));
         }
-        let own = [
+        let background_tasks = [
             upkeep::sweep_tokens(self.shared.clone()).boxed_local(),
             upkeep::sweep_organizations(self.shared.clone()).boxed_local(),
             upkeep::follow_changes(self.shared.clone()).boxed_local(),
-            upkeep::metrics().boxed_local(),
+            upkeep::run_metrics_upkeep().boxed_local(),
             upkeep::rotate_secrets(self.shared.clone()).boxed_local(),
             upkeep::run_keyring(self.shared.clone()).boxed_local(),
             store_health::watch_store(self.shared.clone(), self.store_probe_interval).boxed_local(),
             renewal::run(self.shared.clone(), self.tls.clone()).boxed_local(),
         ];
-        let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
+        let tasks = self.shared.mounts.tasks().into_iter().chain(background_tasks).map(actix_rt::spawn).collect();
         let operator = self.open_operator_socket();
         publish_certificate_validity(self.tls.as_ref());
         let metrics = metrics.map(BoundListener::serve);
         let public = public.map(BoundListener::serve);
         // Generating keys earlier would slow down the startup.
         self.shared.engine.stock_keys(self.rsa_key_stock);
-        Ok(RunningServer { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
+        Ok(RunningServer { main: main.serve(), metrics, public, operator, tasks, heartbeats, server: self })
     }
 
     /// Opens the operator's socket in the data folder of an embedded store. A failure is logged and does not stop the
@@ -265,16 +266,20 @@ impl Server {
     fn open_operator_socket(&self) -> Option<operator::OperatorSocket> {
         let listening =
             operator::OperatorSocket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
-        listening.inspect_err(|error| tracing::error!("operator commands unavailable: {error}")).ok()
+        listening
+            .inspect_err(|error| {
+                tracing::error!("the server runs without operator commands (signet operator): {error}")
+            })
+            .ok()
     }
 
-    fn bind(&self, pulse: &Heartbeats) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
+    fn bind(&self, heartbeats: &Heartbeats) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
         let shared = self.shared.clone();
-        let pulse = pulse.clone();
+        let heartbeats = heartbeats.clone();
         let workers = self.workers;
         let over_tls = self.tls.is_some();
         let app = move || {
-            pulse.begin();
+            heartbeats.begin();
             begin_worker(workers);
             let state = WorkerState::new(shared.clone());
             let hsts = DefaultHeaders::new().add((STRICT_TRANSPORT_SECURITY, HSTS_POLICY));
@@ -282,7 +287,7 @@ impl Server {
             app.wrap(Condition::new(over_tls, hsts)).wrap_fn(listener::track_request)
         };
         let tls = self.tls.as_ref().map(ServerCertificate::server_config).transpose()?;
-        let connections = Connections::new(MAIN_LISTENER, self.caps, self.exempt());
+        let connections = Connections::new(MAIN_LISTENER, self.caps, self.exempt_networks());
         let setting = "listen (signet dev: --listen)";
         listener::bind(ListenerSetup { address: self.listen, setting, tls, workers: self.workers, connections }, app)
     }
@@ -290,7 +295,7 @@ impl Server {
     /// Binds the public listener, if it is configured. It has its own workers, so as not to delay the main listener.
     fn bind_public(&self) -> Result<Option<BoundListener<impl FnOnce() -> dev::Server + use<>>>> {
         let Some((address, caps)) = self.public else { return Ok(None) };
-        let connections = Connections::new("public", caps, self.exempt());
+        let connections = Connections::new("public", caps, self.exempt_networks());
         let workers = self.workers.div_ceil(2);
         let setting = "public_listen or --public-listen";
         let setup = ListenerSetup { address, setting, tls: None, workers, connections };
@@ -298,7 +303,7 @@ impl Server {
     }
 
     /// Networks that count only against the total limit, not against the limit per address.
-    fn exempt(&self) -> Vec<IpNet> {
+    fn exempt_networks(&self) -> Vec<IpNet> {
         loopback_networks().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect()
     }
 
@@ -327,9 +332,12 @@ impl Server {
     /// # Errors
     /// `Unavailable` when closing fails or takes too long. Acknowledged writes are durable even then.
     pub async fn close(&self) -> Result<()> {
-        tokio::time::timeout(STORE_CLOSE_TIMEOUT, self.storage.shutdown())
-            .await
-            .unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "storage: took too long to close")))
+        tokio::time::timeout(STORE_CLOSE_TIMEOUT, self.storage.shutdown()).await.unwrap_or_else(|_| {
+            Err(Error::new(
+                Kind::Unavailable,
+                "storage: closing the store took too long; acknowledged writes are durable",
+            ))
+        })
     }
 }
 
@@ -340,9 +348,9 @@ async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerSt
         Some(log) => Some(ChangeLogBaseline::read(log, clock.clone(), options.skew_limit).await?),
         None => None,
     };
-    let identity = identity(&*stores.auth, &options.storage).await?;
-    let writers = audit::open(&*stores.auth, options.audit, &clock).await?;
-    let audit = Audit::new(writers, options.listeners, clock.clone());
+    let identity = load_or_create_identity(&*stores.auth, &options.storage).await?;
+    let writers = audit::open_writers(&*stores.auth, options.audit, &clock).await?;
+    let audit = Audit::new(writers, options.in_process_audit_devices, clock.clone());
     let auth = Auth::open_with(Arc::clone(&stores.auth), clock.clone(), logins).await?;
     let store_probe = StoreProbe::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.record_version(env!("CARGO_PKG_VERSION")).await?;
@@ -399,30 +407,30 @@ pub async fn read_server_document(store: &dyn AuthStore, name: &str) -> Result<O
 pub async fn write_server_document(
     store: &dyn AuthStore,
     name: &str,
-    read: Option<&Document>,
+    previous: Option<&Document>,
     body: &serde_json::Value,
 ) -> Result<()> {
     let write = DocumentWrite {
         key: DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: name.to_owned() },
-        expected: read.map_or(0, |document| document.version),
+        expected: previous.map_or(0, |document| document.version),
         body: Some(body.to_string().into_bytes()),
     };
     store.commit(vec![AuthWrite::Document(write)]).await.map(drop)
 }
 
 /// Returns the identity of the installation, which the first start creates.
-async fn identity(store: &dyn AuthStore, opened: &StorageOptions) -> Result<InstallationIdentity> {
-    let cluster_id = match cluster_id(store).await {
+async fn load_or_create_identity(store: &dyn AuthStore, options: &StorageOptions) -> Result<InstallationIdentity> {
+    let cluster_id = match load_or_create_cluster_id(store).await {
         // Another node created it at the same time; use that one.
-        Err(error) if error.kind() == Kind::Conflict => cluster_id(store).await?,
+        Err(error) if error.kind() == Kind::Conflict => load_or_create_cluster_id(store).await?,
         result => result?,
     };
     let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
-    let storage_type = opened.database.engine();
-    Ok(InstallationIdentity { cluster_id, cluster_name, storage_type, seal_type: opened.seal_key.kind() })
+    let storage_type = options.database.engine();
+    Ok(InstallationIdentity { cluster_id, cluster_name, storage_type, seal_type: options.seal_key.kind() })
 }
 
-async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
+async fn load_or_create_cluster_id(store: &dyn AuthStore) -> Result<String> {
     let stored = read_server_document(store, "server").await?;
     let id = stored.as_ref().and_then(|document| {
         let body: serde_json::Value = serde_json::from_slice(&document.body).ok()?;
@@ -462,7 +470,7 @@ pub struct RunningServer {
     public: Option<RunningListener>,
     operator: Option<operator::OperatorSocket>,
     tasks: Vec<JoinHandle<()>>,
-    pulse: Heartbeats,
+    heartbeats: Heartbeats,
     server: Server,
 }
 
@@ -493,11 +501,11 @@ impl RunningServer {
     ///
     /// # Errors
     /// As [`RunningServer::stop`].
-    pub async fn until(self, mut signals: Signals, libraries: ConfigReloader<Libraries>) -> Result<()> {
+    pub async fn run_until_stopped(self, mut signals: Signals, libraries: ConfigReloader<Libraries>) -> Result<()> {
         let supervisor = Rc::new(Supervisor::from_environment());
-        let alive = supervisor.keep_alive(self.pulse.clone());
+        let alive = supervisor.keep_alive(self.heartbeats.clone());
         supervisor.ready();
-        while signals.next().await == SignalAction::Reload {
+        while signals.next_action().await == SignalAction::Reload {
             supervisor.reloading();
             // The audit files come first: a log rotation has moved them and is about to compress them.
             self.server.shared.audit.reopen();

@@ -5,7 +5,7 @@ const PASSWD_FILE: &str = "/etc/passwd";
 /// Finds the name of a user.
 pub fn find_name(user: u32) -> Option<String> {
     let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
-    find_in(user, &users).map(str::to_owned)
+    find_name_in(user, &users).map(str::to_owned)
 }
 
 /// The name of a user, or the number if the user has no name.
@@ -13,7 +13,7 @@ pub fn display_name(user: u32) -> String {
     find_name(user).unwrap_or_else(|| user.to_string())
 }
 
-fn find_in(user: u32, users: &str) -> Option<&str> {
+fn find_name_in(user: u32, users: &str) -> Option<&str> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn user_name_is_read_from_passwd() {
         let users = "root:x:0:0:root:/root:/bin/bash\n\nsignet:x:998:997::/var/lib/signet:/usr/sbin/nologin\n";
-        assert_eq!((find_in(998, users), find_in(0, users)), (Some("signet"), Some("root")));
-        assert_eq!((find_in(997, users), find_in(998, "signet:x")), (None, None));
+        assert_eq!((find_name_in(998, users), find_name_in(0, users)), (Some("signet"), Some("root")));
+        assert_eq!((find_name_in(997, users), find_name_in(998, "signet:x")), (None, None));
     }
 }

@@ -26,7 +26,7 @@ use super::verify_backup::{print_findings, verify_with_progress};
 
 const PG_TOOLS_ADVICE: &str = "copy it with pg_dump or pg_basebackup";
 /// Nice value of a process that copies, so that the copy does not slow the server down.
-const NICE: i32 = 15;
+const COPY_NICE_VALUE: i32 = 15;
 
 #[derive(clap::Args)]
 pub(crate) struct BackupArguments {
@@ -56,7 +56,7 @@ struct BackupDestination {
 pub(crate) struct RestoreArguments {
     #[command(flatten)]
     installation: TargetInstallation,
-    /// The copy that `backup` made.
+    /// Copy to restore, made by `backup`.
     file: PathBuf,
     #[command(flatten)]
     quiet: QuietArgument,
@@ -107,7 +107,7 @@ enum CopyMethod {
 fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod> {
     owner::require_folder_owner(data)?;
     // If the process may not lower its priority, it runs at its usual priority.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    let _ = rustix::process::setpriority_process(None, COPY_NICE_VALUE);
     let display = ProgressDisplay::start("copying", ProgressUnit::Bytes, quiet);
     let (partial, copied) = match OperatorClient::connect(data)? {
         Some(server) => (copy_through_server(server, data, file, &display.progress)?, CopyMethod::WithServer),
@@ -131,7 +131,7 @@ fn report_copy(data: &Path, copied: CopyMethod) {
 
 fn notify_server(folder: &Path) -> Result<()> {
     let Some(mut server) = OperatorClient::connect(folder)? else { return Ok(()) };
-    server.ask(&json!({ "command": "backup-made" })).map(drop)
+    server.request(&json!({ "command": "backup-made" })).map(drop)
 }
 
 /// Copies while a server runs. The copy is valid only if the server confirms afterwards that it left the file unchanged
@@ -142,11 +142,14 @@ fn copy_through_server(
     to: &Path,
     progress: &ProgressCounters,
 ) -> Result<PendingBackup> {
-    server.ask(&json!({ "command": "backup" }))?;
+    server.request(&json!({ "command": "backup" }))?;
     let copy = |stop: &AtomicBool| backup::copy(folder, to, CopyPace::Shared, stop, progress);
     let (partial, released) = server.run_then_send(copy, &json!({ "release": true }))?;
     if released["held"] != true {
-        return Err(Error::new(Kind::Unavailable, "the server did not keep its file unchanged; nothing was copied"));
+        return Err(Error::new(
+            Kind::Unavailable,
+            "the server did not keep its database file unchanged during the copy, so no copy was made: try again",
+        ));
     }
     Ok(partial)
 }
@@ -155,7 +158,10 @@ fn copy_offline(folder: &Path, to: &Path, progress: &ProgressCounters) -> Result
     let _locked = backup::lock(folder).map_err(|error| match error.kind() {
         Kind::Conflict => Error::new(
             Kind::Conflict,
-            format!("{error}; its operator socket is unavailable: it is starting, stopping, or of an older version"),
+            format!(
+                "{error}; the operator socket of that server is unavailable: the server is starting, stopping, or of \
+                 an older version"
+            ),
         ),
         _ => error,
     })?;
@@ -180,8 +186,8 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<()> {
     drop(display);
     let copied_at = copied_at.map(|at| format_time(at.unix_timestamp()));
     let text = format!(
-        "{}: restored, {bytes} bytes, from a copy of {}\nlater changes are not in it, such as certificates and \
-         revocations: see What is lost in docs/backup-embedded.md; CRL numbers continue above all earlier ones",
+        "{}: restored, {bytes} bytes, from a copy of {}\nlater changes, such as certificates and revocations, are \
+         lost: see What is lost in docs/backup-embedded.md; CRL numbers continue above all earlier ones",
         folder.display(),
         copied_at.as_deref().unwrap_or("an unknown time")
     );
@@ -217,7 +223,7 @@ pub(super) fn after_restore(arguments: &AfterRestoreArguments) -> Result<()> {
         owner::require_folder_owner(folder)?;
     }
     actix_rt::System::new().block_on(backup::record_restore(options))?;
-    let text = "CRL numbers continue above all published ones";
+    let text = "the store is marked as restored: CRL numbers continue above all published ones";
     try_print(&json!({ "restored": true }), text);
     Ok(())
 }

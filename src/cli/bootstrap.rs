@@ -39,13 +39,13 @@ pub(crate) fn run(arguments: &BootstrapArguments) -> Result<()> {
 }
 
 async fn bootstrap(config: &Config, arguments: &BootstrapArguments) -> Result<()> {
-    let given = token_from_environment()?;
+    let given_token = token_from_environment()?;
     let clock = Clock::system();
     let storage = storage::open(storage_options(config, clock.clone(), IfMissing::Fail)?).await?;
-    let made = create_first_user(&storage, clock, arguments, given.clone()).await;
+    let created = create_first_user(&storage, clock, arguments, given_token.clone()).await;
     storage.shutdown().await?;
-    let token = made?;
-    let (shown, text) = match given {
+    let token = created?;
+    let (shown, text) = match given_token {
         Some(_) => (None, format!("the first user's token is the one in {TOKEN_VARIABLE}; unset the variable now")),
         None => {
             let advice = "This token is shown only once. Create other tokens with it, then revoke it.";
@@ -59,9 +59,9 @@ async fn create_first_user(
     storage: &Storage,
     clock: Clock,
     arguments: &BootstrapArguments,
-    given: Option<String>,
+    given_token: Option<String>,
 ) -> Result<String> {
-    let token = match given {
+    let token = match given_token {
         Some(text) => {
             token::from_text(&text).ok_or_else(|| Error::invalid(format!("{TOKEN_VARIABLE}: is too long")))?
         }
@@ -71,13 +71,13 @@ async fn create_first_user(
     let username = arguments.username.clone();
     let email = arguments.email.clone();
     let projects = Projects::start(storage.projects(), storage.token_seal(), clock);
-    let made = projects.run("bootstrap", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
+    let stored = projects.run("bootstrap", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
         let username = username.clone();
         let email = email.clone();
         let token = token.clone();
         async move { user::bootstrap(&mut tx, &username, &email, &token).await }.boxed_local()
     });
-    made.await?;
+    stored.await?;
     Ok(text)
 }
 

@@ -251,13 +251,13 @@ impl AuthorityArguments {
     /// Requests a certificate from the role of the arguments.
     ///
     /// # Errors
-    /// Those of [`AuthorityArguments::certify_by`].
+    /// Those of [`AuthorityArguments::certify_with_role`].
     pub(super) async fn certify(
         &self,
         subject: &ClientKeySource<'_>,
         names: &TypedNames,
     ) -> std::result::Result<ReceivedCertificate, CertifyError> {
-        self.certify_by(&self.issuing_role(), subject, names).await
+        self.certify_with_role(&self.issuing_role(), subject, names).await
     }
 
     /// Requests a certificate. The names are also sent in the body, for roles that ignore the names in a certification
@@ -265,16 +265,16 @@ impl AuthorityArguments {
     ///
     /// # Errors
     /// The server's error response; an unusable certificate.
-    pub(super) async fn certify_by(
+    pub(super) async fn certify_with_role(
         &self,
         issuing: &IssuingRole,
         subject: &ClientKeySource<'_>,
         names: &TypedNames,
     ) -> std::result::Result<ReceivedCertificate, CertifyError> {
-        let word = if matches!(subject, ClientKeySource::ServerKey) { "issue" } else { "sign" };
-        let path = format!("{}/{word}/{}", issuing.mount, issuing.role);
+        let operation = if matches!(subject, ClientKeySource::ServerKey) { "issue" } else { "sign" };
+        let path = format!("{}/{operation}/{}", issuing.mount, issuing.role);
         let mut body = json!({});
-        names.write(&mut body);
+        names.write_to_body(&mut body);
         if let Some(ttl) = &self.ttl {
             body["ttl"] = ttl.as_str().into();
         }
@@ -283,17 +283,19 @@ impl AuthorityArguments {
             body["csr"] = request.text.as_str().into();
             key = Some(idempotency_key());
         }
-        let mut reply =
-            self.caller.ask(ClientRequest { key: key.as_deref(), ..ClientRequest::post(&path, &body) }).await?;
+        let mut reply = self
+            .caller
+            .request(ClientRequest { idempotency_key: key.as_deref(), ..ClientRequest::post(&path, &body) })
+            .await?;
         let mut answer: CertifyResponse = reply.json();
         if reply.status == 400 && key.is_some() && answer.errors.iter().any(|text| text.contains("Idempotency-Key")) {
             // A role that does not store certificates cannot deduplicate requests and rejects the key. Send the request
             // once without the key.
-            reply = self.caller.ask(ClientRequest::post(&path, &body)).await?;
+            reply = self.caller.request(ClientRequest::post(&path, &body)).await?;
             answer = reply.json();
         }
         if reply.status != 200 {
-            return Err(reply.refusal(&rejection_hint(&reply, &answer.errors, &self.caller)).into());
+            return Err(reply.to_error(&rejection_hint(&reply, &answer.errors, &self.caller)).into());
         }
         let expected = if let ClientKeySource::Request(request) = subject { Some(*request) } else { None };
         let mut issued = validate_response(answer, expected).map_err(CertifyError::unusable_certificate)?;
@@ -301,11 +303,11 @@ impl AuthorityArguments {
             let said_twice = |text: &String| REQUEST_NAME_WARNING_ENDINGS.iter().any(|setting| text.ends_with(setting));
             issued.warnings.retain(|text| !said_twice(text));
         }
-        self.complete(&mut issued, &issuing.mount).await;
+        self.complete_chain(&mut issued, &issuing.mount).await;
         Ok(issued)
     }
 
-    async fn complete(&self, issued: &mut ReceivedCertificate, mount: &str) {
+    async fn complete_chain(&self, issued: &mut ReceivedCertificate, mount: &str) {
         for _ in 0..MAX_CHAIN_LENGTH {
             match issued.chain.last() {
                 Some(last) if !last.is_root() => match self.find_issuer_of(&last.certificate).await {
@@ -313,7 +315,7 @@ impl AuthorityArguments {
                     None => {
                         let text = format!(
                             "the mount has no root certificate above {:?}: import it ({mount}/issuers/import/cert), \
-                             or verify with -partial_chain",
+                             or verify with openssl verify -partial_chain",
                             last.certificate.subject().display()
                         );
                         issued.warnings.push(text);
@@ -326,13 +328,15 @@ impl AuthorityArguments {
     }
 
     async fn find_issuer_of(&self, certificate: &Certificate) -> Option<PemCertificate> {
-        let mounts = self.caller.data(ClientRequest::get("sys/internal/ui/mounts")).await.ok()?;
+        let mounts = self.caller.request_data(ClientRequest::get("sys/internal/ui/mounts")).await.ok()?;
         let engines = mounts["secret"].as_object()?;
         let authorities = engines.iter().filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path);
         for mount in authorities.take(MAX_SEARCHED_ENTRIES) {
-            let Ok(issuers) = self.caller.data(ClientRequest::list(&format!("{mount}issuers"))).await else { continue };
+            let Ok(issuers) = self.caller.request_data(ClientRequest::list(&format!("{mount}issuers"))).await else {
+                continue;
+            };
             for id in client::texts_in(&issuers["keys"]).take(MAX_SEARCHED_ENTRIES) {
-                let issuer = self.caller.data(ClientRequest::get(&format!("{mount}issuer/{id}/json"))).await;
+                let issuer = self.caller.request_data(ClientRequest::get(&format!("{mount}issuer/{id}/json"))).await;
                 let link = issuer.ok().and_then(|issuer| PemCertificate::read(issuer["certificate"].as_str()?).ok());
                 let signed = |link: &PemCertificate| {
                     link.certificate.subject().matches(certificate.issuer())
@@ -351,10 +355,10 @@ fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &Authentica
     let says = |word: &str| errors.iter().any(|text| text.contains(word));
     match reply.status {
         403 => reply.denial_hint(&caller.token_source()),
-        404 => " (are --mount and --role right?)".to_owned(),
-        400 if says("unknown role") => " (are --mount and --role right?)".to_owned(),
+        404 => " (check --mount and --role)".to_owned(),
+        400 if says("unknown role") => " (check --mount and --role)".to_owned(),
         400 if says("role requires") || says("key_type") || says("key_bits") => {
-            " (--key-type and --key-bits make a key of another kind)".to_owned()
+            " (set --key-type and --key-bits to a key that the role accepts)".to_owned()
         }
         _ => String::new(),
     }
@@ -411,7 +415,7 @@ mod tests {
     use super::*;
 
     fn request(key: &PrivateKey, names: &TypedNames) -> ClientCsr {
-        ClientCsr::new(key, &names.subject(), &names.extension()).unwrap()
+        ClientCsr::new(key, &names.subject(), &names.san_extension()).unwrap()
     }
 
     #[test]

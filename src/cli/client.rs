@@ -1,7 +1,7 @@
 //! The HTTP client of all commands.
 //!
 //! The token is sent only to the configured server: redirects are not followed, and plain http is allowed only to this
-//! machine. If the server is busy, a request is repeated until `--patience` ends ([`AuthenticatedClient::ask`]). If
+//! machine. If the server is busy, a request is repeated until `--patience` ends ([`AuthenticatedClient::request`]). If
 //! nothing listens at the address, the request fails at once. Each request ends within `--timeout`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -78,12 +78,12 @@ pub(super) struct ClientRequest<'q> {
     pub(super) path: &'q str,
     pub(super) body: Option<&'q Value>,
     /// The `Idempotency-Key`. A POST without a key is not repeated after a lost response.
-    pub(super) key: Option<&'q str>,
+    pub(super) idempotency_key: Option<&'q str>,
 }
 
 impl<'q> ClientRequest<'q> {
     pub(super) fn get(path: &'q str) -> Self {
-        Self { method: "GET", path, body: None, key: None }
+        Self { method: "GET", path, body: None, idempotency_key: None }
     }
 
     pub(super) fn list(path: &'q str) -> Self {
@@ -100,7 +100,7 @@ impl<'q> ClientRequest<'q> {
 
     /// `true` if repeating the request has no further effect.
     fn is_idempotent(&self) -> bool {
-        self.method != "POST" || self.key.is_some()
+        self.method != "POST" || self.idempotency_key.is_some()
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) struct ClientResponse {
     /// The server's `Retry-After`, at most an hour.
     pub(super) retry_after: Option<Duration>,
     /// The server's TLS certificate, DER.
-    pub(super) peer: Option<Vec<u8>>,
+    pub(super) peer_certificate: Option<Vec<u8>>,
     pub(super) body: PartlySecret,
     /// The server's explanation of a denied request (403), if available.
     denial: Option<String>,
@@ -143,16 +143,16 @@ impl AuthenticatedClient {
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`]; `Invalid` when no token is given.
-    pub(super) async fn ask(&self, question: ClientRequest<'_>) -> Result<ClientResponse> {
+    pub(super) async fn request(&self, request: ClientRequest<'_>) -> Result<ClientResponse> {
         let begun = Instant::now();
         let mut pause = RETRY_PAUSES.0;
         loop {
             let token = self.token.token()?;
             let token = token.expose_text().unwrap_or_default();
-            let answer = self.server.send(question, token).await;
+            let answer = self.server.send(request, token).await;
             let wait = match &answer {
                 Ok(reply) if matches!(reply.status, 429 | 503) => reply.retry_after.map(|wait| wait.max(pause)),
-                Err(lost) if lost.sent && question.is_idempotent() => Some(pause),
+                Err(lost) if lost.sent && request.is_idempotent() => Some(pause),
                 _ => None,
             };
             match wait.map(with_jitter).filter(|wait| begun.elapsed() + *wait <= self.patience) {
@@ -169,10 +169,10 @@ impl AuthenticatedClient {
     /// Sends a request once, even if the server is busy.
     ///
     /// # Errors
-    /// Those of [`AuthenticatedClient::ask`].
-    pub(super) async fn ask_once(&self, question: ClientRequest<'_>) -> Result<ClientResponse> {
+    /// Those of [`AuthenticatedClient::request`].
+    pub(super) async fn request_once(&self, request: ClientRequest<'_>) -> Result<ClientResponse> {
         let token = self.token.token()?;
-        let answer = self.server.send(question, token.expose_text().unwrap_or_default()).await;
+        let answer = self.server.send(request, token.expose_text().unwrap_or_default()).await;
         answer.map_err(|lost| lost.error)
     }
 
@@ -180,7 +180,7 @@ impl AuthenticatedClient {
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`].
-    pub(super) async fn ask_without_token(&self, path: &str, body: &Value) -> Result<ClientResponse> {
+    pub(super) async fn post_without_token(&self, path: &str, body: &Value) -> Result<ClientResponse> {
         self.server.post(path, "", body).await
     }
 
@@ -204,11 +204,11 @@ impl AuthenticatedClient {
     /// Sends a request and returns the `data` of the response.
     ///
     /// # Errors
-    /// Those of [`AuthenticatedClient::ask`]; `BadGateway` for any status other than 200.
-    pub(super) async fn data(&self, question: ClientRequest<'_>) -> Result<Value> {
-        let reply = self.ask(question).await?;
+    /// Those of [`AuthenticatedClient::request`]; `BadGateway` for any status other than 200.
+    pub(super) async fn request_data(&self, request: ClientRequest<'_>) -> Result<Value> {
+        let reply = self.request(request).await?;
         if reply.status != 200 {
-            return Err(reply.refusal(""));
+            return Err(reply.to_error(""));
         }
         Ok(reply.data())
     }
@@ -239,15 +239,15 @@ impl ServerEndpoint {
     /// `Invalid` for an address to which no token may be sent, `Unavailable` without a response, `BadGateway` for a
     /// redirect or an oversized response.
     pub(super) async fn post(&self, path: &str, token: &str, body: &Value) -> Result<ClientResponse> {
-        self.ask(ClientRequest::post(path, body), token).await
+        self.request(ClientRequest::post(path, body), token).await
     }
 
     /// Sends a request once.
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`].
-    pub(super) async fn ask(&self, question: ClientRequest<'_>, token: &str) -> Result<ClientResponse> {
-        self.send(question, token).await.map_err(|lost| lost.error)
+    pub(super) async fn request(&self, request: ClientRequest<'_>, token: &str) -> Result<ClientResponse> {
+        self.send(request, token).await.map_err(|lost| lost.error)
     }
 
     pub(super) fn at_address(address: String, timeout: Duration) -> Self {
@@ -285,21 +285,21 @@ impl ServerEndpoint {
     }
 
     /// Sends a request. If the server denies it, requests an explanation.
-    async fn send(&self, question: ClientRequest<'_>, token: &str) -> std::result::Result<ClientResponse, NoResponse> {
-        let mut reply = self.send_without_explanation(question, token).await?;
-        if reply.status == 403 && !token.is_empty() && !question.path.starts_with(EXPLAIN_PATH) {
-            reply.denial = self.denial(question.method, question.path, token).await;
+    async fn send(&self, request: ClientRequest<'_>, token: &str) -> std::result::Result<ClientResponse, NoResponse> {
+        let mut reply = self.send_without_explanation(request, token).await?;
+        if reply.status == 403 && !token.is_empty() && !request.path.starts_with(EXPLAIN_PATH) {
+            reply.denial = self.explain_denial(request.method, request.path, token).await;
         }
         Ok(reply)
     }
 
     /// Asks the server why it denied a request of this token. The result says that the token is not valid, or which
     /// policy rule denies the request. `None` if the server gives no explanation.
-    async fn denial(&self, method: &str, path: &str, token: &str) -> Option<String> {
+    async fn explain_denial(&self, method: &str, path: &str, token: &str) -> Option<String> {
         let body = json!({ "method": method, "path": path });
         let reply = self.send_without_explanation(ClientRequest::post(EXPLAIN_SELF_PATH, &body), token).await.ok()?;
         if reply.status == 403 {
-            return Some("the token is not known to the server, has ended, or is bound to other networks".to_owned());
+            return Some("the token is not known to the server, has expired, or is bound to other networks".to_owned());
         }
         let data = reply.data();
         Some(format!("{}: see signet explain - {method} {path}", one_line(data["reason"].as_str()?)))
@@ -307,20 +307,20 @@ impl ServerEndpoint {
 
     async fn send_without_explanation(
         &self,
-        question: ClientRequest<'_>,
+        api_request: ClientRequest<'_>,
         token: &str,
     ) -> std::result::Result<ClientResponse, NoResponse> {
         let base = self.address();
         check_address(base)?;
-        let method = reqwest::Method::from_bytes(question.method.as_bytes()).map_err(Error::internal)?;
-        let mut request = self.client()?.request(method, format!("{base}/v1/{}", question.path));
+        let method = reqwest::Method::from_bytes(api_request.method.as_bytes()).map_err(Error::internal)?;
+        let mut request = self.client()?.request(method, format!("{base}/v1/{}", api_request.path));
         if !token.is_empty() {
             request = request.header("X-Service-Token", token_header(token)?);
         }
-        if let Some(key) = question.key {
+        if let Some(key) = api_request.idempotency_key {
             request = request.header("Idempotency-Key", key);
         }
-        if let Some(body) = question.body {
+        if let Some(body) = api_request.body {
             request = request.json(body);
         }
         self.send_request(request).await
@@ -343,7 +343,7 @@ impl ServerEndpoint {
         let request = request.header(CONTENT_TYPE, media_type).body(bytes);
         let mut reply = self.send_request(request).await.map_err(|lost| lost.error)?;
         if reply.status == 403 {
-            reply.denial = self.denial("POST", path, token).await;
+            reply.denial = self.explain_denial("POST", path, token).await;
         }
         Ok(reply)
     }
@@ -386,10 +386,10 @@ impl ServerEndpoint {
         }
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|after| parse_retry_after(after.to_str().ok()?));
         let info = answer.extensions().get::<reqwest::tls::TlsInfo>();
-        let peer = info.and_then(|info| info.peer_certificate()).map(<[u8]>::to_vec);
+        let peer_certificate = info.and_then(|info| info.peer_certificate()).map(<[u8]>::to_vec);
         let body = self.read(answer).await;
         let body = body.map_err(|error| NoResponse { sent: error.kind() == Kind::Unavailable, error })?;
-        Ok(ClientResponse { url, status, retry_after, peer, body, denial: None })
+        Ok(ClientResponse { url, status, retry_after, peer_certificate, body, denial: None })
     }
 
     /// Reads the body of a response.
@@ -405,7 +405,10 @@ impl ServerEndpoint {
         };
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
-                return Err(Error::new(Kind::BadGateway, format!("{base}: the answer is longer than 4 MiB")));
+                return Err(Error::new(
+                    Kind::BadGateway,
+                    format!("{base}: the response is larger than the limit of 4 MiB"),
+                ));
             }
             body.push_secret(&chunk);
         }
@@ -417,20 +420,20 @@ impl ServerEndpoint {
         if error.is_timeout() {
             let text = match error.is_connect() {
                 true => format!("no connection within {:?}", self.timeout.min(MAX_CONNECT_TIME)),
-                false => format!("no answer within {:?} (--timeout or SIGNET_TIMEOUT)", self.timeout),
+                false => format!("no response within {:?} (--timeout or SIGNET_TIMEOUT)", self.timeout),
             };
             return Error::unavailable(format!("{base}: {text}"), error);
         }
         let step = match find_tls_error(&error) {
             Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
-                "; if that port speaks plain HTTP, SIGNET_ADDR begins with http://"
+                "; if that port speaks plain HTTP, SIGNET_ADDR must begin with http://"
             }
             Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
-                "; SIGNET_CACERT names the file of the authority to trust"
+                "; set SIGNET_CACERT to the file of the authority to trust"
             }
             _ => "",
         };
-        Error::unavailable(format!("{base}: no answer ({}{step})", root_cause(&error)), error)
+        Error::unavailable(format!("{base}: no response ({}{step})", root_cause(&error)), error)
     }
 }
 
@@ -473,13 +476,13 @@ impl ClientResponse {
         match self.status {
             200 => Ok(self.data()),
             403 | 404 => Ok(Value::Null),
-            _ => Err(self.refusal("")),
+            _ => Err(self.to_error("")),
         }
     }
 
     /// Converts a response with an error status to an error: the server's errors and warnings, a hint, and the time of
     /// `Retry-After`. For a body in another format, such as that of a proxy, the error shows its beginning.
-    pub(super) fn refusal(&self, hint: &str) -> Error {
+    pub(super) fn to_error(&self, hint: &str) -> Error {
         let denial = self.denial.as_ref().filter(|_| hint.is_empty()).map(|denial| format!(" ({denial})"));
         let hint = denial.as_deref().unwrap_or(hint);
         let said = match serde_json::from_slice::<ClientResponseBody<IgnoredAny>>(self.body.expose()) {
@@ -559,11 +562,11 @@ mod tests {
             url: "u".to_owned(),
             status: 400,
             retry_after: None,
-            peer: None,
+            peer_certificate: None,
             body: kept,
             denial: None,
         };
-        reply.refusal(" (next)").to_string()
+        reply.to_error(" (next)").to_string()
     }
 
     #[test]

@@ -35,20 +35,23 @@ pub(super) fn copy_path(folder: &Path, now: Time) -> Result<PathBuf> {
 pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
     let name = list_names(folder)?.into_iter().filter(|name| is_copy(name)).max();
     name.map(|name| folder.join(name)).ok_or_else(|| {
-        let text = format!("{}: holds no backup (signet-….db, of signet operator backup --folder)", folder.display());
+        let text = format!(
+            "{}: holds no backup (a file signet-….db, made by signet operator backup --folder)",
+            folder.display()
+        );
         Error::new(Kind::NotFound, text)
     })
 }
 
-/// Removes all but the newest `keep` copies, and leftovers of killed commands. The new copy `made` is always kept. The
+/// Removes all but the newest `keep` copies, and leftovers of killed commands. `new_copy` is always kept. The
 /// caller holds the lock of the folder.
 ///
 /// # Errors
 /// `Unavailable`, with the file that cannot be removed.
-pub(super) fn prune(folder: &Path, keep: usize, made: &Path) -> Result<()> {
+pub(super) fn prune(folder: &Path, keep: usize, new_copy: &Path) -> Result<()> {
     let names = list_names(folder)?;
     let mut others: Vec<&String> =
-        names.iter().filter(|name| is_copy(name) && made.file_name() != Some(name.as_ref())).collect();
+        names.iter().filter(|name| is_copy(name) && new_copy.file_name() != Some(name.as_ref())).collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
     for name in others.into_iter().skip(keep.saturating_sub(1)) {
         let copy = folder.join(name);
@@ -94,7 +97,7 @@ mod tests {
         folder
     }
 
-    fn left(folder: &Path) -> Vec<String> {
+    fn remaining_names(folder: &Path) -> Vec<String> {
         let mut names = list_names(folder).unwrap();
         names.sort_unstable();
         names
@@ -123,7 +126,10 @@ mod tests {
         std::fs::create_dir(folder.path().join("other.partial-abc")).unwrap();
         assert_eq!(find_newest(folder.path()).unwrap(), folder.path().join(new));
         prune(folder.path(), 2, &folder.path().join(new)).unwrap();
-        assert_eq!(left(folder.path()), ["notes", "other.partial-abc", "signet-20260101T000000Z.dump", middle, new]);
+        assert_eq!(
+            remaining_names(folder.path()),
+            ["notes", "other.partial-abc", "signet-20260101T000000Z.dump", middle, new]
+        );
     }
 
     #[test]
@@ -131,7 +137,7 @@ mod tests {
         let [made, later] = ["signet-20260101T000000Z.db", "signet-20270101T000000Z.db"];
         let folder = folder_with(&[made, later]);
         prune(folder.path(), 1, &folder.path().join(made)).unwrap();
-        assert_eq!(left(folder.path()), [made]);
+        assert_eq!(remaining_names(folder.path()), [made]);
     }
 
     #[test]

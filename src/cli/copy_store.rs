@@ -53,10 +53,10 @@ pub(super) fn run(arguments: &CopyStoreArguments) -> Result<()> {
     if arguments.from.is_none() {
         owner::require_folder_owner(&folder)?;
     }
-    actix_rt::System::new().block_on(copy(options, &folder, arguments, to, clock))
+    actix_rt::System::new().block_on(copy_store(options, &folder, arguments, to, clock))
 }
 
-async fn copy(
+async fn copy_store(
     options: StorageOptions,
     folder: &Path,
     arguments: &CopyStoreArguments,
@@ -80,24 +80,24 @@ async fn move_store(
     clock: Clock,
 ) -> Result<()> {
     let seal_key = options.seal_key.clone();
-    let is_again = {
+    let is_repeated = {
         let _locked = backup::lock(folder)?;
         backup::is_moved(folder)?
     };
-    if !is_again {
+    if !is_repeated {
         // Opening and closing the store updates its schema and merges its log into the database file. An interrupted
         // earlier run of this command has already done so; the mark that it left shows this.
         storage::open(options).await?.shutdown().await?;
     }
     let locked = backup::lock(folder)?;
-    if !is_again {
+    if !is_repeated {
         // The mark comes before the first row: wherever the copy fails, no server can start on this store while the
         // database may be complete.
         backup::record_move(folder, clock.now())?;
     }
     let copied = copy_rows(backup::database_path(folder), seal_key.clone(), &to, &clock, quiet).await;
     // After an error the database is certainly empty, so a server may start on this store again.
-    if copied.is_err() && !is_again {
+    if copied.is_err() && !is_repeated {
         backup::remove_move_record(folder)?;
     }
     drop(locked);

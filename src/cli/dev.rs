@@ -45,7 +45,7 @@ pub(crate) struct DevArguments {
     /// Address to listen on, on the loopback; port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200", help_heading = "Listeners")]
     listen: SocketAddr,
-    /// Keep the data and the seal key in this folder; by default everything is removed at the end.
+    /// Keep the data and the seal key in this folder; by default all data is deleted when the server stops.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Root token; default: a random one.
@@ -104,10 +104,10 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
     };
     let libraries = parse_libraries(&arguments.pkcs11_library)?;
     let audit = arguments.audit_file.map(|path| AuditDeviceSettings::file("file", path)).into_iter().collect();
-    let options = options(folder, database, arguments.listen, libraries.clone()).await?;
+    let options = dev_server_options(folder, database, arguments.listen, libraries.clone()).await?;
     let options = ServerOptions { audit, public_listen: arguments.public_listen, ..options };
     let server = Server::open(options).await?;
-    let prepared = prepare(&server, arguments.root_token.as_deref()).await;
+    let prepared = prepare_server(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
         Ok(token) => token,
         Err(error) => {
@@ -117,7 +117,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
     };
     let running = server.start().await?;
     print_startup(running.address(), running.public_address(), &token, &data_location)?;
-    running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
+    running.run_until_stopped(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
 fn parse_libraries(pairs: &[String]) -> Result<Libraries> {
@@ -129,14 +129,14 @@ fn parse_libraries(pairs: &[String]) -> Result<Libraries> {
     Libraries::new(pairs.map(stanza).collect::<Result<Vec<_>>>()?)
 }
 
-async fn options(
+async fn dev_server_options(
     folder: &Path,
     database: Database,
     listen: SocketAddr,
     pkcs11_libraries: Libraries,
 ) -> Result<ServerOptions> {
     create_folder(format_args!("--data-dir: {}", folder.display()), folder, 0o700)?;
-    let seal_key = seal_key(&folder.join("seal.key"), &database).await?;
+    let seal_key = read_or_create_seal_key(&folder.join("seal.key"), &database).await?;
     let clock = Clock::system();
     let storage = storage::StorageOptions {
         database,
@@ -165,7 +165,7 @@ async fn options(
         logins: LoginSettings { reach, cloudb }.with_environment(),
         settings,
         audit: Vec::new(),
-        listeners: Vec::new(),
+        in_process_audit_devices: Vec::new(),
         skew_limit: SKEW_LIMIT,
         store_probe_interval: STORE_PROBE_INTERVAL,
     })
@@ -173,7 +173,7 @@ async fn options(
 
 /// Reads the seal key from the folder. Only for a new store, creates a key: an existing store can be opened only with
 /// its own key.
-async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
+async fn read_or_create_seal_key(file: &Path, database: &Database) -> Result<SealKey> {
     if file.exists() {
         return SealKey::from_file(file);
     }
@@ -189,7 +189,7 @@ async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
 
 /// Creates the root token (and revokes an older one), a mount with an authority that can issue, and the organization
 /// `dev`.
-async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
+async fn prepare_server(server: &Server, root_token: Option<&str>) -> Result<String> {
     let shared = server.shared();
     let token = shared.auth.root_token(root_token, TOKEN_NAME).await?;
     let mount = match shared.auth.mounts().get("pki") {
@@ -257,7 +257,7 @@ token: {token}
 curl -H 'X-Service-Token: {token}' -d '{{\"common_name\":\"web.dev.test\"}}' \\
     http://{address}/v1/pki/issue/dev
 
-The projects API takes the token as that of an owner of the organization {DEV_ORGANIZATION}:
+In the projects API, the token belongs to an owner of the organization {DEV_ORGANIZATION}:
 
 curl -H 'Authorization: Bearer {token}' \\
     http://{address}/api/v2/organizations/{DEV_ORGANIZATION}/projects"

@@ -15,7 +15,7 @@ use super::{output, terminal, token};
 #[derive(clap::Args)]
 pub(crate) struct ExplainArguments {
     /// Accessor of the token in question, or `-` to read the token itself from standard input or the terminal. (If no
-    /// other token, such as SIGNET_TOKEN, is given, that token asks about itself, which every token may.)
+    /// other token, such as SIGNET_TOKEN, is given, that token explains itself, which needs no permission.)
     #[arg(value_name = "ACCESSOR")]
     subject: String,
     /// Method of the request: GET, LIST, POST, PUT, PATCH or DELETE.
@@ -44,7 +44,7 @@ pub(crate) async fn run(arguments: ExplainArguments) -> Result<()> {
     let data = tokio::select! {
         data = request_explanation(&arguments) => data?,
         // The signal is handled here, so that the terminal, which may be without echo, is restored.
-        () = signals.stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
+        () = signals.wait_for_stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
     };
     output::print_result(&data, render_explanation(&data, &arguments.method.to_uppercase()).trim_end())
 }
@@ -57,7 +57,7 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     if !arguments.parameters.is_empty() {
         body["parameters"] = arguments.parameters.iter().cloned().collect();
     }
-    let (path, token) = match (&arguments.subject[..], arguments.token.given()?) {
+    let (path, token) = match (&arguments.subject[..], arguments.token.token_if_given()?) {
         ("-", own) => {
             let explained = read_token_in_question(own.is_some().then(|| arguments.token.source_name())).await?;
             match own.filter(|own| *own != explained || arguments.from.is_some()) {
@@ -77,10 +77,10 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     match reply.status {
         200 => Ok(reply.data()),
         403 => {
-            let about_others = "to explain other tokens, it needs update on sys/internal/explain";
-            Err(reply.refusal(&format!(" (the token is not known to the server or has ended; {about_others})")))
+            let about_others = "to explain another token, the calling token needs update on sys/internal/explain";
+            Err(reply.to_error(&format!(" (the token is not known to the server or has expired; {about_others})")))
         }
-        _ => Err(reply.refusal("")),
+        _ => Err(reply.to_error("")),
     }
 }
 
@@ -104,9 +104,9 @@ fn render_explanation(data: &Value, method: &str) -> String {
         None => "it depends",
     };
     let token = &data["token"];
-    let mut out = format!("{verdict}: {}\n", text(&data["reason"]));
+    let mut out = format!("{verdict}: {}\n", text_or_empty(&data["reason"]));
     let mut line = |name: &str, words: String| out.push_str(&format!("  {name:<9}{words}\n"));
-    line("request", format!("{method} {} ({})", text(&data["path"]), text(&data["operation"])));
+    line("request", format!("{method} {} ({})", text_or_empty(&data["path"]), text_or_empty(&data["operation"])));
     if let (Some(mount), route) = (data["mount"].as_str(), &data["route"]) {
         let route = route.as_str().map_or_else(|| "nothing there".to_owned(), |route| format!("route {route}"));
         line("leads to", format!("mount {mount}, {route}"));
@@ -116,7 +116,10 @@ fn render_explanation(data: &Value, method: &str) -> String {
     let uses = token["uses_left"].as_u64().map(|uses| format!(", uses left: {uses}")).unwrap_or_default();
     let bound = Some(join_texts(&token["bound_cidrs"])).filter(|networks| !networks.is_empty());
     let bound = bound.map(|networks| format!("; bound to: {networks}")).unwrap_or_default();
-    line("token", format!("{}{end}{uses}; policies: {}{bound}", text(&token["state"]), join_texts(&token["policies"])));
+    line(
+        "token",
+        format!("{}{end}{uses}; policies: {}{bound}", text_or_empty(&token["state"]), join_texts(&token["policies"])),
+    );
     if data["decided_by"].is_object() {
         line("decides", render_rule(&data["decided_by"]));
         for name in
@@ -128,28 +131,28 @@ fn render_explanation(data: &Value, method: &str) -> String {
         }
     }
     for other in data["others"].as_array().into_iter().flatten() {
-        line("not", format!("{}; {}", render_rule(other), text(&other["why_not"])));
+        line("ignored", format!("{}; {}", render_rule(other), text_or_empty(&other["why_not"])));
     }
     if data["expired"].is_array() {
-        line("expired", render_places(&data["expired"]));
+        line("expired", render_rule_sources(&data["expired"]));
     }
     out
 }
 
 fn render_rule(rule: &Value) -> String {
-    format!("{}: {}", render_places(&rule["written"]), join_texts(&rule["capabilities"]))
+    format!("{}: {}", render_rule_sources(&rule["written"]), join_texts(&rule["capabilities"]))
 }
 
 /// Renders the paths of a policy rule, each with the name of its policy.
-fn render_places(written: &Value) -> String {
+fn render_rule_sources(written: &Value) -> String {
     let place = |place: &Value| {
         let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();
-        format!("path {:?} in policy {}{comment}", text(&place["path"]), text(&place["policy"]))
+        format!("path {:?} in policy {}{comment}", text_or_empty(&place["path"]), text_or_empty(&place["policy"]))
     };
     written.as_array().into_iter().flatten().map(place).collect::<Vec<_>>().join(" and ")
 }
 
-fn text(value: &Value) -> &str {
+fn text_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -183,7 +186,7 @@ mod tests {
              \x20 token    live, until 2030-01-01T00:00:00Z; policies: a, default\n\
              \x20 decides  path \"pki/issue/+\" in policy a (readers): read\n\
              \x20          required_parameters = [\"ttl\"]\n\
-             \x20 not      path \"pki/*\" in policy default and path \"/pki/*\" in policy a: update; it ends in '*'\n"
+             \x20 ignored  path \"pki/*\" in policy default and path \"/pki/*\" in policy a: update; it ends in '*'\n"
         );
     }
 }

@@ -36,8 +36,8 @@ impl CommandFailure {
 pub(super) fn fail_on_findings(count: usize) -> Result<(), CommandFailure> {
     let text = match count {
         0 => return Ok(()),
-        1 => "one thing is wrong".to_owned(),
-        wrong => format!("{wrong} things are wrong"),
+        1 => "1 problem found".to_owned(),
+        wrong => format!("{wrong} problems found"),
     };
     Err(CommandFailure::Finding(Error::new(Kind::Conflict, text)))
 }

@@ -41,7 +41,7 @@ pub(crate) async fn run(arguments: HealthArguments) -> Result<(), CommandFailure
         None => HealthProbe { server: arguments.server, accepts_any_certificate: false },
     };
     let (path, word) = if arguments.live { (LIVENESS_PATH, "live") } else { (READINESS_PATH, "ready") };
-    let (status, _) = probe.ask(path).await?;
+    let (status, _) = probe.probe(path).await?;
     let address = probe.server.address();
     match status {
         200 => {
@@ -72,12 +72,12 @@ impl HealthProbe {
 
     /// Returns the version of the server at this address, if one responds, ready or not.
     pub(super) async fn running_version(&self) -> Option<String> {
-        let (_, body) = self.ask(READINESS_PATH).await.ok()?;
+        let (_, body) = self.probe(READINESS_PATH).await.ok()?;
         let is_ours = body["product"] == "signet";
         is_ours.then(|| body["product_version"].as_str().unwrap_or_default().to_owned())
     }
 
-    async fn ask(&self, path: &str) -> Result<(u16, Value)> {
+    async fn probe(&self, path: &str) -> Result<(u16, Value)> {
         self.server.probe(path, self.accepts_any_certificate).await
     }
 }

@@ -120,7 +120,7 @@ const fn entry(command: &'static str, examples: &'static [&'static str], page: &
 }
 
 pub(super) fn with_help(root: Command) -> Command {
-    let template = template(&root);
+    let template = root_help_template(&root);
     let root =
         root.help_template(template).after_help("Documentation: README.md and docs/. Examples: signet help COMMAND.");
     COMMAND_HELP_ENTRIES.iter().fold(root, |root, entry| {
@@ -150,7 +150,7 @@ fn render_examples(entry: &CommandHelp) -> String {
 }
 
 /// Returns the template of `signet --help`, with the commands in groups.
-fn template(root: &Command) -> String {
+fn root_help_template(root: &Command) -> String {
     let styles = Styles::styled();
     let header = *styles.get_header();
     let literal = *styles.get_literal();

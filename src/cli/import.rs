@@ -64,11 +64,11 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     let token = arguments.token.token()?;
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
     let found = ImportFolder::read_folder(&arguments.folder, password.as_ref())?;
-    let ImportSelection { bundle, keys, lists } = found.select(arguments.without_refused_crls)?;
+    let ImportSelection { bundle, keys, crls } = found.select(arguments.without_refused_crls)?;
     arguments.require_own_mount(token.expose_text().unwrap_or_default(), &keys).await?;
     let display = ProgressDisplay::start("importing", ProgressUnit::Items("files"), &arguments.quiet);
-    display.progress.expect(1 + lists.len() as u64);
-    let ask = async |path: &str, media_type: &str, bytes: Vec<u8>| {
+    display.progress.expect(1 + crls.len() as u64);
+    let post_import = async |path: &str, media_type: &str, bytes: Vec<u8>| {
         let path = format!("{}/issuers/import/{path}", arguments.mount);
         let token = token.expose_text().unwrap_or_default();
         let answered = arguments.server.post_bytes(&path, token, media_type, bytes).await;
@@ -76,8 +76,8 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
         parse_response(&answered?, &arguments.token)
     };
     let body = json!({ "pem_bundle": bundle.expose_text().unwrap_or_default() }).to_string().into_bytes();
-    let imported = ask("bundle", "application/json", body).await?;
-    let issuers = [(&imported.data.imported_issuers, NEW_ISSUER), (&imported.data.existing_issuers, "there before")];
+    let imported = post_import("bundle", "application/json", body).await?;
+    let issuers = [(&imported.data.imported_issuers, NEW_ISSUER), (&imported.data.existing_issuers, "existing")];
     for (id, word) in issuers.into_iter().flat_map(|(ids, word)| ids.iter().flatten().map(move |id| (id, word))) {
         let has_key = imported.data.mapping.get(id).is_some_and(|key| !key.is_empty());
         let text = format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" });
@@ -86,8 +86,8 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     }
     let mut warnings = imported.warnings.clone().unwrap_or_default();
     let mut covered = BTreeSet::new();
-    for (file, der) in lists {
-        let answer = ask("crl", "application/pkix-crl", der).await;
+    for (file, der) in crls {
+        let answer = post_import("crl", "application/pkix-crl", der).await;
         let answer = answer.map_err(|e| Error::new(e.kind(), format!("{}: {}", file.display(), e.text())));
         let ImportResponse { data, warnings: further, .. } = match answer {
             Ok(answer) => answer,
@@ -105,9 +105,9 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     }
     drop(display);
     // Drops the warnings that the CRL of an issuer is missing, if this command has imported that CRL.
-    let from_storage =
+    let is_about_imported_crl =
         |text: &String| text.contains("issuers/import/crl") && covered.iter().any(|id| text.contains(id.as_str()));
-    warnings.iter().filter(|text| !from_storage(text)).for_each(|text| print_notice("warning", text));
+    warnings.iter().filter(|text| !is_about_imported_crl(text)).for_each(|text| print_notice("warning", text));
     Ok(())
 }
 
@@ -137,14 +137,14 @@ impl ImportArguments {
     async fn issuers_with_key(&self, token: &str) -> Result<Vec<(String, PublicKey)>> {
         // Listing issuers needs no permission, so the status 403 means that there is no such mount.
         let path = format!("{}/issuers", self.mount);
-        let list = self.server.ask(ClientRequest::list(&path), token).await?.visible_data()?;
+        let list = self.server.request(ClientRequest::list(&path), token).await?.visible_data()?;
         let mut found = Vec::new();
         for (id, info) in list["key_info"].as_object().into_iter().flatten() {
             if info["key_id"].as_str().is_none_or(str::is_empty) {
                 continue;
             }
             let path = format!("{}/issuer/{id}/json", self.mount);
-            let issuer = self.server.ask(ClientRequest::get(&path), token).await?.visible_data()?;
+            let issuer = self.server.request(ClientRequest::get(&path), token).await?.visible_data()?;
             let name = info["issuer_name"].as_str().filter(|name| !name.is_empty()).unwrap_or(id);
             // The issuer may have been deleted in the meantime.
             if let Ok(link) = PemCertificate::read(issuer["certificate"].as_str().unwrap_or_default()) {
@@ -159,19 +159,19 @@ impl ImportArguments {
     async fn roll_back(&self, imported: &ImportData, token: Option<&str>, refused: Error) -> Error {
         let issuers = imported.imported_issuers.iter().flatten().map(|id| format!("issuer/{id}"));
         let keys = imported.imported_keys.iter().flatten().map(|id| format!("key/{id}"));
-        let mut left = Vec::new();
+        let mut not_deleted = Vec::new();
         for path in issuers.chain(keys) {
-            let question = format!("{}/{path}", self.mount);
-            let deleted = self.server.ask(ClientRequest::delete(&question), token.unwrap_or_default()).await;
+            let api_path = format!("{}/{path}", self.mount);
+            let deleted = self.server.request(ClientRequest::delete(&api_path), token.unwrap_or_default()).await;
             if !deleted.is_ok_and(|reply| (200..300).contains(&reply.status)) {
-                left.push(path);
+                not_deleted.push(path);
             }
         }
-        let outcome = match left.is_empty() {
-            true => "the new issuers and keys are deleted again".to_owned(),
-            false => format!("delete what could not be deleted again: {}", left.join(", ")),
+        let outcome = match not_deleted.is_empty() {
+            true => "the import was undone: the new issuers and keys are deleted again".to_owned(),
+            false => format!("the import could not be undone completely: delete {} yourself", not_deleted.join(", ")),
         };
-        let remedy = "--without-refused-crls imports the authority without this list";
+        let remedy = "--without-refused-crls imports the authority without this CRL";
         Error::new(refused.kind(), format!("{}; {outcome}; {remedy}", refused.text()))
     }
 }
@@ -197,10 +197,10 @@ fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Res
     let hint = match reply.status {
         200 => return Ok(answer),
         403 => reply.denial_hint(&source.source_name()),
-        404 => " (is --mount right?)".to_owned(),
+        404 => " (check --mount)".to_owned(),
         _ => String::new(),
     };
-    Err(reply.refusal(&hint))
+    Err(reply.to_error(&hint))
 }
 
 /// Renders the result of an imported CRL as JSON and as text.
@@ -214,7 +214,7 @@ fn render_imported_crl(file: &Path, data: &ImportData) -> (Value, String) {
         "published_crl_number": data.published_crl_number,
     });
     let text = format!(
-        "CRL {}: number {}, {} entries, {} of them new here; the number of the mount's own is {}",
+        "CRL {}: number {}, {} entries, {} of them new here; the mount's own CRL has number {}",
         file.display(),
         number(data.crl_number),
         data.entries,
@@ -230,7 +230,7 @@ type ImportCrlFile = (PathBuf, Vec<u8>);
 struct ImportFolder {
     keys: Vec<(PathBuf, Secret)>,
     certificates: Vec<(PathBuf, Certificate)>,
-    lists: Vec<ImportCrlFile>,
+    crls: Vec<ImportCrlFile>,
 }
 
 impl ImportFolder {
@@ -279,14 +279,14 @@ impl ImportFolder {
     }
 
     fn add(&mut self, path: PathBuf, bytes: &Secret) -> Result<()> {
-        let of = |error: &Error| Error::invalid(format!("{}: {}", path.display(), error.text()));
+        let with_path = |error: &Error| Error::invalid(format!("{}: {}", path.display(), error.text()));
         const BEGIN: &[u8] = b"-----BEGIN ";
         let contains = |what: &[u8]| bytes.expose().windows(what.len()).any(|part| part == what);
         if !contains(BEGIN) {
             if let Ok(certificate) = Certificate::parse(bytes.expose()) {
                 self.certificates.push((path, certificate));
             } else if path.extension().is_some_and(|extension| extension == "crl") {
-                self.lists.push((path, bytes.expose().to_vec()));
+                self.crls.push((path, bytes.expose().to_vec()));
             } else {
                 report_skipped(&path, "is neither PEM nor a certificate or CRL in DER");
             }
@@ -298,13 +298,13 @@ impl ImportFolder {
                 path.display()
             )));
         }
-        for (label, der) in pem::parse_file(bytes.expose()).map_err(|error| of(&error))? {
+        for (label, der) in pem::parse_file(bytes.expose()).map_err(|error| with_path(&error))? {
             match label.as_str() {
                 "CERTIFICATE" => {
-                    let certificate = Certificate::parse(&der).map_err(|error| of(&error))?;
+                    let certificate = Certificate::parse(&der).map_err(|error| with_path(&error))?;
                     self.certificates.push((path.clone(), certificate));
                 }
-                pem::CRL_LABEL => self.lists.push((path.clone(), der.to_vec())),
+                pem::CRL_LABEL => self.crls.push((path.clone(), der.to_vec())),
                 label if label.ends_with("PRIVATE KEY") => {
                     self.keys.push((path.clone(), Secret::new(pem::encode(label, &der))));
                 }
@@ -341,17 +341,17 @@ impl ImportFolder {
         }
         let certificates = authorities.iter().map(|(_, c)| pem::encode("CERTIFICATE", c.der()).into_bytes());
         let all: Vec<Vec<u8>> = bundle.into_iter().chain(certificates).collect();
-        let mut lists = Vec::new();
-        for (path, der) in self.lists {
+        let mut crls = Vec::new();
+        for (path, der) in self.crls {
             match parse_crl(der, &authorities) {
-                Ok(list) => lists.push((path, list)),
+                Ok(list) => crls.push((path, list)),
                 Err(error) if without_refused => {
                     report_skipped(&path, &format!("{}; its revoked certificates count as valid", error.text()));
                 }
                 Err(error) => return Err(Error::invalid(format!("{}: {}", path.display(), error.text()))),
             }
         }
-        Ok(ImportSelection { bundle: Secret::new(all.join(&b'\n')), keys, lists: select_newest(lists) })
+        Ok(ImportSelection { bundle: Secret::new(all.join(&b'\n')), keys, crls: select_newest(crls) })
     }
 }
 
@@ -370,7 +370,7 @@ struct ImportSelection {
     bundle: Secret,
     /// The public keys of the private keys in the bundle.
     keys: Vec<PublicKey>,
-    lists: Vec<ImportCrlFile>,
+    crls: Vec<ImportCrlFile>,
 }
 
 struct FolderCrl {
@@ -394,26 +394,26 @@ fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<Fol
 }
 
 /// Returns the newest complete CRL of each issuer, and all partial CRLs.
-fn select_newest(lists: Vec<(PathBuf, FolderCrl)>) -> Vec<ImportCrlFile> {
-    let mut kept = Vec::new();
-    let mut last: BTreeMap<_, (PathBuf, FolderCrl)> = BTreeMap::new();
-    for (path, list) in lists {
+fn select_newest(crls: Vec<(PathBuf, FolderCrl)>) -> Vec<ImportCrlFile> {
+    let mut selected = Vec::new();
+    let mut newest: BTreeMap<_, (PathBuf, FolderCrl)> = BTreeMap::new();
+    for (path, list) in crls {
         if list.head.is_partial {
-            kept.push((path, list.der));
+            selected.push((path, list.der));
             continue;
         }
         let issuer = list.head.issuer().as_der().to_vec();
-        let (next, other) = match last.remove(&issuer) {
+        let (next, other) = match newest.remove(&issuer) {
             Some(earlier) if !is_newer(&list.head, &earlier.1.head) => (earlier, Some(path)),
             earlier => ((path, list), earlier.map(|(path, _)| path)),
         };
-        last.insert(issuer, next);
+        newest.insert(issuer, next);
         if let Some(path) = other {
             report_skipped(&path, "is an earlier CRL");
         }
     }
-    kept.extend(last.into_values().map(|(path, list)| (path, list.der)));
-    kept
+    selected.extend(newest.into_values().map(|(path, list)| (path, list.der)));
+    selected
 }
 
 /// `true` if `one` is newer than `other`. Compares the CRL numbers, or the issue times if one of the CRLs has no

@@ -83,7 +83,7 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
 /// acknowledged writes are durable.
 pub(super) async fn close_store<T>(storage: &Storage, done: Result<T>) -> Result<T> {
     if let Err(error) = storage.shutdown().await {
-        print_warnings(&[format!("the store did not close: {error}")]);
+        print_warnings(&[format!("the store was not closed cleanly: {error}")]);
     }
     done
 }
@@ -101,7 +101,7 @@ pub(super) fn server_options(config: &Config, tls: Option<ServerCertificate>) ->
         connections: ConnectionLimits {
             max: config.max_connections,
             max_per_address: config.max_connections_per_address,
-            public: config.public_max_connections,
+            max_public: config.public_max_connections,
         },
         storage: storage_options(config, clock.clone(), IfMissing::Create)?,
         clock,
@@ -112,7 +112,7 @@ pub(super) fn server_options(config: &Config, tls: Option<ServerCertificate>) ->
         logins: config.logins.clone().with_environment(),
         settings: config.http.clone(),
         audit: config.audit.clone(),
-        listeners: Vec::new(),
+        in_process_audit_devices: Vec::new(),
     })
 }
 

@@ -98,10 +98,10 @@ pub(crate) async fn run(arguments: IssueArguments) -> Result<()> {
         return print_kept(&files, leaf, &kept_file_warnings(&files, leaf, &order.names)?);
     }
     files.check_writable(arguments.existing, order.needs_key() && matches!(kept, ExistingFiles::Nothing)).await?;
-    let mut own = order.key(&arguments, &kept)?;
-    let issued = order.request_certificate(&arguments, &mut own).await?;
-    let made = own.and_then(|(_, text)| text);
-    let key = made.as_ref().or(issued.key.as_ref());
+    let mut client_key = order.prepare_key(&arguments, &kept)?;
+    let issued = order.request_certificate(&arguments, &mut client_key).await?;
+    let generated_key = client_key.and_then(|(_, text)| text);
+    let key = generated_key.as_ref().or(issued.key.as_ref());
     let ca = files.write(&issued, key, &kept, &arguments).await?;
     print_issued(&files, &issued, &ca, order.needs_key())
 }
@@ -122,7 +122,7 @@ impl CertificateOrder {
     fn of(arguments: &IssueArguments) -> Result<Self> {
         let more = arguments.alt_names.iter().flat_map(|names| names.split(',')).map(str::trim);
         let texts = arguments.names.iter().map(String::as_str).chain(more.filter(|name| !name.is_empty()));
-        let file_stem = arguments.names.first().map(|first| TypedNames::file_name(first)).transpose()?;
+        let file_stem = arguments.names.first().map(|first| TypedNames::file_stem(first)).transpose()?;
         let mut names = TypedNames::of(texts)?;
         let request = arguments.csr.as_deref().map(read_request).transpose()?;
         if let Some(request) = &request
@@ -133,8 +133,8 @@ impl CertificateOrder {
         let first = || [&names.dns, &names.emails, &names.uris].into_iter().flatten().next().map(String::as_str);
         let file_stem = match file_stem {
             Some(file_stem) => file_stem,
-            None if !names.common_name.is_empty() => TypedNames::file_name(&names.common_name)?,
-            None => TypedNames::file_name(first().unwrap_or_default())?,
+            None if !names.common_name.is_empty() => TypedNames::file_stem(&names.common_name)?,
+            None => TypedNames::file_stem(first().unwrap_or_default())?,
         };
         Ok(Self { names, file_stem, request, server_key: arguments.server_key })
     }
@@ -143,7 +143,7 @@ impl CertificateOrder {
         self.request.is_none()
     }
 
-    fn key(&self, arguments: &IssueArguments, kept: &ExistingFiles) -> Result<Option<ClientKey>> {
+    fn prepare_key(&self, arguments: &IssueArguments, kept: &ExistingFiles) -> Result<Option<ClientKey>> {
         if self.request.is_some() {
             return Ok(None);
         }
@@ -162,14 +162,14 @@ impl CertificateOrder {
     async fn request_certificate(
         &self,
         arguments: &IssueArguments,
-        own: &mut Option<ClientKey>,
+        client_key: &mut Option<ClientKey>,
     ) -> Result<ReceivedCertificate> {
         let authority = &arguments.authority;
         for _ in 0..MAX_KEY_TYPE_ATTEMPTS {
-            let response = match (&self.request, &*own) {
+            let response = match (&self.request, &*client_key) {
                 (Some(request), _) => authority.certify(&ClientKeySource::Request(request), &self.names).await,
                 (None, Some((key, _))) => {
-                    let request = ClientCsr::new(key, &self.names.subject(), &self.names.extension())?;
+                    let request = ClientCsr::new(key, &self.names.subject(), &self.names.san_extension())?;
                     authority.certify(&ClientKeySource::Request(&request), &self.names).await
                 }
                 (None, None) => authority.certify(&ClientKeySource::ServerKey, &self.names).await,
@@ -179,9 +179,11 @@ impl CertificateOrder {
                 Err(refusal) => refusal.error,
             };
             let is_given = arguments.key_type.is_some() || arguments.key_bits.is_some();
-            let made = own.as_ref().filter(|(_, text)| text.is_some() && !is_given);
-            match made.and_then(|(key, _)| required_key_type(&refused, key.kind())) {
-                Some((kind, bits)) => *own = generate_key(kind, bits).map(|(key, text)| Some((key, Some(text))))?,
+            let generated_key = client_key.as_ref().filter(|(_, text)| text.is_some() && !is_given);
+            match generated_key.and_then(|(key, _)| required_key_type(&refused, key.kind())) {
+                Some((kind, bits)) => {
+                    *client_key = generate_key(kind, bits).map(|(key, text)| Some((key, Some(text))))?
+                }
                 None => return Err(refused),
             }
         }
@@ -235,7 +237,7 @@ struct IssueFiles {
     certificate: PathBuf,
     key: PathBuf,
     ca: PathBuf,
-    own_ca: PathBuf,
+    separate_ca: PathBuf,
 }
 
 enum ExistingFiles {
@@ -252,7 +254,12 @@ impl IssueFiles {
             return Err(Error::invalid(format!("--out: {} is not a folder", arguments.out.display())));
         }
         let file = |suffix: &str| arguments.out.join(format!("{}{suffix}.pem", order.file_stem));
-        Ok(Self { certificate: file(""), key: file("-key"), ca: arguments.out.join("ca.pem"), own_ca: file("-ca") })
+        Ok(Self {
+            certificate: file(""),
+            key: file("-key"),
+            ca: arguments.out.join("ca.pem"),
+            separate_ca: file("-ca"),
+        })
     }
 
     fn find_existing(&self, existing: ExistingPolicy, needs_key: bool) -> Result<ExistingFiles> {
@@ -260,7 +267,7 @@ impl IssueFiles {
             ExistingPolicy::Replace => Ok(ExistingFiles::Nothing),
             ExistingPolicy::Refuse => {
                 let key = needs_key.then_some(&self.key);
-                let mut own = [&self.certificate, &self.own_ca].into_iter().chain(key);
+                let mut own = [&self.certificate, &self.separate_ca].into_iter().chain(key);
                 own.find(|file| path_exists(file)).map_or(Ok(ExistingFiles::Nothing), |file| {
                     let text = format!("{} (use --existing keep or --existing replace)", exists_error(file).text());
                     Err(Error::new(Kind::Conflict, text))
@@ -293,13 +300,16 @@ impl IssueFiles {
     async fn check_writable(&self, existing: ExistingPolicy, has_key: bool) -> Result<()> {
         let lock = FolderLock::of(&self.certificate).await?;
         let on_existing = existing.on_existing();
-        let mut tried = vec![lock.stage(&self.certificate, FileContent::Public, on_existing)?];
+        let mut staged = vec![lock.stage(&self.certificate, FileContent::Public, on_existing)?];
         if has_key {
-            tried.push(lock.stage(&self.key, FileContent::Secret, on_existing)?);
+            staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?);
         }
-        let (ca, on_existing) =
-            if path_exists(&self.ca) { (&self.own_ca, OnExisting::Replace) } else { (&self.ca, OnExisting::Reject) };
-        tried.push(lock.stage(ca, FileContent::Public, on_existing)?);
+        let (ca, on_existing) = if path_exists(&self.ca) {
+            (&self.separate_ca, OnExisting::Replace)
+        } else {
+            (&self.ca, OnExisting::Reject)
+        };
+        staged.push(lock.stage(ca, FileContent::Public, on_existing)?);
         Ok(())
     }
 
@@ -317,21 +327,24 @@ impl IssueFiles {
         if let ExistingFiles::Key(file) = kept
             && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
-            let text = format!("{}: another command replaced it concurrently", file.display());
+            let text =
+                format!("{}: another command replaced this file concurrently; run the command again", file.display());
             return Err(Error::new(Kind::Conflict, text));
         }
         // All temporary files are written completely before the first gets its final name.
         let mut staged = Vec::new();
         if let Some(key) = key {
-            staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?.filled(&[key.expose(), b"\n"])?);
+            staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?.with_content(&[key.expose(), b"\n"])?);
         }
         let certificates = issued.certificates(arguments.chain);
-        staged
-            .push(lock.stage(&self.certificate, FileContent::Public, on_existing)?.filled(&[certificates.as_bytes()])?);
+        staged.push(
+            lock.stage(&self.certificate, FileContent::Public, on_existing)?
+                .with_content(&[certificates.as_bytes()])?,
+        );
         let authorities = issued.authorities();
         let (ca, on_existing) = self.authority(authorities.as_bytes(), arguments.existing);
         if let Some(on_existing) = on_existing {
-            staged.push(lock.stage(ca, FileContent::Public, on_existing)?.filled(&[authorities.as_bytes()])?);
+            staged.push(lock.stage(ca, FileContent::Public, on_existing)?.with_content(&[authorities.as_bytes()])?);
         }
         staged.into_iter().try_for_each(StagedFile::persist)?;
         Ok(ca.clone())
@@ -347,8 +360,8 @@ impl IssueFiles {
             ExistingPolicy::Keep | ExistingPolicy::Replace if is_empty(&self.ca) => {
                 (&self.ca, Some(OnExisting::RejectUnlessEmpty))
             }
-            ExistingPolicy::Refuse => (&self.own_ca, Some(OnExisting::Reject)),
-            ExistingPolicy::Keep | ExistingPolicy::Replace => (&self.own_ca, Some(OnExisting::Replace)),
+            ExistingPolicy::Refuse => (&self.separate_ca, Some(OnExisting::Reject)),
+            ExistingPolicy::Keep | ExistingPolicy::Replace => (&self.separate_ca, Some(OnExisting::Replace)),
         }
     }
 }

@@ -35,7 +35,7 @@ impl TypedName {
     fn of(text: &str) -> Result<Self> {
         let refuse = |rule: &str| Err(Error::invalid(format!("NAME: {text:?} {rule}")));
         if text.is_empty() || text.contains(|c: char| c.is_control() || c.is_whitespace() || c == ',') {
-            return refuse("has characters that no name has");
+            return refuse("must be a name without blanks, commas and control characters");
         }
         if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return Ok(Self::Ip(ip));
@@ -146,13 +146,13 @@ impl TypedNames {
         name::name(&[&name::rdn(Attribute::CommonName, std::slice::from_ref(&self.common_name))])
     }
 
-    pub(super) fn extension(&self) -> Extensions {
+    pub(super) fn san_extension(&self) -> Extensions {
         let Self { dns, emails, ips, uris, .. } = self.clone();
         let names = SubjectAltNames { dns, emails, ips, uris, other: Vec::new() };
         extension::subject_alt_name(&names, self.common_name.is_empty())
     }
 
-    pub(super) fn write(&self, body: &mut Value) {
+    pub(super) fn write_to_body(&self, body: &mut Value) {
         if !self.common_name.is_empty() {
             body["common_name"] = self.common_name.as_str().into();
         }
@@ -171,7 +171,7 @@ impl TypedNames {
     ///
     /// # Errors
     /// `Invalid` for a name that is not allowed in file names.
-    pub(super) fn file_name(first: &str) -> Result<String> {
+    pub(super) fn file_stem(first: &str) -> Result<String> {
         let name = match TypedName::of(first) {
             Ok(TypedName::Uri(_) | TypedName::Ip(_)) => {
                 first.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "_")
@@ -179,7 +179,7 @@ impl TypedNames {
             _ => first.replace('*', "_"),
         };
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
-            return Err(Error::invalid("NAME: cannot be the name of a file"));
+            return Err(Error::invalid(format!("NAME: {first:?} cannot be the name of a file")));
         }
         Ok(name)
     }
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(names.ips, ["10.0.0.7", "2001:db8::7"].map(|ip| ip.parse::<IpAddr>().unwrap()));
         assert_eq!(names.uris.len(), 2);
         let mut body = json!({});
-        names.write(&mut body);
+        names.write_to_body(&mut body);
         assert_eq!(body["alt_names"], json!(["*.example.test", "xn--bcher-kva.example", "ops@example.test"]));
         assert_eq!(body["ip_sans"], json!(["10.0.0.7", "2001:db8::7"]));
     }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(TypedNames::of(["10.0.0.7"]).unwrap().common_name, "10.0.0.7");
         let only = TypedNames::of(["spiffe://example.test/web"]).unwrap();
         assert_eq!(only.common_name, "");
-        assert!(only.subject().is_empty() && !only.extension().is_empty());
+        assert!(only.subject().is_empty() && !only.san_extension().is_empty());
     }
 
     #[test]
@@ -239,10 +239,10 @@ mod tests {
         for (first, file) in
             [("*.web.test", "_.web.test"), ("2001:db8::7", "2001_db8__7"), ("spiffe://a/b", "spiffe___a_b")]
         {
-            assert_eq!(TypedNames::file_name(first).unwrap(), file);
+            assert_eq!(TypedNames::file_stem(first).unwrap(), file);
         }
         for first in ["../web", "", ".web", "a/b", "a\\b"] {
-            assert!(TypedNames::file_name(first).is_err(), "{first:?}");
+            assert!(TypedNames::file_stem(first).is_err(), "{first:?}");
         }
     }
 }

@@ -58,8 +58,8 @@ pub(crate) enum OperatorSubcommand {
     CopyStore(copy_store::CopyStoreArguments),
 }
 
-pub(crate) fn run(word: &OperatorSubcommand) -> Result<(), CommandFailure> {
-    match word {
+pub(crate) fn run(subcommand: &OperatorSubcommand) -> Result<(), CommandFailure> {
+    match subcommand {
         OperatorSubcommand::Init(config) => {
             let config = load_as_owner(&config.file)?;
             actix_rt::System::new().block_on(init(&config))?;
@@ -89,11 +89,11 @@ async fn init(config: &Config) -> Result<()> {
             return Err(error);
         }
     };
-    let shown = create_first_token(&storage, config, |token| show(token, new_key.as_deref())).await;
+    let shown = create_first_token(&storage, config, |token| print_first_token(token, new_key.as_deref())).await;
     close_store(&storage, shown).await
 }
 
-fn show(token: &str, new_key: Option<&Path>) -> Result<()> {
+fn print_first_token(token: &str, new_key: Option<&Path>) -> Result<()> {
     let key = new_key.map_or_else(String::new, |file| {
         let rule = "Keep a copy of it away from the data: without it nothing can be read.";
         format!("seal key: {}\n{rule}\n\n", file.display())
@@ -134,7 +134,7 @@ pub(super) fn create_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     if file.exists() {
         return Ok(None);
     }
-    if !is_new(folder)? {
+    if !is_missing_or_empty(folder)? {
         return Err(missing_key_error(file, folder));
     }
     create_folder(format_args!("data_dir: {}", folder.display()), folder, 0o700)?;
@@ -158,7 +158,7 @@ fn missing_key_error(file: &Path, folder: &Path) -> Error {
     })
 }
 
-fn is_new(folder: &Path) -> Result<bool> {
+fn is_missing_or_empty(folder: &Path) -> Result<bool> {
     match std::fs::read_dir(folder) {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),

@@ -76,8 +76,8 @@ fn data_files(folder: &Path) -> [PathBuf; 2] {
 fn require_owner_of(files: &[PathBuf]) -> Result<()> {
     let Some((file, found)) = find_other_owner(files) else { return Ok(()) };
     let text = format!(
-        "{}: belongs to another user, who could not read files that root creates there; run this as that user: {} \
-         signet …",
+        "{}: belongs to another user, who could not read files that root creates there; run this command as \
+         that user: {} signet …",
         file.display(),
         command_prefix(&found)
     );

@@ -5,7 +5,7 @@
 //! is due up to a twentieth of its lifetime earlier, so that certificates with the same dates are not renewed together.
 //! For a certificate that this process has renewed, the server's `renew_after` applies instead. A certificate whose key
 //! file does not match, as after a crash, is due immediately. Files are replaced as described in `files`. A marker file
-//! next to the certificate (the note) records that `--exec` must still run.
+//! next to the certificate (`exec_marker`) records that `--exec` must still run.
 
 mod authority_file;
 mod exec_process;
@@ -64,7 +64,7 @@ pub(crate) struct RenewArguments {
     /// Certificates, each with its key in NAME-key.pem next to NAME.pem.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// File of the key, if it has another name.
+    /// File of the private key, if it is not NAME-key.pem.
     #[arg(long, value_name = "FILE", help_heading = "Files")]
     key: Option<PathBuf>,
     /// File of the authorities, to which a new one is added; default: NAME-ca.pem or ca.pem next to the
@@ -75,13 +75,13 @@ pub(crate) struct RenewArguments {
     authority: AuthorityArguments,
     #[command(flatten)]
     login: LoginArguments,
-    /// Time before the end: a fraction of the lifetime, or a duration such as 24h.
+    /// Time before its end at which a certificate is renewed: a fraction of its lifetime, or a duration such as 24h.
     #[arg(long, value_name = "SHARE", default_value = "1/3", help_heading = "Time")]
     before: RenewBefore,
     /// Renew now, at any age of the certificate.
     #[arg(long, conflicts_with = "service", help_heading = "Time")]
     force: bool,
-    /// Keep the key.
+    /// Keep the private key instead of generating a new one.
     #[arg(long, help_heading = "Files")]
     reuse_key: bool,
     /// Certificates in the file after the certificate itself.
@@ -90,7 +90,7 @@ pub(crate) struct RenewArguments {
     /// Shell command to run after certificates have been replaced. Its output goes to standard error.
     #[arg(long, value_name = "COMMAND", help_heading = "Command")]
     exec: Option<String>,
-    /// Time limit of that command.
+    /// Time limit of the `--exec` command.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::client::parse_duration_value)]
     #[arg(help_heading = "Command")]
     exec_timeout: Duration,
@@ -101,7 +101,7 @@ pub(crate) struct RenewArguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RenewBefore {
-    Share(u32, u32),
+    Fraction(u32, u32),
     Time(Duration),
 }
 
@@ -112,7 +112,7 @@ impl FromStr for RenewBefore {
         let rule = "must be a fraction of the lifetime between 0 and 1, such as 1/3, or a duration such as 24h";
         if let Some((part, whole)) = text.split_once('/') {
             return match (part.trim().parse(), whole.trim().parse()) {
-                (Ok(part), Ok(whole)) if 0 < part && part < whole => Ok(Self::Share(part, whole)),
+                (Ok(part), Ok(whole)) if 0 < part && part < whole => Ok(Self::Fraction(part, whole)),
                 _ => Err(rule),
             };
         }
@@ -122,10 +122,10 @@ impl FromStr for RenewBefore {
 
 impl RenewBefore {
     /// Returns the time at which a certificate is due, in Unix seconds.
-    fn due(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
+    fn due_at(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
         let lifetime = not_after.saturating_sub(not_before).max(0);
         let ahead = match self {
-            Self::Share(part, whole) => (i128::from(lifetime) * i128::from(part) / i128::from(whole)) as i64,
+            Self::Fraction(part, whole) => (i128::from(lifetime) * i128::from(part) / i128::from(whole)) as i64,
             Self::Time(time) => i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         };
         let tail = serial.iter().rev().take(2).fold(0, |tail, octet| tail << 8 | i64::from(*octet));
@@ -135,7 +135,7 @@ impl RenewBefore {
 
 pub(crate) async fn run(arguments: RenewArguments) -> Result<()> {
     if arguments.files.len() > 1 && (arguments.key.is_some() || arguments.ca.is_some()) {
-        return Err(Error::invalid("--key and --ca: are for one FILE"));
+        return Err(Error::invalid("--key and --ca: can only be given with one FILE"));
     }
     let mut pairs =
         arguments.files.iter().map(|file| CertificatePair::of(file, &arguments)).collect::<Result<Vec<_>>>()?;
@@ -182,8 +182,8 @@ impl CertificatePair {
         })
     }
 
-    /// Returns the path of the note: a marker file which records that `--exec` must still run.
-    fn note(&self) -> PathBuf {
+    /// Returns the path of the marker file, which records that `--exec` must still run.
+    fn exec_marker(&self) -> PathBuf {
         let name = self.certificate.file_name().unwrap_or_default().to_string_lossy();
         folder_of(&self.certificate).join(format!(".{name}.exec"))
     }
@@ -192,7 +192,7 @@ impl CertificatePair {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         if contains_private_key(&self.certificate)? {
             let text = format!(
-                "{}: holds a private key; key and certificate must be in files of their own",
+                "{}: holds a private key; key and certificate must be in separate files",
                 self.certificate.display()
             );
             return Err(Error::invalid(text));
@@ -201,11 +201,11 @@ impl CertificatePair {
         let serial = leaf.certificate.serial();
         let certificate = &leaf.certificate;
         let known =
-            self.renew_after.as_ref().filter(|(of, _)| of == serial.octets() && before == RenewBefore::Share(1, 3));
+            self.renew_after.as_ref().filter(|(of, _)| of == serial.octets() && before == RenewBefore::Fraction(1, 3));
         let due = match known {
             _ if key.public().spki() != certificate.key().spki() => i64::MIN,
             Some((_, known)) => *known,
-            None => before.due(serial.octets(), certificate.not_before(), certificate.not_after()),
+            None => before.due_at(serial.octets(), certificate.not_before(), certificate.not_after()),
         };
         Ok(RenewalState { leaf, key, due })
     }
@@ -226,7 +226,8 @@ impl CertificatePair {
         let request = ClientCsr::new(key, old.subject(), &sans)?;
         let names = request.names.clone();
         let role = RenewalRole::find(&arguments.authority, old).await?;
-        let response = arguments.authority.certify_by(&role.issuing, &ClientKeySource::Request(&request), &names).await;
+        let response =
+            arguments.authority.certify_with_role(&role.issuing, &ClientKeySource::Request(&request), &names).await;
         let mut issued = response.map_err(|refusal| role.explain(refusal))?;
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(CertifyError::unusable_certificate)?;
@@ -237,9 +238,11 @@ impl CertificatePair {
             successor.require_lifetime().map_err(CertifyError::unusable_certificate)?;
         }
         if successor.has_more_names()? {
-            issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
+            issued
+                .warnings
+                .push(format!("{}: the new certificate has more names than the old one", self.certificate.display()));
         }
-        staged.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
+        staged.persist(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
         self.renew_after = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
         Ok(issued)
     }
@@ -249,7 +252,10 @@ impl CertificatePair {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         let key = read_key(KEY_ARGUMENT, &self.key)?;
         if (leaf.certificate.der(), key.public().spki()) != (state.leaf.certificate.der(), state.key.public().spki()) {
-            let text = format!("{}: another command replaced it concurrently", self.certificate.display());
+            let text = format!(
+                "{}: another command replaced this file concurrently; run the command again",
+                self.certificate.display()
+            );
             return Err(Error::new(Kind::Conflict, text));
         }
         Ok(())
@@ -258,15 +264,15 @@ impl CertificatePair {
     fn stage_files(&self, lock: &FolderLock, arguments: &RenewArguments) -> Result<StagedRenewal> {
         let stage = |file: &Path, content| lock.stage(file, content, OnExisting::Replace);
         let ca = self.ca.as_ref().filter(|file| file.exists());
-        let note = self.note();
+        let exec_marker = self.exec_marker();
         Ok(StagedRenewal {
             ca: ca.map(|file| AuthorityFile::read(file, stage(file, FileContent::Public))).transpose()?,
             key: if arguments.reuse_key { None } else { Some(stage(&self.key, FileContent::Secret)?) },
             certificate: stage(&self.certificate, FileContent::Public)?,
-            note: arguments
+            exec_marker: arguments
                 .exec
                 .as_ref()
-                .map(|_| lock.stage(&note, FileContent::Public, OnExisting::Remove))
+                .map(|_| lock.stage(&exec_marker, FileContent::Public, OnExisting::Remove))
                 .transpose()?,
         })
     }
@@ -285,22 +291,22 @@ impl CertificatePair {
     }
 }
 
-/// The temporary files of a renewal. The note gets its final name first, then the authorities, the key and the
+/// The temporary files of a renewal. The marker file gets its final name first, then the authorities, the key and the
 /// certificate.
 struct StagedRenewal {
     ca: Option<AuthorityFile>,
     key: Option<StagedFile>,
     certificate: StagedFile,
-    note: Option<StagedFile>,
+    exec_marker: Option<StagedFile>,
 }
 
 impl StagedRenewal {
-    /// Writes the key and the certificate completely before any file gets its final name. The note gets its name first,
-    /// so that `--exec` runs even after a crash.
-    fn take(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
-        let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
-        let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
-        self.note.map_or(Ok(()), StagedFile::persist)?;
+    /// Writes the key and the certificate completely before any file gets its final name. The marker file gets its name
+    /// first, so that `--exec` runs even after a crash.
+    fn persist(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
+        let key = self.key.zip(key).map(|(file, key)| file.with_content(&[key.expose(), b"\n"])).transpose()?;
+        let certificate = self.certificate.with_content(&[issued.certificates(chain).as_bytes()])?;
+        self.exec_marker.map_or(Ok(()), StagedFile::persist)?;
         if let Some(ca) = self.ca {
             ca.extend(issued);
         }
@@ -357,9 +363,9 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
     let mut running = pin!(run_exec_command(arguments, pairs));
     let executed = match until_signal(&mut signals, &mut running).await {
         Some(executed) => executed,
-        None => {
-            tokio::time::timeout(EXEC_GRACE, running).await.unwrap_or_else(|_| Err(exec_error("was ended by a signal")))
-        }
+        None => tokio::time::timeout(EXEC_GRACE, running)
+            .await
+            .unwrap_or_else(|_| Err(exec_error("the command was ended by a signal"))),
     };
     if let Err(error) = executed {
         problems.push(error.text().to_owned());
@@ -418,8 +424,9 @@ fn print_renewal(
 /// Runs `--exec` if a certificate was replaced since the command last succeeded.
 async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair]) -> Result<()> {
     let Some(command) = &arguments.exec else { return Ok(()) };
-    let notes: Vec<PathBuf> = pairs.iter().map(CertificatePair::note).filter(|note| path_exists(note)).collect();
-    if notes.is_empty() {
+    let markers: Vec<PathBuf> =
+        pairs.iter().map(CertificatePair::exec_marker).filter(|marker| path_exists(marker)).collect();
+    if markers.is_empty() {
         return Ok(());
     }
     let failed = |text: String| exec_error(&text);
@@ -431,14 +438,20 @@ async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair])
     if !status.success() {
         return Err(failed(status.to_string()));
     }
-    for note in notes {
-        std::fs::remove_file(&note).map_err(|e| Error::unavailable(format!("{}: stays", note.display()), e))?;
+    for marker in markers {
+        std::fs::remove_file(&marker).map_err(|e| {
+            Error::unavailable(
+                format!("{}: cannot be removed, so the next signet renew runs --exec again", marker.display()),
+                e,
+            )
+        })?;
     }
     Ok(())
 }
 
 fn exec_error(why: &str) -> Error {
-    let text = format!("--exec: {why}; the certificates are in place, and the next renew runs it again");
+    let text =
+        format!("--exec: {why}; the certificates are in place, and the next signet renew runs the command again");
     Error::new(Kind::Unavailable, text)
 }
 
@@ -475,7 +488,7 @@ async fn until_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -
         // The result of completed work is returned even if a signal has arrived too.
         biased;
         done = work => Some(done),
-        () = signals.stop() => None,
+        () = signals.wait_for_stop() => None,
     }
 }
 
@@ -552,7 +565,7 @@ fn record_failure(
 ) -> Duration {
     let wait = pair.schedule_retry(wanted, left);
     let file = pair.certificate.display();
-    tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; retrying");
+    tracing::warn!(%file, %error, seconds = wait.as_secs(), "the certificate was not renewed; retrying");
     wait
 }
 
@@ -590,7 +603,7 @@ mod tests {
 
     #[test]
     fn renewal_is_due_at_a_fraction_or_a_time_before_the_end() {
-        let due = |before: &str, tail: [u8; 2]| before.parse::<RenewBefore>().unwrap().due(&tail, 1_000, 61_000);
+        let due = |before: &str, tail: [u8; 2]| before.parse::<RenewBefore>().unwrap().due_at(&tail, 1_000, 61_000);
         assert_eq!(due("1/3", [0, 0]), 41_000);
         assert_eq!(due("1/4", [0, 0]), 46_000);
         assert_eq!(due("1h", [0, 0]), 57_400);

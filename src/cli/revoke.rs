@@ -42,10 +42,10 @@ pub(crate) async fn run(arguments: RevokeArguments) -> Result<()> {
         body["reason"] = reason.as_str().into();
     }
     let path = format!("{}/revoke", arguments.mount);
-    let reply = arguments.caller.ask(ClientRequest::post(&path, &body)).await?;
+    let reply = arguments.caller.request(ClientRequest::post(&path, &body)).await?;
     let ClientResponseBody { data, warnings, errors } = reply.json::<ClientResponseBody<Value>>();
     if !(200..300).contains(&reply.status) {
-        return Err(reply.refusal(&rejection_hint(&reply, &errors, &arguments.caller)));
+        return Err(reply.to_error(&rejection_hint(&reply, &errors, &arguments.caller)));
     }
     let warnings = warnings.unwrap_or_default();
     let Some(at) = data["revocation_time_rfc3339"].as_str() else {
@@ -64,9 +64,9 @@ fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &Authentica
     let says = |word: &str| errors.iter().any(|text| text.contains(word));
     match reply.status {
         403 => reply.denial_hint(&caller.token_source()),
-        404 => " (is --mount right?)".to_owned(),
+        404 => " (check --mount)".to_owned(),
         400 if says("not found") || says("not signed by an issuer of this mount") => {
-            " (is --mount right? signet who finds the mount of a certificate)".to_owned()
+            " (check --mount: signet who finds the mount of a certificate)".to_owned()
         }
         _ => String::new(),
     }

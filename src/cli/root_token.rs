@@ -14,8 +14,8 @@ use super::files::{self, FileContent};
 use super::installation::ConfigFileArgument;
 use super::{output, token_issue};
 
-const COMMAND: &str = "new-root-token";
-const ADVICE: &str = "Revoke it when its work is done: auth/token/revoke-self.";
+const NEW_ROOT_TOKEN_COMMAND: &str = "new-root-token";
+const REVOCATION_ADVICE: &str = "Revoke it when its work is done: auth/token/revoke-self.";
 
 #[derive(clap::Args)]
 pub(crate) struct RootTokenArguments {
@@ -29,7 +29,7 @@ pub(crate) struct RootTokenArguments {
 pub(super) fn run(arguments: &RootTokenArguments) -> Result<()> {
     let Some(file) = arguments.out.as_deref() else {
         return issue(&arguments.config.file, |token| {
-            let text = format!("token: {token}\nThis root token is shown once. {ADVICE}");
+            let text = format!("token: {token}\nThis root token is shown once. {REVOCATION_ADVICE}");
             print_root_token(&json!({ "token": token }), &text)
         });
     };
@@ -38,19 +38,19 @@ pub(super) fn run(arguments: &RootTokenArguments) -> Result<()> {
     }
     issue(&arguments.config.file, |token| files::write_new(file, &[token.as_bytes(), b"\n"], FileContent::Secret))?;
     let file = file.display().to_string();
-    output::try_print(&json!({ "token_file": file }), format!("{file}: a root token. {ADVICE}"));
+    output::try_print(&json!({ "token_file": file }), format!("{file}: a root token. {REVOCATION_ADVICE}"));
     Ok(())
 }
 
 fn issue(config: &Path, show: impl Fn(&str) -> Result<()> + Copy) -> Result<()> {
-    token_issue::run(config, &json!({ "command": COMMAND }), show, async |storage, config| {
+    token_issue::run(config, &json!({ "command": NEW_ROOT_TOKEN_COMMAND }), show, async |storage, config| {
         let auth = Auth::open(storage.auth(), Clock::system()).await?;
         issue_and_show(storage, &auth, config, operator::NEW_ROOT_TOKEN_PATH, show).await
     })
 }
 
 pub(super) fn print_root_token(object: &Value, text: &str) -> Result<()> {
-    token_issue::print_token(object, text, &format!("{COMMAND} --config FILE"))
+    token_issue::print_token(object, text, &format!("{NEW_ROOT_TOKEN_COMMAND} --config FILE"))
 }
 
 /// Creates a root token and shows it. Revokes it if it cannot be shown. `path` is the request path in the audit record.

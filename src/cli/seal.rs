@@ -58,9 +58,9 @@ async fn print_status(storage: &Storage) -> Result<()> {
     let lines = [
         format!("seal type:      {}", seal.kind),
         format!("seal key:       {} ({})", seal.key, seal.mechanism),
-        format!("sealed since:   {}", since.as_deref().unwrap_or("the store was made")),
+        format!("sealed since:   {}", since.as_deref().unwrap_or("the store was created")),
         format!("data key term:  {}", key.term),
-        format!("made:           {}", format_rfc3339(key.created_at)),
+        format!("data key since: {}", format_rfc3339(key.created_at)),
         format!("encryptions:    {}", key.sealed),
         format!("left to re-seal: {older}"),
     ];
@@ -86,7 +86,7 @@ pub(crate) fn rotate(arguments: &RotateSealKeyArguments) -> Result<()> {
     })
 }
 
-const NEXT_STEP: &str =
+const RESTART_ADVICE: &str =
     "Start every node with this seal from now on; running nodes keep working until they are restarted.";
 
 async fn move_seal(config: &Config, seal: &SealKey) -> Result<()> {
@@ -99,7 +99,7 @@ async fn open_store(config: &Config) -> Result<Storage> {
 
 async fn change_and_print(storage: &Storage, seal: &SealKey) -> Result<()> {
     let changed = close_store(storage, storage.change_seal(seal).await).await?;
-    print_change(&changed, NEXT_STEP)
+    print_change(&changed, RESTART_ADVICE)
 }
 
 /// Changes the store to the seal of another configuration. The store changes in one commit. A repeated command
@@ -115,7 +115,7 @@ async fn move_to_config(config: &Config, new: &Config) -> Result<()> {
         return Err(error);
     };
     let status = close_store(&storage, storage.seal_status().await).await?;
-    print_change(&status, NEXT_STEP)
+    print_change(&status, RESTART_ADVICE)
 }
 
 /// Replaces the key in a file. Both keys exist in files until the store has the new key, so an interrupted command can
@@ -145,8 +145,8 @@ async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
     replacement.finish()?;
     let next = format!(
         "The new key is in {}: keep a copy of it away from the data, and give it to every node. The previous key is \
-         in {}: it opens copies that were made before. If it may have been exposed, create a new data key next: \
-         sys/rotate.",
+         in {}: it opens backups that were made before. If the previous key may have been exposed, create a new data \
+         key next: POST sys/rotate.",
         file.display(),
         replacement.previous_key_file().display()
     );

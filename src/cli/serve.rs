@@ -21,13 +21,13 @@ use super::output;
 use super::owner;
 
 /// First pause between attempts to reach the database or to find free disk space.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause between these attempts.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Printed at the start if no mount for a certificate authority exists.
 const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates one while the server is stopped, or POST \
-                            /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
+                            /v1/sys/mounts/pki with {\"type\": \"pki\"} starts one by hand";
 
 /// Logged if the store is new, which may also mean that the configuration names a wrong location.
 const NO_ROOT_TOKEN: &str = "this store is new, so sys/health answers 501 until a root token exists: run signet operator \
@@ -56,7 +56,9 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
     owner::require_owner(&config)?;
     if let Some(path) = &arguments.audit_file {
         if config.audit.iter().any(|device| device.name == "file") {
-            return Err(Error::invalid("--audit-file: the configuration has an audit device \"file\" already"));
+            return Err(Error::invalid(
+                "--audit-file: the configuration already has an audit device \"file\"; omit the flag or rename it",
+            ));
         }
         config.audit.push(AuditDeviceSettings::file("file", path));
     }
@@ -64,7 +66,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
         if config::listeners_overlap(address, config.listen)
             || config.metrics_listen.is_some_and(|at| config::listeners_overlap(address, at))
         {
-            return Err(Error::invalid("--public-listen: must be another address than listen and metrics_listen"));
+            return Err(Error::invalid("--public-listen: overlaps with listen or metrics_listen; choose another port"));
         }
         config.public_listen = Some(address);
     }
@@ -85,7 +87,7 @@ async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>
     let options = server_options(&config, tls.clone())?;
     tokio::select! {
         reached = wait_for_database(&options.storage.database) => reached?,
-        () = signals.stop() => {
+        () = signals.wait_for_stop() => {
             tracing::info!("stopping: the database was still unreachable");
             return Ok(());
         }
@@ -97,7 +99,7 @@ async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>
     warn_if_uninitialized(&server).await;
     let running = server.start().await?;
     print_startup(scheme, &running)?;
-    running.until(signals, libraries).await
+    running.run_until_stopped(signals, libraries).await
 }
 
 /// If the listener's certificate is missing and the server would renew it by itself, adds to the error the command that
@@ -151,11 +153,11 @@ async fn wait_for_database(database: &Database) -> Result<()> {
 /// Opens the server. If that fails because the disk of its data folder is full, waits for free space. `None` if a
 /// signal arrives first.
 async fn open_server(
-    first: ServerOptions,
-    again: impl Fn() -> Result<ServerOptions>,
+    initial_options: ServerOptions,
+    rebuild_options: impl Fn() -> Result<ServerOptions>,
     signals: &mut Signals,
 ) -> Result<Option<Server>> {
-    let mut options = first;
+    let mut options = initial_options;
     let mut wait = StartupBackoff::default();
     loop {
         let database = options.storage.database.clone();
@@ -170,9 +172,9 @@ async fn open_server(
         };
         tokio::select! {
             () = wait.wait_for(&error) => {}
-            () = signals.stop() => return Ok(None),
+            () = signals.wait_for_stop() => return Ok(None),
         }
-        options = again()?;
+        options = rebuild_options()?;
     }
 }
 
@@ -184,7 +186,7 @@ struct StartupBackoff {
 
 impl Default for StartupBackoff {
     fn default() -> Self {
-        Self { pause: FIRST_PAUSE, last_reason: None }
+        Self { pause: FIRST_RETRY_PAUSE, last_reason: None }
     }
 }
 
@@ -196,7 +198,7 @@ impl StartupBackoff {
             self.last_reason = Some(what.to_owned());
         }
         tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(MAX_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_RETRY_PAUSE);
     }
 }
 

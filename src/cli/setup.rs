@@ -21,7 +21,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::json;
-use signet::config::{self, Config, Environment};
+use signet::config::{self, Config, ConfigEnvironment};
 use signet::error::{Error, Result};
 use signet::server::{forbid_core_dumps, renewal};
 use signet::storage::seal::SealKey;
@@ -44,22 +44,22 @@ const SYSTEMD_FOLDER: &str = "/run/systemd/system";
 
 pub(crate) fn run(arguments: SetupArguments) -> Result<()> {
     forbid_core_dumps()?;
-    let fresh = !arguments.config.exists();
+    let is_new = !arguments.config.exists();
     let listener_only = arguments.listener_only;
-    if fresh && listener_only {
+    if is_new && listener_only {
         let file = arguments.config.display();
         let text = "--listener-only needs the configuration and the seal key of the first node";
         return Err(Error::invalid(format!("--config: file does not exist: {file}: {text}")));
     }
-    let (config, plan) = if fresh { create_installation(arguments)? } else { load_installation(arguments)? };
+    let (config, plan) = if is_new { create_installation(arguments)? } else { load_installation(arguments)? };
     let mut log = config.log.clone();
     if std::env::var_os("SIGNET_LOG").is_none() {
         "warn".clone_into(&mut log.filter);
     }
     telemetry::install_logs(&log)?;
     actix_rt::System::new().block_on(async {
-        if !fresh {
-            prepare(&config, &plan, listener_only).await?;
+        if !is_new {
+            prepare_existing(&config, &plan, listener_only).await?;
         }
         run_with_api(&config, &plan, listener_only).await
     })
@@ -72,7 +72,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     }
     let plan = SetupPlan::new(arguments.wanted, &arguments.config)?;
     plan.domains()?;
-    let environment = Environment::for_file(&arguments.config)?;
+    let environment = ConfigEnvironment::for_file(&arguments.config)?;
     let text = files::render_configuration(&arguments.config, &arguments.installation, &plan, &environment)?;
     // All input is checked before anything is created.
     let config = config::parse(&text, |name| environment.get(name))?;
@@ -131,7 +131,7 @@ fn note_unserved_url(config: &Config, given: Option<&str>) -> Result<()> {
 
 /// Creates the seal key of a new store, and missing folders. Fails if there is no store but files of an earlier setup:
 /// then the volume of the store is probably not mounted.
-async fn prepare(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
+async fn prepare_existing(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
     let is_new = !inspection::store_exists(&installation::database(config)?).await?;
     if let Some(file) = files::existing_setup_files(plan).first().filter(|_| is_new && !listener_only) {
         return Err(files::missing_store_error(file, "there is no store", config));
@@ -161,7 +161,7 @@ async fn run_with_api(config: &Config, plan: &SetupPlan, listener_only: bool) ->
             "config": plan.config,
             "admin_token_file": plan.admin_token_file,
             "root_ca_file": plan.root_file,
-            "csr_file": name.is_none().then(|| plan.csr()),
+            "csr_file": name.is_none().then(|| plan.csr_file()),
             "mount": plan.mount,
             "role": plan.role,
             "example_name": name,
@@ -194,7 +194,10 @@ async fn ensure_listener_certificate(api: &SetupApi, config: &Config, issues: bo
         return print_step("kept", &format!("{} (the listener's certificate)", files.certificate.display()));
     }
     renewal::issue_first(api.shared(), renewed, files).await?;
-    print_step("made", &format!("{} (the listener's certificate; it renews itself)", files.certificate.display()))
+    print_step(
+        "made",
+        &format!("{} (the listener's certificate, which the server renews)", files.certificate.display()),
+    )
 }
 
 fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> std::io::Result<()> {
@@ -204,7 +207,7 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
         writeln!(
             out,
             "Have {} signed as a certificate authority, then continue with its certificate and those above it:",
-            shell_quote(&plan.csr())
+            shell_quote(&plan.csr_file())
         )?;
         writeln!(out)?;
         writeln!(out, "    signet setup --config {} --signed FILE", shell_quote(&plan.config))?;
@@ -218,7 +221,7 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
     let port = config.listen.port();
     let host = host.unwrap_or_else(|| config.listen.ip().to_string());
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    writeln!(out, "Next, the server, and a first certificate from another terminal:")?;
+    writeln!(out, "Next, start the server, and request a first certificate from another terminal:")?;
     writeln!(out)?;
     writeln!(out, "    {}", start_command(&plan.config, Path::new(SYSTEMD_FOLDER).is_dir()))?;
     writeln!(out)?;
@@ -233,7 +236,7 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
         admin::ADMIN_POLICY,
         admin::ADMIN_TOKEN_PERIOD
     )?;
-    writeln!(out, "(auth/token/renew-self). The seal key is enough for a root token:")?;
+    writeln!(out, "(auth/token/renew-self). With the seal key you can create a root token:")?;
     writeln!(out)?;
     writeln!(out, "    signet operator new-root-token --config {}", shell_quote(&plan.config))?;
     out.flush()

@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure
     status.check_remaining(&arguments.caller).await?;
     status.ends.sort();
     status.sort_leaves();
-    status.note_roleless();
+    status.note_mounts_without_role();
     output::print_result(&status.json(), status.text())?;
     fail_on_findings(status.wrong.len())
 }
@@ -81,7 +81,7 @@ struct StatusReport {
     /// Names of the authorities that signed another issuer.
     parents: BTreeSet<String>,
     /// Mounts without a role, with the name of their issuer.
-    roleless: Vec<(String, String)>,
+    mounts_without_role: Vec<(String, String)>,
     notes: Vec<String>,
     wrong: Vec<String>,
     /// Paths that the token may not read.
@@ -117,23 +117,23 @@ impl StatusReport {
     async fn get_if_readable(
         &mut self,
         caller: &AuthenticatedClient,
-        question: ClientRequest<'_>,
+        request: ClientRequest<'_>,
     ) -> Result<Option<Value>> {
-        let reply = caller.ask(question).await?;
+        let reply = caller.request(request).await?;
         match reply.status {
             200 => return Ok(Some(reply.data())),
             403 => {
-                let (path, _) = question.path.split_once('?').unwrap_or((question.path, ""));
+                let (path, _) = request.path.split_once('?').unwrap_or((request.path, ""));
                 self.unreadable_paths.insert(path.to_owned());
             }
             404 => {}
-            status => self.wrong.push(format!("{}: answered {status}", question.path)),
+            status => self.wrong.push(format!("{}: unexpected status {status}", request.path)),
         }
         Ok(None)
     }
 
     async fn check_server(&mut self, caller: &AuthenticatedClient) -> Result<()> {
-        let reply = caller.ask_once(ClientRequest::get("sys/health")).await?;
+        let reply = caller.request_once(ClientRequest::get("sys/health")).await?;
         let health: Value = reply.json();
         let text = |name: &str| health[name].as_str().unwrap_or("?").to_owned();
         let ready = if reply.status == 200 { "ready" } else { "NOT READY" };
@@ -149,15 +149,17 @@ impl StatusReport {
         }
         let clock = health["server_time_utc"].as_i64().unwrap_or(self.now);
         if clock.abs_diff(self.now) > MAX_CLOCK_SKEW_SECONDS.unsigned_abs() {
-            self.wrong
-                .push(format!("the server's clock is {} off from the one here", format_span((clock - self.now).abs())));
+            self.wrong.push(format!(
+                "the clocks of the server and of this machine differ by {}",
+                format_span((clock - self.now).abs())
+            ));
         }
-        if let Some(certificate) = reply.peer.as_deref().and_then(|der| Certificate::parse(der).ok()) {
+        if let Some(certificate) = reply.peer_certificate.as_deref().and_then(|der| Certificate::parse(der).ok()) {
             let from = certificate.not_before();
             let until = certificate.not_after();
             self.add_end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
         }
-        let seal = caller.ask_once(ClientRequest::get("sys/seal-status")).await?;
+        let seal = caller.request_once(ClientRequest::get("sys/seal-status")).await?;
         let seal: Value = seal.json();
         let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
         // Shows the name that the configuration uses ("file"). The API calls it "static", as clients of Vault expect.
@@ -167,21 +169,21 @@ impl StatusReport {
     }
 
     async fn renew_token(&mut self, caller: &AuthenticatedClient) -> Result<()> {
-        let reply = caller.ask(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
+        let reply = caller.request(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
         if reply.status != 200 {
-            self.wrong.push(format!("the token was not renewed: {}", reply.refusal("").text()));
+            self.wrong.push(format!("the token was not renewed: {}", reply.to_error("").text()));
         }
         Ok(())
     }
 
     async fn check_token(&mut self, caller: &AuthenticatedClient) -> Result<()> {
         let path = "auth/token/lookup-self";
-        let reply = caller.ask(ClientRequest::get(path)).await?;
+        let reply = caller.request(ClientRequest::get(path)).await?;
         if reply.status != 200 {
             let hint = reply.denial_hint(&caller.token_source());
             let command = "signet operator new-root-token --config FILE";
-            let step = format!("{hint}; the seal key is enough for another token: {command}");
-            return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
+            let step = format!("{hint}; with the seal key, create another token: {command}");
+            return Err(reply.to_error(if reply.status == 403 { &step } else { "" }));
         }
         let own = reply.data();
         let policies: Vec<&str> = texts_in(&own["policies"]).collect();
@@ -190,7 +192,7 @@ impl StatusReport {
             format!("{}, policies: {}", own["display_name"].as_str().unwrap_or("?"), policies.join(", ")),
         );
         if policies.contains(&"root") {
-            self.notes.push("the token is a root token: give daily work to one with fewer rights".to_owned());
+            self.notes.push("the token is a root token: use a token with fewer rights for daily work".to_owned());
         }
         let ttl = own["ttl"].as_i64().unwrap_or_default();
         self.is_endless_root = ttl == 0 && policies.contains(&"root");
@@ -263,7 +265,7 @@ impl StatusReport {
                 self.wrong.push(format!("{mount}: has no issuer (POST {mount}root/generate/internal makes one)"))
             }
             None => self.wrong.push(format!("{mount}: has no default issuer (POST {mount}config/issuers sets it)")),
-            Some(name) if roles == 0 && !closed => self.roleless.push((mount.to_owned(), name)),
+            Some(name) if roles == 0 && !closed => self.mounts_without_role.push((mount.to_owned(), name)),
             Some(_) => {}
         }
         self.check_leaves(caller, mount).await?;
@@ -298,14 +300,15 @@ impl StatusReport {
             self.leaves.push(ExpiringLeaf { ends, mount, serial: serial.clone(), name });
         }
         if total >= LEAVES_REQUESTED && revoked == total {
-            self.notes
-                .push(format!("{mount}: the next {total} certificates to end are revoked, and the others not known"));
+            self.notes.push(format!(
+                "{mount}: the {total} certificates that end next are revoked; later ones were not requested"
+            ));
         }
     }
 
     /// Notes mounts without a role, except for a mount whose issuer signs other authorities, which needs none.
-    fn note_roleless(&mut self) {
-        for (mount, name) in &self.roleless {
+    fn note_mounts_without_role(&mut self) {
+        for (mount, name) in &self.mounts_without_role {
             if !self.parents.contains(name) {
                 self.notes.push(format!("{mount}: has no role (POST {mount}roles/NAME)"));
             }
@@ -322,7 +325,7 @@ impl StatusReport {
     /// Checks what verifiers of certificates use: the CRL, and the CRL and OCSP URLs in certificates.
     async fn check_published(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         // A CRL that is larger than the client's limit is skipped.
-        if let Ok(reply) = caller.ask(ClientRequest::get(&format!("{mount}crl"))).await
+        if let Ok(reply) = caller.request(ClientRequest::get(&format!("{mount}crl"))).await
             && let Ok(crl) = Crl::parse(reply.body.expose())
             && let Some(next) = crl.next_update()
         {
@@ -449,7 +452,10 @@ mod tests {
         status.note_leaves("none/", &found(0, 0));
         assert!(status.notes.is_empty() && status.leaves.is_empty(), "{:?}", status.notes);
         status.note_leaves("many/", &found(LEAVES_REQUESTED, 0));
-        assert_eq!(status.notes, ["many/: the next 100 certificates to end are revoked, and the others not known"]);
+        assert_eq!(
+            status.notes,
+            ["many/: the 100 certificates that end next are revoked; later ones were not requested"]
+        );
     }
 
     #[test]

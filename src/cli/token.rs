@@ -33,7 +33,7 @@ pub(super) struct TokenArguments {
 
 /// The source of a token, with the name of the argument or variable, for messages.
 enum ClientTokenSource {
-    Here(&'static str, Secret),
+    Text(&'static str, Secret),
     File(&'static str, PathBuf),
 }
 
@@ -43,7 +43,7 @@ impl TokenArguments {
     /// # Errors
     /// `Invalid` when it is missing or not readable.
     pub(super) fn token(&self) -> Result<Secret> {
-        self.given()?
+        self.token_if_given()?
             .ok_or_else(|| Error::invalid("SIGNET_TOKEN: not set; set it to a token, or name a file with --token-file"))
     }
 
@@ -51,7 +51,7 @@ impl TokenArguments {
     ///
     /// # Errors
     /// `Invalid` when a given token is not readable or malformed.
-    pub(super) fn given(&self) -> Result<Option<Secret>> {
+    pub(super) fn token_if_given(&self) -> Result<Option<Secret>> {
         if let Some(token) = &*self.login_token() {
             return Ok(Some(token.clone()));
         }
@@ -64,7 +64,7 @@ impl TokenArguments {
         }
         match self.source() {
             Some(ClientTokenSource::File(_, file)) => file.display().to_string(),
-            Some(ClientTokenSource::Here(name, _)) => name.to_owned(),
+            Some(ClientTokenSource::Text(name, _)) => name.to_owned(),
             None => TOKEN_VARIABLES[0].to_owned(),
         }
     }
@@ -84,12 +84,12 @@ impl TokenArguments {
     fn source(&self) -> Option<ClientTokenSource> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let [token, file] = TOKEN_VARIABLES;
-        let arguments = self.token.as_deref().map(|text| ClientTokenSource::Here("--token", Secret::new(text)));
+        let arguments = self.token.as_deref().map(|text| ClientTokenSource::Text("--token", Secret::new(text)));
         arguments
             .or_else(|| self.token_file.clone().map(|path| ClientTokenSource::File("--token-file", path)))
             .or_else(|| variable(file).map(|path| ClientTokenSource::File(file, path.into())))
             .or_else(|| {
-                variable(token).map(|text| ClientTokenSource::Here(token, Secret::new(text.into_encoded_bytes())))
+                variable(token).map(|text| ClientTokenSource::Text(token, Secret::new(text.into_encoded_bytes())))
             })
     }
 }
@@ -97,7 +97,7 @@ impl TokenArguments {
 impl ClientTokenSource {
     fn read(self) -> Result<Secret> {
         let (source, text) = match self {
-            Self::Here(name, text) => (name.to_owned(), text),
+            Self::Text(name, text) => (name.to_owned(), text),
             Self::File(name, file) => {
                 let text = File::open(&file)
                     .and_then(|opened| Secret::read(opened, MAX_TOKEN_BYTES))

@@ -18,12 +18,12 @@ use super::installation::{close_store, load_as_owner, seal_key, storage_options}
 use super::output::{self, stdout_error};
 
 /// Creates and shows a token. Sends `command` to the server if one runs on the embedded store, and otherwise runs
-/// `alone` on the opened store.
+/// `without_server` on the opened store.
 pub(super) fn run(
     file: &Path,
     command: &Value,
     show: impl FnOnce(&str) -> Result<()>,
-    alone: impl AsyncFnOnce(&Storage, &Config) -> Result<()>,
+    without_server: impl AsyncFnOnce(&Storage, &Config) -> Result<()>,
 ) -> Result<()> {
     let config = load_as_owner(file)?;
     let server = match &config.store {
@@ -35,7 +35,7 @@ pub(super) fn run(
             return issue_through_server(server, &config, command, show).await;
         }
         let storage = storage::open(storage_options(&config, Clock::system(), IfMissing::Fail)?).await?;
-        close_store(&storage, alone(&storage, &config).await).await
+        close_store(&storage, without_server(&storage, &config).await).await
     })
 }
 
@@ -44,7 +44,7 @@ pub(super) fn run(
 pub(super) fn print_token(object: &Value, text: &str, command: &str) -> Result<()> {
     output::write_result(object, text).map_err(|e| {
         let error = stdout_error(e);
-        let text = format!("{error}: the token is revoked again, and signet operator {command} makes another");
+        let text = format!("{error}: the token was revoked; create another one with signet operator {command}");
         Error::new(error.kind(), text)
     })
 }
@@ -56,24 +56,28 @@ async fn issue_through_server(
     command: &Value,
     show: impl FnOnce(&str) -> Result<()>,
 ) -> Result<()> {
-    let mut reply = server.ask(command)?;
+    let mut reply = server.request(command)?;
     let question = serde_json::from_value(reply["question"].take()).map_err(Error::internal)?;
     // Without the seal key, an empty proof is sent, so that the server records the failed attempt.
     let (proof, failed) = match seal_key(config)?.answer(&question).await {
         Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
         Err(error) => (String::new(), Some(error)),
     };
-    let made = match (server.ask(&json!({ "proof": proof })), failed) {
+    let issued = match (server.request(&json!({ "proof": proof })), failed) {
         (_, Some(error)) | (Err(error), None) => return Err(error),
-        (Ok(made), None) => made,
+        (Ok(issued), None) => issued,
     };
-    let token = made["token"].as_str().ok_or_else(|| Error::internal("the server's response is not understood"))?;
+    let token =
+        issued["token"].as_str().ok_or_else(|| Error::internal("the response on the operator socket has no token"))?;
     let shown = show(token);
     // The server revokes the token unless this message confirms that the token was shown.
-    let reply = server.ask(&json!({ "taken": shown.is_ok() }));
+    let reply = server.request(&json!({ "taken": shown.is_ok() }));
     shown?;
     match reply?["taken"] == true {
         true => Ok(()),
-        false => Err(Error::new(Kind::Unavailable, "the token's receipt was not confirmed in time; it was revoked")),
+        false => Err(Error::new(
+            Kind::Unavailable,
+            "the server got no confirmation of the new token in time, and revoked it; try again",
+        )),
     }
 }

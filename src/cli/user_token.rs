@@ -12,7 +12,7 @@ use signet::storage::Storage;
 use super::installation::ConfigFileArgument;
 use super::token_issue;
 
-const COMMAND: &str = "new-user-token";
+const NEW_USER_TOKEN_COMMAND: &str = "new-user-token";
 
 #[derive(clap::Args)]
 pub(crate) struct UserTokenArguments {
@@ -25,7 +25,7 @@ pub(crate) struct UserTokenArguments {
 
 pub(super) fn run(arguments: &UserTokenArguments) -> Result<()> {
     let user = &arguments.user;
-    let command = json!({ "command": COMMAND, "user": user });
+    let command = json!({ "command": NEW_USER_TOKEN_COMMAND, "user": user });
     token_issue::run(&arguments.config.file, &command, show, async |storage, config| {
         issue_and_show(storage, config, user).await
     })
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &UserTokenArguments) -> Result<()> {
 fn show(token: &str) -> Result<()> {
     let advice = "This token is shown only once and expires in two years. The user creates other tokens with it, then \
                   deletes it.";
-    let again = format!("{COMMAND} --config FILE --user NAME");
+    let again = format!("{NEW_USER_TOKEN_COMMAND} --config FILE --user NAME");
     token_issue::print_token(&json!({ "token": token }), &format!("token: {token}\n{advice}"), &again)
 }
 

@@ -30,18 +30,18 @@ pub(crate) async fn run(arguments: WhoArguments) -> Result<()> {
     let serial = parse_serial(&arguments.serial)?;
     let mounts = list_authorities(&arguments.caller).await?;
     let mut found = Vec::new();
-    let mut closed = Vec::new();
+    let mut unreadable = Vec::new();
     for mount in &mounts {
-        let reply = arguments.caller.ask(ClientRequest::get(&format!("{mount}cert-record/{serial}"))).await?;
+        let reply = arguments.caller.request(ClientRequest::get(&format!("{mount}cert-record/{serial}"))).await?;
         match reply.status {
             200 => found.push((mount, reply.data())),
-            403 => closed.push(mount.as_str()),
+            403 => unreadable.push(mount.as_str()),
             404 => {}
-            _ => return Err(reply.refusal("")),
+            _ => return Err(reply.to_error("")),
         }
     }
     if found.is_empty() {
-        return Err(not_found_error(serial, &mounts, &closed));
+        return Err(not_found_error(serial, &mounts, &unreadable));
     }
     for (mount, record) in &mut found {
         record["mount"] = json!(mount);
@@ -55,7 +55,7 @@ pub(crate) async fn run(arguments: WhoArguments) -> Result<()> {
 /// # Errors
 /// The server's error response.
 pub(super) async fn list_authorities(caller: &AuthenticatedClient) -> Result<Vec<String>> {
-    Ok(authorities_in(&caller.data(ClientRequest::get(MOUNTS_PATH)).await?))
+    Ok(authorities_in(&caller.request_data(ClientRequest::get(MOUNTS_PATH)).await?))
 }
 
 /// Returns the mounts of certificate authorities in the `data` of a response to [`MOUNTS_PATH`].
@@ -64,15 +64,16 @@ pub(super) fn authorities_in(mounts: &Value) -> Vec<String> {
     engines.filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path.clone()).collect()
 }
 
-fn not_found_error(serial: Serial, mounts: &[String], closed: &[&str]) -> Error {
-    let looked: Vec<&str> = mounts.iter().map(String::as_str).filter(|mount| !closed.contains(mount)).collect();
-    let looked = if looked.is_empty() { "no mount was".to_owned() } else { format!("{} were", looked.join(", ")) };
-    let closed = match closed {
+fn not_found_error(serial: Serial, mounts: &[String], unreadable: &[&str]) -> Error {
+    let searched: Vec<&str> = mounts.iter().map(String::as_str).filter(|mount| !unreadable.contains(mount)).collect();
+    let searched =
+        if searched.is_empty() { "no mount was".to_owned() } else { format!("{} were", searched.join(", ")) };
+    let unreadable = match unreadable {
         [] => String::new(),
-        closed => format!("; the token may not read {}cert-record/+", closed.join("cert-record/+, ")),
+        unreadable => format!("; the token may not read {}cert-record/+", unreadable.join("cert-record/+, ")),
     };
     let text = format!(
-        "{serial}: no record found ({looked} searched{closed}). Roles with no_store keep no records, and tidy removes \
+        "{serial}: no record found ({searched} searched{unreadable}). Roles with no_store keep no records, and tidy removes \
          those of expired certificates"
     );
     Error::new(Kind::NotFound, text)

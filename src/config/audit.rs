@@ -18,34 +18,36 @@ const DEVICE_FIELDS: [&str; 5] = ["type", "name", "log_raw", "hmac_accessor", "e
 const FILE_FIELDS: [&str; 3] = ["file_path", "mode", "fsync"];
 const SOCKET_FIELDS: [&str; 3] = ["address", "socket_type", "write_timeout"];
 
-pub(super) fn read_devices(read: &mut SettingReader<'_>) -> Vec<AuditDeviceSettings> {
-    let devices = match read.fields.value("audit") {
+pub(super) fn read_devices(reader: &mut SettingReader<'_>) -> Vec<AuditDeviceSettings> {
+    let devices = match reader.fields.value("audit") {
         None => Vec::new(),
         Some(Value::String(path)) => vec![Ok(AuditDeviceSettings::file(DEFAULT_DEVICE_NAME, path))],
-        Some(Value::Array(tables)) if tables.len() <= MAX_AUDIT_DEVICES => tables.iter().map(device).collect(),
+        Some(Value::Array(tables)) if tables.len() <= MAX_AUDIT_DEVICES => tables.iter().map(parse_device).collect(),
         Some(_) => vec![Err(Error::invalid("must be tables of devices, at most 16, or the path of a file"))],
     };
     let mut good: Vec<AuditDeviceSettings> = Vec::new();
     for device in devices {
         match device {
             Ok(device) if good.iter().any(|other| other.name == device.name) => {
-                read.report("audit", "two devices have the same name");
+                reader.report("audit", "two devices have the same name; give each device its own name");
             }
             Ok(device) => good.push(device),
-            Err(error) => read.report("audit", error.text()),
+            Err(error) => reader.report("audit", error.text()),
         }
     }
     good
 }
 
-fn device(table: &Value) -> Result<AuditDeviceSettings> {
+fn parse_device(table: &Value) -> Result<AuditDeviceSettings> {
     let members = table.as_object().ok_or_else(|| Error::invalid("must be tables of devices"))?;
     let mut fields = Fields::default();
     for (name, value) in members {
         fields.set(name, value.clone());
     }
     if fields.has("prefix") {
-        return Err(Error::invalid("prefix is not supported: the start of the file could turn it into a program"));
+        return Err(Error::invalid(
+            "prefix is not supported: a prefix such as #!/bin/sh could make the log file a program",
+        ));
     }
     let known = [&DEVICE_FIELDS[..], &FILE_FIELDS, &SOCKET_FIELDS].concat();
     if fields.unknown(&known).next().is_some() {
@@ -64,7 +66,7 @@ fn device(table: &Value) -> Result<AuditDeviceSettings> {
     };
     require_kind(&FILE_FIELDS, "file")?;
     require_kind(&SOCKET_FIELDS, "socket")?;
-    let name = text(&fields, "name")?.unwrap_or(kind);
+    let name = read_text(&fields, "name")?.unwrap_or(kind);
     if name.is_empty()
         || name.len() > MAX_NAME_LEN
         || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
@@ -73,17 +75,17 @@ fn device(table: &Value) -> Result<AuditDeviceSettings> {
     }
     let defaults = AuditDeviceSettings::new(name, target);
     Ok(AuditDeviceSettings {
-        log_raw: flag(&fields, "log_raw", defaults.log_raw)?,
-        hmac_accessor: flag(&fields, "hmac_accessor", defaults.hmac_accessor)?,
-        elide_list_responses: flag(&fields, "elide_list_responses", defaults.elide_list_responses)?,
+        log_raw: read_flag(&fields, "log_raw", defaults.log_raw)?,
+        hmac_accessor: read_flag(&fields, "hmac_accessor", defaults.hmac_accessor)?,
+        elide_list_responses: read_flag(&fields, "elide_list_responses", defaults.elide_list_responses)?,
         ..defaults
     })
 }
 
 fn parse_file_target(fields: &Fields) -> Result<AuditTarget> {
-    let path = text(fields, "file_path")?.filter(|path| !path.is_empty());
+    let path = read_text(fields, "file_path")?.filter(|path| !path.is_empty());
     let path = path.ok_or_else(|| Error::invalid("file_path must be the path of a file"))?;
-    let mode = match text(fields, "mode")? {
+    let mode = match read_text(fields, "mode")? {
         None => 0o600,
         Some(text) => {
             let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| mode & !0o666 == 0 && mode & 0o600 == 0o600);
@@ -92,15 +94,15 @@ fn parse_file_target(fields: &Fields) -> Result<AuditTarget> {
             })?
         }
     };
-    Ok(AuditTarget::File { path: PathBuf::from(path), mode, fsync: flag(fields, "fsync", false)? })
+    Ok(AuditTarget::File { path: PathBuf::from(path), mode, fsync: read_flag(fields, "fsync", false)? })
 }
 
 fn parse_socket_target(fields: &Fields) -> Result<AuditTarget> {
-    let address = text(fields, "address")?.filter(|address| !address.is_empty());
+    let address = read_text(fields, "address")?.filter(|address| !address.is_empty());
     let address =
         address.ok_or_else(|| Error::invalid("address must be a host and a port, or the path of a socket"))?;
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    let peer = match text(fields, "socket_type")?.as_deref() {
+    let peer = match read_text(fields, "socket_type")?.as_deref() {
         None | Some("tcp") if has_port => CollectorAddress::Tcp(address),
         None | Some("tcp") => return Err(Error::invalid("address must be a host and a port")),
         Some("unix") => CollectorAddress::Unix(PathBuf::from(address)),
@@ -114,11 +116,11 @@ fn parse_socket_target(fields: &Fields) -> Result<AuditTarget> {
     Ok(AuditTarget::Socket { peer, write_timeout: timeout })
 }
 
-fn text(fields: &Fields, name: &str) -> Result<Option<String>> {
+fn read_text(fields: &Fields, name: &str) -> Result<Option<String>> {
     fields.text(name).map_err(|_| Error::invalid(format!("{name} must be a text")))
 }
 
-fn flag(fields: &Fields, name: &str, default: bool) -> Result<bool> {
+fn read_flag(fields: &Fields, name: &str, default: bool) -> Result<bool> {
     let given = fields.bool(name).map_err(|_| Error::invalid(format!("{name} must be true or false")))?;
     Ok(given.unwrap_or(default))
 }

@@ -11,52 +11,53 @@ use crate::error::{Error, Result, describe_io_error};
 /// Folder of the unit's configuration file.
 const UNIT_CONFIG_FOLDER: &str = "/etc/signet";
 /// File with the unit's variables.
-const UNIT_VARIABLES: &str = "/etc/default/signet";
+const UNIT_VARIABLES_FILE: &str = "/etc/default/signet";
 
 /// The variables for a configuration file.
-pub struct Environment {
-    unit: BTreeMap<String, String>,
+pub struct ConfigEnvironment {
+    unit_variables: BTreeMap<String, String>,
     /// The reason why the unit's variables cannot be read; `None` if they were read or are not needed.
-    unreadable: Option<ErrorKind>,
+    unit_read_error: Option<ErrorKind>,
 }
 
-impl Environment {
+impl ConfigEnvironment {
     /// Returns the variables for a configuration file. The unit's variables apply only to files in the unit's folder.
     ///
     /// # Errors
     /// `Invalid` with the line of the unit's variables that is not `NAME=VALUE`.
     pub fn for_file(config: &Path) -> Result<Self> {
-        let mut environment = Self { unit: BTreeMap::new(), unreadable: None };
+        let mut environment = Self { unit_variables: BTreeMap::new(), unit_read_error: None };
         if !std::path::absolute(config).is_ok_and(|path| path.parent() == Some(Path::new(UNIT_CONFIG_FOLDER))) {
             return Ok(environment);
         }
         let mut text = String::new();
-        match std::fs::File::open(UNIT_VARIABLES).and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_string(&mut text))
+        match std::fs::File::open(UNIT_VARIABLES_FILE)
+            .and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_string(&mut text))
         {
-            Ok(_) => environment.unit = parse_variables(&text)?,
+            Ok(_) => environment.unit_variables = parse_variables(&text)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => environment.unreadable = Some(error.kind()),
+            Err(error) => environment.unit_read_error = Some(error.kind()),
         }
         Ok(environment)
     }
 
     /// Returns the value of a variable; the process overrides the unit. An empty one counts as unset.
     pub fn get(&self, name: &str) -> Option<String> {
-        process_variable(name).or_else(|| self.unit.get(name).cloned())
+        process_variable(name).or_else(|| self.unit_variables.get(name).cloned())
     }
 
     /// Describes a variable with the origin of its value.
     pub(super) fn describe(&self, name: &str) -> String {
-        let is_of_unit = process_variable(name).is_none() && self.unit.contains_key(name);
-        format!("{name} of {}", if is_of_unit { UNIT_VARIABLES } else { "the environment" })
+        let is_of_unit = process_variable(name).is_none() && self.unit_variables.contains_key(name);
+        format!("{name} of {}", if is_of_unit { UNIT_VARIABLES_FILE } else { "the environment" })
     }
 
     /// Returns advice for the user if this process cannot read the unit's variables.
     pub(super) fn hint(&self) -> Option<String> {
-        let why = describe_io_error(self.unreadable?);
+        let why = describe_io_error(self.unit_read_error?);
         Some(format!(
-            "{UNIT_VARIABLES}: cannot be read ({why}), so settings of the server may be missing here; as root: \
-             chgrp signet {UNIT_VARIABLES} && chmod 640 {UNIT_VARIABLES}"
+            "{UNIT_VARIABLES_FILE}: cannot be read ({why}), so this command may lack server settings; run as root: \
+             chgrp signet {UNIT_VARIABLES_FILE} && chmod 640 {UNIT_VARIABLES_FILE}"
         ))
     }
 }
@@ -75,7 +76,7 @@ fn parse_variables(text: &str) -> Result<BTreeMap<String, String>> {
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
-        let wrong = |rule: &str| Error::invalid(format!("{UNIT_VARIABLES}: line {}: {rule}", index + 1));
+        let wrong = |rule: &str| Error::invalid(format!("{UNIT_VARIABLES_FILE}: line {}: {rule}", index + 1));
         let (name, value) = line.split_once('=').ok_or_else(|| wrong("must be NAME=VALUE"))?;
         let value = unquote(value.trim()).ok_or_else(|| wrong("must be a value on one line, its quotes closed"))?;
         found.insert(name.trim().to_owned(), value);

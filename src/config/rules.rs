@@ -20,49 +20,49 @@ use crate::telemetry::{LogFormat, LogSettings, is_log_filter};
 
 /// Validates `fields`. Violations are added to `problems`, and placeholders replace the invalid values.
 pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
-    let mut read = SettingReader { fields, problems };
-    let listen = read.listen();
-    let store = read.store();
-    let (max_body, max_bodies_in_flight) = read.body_limits();
-    let tls = tls::read_files(&mut read, listen);
-    let reach = EgressPolicy { loopback: read.flag("outbound_loopback") };
+    let mut reader = SettingReader { fields, problems };
+    let listen = reader.listen();
+    let store = reader.store();
+    let (max_body, max_bodies_in_flight) = reader.body_limits();
+    let tls = tls::read_files(&mut reader, listen);
+    let reach = EgressPolicy { loopback: reader.flag("outbound_loopback") };
     Config {
         listen,
-        tls_renewal: tls::read_renewal(&mut read, tls.as_ref()),
+        tls_renewal: tls::read_renewal(&mut reader, tls.as_ref()),
         tls,
-        metrics_listen: read.metrics_listen(listen),
-        public_listen: read.public_listen(listen),
-        seal_key: seal::read_source(&mut read, &store),
+        metrics_listen: reader.metrics_listen(listen),
+        public_listen: reader.public_listen(listen),
+        seal_key: seal::read_source(&mut reader, &store),
         store,
-        workers: read.number("workers", 0, 1024),
-        max_connections: read.number("max_connections", 0, 1_000_000),
-        max_connections_per_address: read.number("max_connections_per_address", 0, 1_000_000),
-        public_max_connections: read.number("public_max_connections", 0, 1_000_000),
-        commit_queue: read.number("commit_queue", 1, 1 << 20),
-        rsa_key_stock: read.rsa_key_stock(),
+        workers: reader.number("workers", 0, 1024),
+        max_connections: reader.number("max_connections", 0, 1_000_000),
+        max_connections_per_address: reader.number("max_connections_per_address", 0, 1_000_000),
+        public_max_connections: reader.number("public_max_connections", 0, 1_000_000),
+        commit_queue: reader.number("commit_queue", 1, 1 << 20),
+        rsa_key_stock: reader.rsa_key_stock(),
         http: HttpSettings {
-            compat: read.flag("compat"),
+            compat: reader.flag("compat"),
             max_body,
             max_bodies_in_flight,
-            max_duration: read.duration("max_request_duration", 1..=3600, "between 1s and 1h"),
-            body_timeout: read.duration("body_timeout", 1..=600, "between 1s and 10m"),
+            max_duration: reader.duration("max_request_duration", 1..=3600, "between 1s and 1h"),
+            body_timeout: reader.duration("body_timeout", 1..=600, "between 1s and 10m"),
             open_metrics: false,
-            external_url: read.origin(
+            external_url: reader.origin(
                 "external_url",
                 &["http", "https"],
                 "a scheme and an authority, such as https://signet.example:8200",
             ),
             // RFC 5280, 8: URLs in certificates should not be https.
-            public_url: read.origin("public_url", &["http"], "http and an authority, such as http://pki.example"),
-            projects_rate_limit: read.projects_rate_limit(),
-            serial_numbers: read.serial_numbers(),
-            trusted_proxies: read.trusted_proxies(),
+            public_url: reader.origin("public_url", &["http"], "http and an authority, such as http://pki.example"),
+            projects_rate_limit: reader.projects_rate_limit(),
+            serial_numbers: reader.serial_numbers(),
+            trusted_proxies: reader.trusted_proxies(),
         },
-        audit: audit::read_devices(&mut read),
-        log: read.log(),
-        pkcs11_libraries: read.pkcs11_libraries(),
-        cloud: CloudSettings { egress_policy: reach, ..cloud::read_settings(&mut read) },
-        logins: LoginSettings { reach, cloudb: cloudb::read_settings(&mut read) },
+        audit: audit::read_devices(&mut reader),
+        log: reader.log(),
+        pkcs11_libraries: reader.pkcs11_libraries(),
+        cloud: CloudSettings { egress_policy: reach, ..cloud::read_settings(&mut reader) },
+        logins: LoginSettings { reach, cloudb: cloudb::read_settings(&mut reader) },
     }
 }
 
@@ -135,7 +135,7 @@ impl SettingReader<'_> {
     fn metrics_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
         let address = self.address("metrics_listen")?;
         if listeners_overlap(address, listen) {
-            self.report("metrics_listen", "must be another address than listen");
+            self.report("metrics_listen", "overlaps with listen; choose another port");
         }
         Some(address)
     }
@@ -144,7 +144,7 @@ impl SettingReader<'_> {
         let address = self.address("public_listen")?;
         let metrics = self.fields.text("metrics_listen").ok().flatten().and_then(|text| text.parse().ok());
         if listeners_overlap(address, listen) || metrics.is_some_and(|metrics| listeners_overlap(address, metrics)) {
-            self.report("public_listen", "must be another address than listen and metrics_listen");
+            self.report("public_listen", "overlaps with listen or metrics_listen; choose another port");
         }
         Some(address)
     }

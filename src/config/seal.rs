@@ -21,7 +21,7 @@ const SECRET_AND_FILE_SETTINGS: [[&str; 2]; 3] =
     [["seal_key", "seal_key_file"], ["seal.pin", "seal.pin_file"], ["seal.secret_key", "seal.secret_key_file"]];
 
 /// Returns the setting that gives the same secret in the other form: its file, or the secret itself.
-pub(super) fn other_form(name: &str) -> Option<&'static str> {
+pub(super) fn other_secret_form(name: &str) -> Option<&'static str> {
     SECRET_AND_FILE_SETTINGS.into_iter().find_map(|[secret, file]| match name {
         _ if name == secret => Some(file),
         _ if name == file => Some(secret),
@@ -30,123 +30,129 @@ pub(super) fn other_form(name: &str) -> Option<&'static str> {
 }
 
 /// Returns the configured source; by default the file `seal.key` in the data folder.
-pub(super) fn read_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
-    let kind = text(read, "seal.type").unwrap_or_default();
+pub(super) fn read_source(reader: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
+    let kind = text(reader, "seal.type").unwrap_or_default();
     let other_settings: [&[&str]; 2] = match kind.as_str() {
         "file" => [PKCS11_SEAL_SETTINGS, CLOUDAKMS_SEAL_SETTINGS],
         "pkcs11" => [FILE_SEAL_SETTINGS, CLOUDAKMS_SEAL_SETTINGS],
         "cloudakms" => [FILE_SEAL_SETTINGS, PKCS11_SEAL_SETTINGS],
         _ => {
-            read.report("seal.type", "must be file, pkcs11 or cloudakms; a seal of another type is not supported");
+            reader.report("seal.type", "must be file, pkcs11 or cloudakms; a seal of another type is not supported");
             return SealKeySource::File(PathBuf::new());
         }
     };
     for name in other_settings.concat() {
-        if read.fields.has(name) {
+        if reader.fields.has(name) {
             // It is unclear which type is meant, so neither is preferred.
-            read.report(name, &format!("must not be given with a seal of type {kind}"));
+            reader.report(name, &format!("must not be given with a seal of type {kind}"));
         }
     }
     match kind.as_str() {
-        "pkcs11" => SealKeySource::Pkcs11(read_pkcs11_settings(read)),
-        "cloudakms" => SealKeySource::CloudAkms(read_cloudakms_settings(read)),
-        _ => read_file_source(read, store),
+        "pkcs11" => SealKeySource::Pkcs11(read_pkcs11_settings(reader)),
+        "cloudakms" => SealKeySource::CloudAkms(read_cloudakms_settings(reader)),
+        _ => read_file_source(reader, store),
     }
 }
 
-fn read_file_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
-    let file = read.path("seal_key_file", "the path of a file");
-    match (file, text(read, "seal_key"), store) {
+fn read_file_source(reader: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
+    let file = reader.path("seal_key_file", "the path of a file");
+    match (file, text(reader, "seal_key"), store) {
         (Some(file), None, _) => SealKeySource::File(file),
         (None, Some(text), _) => SealKeySource::Text(Secret::new(text)),
         (None, None, StoreLocation::Embedded(folder)) => SealKeySource::File(folder.join("seal.key")),
         (None, None, StoreLocation::Database(_)) => {
-            read.report("seal_key_file", "must be given with database_url, or SIGNET_SEAL_KEY in the environment");
+            reader.report(
+                "seal_key_file",
+                "must be given with database_url, unless SIGNET_SEAL_KEY is set in the environment",
+            );
             SealKeySource::File(PathBuf::new())
         }
         (Some(file), Some(_), _) => {
             // Sealing with the wrong key cannot be undone, so neither source is preferred.
-            read.report("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
+            reader.report("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
             SealKeySource::File(file)
         }
     }
 }
 
-fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
-    let slot = text(read, "seal.slot").and_then(|slot| {
+fn read_pkcs11_settings(reader: &mut SettingReader<'_>) -> Pkcs11SealSettings {
+    let slot = text(reader, "seal.slot").and_then(|slot| {
         Pkcs11Settings::parse_slot(&slot).unwrap_or_else(|_| {
-            read.report("seal.slot", "must be a decimal number");
+            reader.report("seal.slot", "must be a decimal number");
             None
         })
     });
-    let label = text(read, "seal.token_label").unwrap_or_default();
+    let label = text(reader, "seal.token_label").unwrap_or_default();
     let token = match (slot, label.is_empty()) {
         (Some(slot), true) => TokenAddress::Slot(slot),
         (Some(_), false) => {
-            read.report("seal.slot", "must not be given with seal.token_label");
+            reader.report("seal.slot", "must not be given with seal.token_label");
             TokenAddress::Label(label)
         }
         (None, is_empty) => {
-            if is_empty && !read.fields.has("seal.slot") {
-                read.report("seal.token_label", "a seal of type pkcs11 needs this setting or seal.slot");
+            if is_empty && !reader.fields.has("seal.slot") {
+                reader.report("seal.token_label", "a seal of type pkcs11 needs this setting or seal.slot");
             }
             TokenAddress::Label(label)
         }
     };
-    let key_label = text(read, "seal.key_label");
-    let key_id = key_id(read);
-    if key_label.is_none() && !read.fields.has("seal.key_id") {
-        read.report("seal.key_label", "must be given with a seal of type pkcs11, or seal.key_id");
+    let key_label = text(reader, "seal.key_label");
+    let key_id = read_key_id(reader);
+    if key_label.is_none() && !reader.fields.has("seal.key_id") {
+        reader.report("seal.key_label", "must be given with a seal of type pkcs11, unless seal.key_id is given");
     }
-    let mechanism = SealMechanism::from_name(&text(read, "seal.mechanism").unwrap_or_default());
+    let mechanism = SealMechanism::from_name(&text(reader, "seal.mechanism").unwrap_or_default());
     if mechanism.is_none() {
-        read.report("seal.mechanism", "must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1");
+        reader.report("seal.mechanism", "must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1");
     }
-    let library = text(read, "seal.library").unwrap_or_default();
+    let library = text(reader, "seal.library").unwrap_or_default();
     if library.is_empty() {
-        read.report("seal.library", "must be given with a seal of type pkcs11: a name from pkcs11_libraries");
+        reader.report("seal.library", "must be given with a seal of type pkcs11: a name from pkcs11_libraries");
     }
-    let pin = read_secret(read, "seal.pin", "seal.pin_file").unwrap_or_else(|| {
-        read.report("seal.pin_file", "must be given with a seal of type pkcs11, or SIGNET_SEAL_PIN");
+    let pin = read_secret(reader, "seal.pin", "seal.pin_file").unwrap_or_else(|| {
+        reader.report(
+            "seal.pin_file",
+            "must be given with a seal of type pkcs11, unless SIGNET_SEAL_PIN is set in the environment",
+        );
         SecretSource::File(PathBuf::new())
     });
     Pkcs11SealSettings { library, token, key_label, key_id, mechanism: mechanism.unwrap_or(SealMechanism::AesGcm), pin }
 }
 
-fn key_id(read: &mut SettingReader<'_>) -> Option<Vec<u8>> {
-    let key_id = text(read, "seal.key_id")?;
+fn read_key_id(reader: &mut SettingReader<'_>) -> Option<Vec<u8>> {
+    let key_id = text(reader, "seal.key_id")?;
     Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.key_id_bytes().unwrap_or_else(|_| {
-        read.report("seal.key_id", "must be the identifier in hexadecimal");
+        reader.report("seal.key_id", "must be the identifier in hexadecimal");
         None
     })
 }
 
-fn read_cloudakms_settings(read: &mut SettingReader<'_>) -> AkmsSealSettings {
+fn read_cloudakms_settings(reader: &mut SettingReader<'_>) -> AkmsSealSettings {
     let settings = AkmsSealSettings {
-        kms_key: text(read, "seal.kms_key").unwrap_or_default(),
-        region: text(read, "seal.region").unwrap_or_default(),
-        endpoint: text(read, "seal.endpoint").unwrap_or_default(),
-        access_key: text(read, "seal.access_key").unwrap_or_default(),
-        secret_key: read_secret(read, "seal.secret_key", "seal.secret_key_file"),
+        kms_key: text(reader, "seal.kms_key").unwrap_or_default(),
+        region: text(reader, "seal.region").unwrap_or_default(),
+        endpoint: text(reader, "seal.endpoint").unwrap_or_default(),
+        access_key: text(reader, "seal.access_key").unwrap_or_default(),
+        secret_key: read_secret(reader, "seal.secret_key", "seal.secret_key_file"),
     };
     for (name, rule) in settings.problems() {
-        read.report(name, &rule);
+        reader.report(name, &rule);
     }
     settings
 }
 
 /// Returns a secret, given directly or by its file.
-fn read_secret(read: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
-    let given = text(read, name).map(|text| SecretSource::Inline(Secret::new(text)));
-    let path = read.path(file, "the path of a file").map(SecretSource::File);
+fn read_secret(reader: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
+    let given = text(reader, name).map(|text| SecretSource::Inline(Secret::new(text)));
+    let path = reader.path(file, "the path of a file").map(SecretSource::File);
     if given.is_some() && path.is_some() {
-        read.report(file, "must not be given with the secret itself in the environment");
+        reader.report(file, &format!("must not be given with {name}, which is set in the environment"));
     }
     given.or(path)
 }
 
-fn text(read: &mut SettingReader<'_>, name: &str) -> Option<String> {
-    read.optional(name, Fields::text, "a text").filter(|text| !text.is_empty())
+fn text(reader: &mut SettingReader<'_>, name: &str) -> Option<String> {
+    reader.optional(name, Fields::text, "a text").filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -154,17 +160,18 @@ mod tests {
     use super::*;
     use crate::config::parse;
 
-    const TOKEN: &str = "data_dir = \"d\"\n[seal]\ntype = \"pkcs11\"\nlibrary = \"hsm\"\n";
-    const SERVICE: &str = "data_dir = \"d\"\n[seal]\ntype = \"cloudakms\"\n";
+    const PKCS11_SEAL: &str = "data_dir = \"d\"\n[seal]\ntype = \"pkcs11\"\nlibrary = \"hsm\"\n";
+    const CLOUDAKMS_SEAL: &str = "data_dir = \"d\"\n[seal]\ntype = \"cloudakms\"\n";
 
-    fn none(_: &str) -> Option<String> {
+    fn no_variables(_: &str) -> Option<String> {
         None
     }
 
     #[test]
     fn pkcs11_seal_settings_are_read_completely() {
-        let text = format!("{TOKEN}token_label = \"t\"\nkey_label = \"k\"\nkey_id = \"0x0aFF\"\npin_file = \"/p\"");
-        let SealKeySource::Pkcs11(read) = parse(&text, none).ok().unwrap().seal_key else { panic!() };
+        let text =
+            format!("{PKCS11_SEAL}token_label = \"t\"\nkey_label = \"k\"\nkey_id = \"0x0aFF\"\npin_file = \"/p\"");
+        let SealKeySource::Pkcs11(read) = parse(&text, no_variables).ok().unwrap().seal_key else { panic!() };
         assert!(read.token == TokenAddress::Label("t".to_owned()) && read.pin == SecretSource::File("/p".into()));
         assert_eq!((read.library.as_str(), read.key_label.as_deref()), ("hsm", Some("k")));
         assert_eq!((read.key_id, read.mechanism), (Some(vec![10, 255]), SealMechanism::AesGcm));
@@ -174,7 +181,7 @@ mod tests {
             "SIGNET_SEAL_MECHANISM" => Some("RSA-OAEP".to_owned()),
             _ => None,
         };
-        let text = format!("{TOKEN}key_id = \"01\"");
+        let text = format!("{PKCS11_SEAL}key_id = \"01\"");
         let SealKeySource::Pkcs11(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
         assert!(read.token == TokenAddress::Slot(7) && read.pin == SecretSource::Inline(Secret::new("4711")));
         assert_eq!(read.mechanism, SealMechanism::RsaOaepSha256);
@@ -191,15 +198,15 @@ mod tests {
         assert!(source(&["SIGNET_SEAL_KEY"]).ok().unwrap() == SealKeySource::Text(Secret::new("/other")));
         assert!(source(&["SIGNET_SEAL_KEY_FILE"]).ok().unwrap() == SealKeySource::File("/other".into()));
         assert!(source(&["SIGNET_SEAL_KEY", "SIGNET_SEAL_KEY_FILE"]).is_err(), "neither wins");
-        let text = format!("{TOKEN}slot = \"1\"\nkey_label = \"k\"\npin_file = \"/p\"");
+        let text = format!("{PKCS11_SEAL}slot = \"1\"\nkey_label = \"k\"\npin_file = \"/p\"");
         let env = |name: &str| (name == "SIGNET_SEAL_PIN").then(|| "4711".to_owned());
         let SealKeySource::Pkcs11(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
         assert!(read.pin == SecretSource::Inline(Secret::new("4711")));
     }
 
     #[test]
-    fn service_seal_settings_are_read_completely() {
-        let text = format!("{SERVICE}kms_key = \"alias/x\"\nregion = \"eu-central-1\"\naccess_key = \"AK\"");
+    fn cloudakms_seal_settings_are_read_completely() {
+        let text = format!("{CLOUDAKMS_SEAL}kms_key = \"alias/x\"\nregion = \"eu-central-1\"\naccess_key = \"AK\"");
         let env = |name: &str| (name == "SIGNET_SEAL_SECRET_KEY").then(|| "SK".to_owned());
         let SealKeySource::CloudAkms(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
         assert_eq!((read.kms_key.as_str(), read.region.as_str()), ("alias/x", "eu-central-1"));
@@ -213,34 +220,49 @@ mod tests {
             (format!("{file}type = \"transit\""), "seal.type: must be file, pkcs11 or cloudakms"),
             (format!("{file}pin = \"4711\""), "seal.pin: can only be set in the environment, as SIGNET_SEAL_PIN"),
             (format!("{file}library = \"hsm\""), "seal.library: must not be given with a seal of type file"),
-            (format!("seal_key_file = \"s\"\n{SERVICE}kms_key = \"k\""), "seal_key_file: must not be given with"),
-            (format!("{SERVICE}kms_key = \"k\"\nslot = \"1\""), "seal.slot: must not be given with a seal of type"),
-            (SERVICE.to_owned(), "seal.kms_key: is required for a seal of type cloudakms"),
-            (format!("{SERVICE}kms_key = \"a b\""), "seal.kms_key: must be 1 to 2048 letters"),
             (
-                format!("{SERVICE}kms_key = \"k\"\naccess_key = \"AK\""),
+                format!("seal_key_file = \"s\"\n{CLOUDAKMS_SEAL}kms_key = \"k\""),
+                "seal_key_file: must not be given with",
+            ),
+            (
+                format!("{CLOUDAKMS_SEAL}kms_key = \"k\"\nslot = \"1\""),
+                "seal.slot: must not be given with a seal of type",
+            ),
+            (CLOUDAKMS_SEAL.to_owned(), "seal.kms_key: must be given with a seal of type cloudakms"),
+            (format!("{CLOUDAKMS_SEAL}kms_key = \"a b\""), "seal.kms_key: must be 1 to 2048 letters"),
+            (
+                format!("{CLOUDAKMS_SEAL}kms_key = \"k\"\naccess_key = \"AK\""),
                 "seal.access_key: must be set together with secret_key",
             ),
-            (format!("{SERVICE}kms_key = \"k\"\nendpoint = \"http://kms.test\""), "seal.endpoint: must be an absolute"),
-            (format!("{SERVICE}kms_key = \"k\"\nregion = \"e/\""), "seal.region: must be 1 to 32 letters"),
-            (format!("{TOKEN}key_label = \"k\"\npin_file = \"p\""), "seal.token_label: a seal of type pkcs11 needs"),
             (
-                format!("{TOKEN}slot = \"x\"\nkey_label = \"k\"\npin_file = \"p\""),
+                format!("{CLOUDAKMS_SEAL}kms_key = \"k\"\nendpoint = \"http://kms.test\""),
+                "seal.endpoint: must be an absolute",
+            ),
+            (format!("{CLOUDAKMS_SEAL}kms_key = \"k\"\nregion = \"e/\""), "seal.region: must be 1 to 32 letters"),
+            (
+                format!("{PKCS11_SEAL}key_label = \"k\"\npin_file = \"p\""),
+                "seal.token_label: a seal of type pkcs11 needs",
+            ),
+            (
+                format!("{PKCS11_SEAL}slot = \"x\"\nkey_label = \"k\"\npin_file = \"p\""),
                 "seal.slot: must be a decimal number",
             ),
-            (format!("{TOKEN}slot = \"1\"\npin_file = \"p\""), "seal.key_label: must be given"),
-            (format!("{TOKEN}slot = \"1\"\nkey_id = \"abc\"\npin_file = \"p\""), "seal.key_id: must be the identifier"),
-            (format!("{TOKEN}slot = \"1\"\nkey_id = \"ab\""), "seal.pin_file: must be given"),
+            (format!("{PKCS11_SEAL}slot = \"1\"\npin_file = \"p\""), "seal.key_label: must be given"),
             (
-                format!("{TOKEN}slot = \"1\"\ntoken_label = \"t\"\nkey_id = \"ab\"\npin_file = \"p\""),
+                format!("{PKCS11_SEAL}slot = \"1\"\nkey_id = \"abc\"\npin_file = \"p\""),
+                "seal.key_id: must be the identifier",
+            ),
+            (format!("{PKCS11_SEAL}slot = \"1\"\nkey_id = \"ab\""), "seal.pin_file: must be given"),
+            (
+                format!("{PKCS11_SEAL}slot = \"1\"\ntoken_label = \"t\"\nkey_id = \"ab\"\npin_file = \"p\""),
                 "seal.slot: must not be given with seal.token_label",
             ),
             (
-                format!("{TOKEN}slot = \"1\"\nkey_id = \"ab\"\npin_file = \"p\"\nmechanism = \"RSA\""),
+                format!("{PKCS11_SEAL}slot = \"1\"\nkey_id = \"ab\"\npin_file = \"p\"\nmechanism = \"RSA\""),
                 "seal.mechanism: must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1",
             ),
         ] {
-            let error = parse(&text, none).err().unwrap();
+            let error = parse(&text, no_variables).err().unwrap();
             assert!(error.text().starts_with(problem), "{text}: {error}");
             assert!(!error.text().contains("4711"));
         }
@@ -258,7 +280,7 @@ mod tests {
             let with = |name: &&&str| !name.ends_with("pin") && !name.ends_with("secret_key") && **name != "seal.slot";
             let lines: Vec<_> = names.iter().filter(with).map(|name| line(name)).collect();
             let text = format!("data_dir = \"d\"\nseal.type = \"{kind}\"\n{}", lines.join("\n"));
-            let parsed = parse(&text, none);
+            let parsed = parse(&text, no_variables);
             assert!(parsed.is_ok(), "{text}: {}", parsed.err().unwrap());
         }
     }

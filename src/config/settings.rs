@@ -14,7 +14,7 @@ pub struct Setting {
 
 impl Setting {
     /// Returns the name of the environment variable.
-    pub fn env(&self) -> String {
+    pub fn variable_name(&self) -> String {
         format!("SIGNET_{}", self.name.to_uppercase().replace('.', "_"))
     }
 }
@@ -37,21 +37,21 @@ macro_rules! settings {
 settings! {
     /// Address and port to listen on; TLS is required except on the loopback.
     "listen" = "127.0.0.1:8200";
-    /// PEM file of the certificate chain, the server's own first.
+    /// PEM file of the TLS certificate chain, this server's certificate first.
     "tls_certificate_file";
-    /// PEM file of the private key of the certificate.
+    /// PEM file of the private key of the TLS certificate.
     "tls_key_file";
-    /// Mount of this server that renews its certificate; the files are replaced.
+    /// Path of the mount on this server that renews its TLS certificate; the server replaces both files.
     "tls_renew.mount";
-    /// Role of that mount that issues the certificate.
+    /// Role of tls_renew.mount that issues the TLS certificate.
     "tls_renew.role";
-    /// Names in the certificate: host names and IP addresses by which clients reach this server.
+    /// Names in the TLS certificate: host names and IP addresses by which clients reach this server.
     "tls_renew.names";
-    /// Address and port of /metrics without a token, plain HTTP.
+    /// Address and port that serve /metrics over plain HTTP without a token.
     "metrics_listen";
-    /// Address and port of CRLs, OCSP and CA certificates for everyone, plain HTTP.
+    /// Address and port that serve CRLs, OCSP and CA certificates over plain HTTP without a token.
     "public_listen";
-    /// Scheme and authority of public_listen for relying parties, for URLs in certificates.
+    /// Scheme and authority by which relying parties reach public_listen, for URLs in certificates.
     "public_url";
     /// Folder of the embedded store. This or database_url is required.
     "data_dir";
@@ -95,7 +95,7 @@ settings! {
     "workers" = "0";
     /// Maximum number of connections; 0 derives it from the limit of open files, at most 10000.
     "max_connections" = "0";
-    /// Maximum number of connections from one address; 0 is half of all.
+    /// Maximum number of connections from one address; 0 is half of the maximum number of connections.
     "max_connections_per_address" = "0";
     /// Maximum number of connections of public_listen; 0 is a quarter of all, at most 1000.
     "public_max_connections" = "0";
@@ -115,15 +115,15 @@ settings! {
     "max_request_duration" = "90s";
     /// Maximum time for a request body to arrive.
     "body_timeout" = "30s";
-    /// Accept the header names and verbs of known clients.
+    /// Accept the header names and HTTP methods of compatible clients.
     "compat" = "true";
     /// Networks of the proxies whose X-Forwarded-For is trusted; none by default.
     "trusted_proxies";
-    /// Scheme and authority of the server for clients, for absolute links.
+    /// Scheme and authority by which clients reach this server, for absolute links.
     "external_url";
     /// Requests per second that a user of the projects API may make; 0 is no limit.
     "projects_rate_limit" = "0";
-    /// Start of the serial numbers of certificates: time, or random.
+    /// First part of the serial numbers of certificates: time (of issue) or random.
     "serial_numbers" = "time";
     /// Audit devices, which record every request and response: tables, or the path of one file.
     "audit";
@@ -141,21 +141,21 @@ settings! {
     "google_endpoint" = "https://cloudkms.googleapis.com";
     /// URL where a service account of cloudckms gets its access tokens.
     "google_token_url" = "https://oauth2.googleapis.com/token";
-    /// Base URL of the service that issues the tokens of the machine's own account, for cloudckms.
+    /// Base URL of the service that issues the tokens of this machine's service account, for cloudckms.
     "google_metadata_url" = "http://metadata.google.internal";
     /// Generate keys of cloudckms in software instead of in a hardware module.
     "google_software_keys" = "false";
-    /// Base URL of the directory for cloudbkeyvault; overrides the URL of a key's environment.
+    /// Base URL of the directory that issues tokens for cloudbkeyvault; overrides that of a key's field environment.
     "azure_authority_url";
-    /// Base URL of a key store of cloudbkeyvault, with parameters of the key in braces.
+    /// Base URL of a key store of cloudbkeyvault; names in braces are fields of the managed key.
     "azure_vault_url_template" = "https://{vault_name}.{resource}";
-    /// Version of the interface of the key stores of cloudbkeyvault.
+    /// API version of the key stores of cloudbkeyvault.
     "azure_api_version" = "7.4";
     /// DNS suffixes that the resource of a cloudbkeyvault key may end in, in addition to the provider's.
     "azure_extra_suffixes";
-    /// Base URL of the service that issues the tokens of the machine's own identity, for cloudbkeyvault.
+    /// Base URL of the service that issues the tokens of this machine's identity, for cloudbkeyvault.
     "azure_imds_url" = "http://169.254.169.254";
-    /// Allow auth methods, managed keys and policy engines to call this machine.
+    /// Allow auth methods, managed keys and policy engines to send requests to loopback addresses.
     "outbound_loopback" = "false";
     /// Base URL of the directory for cloudb auth methods; overrides the URL of their cloud.
     "cloudb.authority_url";
@@ -163,8 +163,8 @@ settings! {
     "cloudb.arm_url";
     /// Base URL of the application API for cloudb auth methods; overrides the URL of their cloud.
     "cloudb.graph_url";
-    /// Base URL of the service of the machine's own identity, for auth methods of type cloudb.
+    /// Base URL of the service that issues the tokens of this machine's identity, for cloudb auth methods.
     "cloudb.imds_url" = "http://169.254.169.254";
-    /// PEM file of the trusted authorities for the services of cloudb, instead of the system's.
+    /// PEM file of the trusted authorities for the services of cloudb, instead of those of the system.
     "cloudb.ca_file";
 }

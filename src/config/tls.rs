@@ -11,14 +11,14 @@ const MAX_RENEWAL_NAMES: usize = 100;
 /// Longest host name, in bytes (RFC 1035, 2.3.4).
 const MAX_HOST_NAME_BYTES: usize = 253;
 
-pub(super) fn read_files(read: &mut SettingReader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
+pub(super) fn read_files(reader: &mut SettingReader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
     let names = ["tls_certificate_file", "tls_key_file"];
-    match names.map(|name| read.path(name, "the path of a file")) {
+    match names.map(|name| reader.path(name, "the path of a file")) {
         [Some(certificate), Some(key)] => return Some(TlsFiles { certificate, key }),
-        [Some(_), None] => read.report(names[1], &format!("must be given with {}", names[0])),
-        [None, Some(_)] => read.report(names[0], &format!("must be given with {}", names[1])),
+        [Some(_), None] => reader.report(names[1], &format!("must be given with {}", names[0])),
+        [None, Some(_)] => reader.report(names[0], &format!("must be given with {}", names[1])),
         // Plain HTTP would expose tokens to eavesdroppers.
-        [None, None] if !listen.ip().is_loopback() => read.report(
+        [None, None] if !listen.ip().is_loopback() => reader.report(
             "listen",
             "plain HTTP is for the loopback only; give tls_certificate_file and tls_key_file for other addresses",
         ),
@@ -28,38 +28,41 @@ pub(super) fn read_files(read: &mut SettingReader<'_>, listen: SocketAddr) -> Op
 }
 
 /// Returns the renewal settings; all members of the table must be given, or none.
-pub(super) fn read_renewal(read: &mut SettingReader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
+pub(super) fn read_renewal(reader: &mut SettingReader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
     let texts = ["tls_renew.mount", "tls_renew.role"];
-    let [mount, role] = texts.map(|name| read.optional(name, Fields::text, "a text"));
-    let names = read.optional("tls_renew.names", Fields::list, "a list of names");
+    let [mount, role] = texts.map(|name| reader.optional(name, Fields::text, "a text"));
+    let names = reader.optional("tls_renew.names", Fields::list, "a list of names");
     if mount.is_none() && role.is_none() && names.is_none() {
         return None;
     }
     let Some(files) = files else {
-        read.report(texts[0], "requires tls_certificate_file and tls_key_file, which it writes");
+        reader.report(
+            texts[0],
+            "requires tls_certificate_file and tls_key_file, because the server replaces these files",
+        );
         return None;
     };
     if files.certificate == files.key {
-        read.report("tls_key_file", "must differ from tls_certificate_file, because tls_renew writes both files");
+        reader.report("tls_key_file", "must differ from tls_certificate_file, because tls_renew writes both files");
     }
     let given = [("tls_renew.mount", mount.is_some()), ("tls_renew.role", role.is_some())];
     for (name, _) in given.into_iter().chain([("tls_renew.names", names.is_some())]).filter(|(_, given)| !given) {
-        let other = if mount.is_some() { "tls_renew.mount" } else { "the others of tls_renew" };
-        read.report(name, &format!("must be given with {other}"));
+        let other = if mount.is_some() { "tls_renew.mount" } else { "the other settings of tls_renew" };
+        reader.report(name, &format!("must be given with {other}"));
     }
     let mount = mount?;
     let role = role?;
     let names = names?;
     let mount = engine_path(mount.trim_matches('/')).unwrap_or_else(|_| {
-        read.report("tls_renew.mount", "must be the path of a mount");
+        reader.report("tls_renew.mount", "must be the path of a mount");
         String::new()
     });
     if role.is_empty() || role.contains('/') {
-        read.report("tls_renew.role", "must be the name of a role");
+        reader.report("tls_renew.role", "must be the name of a role");
     }
     if names.is_empty() || names.len() > MAX_RENEWAL_NAMES || !names.iter().all(|name| is_name(name)) {
         let rule = format!("must be host names and IP addresses, from one to {MAX_RENEWAL_NAMES}");
-        read.report("tls_renew.names", &rule);
+        reader.report("tls_renew.names", &rule);
     }
     let addresses = names.iter().filter_map(|name| name.parse().ok()).collect();
     let hosts = names.into_iter().filter(|name| name.parse::<IpAddr>().is_err()).collect();

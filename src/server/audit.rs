@@ -21,7 +21,7 @@ const HMAC_KEY_BYTES: usize = 32;
 ///
 /// # Errors
 /// `Invalid` when a device cannot be opened; the errors of the store.
-pub(super) async fn open(
+pub(super) async fn open_writers(
     store: &dyn AuthStore,
     declared: Vec<AuditDeviceSettings>,
     clock: &Clock,
@@ -29,20 +29,23 @@ pub(super) async fn open(
     if declared.is_empty() {
         return Ok(Vec::new());
     }
-    let keys = match keys(store, &declared).await {
+    let keys = match load_or_create_hmac_keys(store, &declared).await {
         // Another node created keys at the same time; use those.
-        Err(error) if error.kind() == Kind::Conflict => keys(store, &declared).await?,
+        Err(error) if error.kind() == Kind::Conflict => load_or_create_hmac_keys(store, &declared).await?,
         result => result?,
     };
-    let open = |settings: AuditDeviceSettings| {
+    let start_writer = |settings: AuditDeviceSettings| {
         let sink = settings.open()?;
         let key = BASE64_STANDARD.decode(&keys[&settings.name]).map_err(Error::internal)?;
         AuditWriter::start(settings, &key, sink, clock.clone())
     };
-    declared.into_iter().map(open).collect()
+    declared.into_iter().map(start_writer).collect()
 }
 
-async fn keys(store: &dyn AuthStore, declared: &[AuditDeviceSettings]) -> Result<BTreeMap<String, String>> {
+async fn load_or_create_hmac_keys(
+    store: &dyn AuthStore,
+    declared: &[AuditDeviceSettings],
+) -> Result<BTreeMap<String, String>> {
     let stored = read_server_document(store, AUDIT_DOCUMENT).await?;
     let mut keys: BTreeMap<String, String> = match &stored {
         Some(document) => document.parse()?,

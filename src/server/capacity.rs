@@ -1,8 +1,8 @@
 //! Limits on open files and connections.
 //!
 //! Without a free file descriptor the process cannot accept connections, read its store or open a database session. So
-//! a reserve of descriptors is kept, and connections get the rest ([`compute_caps`]). Each connection may always run
-//! one request; further concurrent requests on an HTTP/2 connection take permits from [`RequestPermits`].
+//! a reserve of descriptors is kept, and connections get the rest ([`compute_main_caps`]). Each connection may always
+//! run one request; further concurrent requests on an HTTP/2 connection take permits from [`RequestPermits`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ pub(super) struct ConnectionCaps {
 impl ConnectionCaps {
     /// Returns the number of connections that may briefly exceed the limit: newly accepted ones, and ones that are
     /// still closing.
-    pub(super) fn spare(self) -> usize {
+    pub(super) fn overshoot(self) -> usize {
         (self.total / 16).max(16)
     }
 }
@@ -55,9 +55,9 @@ impl RequestPermits {
         Self(Arc::new(AtomicUsize::new(caps.total.max(MIN_EXTRA_REQUESTS))))
     }
 
-    pub(super) fn take(&self) -> Option<RequestPermit> {
-        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        taken.is_ok().then(|| RequestPermit(self.clone()))
+    pub(super) fn try_acquire(&self) -> Option<RequestPermit> {
+        let acquired = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        acquired.is_ok().then(|| RequestPermit(self.clone()))
     }
 }
 
@@ -74,19 +74,19 @@ impl Drop for RequestPermit {
 pub(super) fn raise_file_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
-    let holds = match setrlimit(Resource::Nofile, raised) {
+    let limit_in_effect = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
         Err(error) => {
-            tracing::warn!("the soft limit of open files cannot be raised to the hard one: {error}");
+            tracing::warn!("the soft limit of open files cannot be raised to the hard limit: {error}");
             limit.current
         }
     };
-    holds.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
+    limit_in_effect.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
 /// Computes the limits of the public listener: at most a quarter of all connections, to leave enough for the main one.
-pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> ConnectionCaps {
-    let possible = (largest_limit(files, workers) / PUBLIC_CONNECTIONS_DIVISOR).max(MIN_CONNECTIONS);
+pub(super) fn compute_public_caps(wanted: usize, files: usize, workers: usize) -> ConnectionCaps {
+    let possible = (max_connections_for_files(files, workers) / PUBLIC_CONNECTIONS_DIVISOR).max(MIN_CONNECTIONS);
     let total = match wanted {
         0 => possible.min(DEFAULT_MAX_PUBLIC_CONNECTIONS),
         given if given > possible => {
@@ -98,17 +98,21 @@ pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> Connec
         }
         given => given,
     };
-    tracing::info!(files, public_max_connections = total, "connections");
+    tracing::info!(files, public_max_connections = total, "connection limit of the public listener");
     ConnectionCaps { total, per_address: total.div_ceil(2) }
 }
 
 /// Computes the limits of the main listener from the settings and the number of available files.
-pub(super) fn compute_caps(wanted: ConnectionLimits, files: usize, workers: usize) -> ConnectionCaps {
-    let possible = largest_limit(files, workers);
+pub(super) fn compute_main_caps(wanted: ConnectionLimits, files: usize, workers: usize) -> ConnectionCaps {
+    let possible = max_connections_for_files(files, workers);
     let total = match wanted.max {
         0 => possible.min(DEFAULT_MAX_CONNECTIONS),
         given if given > possible => {
-            tracing::warn!(files, "max_connections: reduced from {given} to {possible} by the limit of open files");
+            tracing::warn!(
+                files,
+                "max_connections: reduced from {given} to {possible}, because the limit of open files is too low; \
+                 raise that limit (LimitNOFILE= of systemd)"
+            );
             possible
         }
         given => given,
@@ -117,13 +121,18 @@ pub(super) fn compute_caps(wanted: ConnectionLimits, files: usize, workers: usiz
         0 => total.div_ceil(2),
         given => given.min(total),
     };
-    tracing::info!(files, max_connections = total, max_connections_per_address = per_address, "connections");
+    tracing::info!(
+        files,
+        max_connections = total,
+        max_connections_per_address = per_address,
+        "connection limits of the main listener"
+    );
     ConnectionCaps { total, per_address }
 }
 
-/// Returns the largest connection limit for which the connections, their [`ConnectionCaps::spare`] and the reserve fit
-/// into `files`.
-fn largest_limit(files: usize, workers: usize) -> usize {
+/// Returns the largest connection limit for which the connections, their [`ConnectionCaps::overshoot`] and the reserve
+/// fit into `files`.
+fn max_connections_for_files(files: usize, workers: usize) -> usize {
     let reserved = MIN_RESERVED_FILES.max(files / 8) + FILES_PER_WORKER * workers;
     let available = files.saturating_sub(reserved);
     (available / 17 * 16).min(available.saturating_sub(16)).max(MIN_CONNECTIONS)
@@ -133,55 +142,55 @@ fn largest_limit(files: usize, workers: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn of(max: usize, max_per_address: usize, files: usize) -> ConnectionCaps {
-        compute_caps(ConnectionLimits { max, max_per_address, public: 0 }, files, 2)
+    fn main_caps(max: usize, max_per_address: usize, files: usize) -> ConnectionCaps {
+        compute_main_caps(ConnectionLimits { max, max_per_address, max_public: 0 }, files, 2)
     }
 
     #[test]
     fn connection_caps_reserve_an_eighth_of_the_file_limit() {
         for files in [256, 1024, 4096, 65_536, 1 << 20] {
-            let caps = of(usize::MAX, 0, files);
-            let left = files - caps.total - caps.spare();
+            let caps = main_caps(usize::MAX, 0, files);
+            let left = files - caps.total - caps.overshoot();
             assert!(left >= (files / 8).max(MIN_RESERVED_FILES), "{files}: {caps:?}");
             assert!(left <= files / 8 + MIN_RESERVED_FILES + 64, "{files}: {caps:?} is not more than it must be");
         }
-        assert_eq!([64, 0].map(|files| of(0, 0, files).total), [MIN_CONNECTIONS, MIN_CONNECTIONS]);
+        assert_eq!([64, 0].map(|files| main_caps(0, 0, files).total), [MIN_CONNECTIONS, MIN_CONNECTIONS]);
     }
 
     #[test]
     fn extra_requests_are_limited_to_the_connection_cap() {
         for (total, max) in [(16, MIN_EXTRA_REQUESTS), (2000, 2000)] {
             let permits = RequestPermits::new(ConnectionCaps { total, per_address: 1 });
-            let mut taken: Vec<_> = std::iter::from_fn(|| permits.take()).collect();
+            let mut taken: Vec<_> = std::iter::from_fn(|| permits.try_acquire()).collect();
             assert_eq!(taken.len(), max);
             taken.pop();
-            let _again = permits.take().unwrap();
-            assert!(permits.take().is_none());
+            let _again = permits.try_acquire().unwrap();
+            assert!(permits.try_acquire().is_none());
         }
     }
 
     #[test]
     fn public_listener_cap_is_subtracted_from_the_main_one() {
         for files in [256, 1024, 4096, 65_536, 1 << 20] {
-            let public = public_caps(0, files, 2);
-            let main = of(0, 0, files - public.total - public.spare());
+            let public = compute_public_caps(0, files, 2);
+            let main = main_caps(0, 0, files - public.total - public.overshoot());
             assert!(public.total <= DEFAULT_MAX_PUBLIC_CONNECTIONS && public.per_address * 2 >= public.total);
-            let taken = public.total + public.spare() + main.total + main.spare();
+            let taken = public.total + public.overshoot() + main.total + main.overshoot();
             assert!(files - taken >= MIN_RESERVED_FILES.min(files / 8), "{files}: {public:?} {main:?}");
             assert!(main.total >= public.total, "{files}: {public:?} {main:?}");
         }
-        assert_eq!(public_caps(7, 1024, 2), ConnectionCaps { total: 7, per_address: 4 });
-        assert_eq!(public_caps(5000, 1024, 2).total, 832 / 4);
+        assert_eq!(compute_public_caps(7, 1024, 2), ConnectionCaps { total: 7, per_address: 4 });
+        assert_eq!(compute_public_caps(5000, 1024, 2).total, 832 / 4);
     }
 
     #[test]
     fn connection_limits_are_capped_by_open_files() {
         assert_eq!(
-            of(0, 0, 1 << 20),
+            main_caps(0, 0, 1 << 20),
             ConnectionCaps { total: DEFAULT_MAX_CONNECTIONS, per_address: DEFAULT_MAX_CONNECTIONS / 2 }
         );
-        assert_eq!(of(0, 0, 1024), ConnectionCaps { total: 832, per_address: 416 });
-        assert_eq!(of(100, 7, 1024), ConnectionCaps { total: 100, per_address: 7 });
-        assert_eq!(of(50_000, 60_000, 1024), ConnectionCaps { total: 832, per_address: 832 });
+        assert_eq!(main_caps(0, 0, 1024), ConnectionCaps { total: 832, per_address: 416 });
+        assert_eq!(main_caps(100, 7, 1024), ConnectionCaps { total: 100, per_address: 7 });
+        assert_eq!(main_caps(50_000, 60_000, 1024), ConnectionCaps { total: 832, per_address: 832 });
     }
 }

@@ -43,21 +43,21 @@ pub(super) struct Connection {
     pub(super) source: CallerNetwork,
     began: Instant,
     /// The phase in the two lowest bits, the time at which it began in the others.
-    state: AtomicU64,
+    packed_phase: AtomicU64,
     /// Time at which the connection was asked to close, or of its last completed response after that; 0 if it was not
     /// asked.
     close_requested_at: AtomicU64,
     /// `true` if the connection closes without waiting for request bodies.
     given_up: AtomicBool,
     /// `true` if a caller was identified on this connection.
-    known: Arc<AtomicBool>,
+    caller_identified: Arc<AtomicBool>,
     /// `true` while the HTTP/1.1 implementation still has to fetch a part of the response body.
     sending: AtomicBool,
     /// Bytes that may be read for the body of the current request.
-    body: AtomicU64,
+    readable_body: AtomicU64,
     /// `true` if the connection's task must be woken when the current request completes, to check for unprocessed
     /// input.
-    again: AtomicBool,
+    wake_requested: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -66,13 +66,24 @@ impl Connection {
         let close_requested_at = AtomicU64::new(0);
         let sending = AtomicBool::new(false);
         let waker = AtomicWaker::new();
-        let state = AtomicU64::new(0);
-        let body = AtomicU64::new(0);
-        let again = AtomicBool::new(false);
+        let packed_phase = AtomicU64::new(0);
+        let readable_body = AtomicU64::new(0);
+        let wake_requested = AtomicBool::new(false);
         let given_up = AtomicBool::new(false);
-        let known = Arc::default();
-        let connection =
-            Self { id, source, began, state, close_requested_at, given_up, known, sending, body, again, waker };
+        let caller_identified = Arc::default();
+        let connection = Self {
+            id,
+            source,
+            began,
+            packed_phase,
+            close_requested_at,
+            given_up,
+            caller_identified,
+            sending,
+            readable_body,
+            wake_requested,
+            waker,
+        };
         connection.set_phase(ConnectionPhase::Opening, now);
         connection
     }
@@ -82,11 +93,11 @@ impl Connection {
     }
 
     pub(super) fn set_phase(&self, phase: ConnectionPhase, since: u64) {
-        self.state.store(since << 2 | phase as u64, Ordering::Relaxed);
+        self.packed_phase.store(since << 2 | phase as u64, Ordering::Relaxed);
     }
 
-    fn state(&self) -> (ConnectionPhase, u64) {
-        let state = self.state.load(Ordering::Relaxed);
+    fn phase_and_start(&self) -> (ConnectionPhase, u64) {
+        let state = self.packed_phase.load(Ordering::Relaxed);
         let phase = match state & 3 {
             0 => ConnectionPhase::Opening,
             1 => ConnectionPhase::Idle,
@@ -99,7 +110,7 @@ impl Connection {
     /// Returns the phase and its start while the connection waits for its client; `None` while the server processes a
     /// request.
     pub(super) fn client_wait(&self) -> Option<(ConnectionPhase, u64)> {
-        Some(self.state()).filter(|(phase, _)| *phase != ConnectionPhase::Busy)
+        Some(self.phase_and_start()).filter(|(phase, _)| *phase != ConnectionPhase::Busy)
     }
 
     /// Returns the start of the phase if the connection may close in it. A handler that waits for a body prevents that,
@@ -111,14 +122,14 @@ impl Connection {
 
     /// Notes that a handler waits for more of a request body.
     pub(super) fn begin_body_wait(&self) {
-        if self.state().0 == ConnectionPhase::Busy {
+        if self.phase_and_start().0 == ConnectionPhase::Busy {
             self.set_phase(ConnectionPhase::Receiving, self.now());
         }
     }
 
     /// Notes that a handler no longer waits for a request body.
     pub(super) fn end_body_wait(&self) {
-        if self.state().0 == ConnectionPhase::Receiving {
+        if self.phase_and_start().0 == ConnectionPhase::Receiving {
             self.set_phase(ConnectionPhase::Busy, 0);
         }
     }
@@ -134,19 +145,19 @@ impl Connection {
 
     /// Returns the flag that is set once a caller is identified.
     pub(super) fn identified_flag(&self) -> CallerIdentified {
-        CallerIdentified(Arc::clone(&self.known))
+        CallerIdentified(Arc::clone(&self.caller_identified))
     }
 
     /// Returns the sort key for closing waiting connections: longest wait first, and identified callers that send a
     /// body last.
-    pub(super) fn rank(&self, phase: ConnectionPhase, since: u64) -> (bool, u64, u64) {
-        (phase == ConnectionPhase::Receiving && self.known.load(Ordering::Relaxed), since, self.id)
+    pub(super) fn eviction_rank(&self, phase: ConnectionPhase, since: u64) -> (bool, u64, u64) {
+        (phase == ConnectionPhase::Receiving && self.caller_identified.load(Ordering::Relaxed), since, self.id)
     }
 
     /// `true` if the client exceeded [`HEAD_TIMEOUT`]. The timer of the HTTP/1.1 implementation is coarse and may start
     /// half a second earlier, so this allows 700 ms less.
-    pub(super) fn is_late_head(&self) -> bool {
-        let (phase, since) = self.state();
+    pub(super) fn is_head_overdue(&self) -> bool {
+        let (phase, since) = self.phase_and_start();
         let max_head_millis = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
         phase == ConnectionPhase::Opening
             && self.close_requested_at().is_none()
@@ -154,33 +165,33 @@ impl Connection {
     }
 
     pub(super) fn note_input(&self) {
-        if self.state().0 == ConnectionPhase::Idle {
+        if self.phase_and_start().0 == ConnectionPhase::Idle {
             self.set_phase(ConnectionPhase::Opening, self.now());
         }
     }
 
     /// `true` if the last response may still be in transit.
-    pub(super) fn is_recent(&self) -> bool {
+    pub(super) fn may_be_sending(&self) -> bool {
         self.closable_since().is_none_or(|since| since + STUCK_TIMEOUT_MILLIS > self.now())
     }
 
     /// Sets the number of bytes that may be read for the body of the current request.
     pub(super) fn expect_body(&self, bytes: u64) {
-        if self.body.swap(bytes, Ordering::Relaxed) == 0 && bytes > 0 {
+        if self.readable_body.swap(bytes, Ordering::Relaxed) == 0 && bytes > 0 {
             self.wake();
         }
     }
 
     /// Returns how many bytes may be read for the body of the current request; `None` if no handler runs.
     pub(super) fn readable_body_bytes(&self) -> Option<u64> {
-        matches!(self.state().0, ConnectionPhase::Busy | ConnectionPhase::Receiving)
-            .then(|| self.body.load(Ordering::Relaxed))
+        matches!(self.phase_and_start().0, ConnectionPhase::Busy | ConnectionPhase::Receiving)
+            .then(|| self.readable_body.load(Ordering::Relaxed))
     }
 
     /// Notes bytes that arrived while a handler runs, and returns how many of them lie beyond the request body.
     pub(super) fn count_received(&self, bytes: u64) -> u64 {
-        let body = self.body.load(Ordering::Relaxed);
-        self.body.store(body.saturating_sub(bytes), Ordering::Relaxed);
+        let body = self.readable_body.load(Ordering::Relaxed);
+        self.readable_body.store(body.saturating_sub(bytes), Ordering::Relaxed);
         self.request_wake();
         bytes.saturating_sub(body)
     }
@@ -189,11 +200,11 @@ impl Connection {
     /// itself: it neither continues with pipelined requests that it has already read, nor retries a read that the
     /// stream left pending.
     pub(super) fn request_wake(&self) {
-        self.again.store(true, Ordering::Relaxed);
+        self.wake_requested.store(true, Ordering::Relaxed);
     }
 
     fn wake_if_requested(&self) {
-        if self.again.swap(false, Ordering::Relaxed) {
+        if self.wake_requested.swap(false, Ordering::Relaxed) {
             self.wake();
         }
     }
@@ -201,7 +212,7 @@ impl Connection {
     /// Notes sent bytes after a blocked write. Extends the client's time by a millisecond per byte, so that a few bytes
     /// from time to time do not keep a response alive.
     pub(super) fn note_sent(&self, bytes: u64) {
-        if let (ConnectionPhase::Idle, since) = self.state() {
+        if let (ConnectionPhase::Idle, since) = self.phase_and_start() {
             self.set_phase(ConnectionPhase::Idle, since.saturating_add(bytes).min(self.now()));
         }
     }
@@ -246,11 +257,11 @@ impl Connection {
     /// HTTP/1.1 fetches no more of the body once the stream has ended.
     pub(super) fn is_ending(&self) -> bool {
         let sends = self.sending.load(Ordering::Relaxed);
-        self.close_requested_at().is_some() && self.closable_since().is_some() && (!sends || self.is_late())
+        self.close_requested_at().is_some() && self.closable_since().is_some() && (!sends || self.is_close_overdue())
     }
 
     /// `true` if the connection was asked to close more than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
-    pub(super) fn is_late(&self) -> bool {
+    pub(super) fn is_close_overdue(&self) -> bool {
         self.close_requested_at().is_some_and(|at| at + CLOSE_TIMEOUT_MILLIS <= self.now())
             && self.closable_since().is_some()
     }
@@ -298,7 +309,7 @@ impl BusyGuard {
     /// Begins when the request head was read; `body` is the number of bytes that may be read for its body.
     pub(super) fn begin(connection: &Arc<Connection>, body: u64) -> Self {
         connection.set_phase(ConnectionPhase::Busy, 0);
-        connection.body.store(body, Ordering::Relaxed);
+        connection.readable_body.store(body, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
 

@@ -46,7 +46,7 @@ pub(super) fn loopback_networks() -> [IpNet; 2] {
 pub(super) struct Connections {
     listener: &'static str,
     caps: ConnectionCaps,
-    exempt: Vec<IpNet>,
+    exempt_networks: Vec<IpNet>,
     request_permits: RequestPermits,
     began: Instant,
     table: Mutex<ConnectionTable>,
@@ -85,18 +85,18 @@ struct ConnectionLimitEvents {
 }
 
 impl Connections {
-    /// `exempt` are the networks without a limit per address; `listener` is `main`, `metrics` or `public`.
-    pub(super) fn new(listener: &'static str, caps: ConnectionCaps, exempt: Vec<IpNet>) -> Arc<Self> {
+    /// `exempt_networks` are the networks without a limit per address; `listener` is `main`, `metrics` or `public`.
+    pub(super) fn new(listener: &'static str, caps: ConnectionCaps, exempt_networks: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
         let request_permits = RequestPermits::new(caps);
         let began = Instant::now();
-        Arc::new(Self { listener, caps, exempt, request_permits, began, table: Mutex::default() })
+        Arc::new(Self { listener, caps, exempt_networks, request_permits, began, table: Mutex::default() })
     }
 
     /// Maximum number of connections that may be open at any moment.
     pub(super) fn max_connections(&self) -> usize {
-        self.caps.total + self.caps.spare()
+        self.caps.total + self.caps.overshoot()
     }
 
     #[cfg(test)]
@@ -112,16 +112,16 @@ impl Connections {
     fn admit_at(self: &Arc<Self>, peer: IpAddr, now: u64) -> Option<ConnectionSlot> {
         let peer = peer.to_canonical();
         let source = CallerNetwork::of(peer);
-        let exempt = self.exempt.iter().any(|network| network.contains(&peer));
+        let exempt = self.exempt_networks.iter().any(|network| network.contains(&peer));
         let mut table = self.lock();
         if table.closing {
             return None;
         }
         let mut closing = Vec::new();
-        let has_capacity = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut closing))
-            && table.make_room(None, self.caps.total, now, &mut closing);
-        let connection = has_capacity.then(|| table.enter(source, self.began, now));
-        self.publish(&table);
+        let has_capacity = (exempt || table.free_slot(Some(source), self.caps.per_address, now, &mut closing))
+            && table.free_slot(None, self.caps.total, now, &mut closing);
+        let connection = has_capacity.then(|| table.insert(source, self.began, now));
+        self.publish_open_count(&table);
         drop(table);
         // Outside the lock, because a woken task may take it.
         closing.iter().for_each(|connection| connection.wake());
@@ -133,9 +133,9 @@ impl Connections {
         let now = elapsed_millis(self.began);
         let mut table = self.lock();
         table.closing = true;
-        let staying = table.all().filter(|connection| connection.close_requested_at().is_none()).cloned();
+        let staying = table.all_connections().filter(|connection| connection.close_requested_at().is_none()).cloned();
         let staying: Vec<_> = staying.collect();
-        staying.iter().for_each(|connection| table.mark(connection, now));
+        staying.iter().for_each(|connection| table.mark_closing(connection, now));
         drop(table);
         staying.iter().for_each(|connection| connection.wake());
     }
@@ -150,20 +150,20 @@ impl Connections {
     /// Asks connections that have waited too long to close, and wakes those that should have closed by now.
     fn sweep_at(&self, now: u64) {
         let mut table = self.lock();
-        let mut woken = table.overdue(now);
-        let patience_of = |count: ConnectionCount| idle_timeout(count.open - count.closing, self.caps.total);
-        let mut due = table.waiting(None);
+        let mut woken = table.overdue_closings(now);
+        let idle_timeout_of = |count: ConnectionCount| idle_timeout(count.open - count.closing, self.caps.total);
+        let mut due = table.waiting_connections(None);
         // Reads of request bodies have their own timeouts.
         due.retain(|(phase, since, _)| {
-            *phase != ConnectionPhase::Receiving && since + phase_timeout(*phase, patience_of(table.count)) <= now
+            *phase != ConnectionPhase::Receiving && since + phase_timeout(*phase, idle_timeout_of(table.count)) <= now
         });
         due.sort_unstable_by_key(|(_, since, connection)| (*since, connection.id));
         let due: Vec<_> =
             due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
         for (phase, since, connection) in due {
             // Computed again for each connection: one that closes frees a slot, so that the next one may stay longer.
-            if since + phase_timeout(phase, patience_of(table.count)) <= now {
-                table.mark(&connection, now);
+            if since + phase_timeout(phase, idle_timeout_of(table.count)) <= now {
+                table.mark_closing(&connection, now);
                 count_closed(if phase == ConnectionPhase::Idle { "idle" } else { "head" }, 1);
                 woken.push(connection);
             }
@@ -172,15 +172,15 @@ impl Connections {
         drop(table);
         woken.iter().for_each(|connection| connection.wake());
         if let Some(events) = events {
-            self.log(&events);
+            self.log_limit_events(&events);
         }
     }
 
-    fn log(&self, events: &ConnectionLimitEvents) {
+    fn log_limit_events(&self, events: &ConnectionLimitEvents) {
         let ConnectionLimitEvents { closed, refused, open, busiest, .. } = *events;
         let listener = self.listener;
         let limit = self.caps.total;
-        let (address, of_address) =
+        let (address, open_from_address) =
             busiest.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
         tracing::warn!(
             listener,
@@ -189,19 +189,19 @@ impl Connections {
             closed,
             refused,
             address,
-            of_address,
-            "connections are at their limit: idle ones were closed for new ones, or new ones refused; most are from \
-             this address"
+            open_from_address,
+            "connections are at their limit: idle connections were closed to admit new ones, or new connections were \
+             refused; most open connections are from this address"
         );
     }
 
     fn remove(&self, connection: &Connection) {
         let mut table = self.lock();
         table.remove(connection);
-        self.publish(&table);
+        self.publish_open_count(&table);
     }
 
-    fn publish(&self, table: &ConnectionTable) {
+    fn publish_open_count(&self, table: &ConnectionTable) {
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => self.listener).set(table.count.open as f64);
     }
 
@@ -211,14 +211,14 @@ impl Connections {
 }
 
 impl ConnectionTable {
-    fn all(&self) -> impl Iterator<Item = &Arc<Connection>> {
+    fn all_connections(&self) -> impl Iterator<Item = &Arc<Connection>> {
         self.sources.values().flat_map(|source| source.connections.values())
     }
 
     /// Returns the connections, of one address or of all, that wait for their clients and were not asked to close.
-    fn waiting(&self, of: Option<CallerNetwork>) -> Vec<(ConnectionPhase, u64, &Arc<Connection>)> {
-        let one = of.and_then(|source| self.sources.get(&source));
-        let all = of.is_none().then(|| self.sources.values());
+    fn waiting_connections(&self, source: Option<CallerNetwork>) -> Vec<(ConnectionPhase, u64, &Arc<Connection>)> {
+        let one = source.and_then(|source| self.sources.get(&source));
+        let all = source.is_none().then(|| self.sources.values());
         let sources = one.into_iter().chain(all.into_iter().flatten());
         let staying =
             sources.flat_map(|source| source.connections.values()).filter(|c| c.close_requested_at().is_none());
@@ -227,42 +227,44 @@ impl ConnectionTable {
 
     /// `true` if a slot is free within the limit `cap`, or becomes free because waiting connections were asked to
     /// close. Those are added to `closing`.
-    fn make_room(
+    fn free_slot(
         &mut self,
-        of: Option<CallerNetwork>,
+        source: Option<CallerNetwork>,
         cap: usize,
         now: u64,
         closing: &mut Vec<Arc<Connection>>,
     ) -> bool {
-        let count = match of {
+        let count = match source {
             Some(source) => self.sources.get(&source).map_or_else(ConnectionCount::default, |source| source.count),
             None => self.count,
         };
         if count.open - count.closing < cap {
             return true;
         }
-        let reason = if of.is_some() { "address" } else { "full" };
+        let reason = if source.is_some() { "address" } else { "full" };
         self.capture_state();
-        let mut waiting = self.waiting(of);
+        let mut waiting = self.waiting_connections(source);
         if waiting.is_empty() {
             self.events.refused += 1;
             count_refused(reason);
             return false;
         }
-        let share = waiting.len().div_ceil(EVICTION_DIVISOR);
-        waiting.select_nth_unstable_by_key(share - 1, |(phase, since, connection)| connection.rank(*phase, *since));
-        let longest: Vec<_> = waiting.into_iter().take(share).map(|(.., connection)| connection.clone()).collect();
+        let batch_size = waiting.len().div_ceil(EVICTION_DIVISOR);
+        waiting.select_nth_unstable_by_key(batch_size - 1, |(phase, since, connection)| {
+            connection.eviction_rank(*phase, *since)
+        });
+        let longest: Vec<_> = waiting.into_iter().take(batch_size).map(|(.., connection)| connection.clone()).collect();
         for connection in &longest {
             connection.give_up();
-            self.mark(connection, now);
+            self.mark_closing(connection, now);
         }
-        self.events.closed += share;
-        count_closed(reason, share);
+        self.events.closed += batch_size;
+        count_closed(reason, batch_size);
         closing.extend(longest);
         true
     }
 
-    fn enter(&mut self, source: CallerNetwork, began: Instant, now: u64) -> Arc<Connection> {
+    fn insert(&mut self, source: CallerNetwork, began: Instant, now: u64) -> Arc<Connection> {
         self.last_id += 1;
         let connection = Arc::new(Connection::new(self.last_id, source, began, now));
         self.count.open += 1;
@@ -272,7 +274,7 @@ impl ConnectionTable {
         connection
     }
 
-    fn mark(&mut self, connection: &Connection, now: u64) {
+    fn mark_closing(&mut self, connection: &Connection, now: u64) {
         connection.request_close(now);
         self.count.closing += 1;
         if let Some(source) = self.sources.get_mut(&connection.source) {
@@ -294,11 +296,11 @@ impl ConnectionTable {
     }
 
     /// Returns the connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
-    fn overdue(&self, now: u64) -> Vec<Arc<Connection>> {
+    fn overdue_closings(&self, now: u64) -> Vec<Arc<Connection>> {
         if self.count.closing == 0 {
             return Vec::new();
         }
-        self.all()
+        self.all_connections()
             .filter(|connection| connection.close_requested_at().is_some_and(|at| at + STUCK_TIMEOUT_MILLIS <= now))
             .cloned()
             .collect()
@@ -345,7 +347,7 @@ impl ConnectionSlot {
     /// `true` if the socket may close before the client does: the slot is needed, or no response
     /// can be in transit any more.
     pub(super) fn may_close_first(&self) -> bool {
-        !self.connection.is_recent() || !self.connections.lock().closing
+        !self.connection.may_be_sending() || !self.connections.lock().closing
     }
 }
 
@@ -355,11 +357,11 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Returns the longest time that a connection may wait in this phase, in milliseconds; `patience` is the idle timeout.
-fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
+/// Returns the longest time that a connection may wait in this phase, in milliseconds.
+fn phase_timeout(phase: ConnectionPhase, idle_timeout: u64) -> u64 {
     match phase {
-        ConnectionPhase::Opening => HEAD_TIMEOUT_MILLIS.min(patience),
-        _ => patience,
+        ConnectionPhase::Opening => HEAD_TIMEOUT_MILLIS.min(idle_timeout),
+        _ => idle_timeout,
     }
 }
 
@@ -501,17 +503,17 @@ mod tests {
     #[test]
     fn connection_limit_is_logged_at_first_and_every_ten_seconds() {
         let connections = table(1, 1);
-        let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
-        let tell = |now| {
+        let _slots: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
+        let logged = |now| {
             connections
                 .lock()
                 .take_events_to_log(now)
                 .map(|events| (events.closed, events.refused, events.open, events.busiest))
         };
         let busiest = |open| Some((CallerNetwork::of(ip("127.0.0.1")), open));
-        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, busiest(1))), None), "as it was when slots ran out");
+        assert_eq!((logged(1000), logged(1001)), (Some((2, 0, 1, busiest(1))), None), "as it was when slots ran out");
         let _more = connections.admit_at(ip("127.0.0.1"), 2000).unwrap();
-        assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, busiest(3)))));
+        assert_eq!((logged(10_999), logged(11_000)), (None, Some((1, 0, 3, busiest(3)))));
     }
 
     #[test]

@@ -49,7 +49,7 @@ where
     }
 
     /// Returns a factory for the app service, which also stores the app in this cell.
-    pub(super) fn app<F>(
+    pub(super) fn app_service<F>(
         &self,
         factory: F,
     ) -> impl ServiceFactory<Request, Config = (), Response = S::Response, Error = S::Error, InitError = F::InitError>
@@ -59,17 +59,17 @@ where
     {
         let shared = Rc::clone(&self.0);
         fn_factory(move || {
-            let made = factory.new_service(());
+            let new_app = factory.new_service(());
             let shared = Rc::clone(&shared);
             async move {
-                let app = Rc::new(made.await?);
+                let app = Rc::new(new_app.await?);
                 *shared.borrow_mut() = Some(Rc::clone(&app));
                 Ok(ResumingService { app })
             }
         })
     }
 
-    pub(super) fn expect<B>(
+    pub(super) fn expect_service<B>(
         &self,
     ) -> impl ServiceFactory<Request, Config = (), Response = Request, Error = Response<BoxBody>, InitError = ()> + use<B, S>
     where
@@ -99,8 +99,8 @@ where
     forward_ready!(app);
 
     fn call(&self, request: Request) -> Self::Future {
-        let begun = request.extensions_mut().remove::<PendingCall<S::Future>>();
-        match begun {
+        let pending_call = request.extensions_mut().remove::<PendingCall<S::Future>>();
+        match pending_call {
             Some(PendingCall(call)) => Either::Right(call),
             None => Either::Left(self.app.call(request)),
         }

@@ -17,21 +17,21 @@ pub(super) struct Heartbeats(Arc<HeartbeatsState>);
 
 struct HeartbeatsState {
     workers: usize,
-    last: Mutex<HashMap<ThreadId, Instant>>,
+    last_beats: Mutex<HashMap<ThreadId, Instant>>,
 }
 
 impl Heartbeats {
     pub(super) fn new(workers: usize) -> Self {
-        Self(Arc::new(HeartbeatsState { workers, last: Mutex::default() }))
+        Self(Arc::new(HeartbeatsState { workers, last_beats: Mutex::default() }))
     }
 
     /// Starts the heartbeat of the worker of this thread, until its event loop ends.
     pub(super) fn begin(&self) {
-        let pulse = self.clone();
+        let heartbeats = self.clone();
         tokio::task::spawn_local(async move {
-            let _ends = HeartbeatGuard(&pulse);
+            let _ends = HeartbeatGuard(&heartbeats);
             loop {
-                pulse.lock_beats().insert(std::thread::current().id(), Instant::now());
+                heartbeats.lock_beats().insert(std::thread::current().id(), Instant::now());
                 tokio::time::sleep(HEARTBEAT_INTERVAL).await;
             }
         });
@@ -44,7 +44,7 @@ impl Heartbeats {
     }
 
     fn lock_beats(&self) -> MutexGuard<'_, HashMap<ThreadId, Instant>> {
-        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.last_beats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     /// A worker with its own thread. It blocks its event loop for each time that it receives, and ends with the sender.
-    fn worker(pulse: &Heartbeats) -> (mpsc::Sender<Duration>, std::thread::JoinHandle<()>) {
+    fn worker(heartbeats: &Heartbeats) -> (mpsc::Sender<Duration>, std::thread::JoinHandle<()>) {
         let (block, blocked) = mpsc::channel::<Duration>();
-        let pulse = pulse.clone();
+        let heartbeats = heartbeats.clone();
         let run = async move {
-            pulse.begin();
+            heartbeats.begin();
             loop {
                 match blocked.try_recv() {
                     Ok(time) => std::thread::sleep(time),
@@ -97,21 +97,21 @@ mod tests {
     #[test]
     fn heartbeats_fail_if_any_worker_hangs_or_has_ended() {
         let within = 3 * HEARTBEAT_INTERVAL;
-        let pulse = Heartbeats::new(2);
-        assert!(!pulse.all_alive(within), "no worker has begun");
-        let (_first, _thread) = worker(&pulse);
-        wait_until("the first begins", || pulse.lock_beats().len() == 1);
-        assert!(!pulse.all_alive(within), "the second has not begun");
-        let (second, thread) = worker(&pulse);
-        wait_until("both beat", || pulse.all_alive(within));
+        let heartbeats = Heartbeats::new(2);
+        assert!(!heartbeats.all_alive(within), "no worker has begun");
+        let (_first, _thread) = worker(&heartbeats);
+        wait_until("the first begins", || heartbeats.lock_beats().len() == 1);
+        assert!(!heartbeats.all_alive(within), "the second has not begun");
+        let (second, thread) = worker(&heartbeats);
+        wait_until("both beat", || heartbeats.all_alive(within));
         second.send(2 * within).unwrap();
-        wait_until("the second hangs", || !pulse.all_alive(within));
-        assert_eq!(pulse.lock_beats().len(), 2);
-        wait_until("the second goes on", || pulse.all_alive(within));
+        wait_until("the second hangs", || !heartbeats.all_alive(within));
+        assert_eq!(heartbeats.lock_beats().len(), 2);
+        wait_until("the second goes on", || heartbeats.all_alive(within));
         drop(second);
         thread.join().unwrap();
-        assert!(!pulse.all_alive(within), "the second has ended");
-        let (_third, _thread) = worker(&pulse);
-        wait_until("another one has taken its place", || pulse.all_alive(within));
+        assert!(!heartbeats.all_alive(within), "the second has ended");
+        let (_third, _thread) = worker(&heartbeats);
+        wait_until("another one has taken its place", || heartbeats.all_alive(within));
     }
 }

@@ -57,20 +57,20 @@ where
         async move {
             let http1 = http1.await?;
             let app = app.get().ok_or(())?;
-            Ok(Protocols { http1, app, date: Rc::default(), body: PhantomData })
+            Ok(NegotiatedService { http1, app, date: Rc::default(), body: PhantomData })
         }
     })
 }
 
 /// Serves a connection with the protocol that was negotiated.
-struct Protocols<H, S, B> {
+struct NegotiatedService<H, S, B> {
     http1: H,
     app: Rc<S>,
     date: Rc<DateHeader>,
     body: PhantomData<B>,
 }
 
-impl<H, S, B> Service<AcceptedStream> for Protocols<H, S, B>
+impl<H, S, B> Service<AcceptedStream> for NegotiatedService<H, S, B>
 where
     H: Service<AcceptedStream, Response = (), Error = DispatchError>,
     H::Future: 'static,
@@ -111,7 +111,7 @@ fn count_rejected(connection: &Connection, ended: &Result<(), DispatchError>) {
     match ended {
         Err(DispatchError::Parse(ParseError::TooLarge)) => connections::count_rejected_request("431"),
         Err(DispatchError::Parse(_)) => connections::count_rejected_request("400"),
-        _ if connection.is_late_head() => connections::count_closed("head", 1),
+        _ if connection.is_head_overdue() => connections::count_closed("head", 1),
         _ => {}
     }
 }
@@ -162,14 +162,14 @@ mod tests {
     use crate::server::connections::Connections;
     use crate::server::stream::Transport;
 
-    struct Pair {
+    struct Http2TestPair {
         requests: SendRequest<Bytes>,
         client: JoinHandle<Result<(), h2::Error>>,
         server: JoinHandle<()>,
     }
 
     /// Opens one connection, without TLS, to `app`.
-    async fn connected<F, R>(connections: &Arc<Connections>, app: F) -> Pair
+    async fn connected<F, R>(connections: &Arc<Connections>, app: F) -> Http2TestPair
     where
         F: Fn(HttpRequest, web::Payload) -> R + Clone + 'static,
         R: Future<Output = HttpResponse> + 'static,
@@ -182,21 +182,21 @@ mod tests {
         let accepted = ConnectionStream::new(Transport::Tcp(accepted), slot);
         let server = actix_rt::spawn(serve(accepted, peer, Rc::new(service), Rc::default()));
         let (requests, client) = h2::client::handshake(stream).await.unwrap();
-        Pair { requests, client: actix_rt::spawn(client), server }
+        Http2TestPair { requests, client: actix_rt::spawn(client), server }
     }
 
     fn table(total: usize) -> Arc<Connections> {
         Connections::new("main", ConnectionCaps { total, per_address: total }, Vec::new())
     }
 
-    impl Pair {
+    impl Http2TestPair {
         async fn begin(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
             let request = http_types::Request::post(format!("https://t/{path}")).body(()).unwrap();
             self.requests.clone().ready().await.unwrap().send_request(request, false).unwrap()
         }
 
         /// Sends a request and returns the response head and the length of the body.
-        async fn ask(&self, path: &str) -> Result<(http_types::Response<()>, usize), h2::Error> {
+        async fn request(&self, path: &str) -> Result<(http_types::Response<()>, usize), h2::Error> {
             let (answer, mut body) = self.begin(path).await;
             body.send_data(Bytes::new(), true)?;
             let (head, mut body) = answer.await?.into_parts();
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    async fn until(what: impl Fn() -> bool) {
+    async fn wait_until(what: impl Fn() -> bool) {
         let started = Instant::now();
         while !what() {
             assert!(started.elapsed() < Duration::from_secs(8), "never");
@@ -219,9 +219,9 @@ mod tests {
 
     /// Counts calls that began, and calls that were dropped or completed.
     #[derive(Clone, Default)]
-    struct Calls(Rc<(Cell<usize>, Cell<usize>)>);
+    struct CallCounts(Rc<(Cell<usize>, Cell<usize>)>);
 
-    impl Calls {
+    impl CallCounts {
         fn begin(&self) -> Self {
             self.0.0.set(self.0.0.get() + 1);
             self.clone()
@@ -232,22 +232,22 @@ mod tests {
         }
     }
 
-    struct Call(Calls);
+    struct CallGuard(CallCounts);
 
-    impl Drop for Call {
+    impl Drop for CallGuard {
         fn drop(&mut self) {
             self.0.0.1.set(self.0.0.1.get() + 1);
         }
     }
 
     /// An app that never responds, and counts its calls.
-    fn endless(
-        calls: &Calls,
+    fn never_responding_app(
+        calls: &CallCounts,
     ) -> impl Fn(HttpRequest, web::Payload) -> futures_util::future::LocalBoxFuture<'static, HttpResponse> + Clone + use<>
     {
         let calls = calls.clone();
         move |_, payload| {
-            let call = Call(calls.begin());
+            let call = CallGuard(calls.begin());
             async move {
                 let _held = (call, payload);
                 pending().await
@@ -258,15 +258,15 @@ mod tests {
 
     #[actix_web::test]
     async fn http2_call_ends_with_its_stream_or_its_connection() {
-        let calls = Calls::default();
+        let calls = CallCounts::default();
         let connections = table(10);
-        let pair = connected(&connections, endless(&calls)).await;
+        let pair = connected(&connections, never_responding_app(&calls)).await;
         let mut begun = join_all((0..3).map(|_| pair.begin(""))).await;
-        until(|| calls.counted() == (3, 0)).await;
+        wait_until(|| calls.counted() == (3, 0)).await;
         begun[1].1.send_reset(Reason::CANCEL);
-        until(|| calls.counted() == (3, 1)).await;
+        wait_until(|| calls.counted() == (3, 1)).await;
         pair.client.abort();
-        until(|| calls.counted() == (3, 3)).await;
+        wait_until(|| calls.counted() == (3, 3)).await;
         pair.server.await.unwrap();
         assert_eq!(connections.open(), 0);
     }
@@ -280,10 +280,10 @@ mod tests {
         };
         let pair = connected(&table(10), app).await;
         let (concurrent, mut body) = pair.begin("").await;
-        assert_eq!(pair.ask("panic").await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR));
+        assert_eq!(pair.request("panic").await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR));
         body.send_data(Bytes::new(), true).unwrap();
         assert_eq!(concurrent.await.unwrap().status(), 200);
-        assert_eq!(pair.ask("").await.unwrap().0.status(), 200);
+        assert_eq!(pair.request("").await.unwrap().0.status(), 200);
     }
 
     #[actix_web::test]
@@ -357,12 +357,12 @@ mod tests {
             }
             begun.push((answer, body));
         }
-        assert_eq!(pair.ask("").await.unwrap().0.status(), 200);
+        assert_eq!(pair.request("").await.unwrap().0.status(), 200);
     }
 
     #[actix_web::test]
     async fn http2_flood_of_tiny_data_frames_is_ended_as_excessive() {
-        let pair = connected(&table(10), endless(&Calls::default())).await;
+        let pair = connected(&table(10), never_responding_app(&CallCounts::default())).await;
         let (_answer, mut body) = pair.begin("").await;
         for _ in 0..5000 {
             let _ = body.send_data(Bytes::from_static(b"x"), false);
@@ -382,7 +382,7 @@ mod tests {
         let answer = answer.await.unwrap();
         let started = Instant::now();
         let next = connected(&connections, async |_, _| HttpResponse::Ok().finish()).await;
-        assert_eq!(next.ask("").await.unwrap().0.status(), 200);
+        assert_eq!(next.request("").await.unwrap().0.status(), 200);
         tokio::time::timeout(Duration::from_secs(8), greedy.server).await.unwrap().unwrap();
         assert!(started.elapsed() >= Duration::from_secs(2), "it had its time: {:?}", started.elapsed());
         drop(answer);
@@ -457,14 +457,14 @@ mod tests {
         };
         let pair = connected(&table(10), app).await;
         for (path, length, read) in [("", None, 5), ("long", Some("4"), 4)] {
-            let (head, found) = pair.ask(path).await.unwrap();
+            let (head, found) = pair.request(path).await.unwrap();
             let declared = head.headers().get("content-length").map(|value| value.to_str().unwrap());
             assert_eq!((declared, found), (length, read), "{path}");
         }
         for path in ["short", "broken"] {
-            assert_eq!(pair.ask(path).await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR), "{path}");
+            assert_eq!(pair.request(path).await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR), "{path}");
         }
-        assert_eq!(pair.ask("").await.unwrap().1, 5, "the connection is fit for others");
+        assert_eq!(pair.request("").await.unwrap().1, 5, "the connection is fit for others");
     }
 
     #[actix_web::test]
@@ -480,13 +480,13 @@ mod tests {
             HttpResponse::Ok().streaming(pieces)
         };
         let pair = connected(&connections, late).await;
-        assert_eq!(pair.ask("").await.unwrap().1, 5);
+        assert_eq!(pair.request("").await.unwrap().1, 5);
         assert!(!pair.server.is_finished(), "nor does it leave afterwards at once");
     }
 
     #[actix_web::test]
     async fn http2_limits_the_requests_started_between_yields() {
-        let calls = Calls::default();
+        let calls = CallCounts::default();
         let counted = calls.clone();
         let app = move |_: HttpRequest, _: web::Payload| {
             counted.begin();
@@ -520,9 +520,9 @@ mod tests {
 
     #[actix_web::test]
     async fn http2_extra_stream_limit_spares_first_of_each_connection() {
-        let calls = Calls::default();
+        let calls = CallCounts::default();
         let connections = table(20);
-        let pairs = join_all((0..11).map(|_| connected(&connections, endless(&calls)))).await;
+        let pairs = join_all((0..11).map(|_| connected(&connections, never_responding_app(&calls)))).await;
         let mut begun = Vec::new();
         for pair in &pairs {
             begun.extend(join_all((0..MAX_STREAMS_PER_CONNECTION).map(|_| pair.begin(""))).await);
@@ -538,10 +538,10 @@ mod tests {
                 }
             });
         }
-        until(|| refused.get() == 11 * (MAX_STREAMS_PER_CONNECTION - 1) - 1000).await;
+        wait_until(|| refused.get() == 11 * (MAX_STREAMS_PER_CONNECTION - 1) - 1000).await;
         assert_eq!(calls.counted(), (1011, 0));
         let late = connected(&connections, async |_, _| HttpResponse::Ok().finish()).await;
-        assert_eq!(late.ask("").await.unwrap().0.status(), 200);
+        assert_eq!(late.request("").await.unwrap().0.status(), 200);
         for pair in pairs {
             pair.client.abort();
             pair.server.await.unwrap();

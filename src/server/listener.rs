@@ -148,7 +148,7 @@ where
 {
     let app = app.into_factory().map_err(|error: S::Error| Response::from(error.into()));
     let shared = AppCell::new();
-    let factory = shared.app(map_config(app, |()| AppConfig::default()));
+    let factory = shared.app_service(map_config(app, |()| AppConfig::default()));
     let http1 = HttpServiceBuilder::default()
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
@@ -157,7 +157,7 @@ where
         // side.
         .h1_allow_half_closed(true)
         .on_connect_ext(|stream: &ConnectionStream, data| drop(data.insert(Arc::clone(stream.connection()))))
-        .expect(shared.expect::<B>())
+        .expect(shared.expect_service::<B>())
         .finish::<_, B>(factory);
     http2::with_http2::<_, _, B>(http1, shared)
 }

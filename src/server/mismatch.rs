@@ -25,7 +25,7 @@ pub(super) fn is_tls(first: u8) -> bool {
 /// Responds to TLS on a plain HTTP port, with a text that TLS libraries report as a wrong version number.
 pub(super) fn reject_tls(stream: &TcpStream) {
     warn_once_a_minute(
-        &TLS_TO_PLAIN,
+        &TLS_TO_PLAIN_WARNED_MINUTE,
         "a client speaks TLS to a plain HTTP port: use http:// in the client, or configure a certificate \
          (tls_certificate_file, tls_key_file)",
     );
@@ -39,7 +39,10 @@ pub(super) async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<bool
     if stream.peek(&mut first).await? == 0 || !first[0].is_ascii_uppercase() {
         return Ok(false);
     }
-    warn_once_a_minute(&PLAIN_TO_TLS, "a client speaks plain HTTP to a TLS port: use https:// in the client");
+    warn_once_a_minute(
+        &PLAIN_TO_TLS_WARNED_MINUTE,
+        "a client speaks plain HTTP to a TLS port: use https:// in the client",
+    );
     stream.write_all(render_response("this port speaks TLS: use https://\n").as_bytes()).await?;
     stream.shutdown().await?;
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard_input(stream)).await;
@@ -68,8 +71,8 @@ fn render_response(text: &str) -> String {
     )
 }
 
-static TLS_TO_PLAIN: AtomicI64 = AtomicI64::new(0);
-static PLAIN_TO_TLS: AtomicI64 = AtomicI64::new(0);
+static TLS_TO_PLAIN_WARNED_MINUTE: AtomicI64 = AtomicI64::new(0);
+static PLAIN_TO_TLS_WARNED_MINUTE: AtomicI64 = AtomicI64::new(0);
 
 fn warn_once_a_minute(last: &AtomicI64, what: &str) {
     if is_new_minute(last, Clock::system().now().unix_timestamp()) {

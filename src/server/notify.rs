@@ -53,16 +53,18 @@ impl Supervisor {
     }
 
     /// Notifies the watchdog periodically while all workers are alive. `None` if there is no watchdog.
-    pub(super) fn keep_alive(self: &Rc<Self>, pulse: Heartbeats) -> Option<JoinHandle<()>> {
+    pub(super) fn keep_alive(self: &Rc<Self>, heartbeats: Heartbeats) -> Option<JoinHandle<()>> {
         let supervisor = Rc::clone(self);
         let limit = self.watchdog?;
         Some(tokio::task::spawn_local(async move {
             loop {
                 tokio::time::sleep(limit / 4).await;
-                if pulse.all_alive(limit / 2) {
+                if heartbeats.all_alive(limit / 2) {
                     supervisor.send("WATCHDOG=1");
                 } else {
-                    tracing::error!("a worker is blocked; watchdog notification withheld");
+                    tracing::error!(
+                        "an HTTP worker is blocked, so the systemd watchdog is not notified and may restart the server"
+                    );
                 }
             }
         }))
@@ -88,10 +90,10 @@ fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
 }
 
 /// The watchdog interval, unless `WATCHDOG_PID` names another process.
-fn watchdog_interval(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
-    let meant = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own));
+fn watchdog_interval(variable: impl Fn(&str) -> Option<String>, own_pid: u32) -> Option<Duration> {
+    let is_for_this_process = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own_pid));
     let limit = variable("WATCHDOG_USEC")?.parse().ok().map(Duration::from_micros);
-    limit.filter(|limit| meant && !limit.is_zero())
+    limit.filter(|limit| is_for_this_process && !limit.is_zero())
 }
 
 #[cfg(test)]

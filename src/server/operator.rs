@@ -56,7 +56,8 @@ impl OperatorSocket {
     /// # Errors
     /// `Unavailable` when the socket cannot be created.
     pub(super) fn listen(folder: &Path, storage: Storage, shared: Arc<ServerState>) -> Result<Self> {
-        let failed = |e| Error::unavailable(format!("data folder {}: cannot create a socket", folder.display()), e);
+        let failed =
+            |e| Error::unavailable(format!("data folder {}: cannot create the operator socket", folder.display()), e);
         let listener = socket_path::bind(folder).map_err(failed)?;
         let task = tokio::task::spawn_local(serve(listener, Rc::new(OperatorContext { storage, shared })));
         Ok(Self { path: folder.join(socket_path::SOCKET_NAME), task })
@@ -100,10 +101,13 @@ async fn handle_connection(stream: UnixStream, context: Rc<OperatorContext>, fre
     let mut conversation = OperatorConnection::new(stream);
     let answer = match caller {
         Ok(user) if user != rustix::process::geteuid().as_raw() => {
-            Err(Error::new(Kind::Forbidden, "the operator's socket is for the user of the server only"))
+            Err(Error::new(Kind::Forbidden, "operator socket: only processes of the server's user may use it"))
         }
         Err(error) => Err(Error::internal(error)),
-        Ok(_) if !free => Err(Error::new(Kind::Busy, "too many operator commands at once")),
+        Ok(_) if !free => Err(Error::new(
+            Kind::Busy,
+            format!("operator socket: too many concurrent commands (limit {MAX_OPERATOR_CONNECTIONS}); retry later"),
+        )),
         Ok(_) => run_command(&context, &mut conversation).await,
     };
     let answer = match answer {
@@ -116,16 +120,20 @@ async fn handle_connection(stream: UnixStream, context: Rc<OperatorContext>, fre
 
 async fn run_command(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
     let first = tokio::time::timeout(FIRST_LINE_TIMEOUT, conversation.receive()).await;
-    let line = first.map_err(|_| Error::malformed("timeout: no command received"))??;
+    let line = first.map_err(|_| Error::malformed("operator socket: no command received in time"))??;
     let name = line["command"].as_str().unwrap_or_default();
     let (limit, work) = match name {
         "backup" => (backup::MAX_HOLD_TIME, backup::run(context, conversation).boxed_local()),
         "backup-made" => (backup::BACKUP_MADE_TIMEOUT, backup::record_backup(context).boxed_local()),
         "new-root-token" => (TOKEN_ISSUE_TIMEOUT, root_token::run(context, conversation).boxed_local()),
         "new-user-token" => (TOKEN_ISSUE_TIMEOUT, user_token::run(context, &line, conversation).boxed_local()),
-        _ => return Err(Error::malformed("command: unknown to this server")),
+        _ => {
+            return Err(Error::malformed(
+                "command: unknown to this server; use the signet command of the version of the server",
+            ));
+        }
     };
-    tracing::info!(command = name, "operator command");
+    tracing::info!(command = name, "operator command received");
     let done = tokio::time::timeout(limit, work).await;
-    done.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the command took too long")))
+    done.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "operator socket: the command took too long")))
 }

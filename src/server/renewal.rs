@@ -42,14 +42,16 @@ const MAX_COMMON_NAME_BYTES: usize = 64;
 
 /// Renews the certificate of the main listener for as long as the server runs.
 pub(super) async fn run(shared: Arc<ServerState>, certificate: Option<ServerCertificate>) {
-    let Some((certificate, settings)) = certificate.as_ref().and_then(|own| Some((own, own.renewal()?))) else {
+    let Some((certificate, settings)) =
+        certificate.as_ref().and_then(|certificate| Some((certificate, certificate.renewal()?)))
+    else {
         return;
     };
     let mut failures = 0_u32;
-    let mut known = RenewalSchedule::default();
+    let mut schedule = RenewalSchedule::default();
     loop {
         let now = shared.clock.now().unix_timestamp();
-        let due = known.due(&certificate.leaf(), now);
+        let due = schedule.due(&certificate.leaf(), now);
         if now < due {
             let wait = Duration::from_secs(u64::try_from(due - now).unwrap_or_default());
             tokio::time::sleep(wait.clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL)).await;
@@ -58,13 +60,13 @@ pub(super) async fn run(shared: Arc<ServerState>, certificate: Option<ServerCert
         match renew(&shared, certificate, settings).await {
             Ok(issued) => {
                 failures = 0;
-                known = RenewalSchedule { leaf: issued.leaf, due: issued.renew_after };
+                schedule = RenewalSchedule { leaf: issued.leaf, due: issued.renew_after };
                 tokio::time::sleep(MIN_CHECK_INTERVAL).await;
             }
             Err(error) => {
                 let wait = MIN_RETRY_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_RETRY_DELAY);
                 failures = failures.saturating_add(1);
-                tracing::error!(again_in = wait.as_secs(), "the TLS certificate was not renewed: {error}");
+                tracing::error!(retry_in_seconds = wait.as_secs(), "the TLS certificate was not renewed: {error}");
                 tokio::time::sleep(wait).await;
             }
         }
@@ -92,18 +94,18 @@ impl RenewalSchedule {
 }
 
 async fn renew(shared: &ServerState, certificate: &ServerCertificate, settings: &TlsRenewal) -> Result<IssuedKeyPair> {
-    let fresh = request_certificate(shared, settings).await?;
-    let own = certificate.clone();
-    let (fresh, done) = tokio::task::spawn_blocking(move || {
-        let done =
-            key_pair_files::replace(own.files(), fresh.contents()).and_then(|()| super::reload_certificate(&own));
-        (fresh, done)
+    let issued = request_certificate(shared, settings).await?;
+    let certificate = certificate.clone();
+    let (issued, done) = tokio::task::spawn_blocking(move || {
+        let done = key_pair_files::replace(certificate.files(), issued.contents())
+            .and_then(|()| super::reload_certificate(&certificate));
+        (issued, done)
     })
     .await
     .map_err(Error::internal)?;
     done?;
     tracing::info!("the TLS certificate was renewed");
-    Ok(fresh)
+    Ok(issued)
 }
 
 struct IssuedKeyPair {
@@ -128,15 +130,18 @@ impl IssuedKeyPair {
 /// `Conflict` when a file exists; the errors of the mount; `Unavailable` when the files cannot be written.
 pub async fn issue_first(shared: &ServerState, settings: &TlsRenewal, files: &TlsFiles) -> Result<()> {
     key_pair_files::check_absent(files)?;
-    let fresh = request_certificate(shared, settings).await?;
-    key_pair_files::create(files, fresh.contents())
+    let issued = request_certificate(shared, settings).await?;
+    key_pair_files::create(files, issued.contents())
 }
 
 /// Requests a certificate from the mount, recorded by the audit.
 async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Result<IssuedKeyPair> {
     let mounts = shared.auth.mounts();
     let mount = mounts.get(&settings.mount).filter(|mount| mount.kind == MountKind::Pki).cloned().ok_or_else(|| {
-        Error::invalid(format!("tls_renew.mount: there is no certificate authority at {}", settings.mount))
+        Error::invalid(format!(
+            "tls_renew.mount: there is no PKI mount at {}; correct the setting, or create the mount",
+            settings.mount
+        ))
     })?;
     let id = crate::random::uuid();
     let path = format!("{}issue/{}", mount.path, settings.role);
@@ -146,18 +151,18 @@ async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Res
     let until = Instant::now() + AUDIT_TIMEOUT;
     record.intent(|| Some(audit_request(&id, &path, &mount, &requested)), until).await?;
     let issued = issue(shared, &mount, settings, &path, addresses).await;
-    let told = issued.as_ref().map(
+    let audited = issued.as_ref().map(
         |issued| json!({ "serial_number": issued.serial.to_string(), "expiration": issued.not_after.to_string() }),
     );
-    let outcome = match &told {
-        Ok(told) => AuditOutcome {
+    let outcome = match &audited {
+        Ok(data) => AuditOutcome {
             status: 200,
-            answer: Ok(AuditResponse { data: AuditData::Json(told), ..AuditResponse::default() }),
+            answer: Ok(AuditResponse { data: AuditData::Json(data), ..AuditResponse::default() }),
         },
         Err(error) => {
-            let refused = AuditRefusal { kind: error.kind(), texts: vec![error.text()] };
+            let refusal = AuditRefusal { kind: error.kind(), texts: vec![error.text()] };
             let status = if matches!(error.kind(), Kind::Unavailable | Kind::Busy) { 503 } else { 400 };
-            AuditOutcome { status, answer: Err(refused) }
+            AuditOutcome { status, answer: Err(refusal) }
         }
     };
     record.outcome(&audit_request(&id, &path, &mount, &requested), &outcome, until).await?;

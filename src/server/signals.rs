@@ -60,11 +60,11 @@ impl Signals {
     }
 
     /// Waits until termination is requested. A request to reload stays queued.
-    pub async fn stop(&mut self) {
+    pub async fn wait_for_stop(&mut self) {
         self.termination.wait().await;
     }
 
-    pub(super) async fn next(&mut self) -> SignalAction {
+    pub(super) async fn next_action(&mut self) -> SignalAction {
         tokio::select! {
             () = self.termination.wait() => SignalAction::Stop,
             () = wait_for_signal(&mut self.reload) => SignalAction::Reload,

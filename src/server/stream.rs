@@ -99,18 +99,18 @@ pub(super) struct ConnectionStream {
     /// Bytes written since a write last had to wait.
     written: u64,
     /// `true` once anything was read from the client.
-    begun: bool,
+    has_read: bool,
     /// `true` if the HTTP layer was given input that it has not processed yet.
     has_unprocessed_input: bool,
     /// Bytes that HTTP got since other connections last ran.
-    given: usize,
+    bytes_this_slice: usize,
     /// Bytes that HTTP got in addition to a request that has no response yet.
-    ahead: usize,
+    pipelined_bytes: usize,
     /// `true` if HTTP got bytes while a handler ran. HTTP may have left them unprocessed.
-    behind: bool,
+    may_have_unparsed_input: bool,
     /// `true` if HTTP gets no input because the client does not read.
-    held: bool,
-    heads: HeadScanner,
+    input_paused: bool,
+    head_scanner: HeadScanner,
     slot: ConnectionSlot,
 }
 
@@ -120,13 +120,13 @@ impl ConnectionStream {
             transport,
             blocked: false,
             written: 0,
-            begun: false,
+            has_read: false,
             has_unprocessed_input: false,
-            given: 0,
-            ahead: 0,
-            behind: false,
-            held: false,
-            heads: HeadScanner::default(),
+            bytes_this_slice: 0,
+            pipelined_bytes: 0,
+            may_have_unparsed_input: false,
+            input_paused: false,
+            head_scanner: HeadScanner::default(),
             slot,
         }
     }
@@ -146,29 +146,34 @@ impl ConnectionStream {
         let (allowed, max) = match connection.readable_body_bytes() {
             Some(body) => {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
-                let allowed = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.ahead));
-                if allowed == 0 || self.behind {
+                let allowed = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.pipelined_bytes));
+                if allowed == 0 || self.may_have_unparsed_input {
                     connection.request_wake();
                 }
                 (allowed, if body > 0 { BODY_BYTES_PER_SLICE } else { INPUT_BYTES_PER_SLICE })
             }
             None if self.blocked => {
-                self.held = true;
+                self.input_paused = true;
                 return 0;
             }
             None => {
-                (self.ahead, self.behind) = (0, false);
+                (self.pipelined_bytes, self.may_have_unparsed_input) = (0, false);
                 (INPUT_BYTES_PER_SLICE, INPUT_BYTES_PER_SLICE)
             }
         };
-        if allowed > 0 && self.given >= max {
+        if allowed > 0 && self.bytes_this_slice >= max {
             wake_after_yield(cx);
             return 0;
         }
-        allowed.min(max.saturating_sub(self.given))
+        allowed.min(max.saturating_sub(self.bytes_this_slice))
     }
 
-    fn poll_some(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>, max: usize) -> Poll<io::Result<()>> {
+    fn poll_read_at_most(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        max: usize,
+    ) -> Poll<io::Result<()>> {
         if buffer.remaining() <= max {
             return Pin::new(&mut self.transport).poll_read(cx, buffer);
         }
@@ -185,13 +190,13 @@ impl ConnectionStream {
         if polled.is_pending() {
             self.blocked = true;
             connection.register_task(cx);
-            if connection.is_stuck() || connection.is_late() {
+            if connection.is_stuck() || connection.is_close_overdue() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         } else if self.blocked {
             self.blocked = false;
             connection.note_sent(std::mem::take(&mut self.written));
-            if std::mem::take(&mut self.held) {
+            if std::mem::take(&mut self.input_paused) {
                 cx.waker().wake_by_ref();
             }
         }
@@ -204,10 +209,10 @@ impl AsyncRead for ConnectionStream {
         let this = self.get_mut();
         let before = buffer.filled().len();
         let allowed = this.allowed_bytes(cx);
-        let polled = if allowed > 0 { this.poll_some(cx, buffer, allowed) } else { Poll::Pending };
+        let polled = if allowed > 0 { this.poll_read_at_most(cx, buffer, allowed) } else { Poll::Pending };
         let connection = this.slot.connection();
         if polled.is_pending() {
-            this.given = 0;
+            this.bytes_this_slice = 0;
             connection.register_task(cx);
             if std::mem::take(&mut this.has_unprocessed_input) {
                 if connection.close_requested_at().is_some() {
@@ -232,13 +237,13 @@ impl AsyncRead for ConnectionStream {
         }
         if read > 0 {
             this.has_unprocessed_input = true;
-            this.given += read;
+            this.bytes_this_slice += read;
             if connection.readable_body_bytes().is_some() {
-                this.ahead += connection.count_received(read as u64) as usize;
-                this.behind = true;
+                this.pipelined_bytes += connection.count_received(read as u64) as usize;
+                this.may_have_unparsed_input = true;
             }
             connection.note_input();
-            let first = (!std::mem::replace(&mut this.begun, true)).then(|| buffer.filled()[before]);
+            let first = (!std::mem::replace(&mut this.has_read, true)).then(|| buffer.filled()[before]);
             if let (Some(first), Transport::Tcp(stream)) = (first, &this.transport)
                 && mismatch::is_tls(first)
             {
@@ -246,7 +251,7 @@ impl AsyncRead for ConnectionStream {
                 // The input is TLS and not a request. Discarding it ends the stream.
                 buffer.set_filled(before);
             }
-            if this.heads.scan(&mut buffer.filled_mut()[before..]).is_err() {
+            if this.head_scanner.scan(&mut buffer.filled_mut()[before..]).is_err() {
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
         }

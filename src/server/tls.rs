@@ -74,12 +74,12 @@ impl ServerCertificate {
             require_distinct_files(&files)?;
         }
         let provider = tls::provider();
-        let first = match read(&files, &provider, &clock) {
+        let first = match read_key_pair(&files, &provider, &clock) {
             Err(error) if renewal.is_some() && key_pair_files::finish_interrupted(&files)? => {
                 tracing::warn!(
                     "TLS certificate and key could not be used ({error}), because a renewal was interrupted; it is completed now"
                 );
-                read(&files, &provider, &clock)?
+                read_key_pair(&files, &provider, &clock)?
             }
             first => first?,
         };
@@ -105,7 +105,7 @@ impl ServerCertificate {
     /// As [`ServerCertificate::load`]; the certificate in use stays.
     pub fn reload(&self) -> Result<()> {
         let inner = &self.0;
-        inner.current.store(read(&inner.files, &inner.provider, &inner.clock)?);
+        inner.current.store(read_key_pair(&inner.files, &inner.provider, &inner.clock)?);
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl ResolvesServerCert for ServerCertificateResolver {
     }
 }
 
-fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Arc<CertifiedKey>> {
+fn read_key_pair(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Arc<CertifiedKey>> {
     let chain = NamedFile { setting: "tls_certificate_file", path: &files.certificate };
     let key = NamedFile { setting: "tls_key_file", path: &files.key };
     let read_key = || std::fs::read(key.path).map(Secret::new).map_err(|e| key.unreadable(e));
@@ -148,7 +148,10 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
 /// Warns of a key file that all users may read. Not an error, because orchestrators mount secrets this way.
 fn warn_of_open_key(file: &Path) {
     if std::fs::metadata(file).is_ok_and(|found| found.mode() & 0o007 != 0) {
-        tracing::warn!(file = %file.display(), "tls_key_file: every user of this machine can read the key");
+        tracing::warn!(
+            file = %file.display(),
+            "tls_key_file: every user of this machine can read the key; restrict the mode of the file to 0600"
+        );
     }
 }
 
@@ -163,7 +166,8 @@ fn log_certificate(leaf: &[u8], now: Time) {
     if (certificate.not_before()..=certificate.not_after()).contains(&now.unix_timestamp()) {
         tracing::info!(%serial, not_after, "TLS certificate read");
     } else {
-        tracing::warn!(%serial, not_before = time(certificate.not_before()), not_after, "TLS certificate is not valid now");
+        let not_before = time(certificate.not_before());
+        tracing::warn!(%serial, not_before, not_after, "TLS certificate is not valid now, so clients reject it");
     }
 }
 
@@ -175,26 +179,26 @@ mod tests {
     fn unusable_tls_files_are_refused_without_quoting_them() {
         let folder = tempfile::tempdir().unwrap();
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
-        let refusal = || ServerCertificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
+        let load_error = || ServerCertificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
         assert!(
-            refusal().starts_with("tls_certificate_file: file does not exist: ") && refusal().ends_with("c.pem"),
+            load_error().starts_with("tls_certificate_file: file does not exist: ") && load_error().ends_with("c.pem"),
             "{}",
-            refusal()
+            load_error()
         );
         let broken = "-----BEGIN CERTIFICATE-----\nhunter2\n";
         for text in ["", "hunter2", broken] {
             std::fs::write(&files.certificate, text).unwrap();
-            assert!(refusal().contains("c.pem: must contain PEM certificates"), "{text}: {}", refusal());
+            assert!(load_error().contains("c.pem: must contain PEM certificates"), "{text}: {}", load_error());
         }
         std::fs::write(&files.certificate, x509::pem::encode("CERTIFICATE", b"hunter2")).unwrap();
-        assert!(refusal().starts_with("tls_key_file: file does not exist: "), "{}", refusal());
+        assert!(load_error().starts_with("tls_key_file: file does not exist: "), "{}", load_error());
         let encrypted = x509::pem::encode("ENCRYPTED PRIVATE KEY", b"hunter2");
         for text in ["", "hunter2", &encrypted] {
             std::fs::write(&files.key, text).unwrap();
-            assert!(refusal().contains("k.pem: must contain an unencrypted private key in PEM"), "{}", refusal());
+            assert!(load_error().contains("k.pem: must contain an unencrypted private key in PEM"), "{}", load_error());
         }
         std::fs::write(&files.key, x509::pem::encode("PRIVATE KEY", b"hunter2")).unwrap();
-        assert!(refusal().starts_with("tls_key_file: ") && !refusal().contains("hunter2"), "{}", refusal());
+        assert!(load_error().starts_with("tls_key_file: ") && !load_error().contains("hunter2"), "{}", load_error());
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(super) async fn follow_changes(shared: Arc<ServerState>) {
 }
 
 /// Aggregates recorded metrics, and logs the end of outages.
-pub(super) async fn metrics() {
+pub(super) async fn run_metrics_upkeep() {
     loop {
         tokio::time::sleep(METRICS_UPKEEP_INTERVAL).await;
         telemetry::run_metrics_upkeep();

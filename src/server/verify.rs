@@ -46,15 +46,15 @@ pub async fn verify(
         }
         opened => opened?,
     };
-    let looked = async {
+    let checked = async {
         match verify::check_upgrade_permission(&subject).await {
             Err(error) if error.kind() == Kind::Invalid => findings.add(error.to_string()),
             held => held?,
         }
         verify_contents(&storage, clock, &mut findings, progress).await
     };
-    let looked = looked.await;
-    storage.shutdown().await.and(looked)?;
+    let checked = checked.await;
+    storage.shutdown().await.and(checked)?;
     Ok(findings)
 }
 
@@ -87,18 +87,18 @@ async fn verify_domains(
     let mounts = auth.mounts();
     for (id, _) in stored {
         if *id != SYSTEM_MOUNT && mounts.by_id(*id).is_none() {
-            findings.add(format!("mount: {} has data but no mount document", id.0));
+            findings.add(format!("mount id {}: has data but no mount document", id.0));
         }
     }
     for mount in mounts.iter().filter(|mount| mount.kind == MountKind::Pki) {
         let Some((_, issuers)) = stored.iter().find(|(id, _)| *id == mount.id) else {
-            findings.add(format!("mount: {} has a document but no rows", mount.path));
+            findings.add(format!("mount {}: has a mount document but no data", mount.path));
             continue;
         };
         let mut authority = AuthorityVerifier { mount, storage, findings, progress };
         if let Err(error) = authority.verify(issuers, clock.clone()).await {
             let error = attribute_to_contents(storage, error).await?;
-            findings.add(format!("{}: does not open ({error})", mount.path));
+            findings.add(format!("mount {}: cannot be opened ({error})", mount.path));
         }
     }
     Ok(())
@@ -122,16 +122,16 @@ struct AuthorityVerifier<'a> {
 
 impl AuthorityVerifier<'_> {
     fn add(&mut self, text: &str) {
-        self.findings.add(format!("{}: {text}", self.mount.path));
+        self.findings.add(format!("mount {}: {text}", self.mount.path));
     }
 
-    /// Checks the documents, certificates and CRLs of the mount. `named` are the issuers that its certificates
-    /// reference.
-    async fn verify(&mut self, named: &BTreeSet<String>, clock: Clock) -> Result<()> {
+    /// Checks the documents, certificates and CRLs of the mount. `referenced_issuers` are those that
+    /// its certificates name.
+    async fn verify(&mut self, referenced_issuers: &BTreeSet<String>, clock: Clock) -> Result<()> {
         let mount = self.mount.id;
         let store = self.storage.pki();
         let view = MountView::load(mount, store.documents(mount).await?)?;
-        self.check_documents(&view, named);
+        self.check_documents(&view, referenced_issuers);
         self.check_certificates(&view).await?;
         self.check_crls(&view, store, clock).await
     }
@@ -143,12 +143,12 @@ impl AuthorityVerifier<'_> {
             let path = &self.mount.path;
             match amended {
                 0 => self.findings.add_doubtful(format!(
-                    "{path}: {list} cannot be reproduced from the stored revocations and settings (harmless if CRL \
-                     settings were changed after it was signed; run crl/rotate before the copy to rule that out)"
+                    "mount {path}: {list} cannot be reproduced from the stored revocations and settings (harmless if \
+                     CRL settings were changed after it was signed; run crl/rotate before the copy to rule that out)"
                 )),
                 some => self.findings.note(format!(
-                    "{path}: {list} cannot be checked: reasons of {some} revocations were changed after it was signed \
-                     (run crl/rotate before the copy to rule that out)"
+                    "mount {path}: {list} cannot be checked: reasons of {some} revocations were changed after it was \
+                     signed (run crl/rotate before the copy to rule that out)"
                 )),
             }
         }
@@ -156,7 +156,7 @@ impl AuthorityVerifier<'_> {
     }
 
     /// Checks references between documents.
-    fn check_documents(&mut self, view: &MountView, named: &BTreeSet<String>) {
+    fn check_documents(&mut self, view: &MountView, referenced_issuers: &BTreeSet<String>) {
         for signer in view.signers() {
             let record = &signer.issuer.record;
             if signer.key.is_none() && !record.key_id.is_empty() {
@@ -170,7 +170,7 @@ impl AuthorityVerifier<'_> {
         if !view.keys_config.value.default.is_empty() && view.key("default").is_none() {
             self.add(&format!("the default key {} is missing", view.keys_config.value.default));
         }
-        for id in named {
+        for id in referenced_issuers {
             if view.signer(id).is_none() && !issuers.former.contains_key(id) {
                 self.add(&format!("issuer {id} of stored certificates is missing"));
             }
@@ -209,8 +209,8 @@ fn is_signed(view: &MountView, id: &str, certificate: &Certificate) -> bool {
         issuer.subject().matches(certificate.issuer()) && certificate.is_signed_by_allowing_sha1(issuer.key())
     };
     // `signer` also accepts a name; only the id counts.
-    let named = view.signer(id).filter(|signer| signer.issuer.record.id == id);
-    named.map_or_else(
+    let issuer = view.signer(id).filter(|signer| signer.issuer.record.id == id);
+    issuer.map_or_else(
         || !has_named_issuer(view, certificate) || view.find_signing_issuer(certificate).is_some(),
         |signer| by(&signer.issuer),
     )

@@ -312,7 +312,7 @@ fn health_is_a_status_for_containers() {
         |words: &[&str]| health(site.command(&[&["health"], words].concat()).env("SIGNET_LISTEN", free.to_string()));
     let (code, text) = asked(&[]);
     assert_eq!(code, 1, "{text}");
-    assert!(text.contains("no answer"), "{text}");
+    assert!(text.contains("no response"), "{text}");
     site.init();
     let mut serve = site.command(&["serve"]);
     let served = crate::serve::Served::start(serve.env("SIGNET_LISTEN", free.to_string()), &site.path("log"));

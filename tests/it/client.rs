@@ -899,7 +899,7 @@ async fn revoke_takes_file_or_serial_and_prints_time() {
     desk.run(&["issue", "loose.example.test", "--role", "loose"]);
     let loose = desk.serial("loose.example.test.pem");
     let err = desk.refused(&["revoke", &loose]);
-    assert!(err.contains("not found") && err.contains("(is --mount right?"), "{err}");
+    assert!(err.contains("not found") && err.contains("(check --mount"), "{err}");
     desk.run(&["revoke", "loose.example.test.pem"]);
     desk.run(&["issue", "short.example.test", "--ttl", "1s"]);
     let err = desk.refused(&["revoke", "short.example.test.pem"]);

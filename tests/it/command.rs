@@ -119,7 +119,7 @@ fn issue_checks_files_before_the_request_and_never_overwrites() {
     let bad = ["issue", "../web", "--out", out, "--token", "t"];
     assert!(refused(signet().args(bad)).contains("cannot be the name of a file"));
     let gone = ["issue", "other.test", "--out", out, "--address", "http://127.0.0.1:9", "--token", "t"];
-    assert!(refused(signet().args(gone)).contains("http://127.0.0.1:9: no answer"));
+    assert!(refused(signet().args(gone)).contains("http://127.0.0.1:9: no response"));
 }
 
 /// The error of `signet issue` at this address; asserts that it does not contain the token.
@@ -169,7 +169,7 @@ fn issue_sends_its_token_over_plain_http_to_this_machine_only() {
     }
     assert!(listener.heard().len() >= 3 && listener.heard().iter().all(|heard| heard.contains("hunter2")));
     // TLS may go to any host; this listener does not speak TLS.
-    assert!(issue_from(&format!("https://127.0.0.1:{port}")).contains("no answer"));
+    assert!(issue_from(&format!("https://127.0.0.1:{port}")).contains("no response"));
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn watchdog_is_notified_only_while_workers_respond() {
     let threads: Vec<&str> = workers.iter().flat_map(|thread| ["-p", thread]).collect();
     let arguments = [&["-e", &trace, "-e", &inject][..], &threads].concat();
     let Some(hung) = strace::Traced::attach_to(&arguments) else { return };
-    served.wait_for_log("a worker is blocked");
+    served.wait_for_log("an HTTP worker is blocked");
     while heard.next_within(Duration::ZERO).is_some() {}
     assert_eq!(heard.next_within(Duration::from_secs(5)), None, "longer than the watchdog allows");
     drop(hung);

@@ -269,7 +269,7 @@ async fn root_token_that_cannot_be_printed_is_revoked() {
         let error = refused(site.command(words).stdout(full));
         assert!(
             error.contains(
-                "cannot be written (no storage space): the token is revoked again, and signet operator new-root"
+                "(no storage space): the token was revoked; create another one with signet operator new-root"
             ),
             "{error}"
         );

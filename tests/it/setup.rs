@@ -125,7 +125,9 @@ async fn setup_in_empty_folder_creates_ca_that_issues_over_tls() {
     let place = Place::new();
     let public = ["--public-url", "http://pki.example.test", "--public-listen", "127.0.0.1:0"];
     let out = place.setup(&[&["--organization", "Example Ltd"][..], &public].concat());
-    for made in ["the seal key", "the root", "Issuing CA", "the role server", "the policy admin", "it renews itself"] {
+    for made in
+        ["the seal key", "the root", "Issuing CA", "the role server", "the policy admin", "which the server renews"]
+    {
         assert!(out.lines().any(|line| line.starts_with("made: ") && line.contains(made)), "{made}: {out}");
     }
     assert!(out.contains("signet serve --config signet.toml") && out.contains("--mount pki --role server"), "{out}");
@@ -266,7 +268,10 @@ fn setup_retains_existing_files_and_objects() {
         std::fs::rename(place.path(lost), place.path("away")).unwrap();
         let error = place.refused(&[]);
         let left = place.path(left).display().to_string();
-        assert!(error.contains(&format!("{left}: exists")) && error.contains("remove it too"), "{error}");
+        assert!(
+            error.contains(&format!("{left}: exists")) && error.contains("neither is of use without the other"),
+            "{error}"
+        );
         std::fs::rename(place.path("away"), place.path(lost)).unwrap();
     }
     for name in ["admin-token", "root-ca.pem"] {
@@ -315,7 +320,7 @@ fn setup_repeats_equal_options_and_names_all_others_at_once() {
         "--name: signet.toml has tls_renew.names = \"::1, localhost\"\n",
         "--public-url: signet.toml has public_url = \"http://pki.example.test\"\n",
         "--database-url: signet.toml has another store\n",
-        "change the settings there, or omit these options",
+        "change the settings in signet.toml, or omit these options",
     ] {
         assert!(error.contains(line), "{line}: {error}");
     }
@@ -449,7 +454,7 @@ fn setup_rejects_remains_of_an_earlier_installation() {
     // A restored file of another store is not accepted.
     std::fs::rename(place.path("old-token"), place.path("admin-token")).unwrap();
     let out = place.again(&[]);
-    assert!(out.contains("left: admin-token (no token of this store, or one that has ended: move it away"), "{out}");
+    assert!(out.contains("left: admin-token (not a valid token of this store: move the file away"), "{out}");
     std::fs::rename(place.path("old-root.pem"), place.path("root-ca.pem")).unwrap();
     let error = place.refused(&[]);
     assert!(error.contains("root-ca.pem: does not contain the root of the issuer in pki, "), "{error}");
@@ -469,7 +474,7 @@ fn setup_uses_an_existing_configuration() {
     std::fs::write(place.path("signet.toml"), &text).unwrap();
     assert!(place.refused(&[]).contains("--domain: must be given"));
     let out = place.again(&["--domain", "example.test"]);
-    let urls = "made: the addresses of issuing, below http://pki.example.test/v1/issuing";
+    let urls = "made: the URLs of issuing, below http://pki.example.test/v1/issuing";
     assert!(
         out.contains("made: the mount issuing") && out.contains("made: the role own") && out.contains(urls),
         "{out}"
@@ -524,7 +529,7 @@ fn invalid_setup_is_rejected_and_leaves_no_files() {
             &flags,
             "data has a store, but signet.toml does not exist: give its configuration with --config",
         ),
-        ("data/other", &flags, "is not empty: name its configuration by --config"),
+        ("data/other", &flags, "is not empty: give its configuration with --config"),
         ("mine", &[], "--domain: must be given"),
         ("mine", &["--domain", "example.test", "--listen", "nowhere"], "--listen"),
         ("mine", &["--domain", "example.test", "--name", "a b"], "tls_renew.names: must be host names"),
@@ -608,10 +613,13 @@ fn an_outside_authority_signs_the_intermediate() {
     let error = place.refused(&["--signed", "signed.pem", "--public-url", "http://other.test"]);
     assert!(error.contains("--public-url: signet.toml has public_url = \"http://pki.example.test\""), "{error}");
     let out = place.again(&["--signed", "signed.pem"]);
-    assert!(out.contains("the listener's certificate; it renews itself"), "{out}");
+    assert!(out.contains("the listener's certificate, which the server renews"), "{out}");
     // The issuer's name is the one that the CA chose.
     assert!(out.contains("made: CN=Named Elsewhere (the issuer in pki)"), "{out}");
-    assert!(out.contains("left: root-ca.pem (what clients trust): the root is not known, CN=Outside: cont"), "{out}");
+    assert!(
+        out.contains("left: root-ca.pem (the root certificate for clients): the root is not known, CN=Outside: cont"),
+        "{out}"
+    );
     assert!(!place.path("root-ca.pem").exists());
     let other = ["-subj", "/CN=Other", "-keyout", "other-key.pem", "-out", "other.pem"];
     run(&[&root[..], &other].concat());
@@ -620,7 +628,7 @@ fn an_outside_authority_signs_the_intermediate() {
     std::fs::write(place.path("chain.pem"), place.text("signed.pem") + &place.text("outside.pem")).unwrap();
     let out = place.again(&["--signed", "chain.pem"]);
     assert!(out.contains("made: the chain of the issuer, up to CN=Outside"), "{out}");
-    assert!(place.again(&["--signed", "chain.pem"]).contains("kept: its chain: chain.pem is not needed"));
+    assert!(place.again(&["--signed", "chain.pem"]).contains("kept: the chain of the issuer: chain.pem is not needed"));
     assert_eq!(place.text("root-ca.pem").trim(), place.text("outside.pem").trim());
     let served = place.serve();
     place.shown(&served);
@@ -683,7 +691,10 @@ fn setup_of_another_node_creates_only_its_certificate() {
     let served = first.serve();
     let out = second.again(&["--listener-only"]);
     let made: Vec<&str> = out.lines().filter(|line| line.starts_with("made: ")).collect();
-    assert!(made.len() == 1 && made[0].contains("tls.pem (the listener's certificate; it renews itself)"), "{out}");
+    assert!(
+        made.len() == 1 && made[0].contains("tls.pem (the listener's certificate, which the server renews)"),
+        "{out}"
+    );
     assert!(!second.path("admin-token").exists());
     let node = second.serve();
     assert!(second.shown(&node) != first.shown(&served));
@@ -801,7 +812,7 @@ fn listener_certificate_renewal_survives_failure_and_crash() {
     // If the role rejects the renewal, the server logs it, keeps its certificate, and renews once the role permits it.
     change_role(&served, json!({ "allow_ip_sans": false }));
     served.wait_for_log("the TLS certificate was not renewed: ");
-    assert!(served.log().contains("again_in"), "{}", served.log());
+    assert!(served.log().contains("retry_in_seconds"), "{}", served.log());
     served.terminate();
 }
 

@@ -221,7 +221,7 @@ impl Builder {
             logins: LoginSettings { reach: EgressPolicy { loopback: true }, cloudb: self.cloudb.clone() },
             settings: self.settings.clone(),
             audit: self.audit.clone(),
-            listeners: self.listeners.clone(),
+            in_process_audit_devices: self.listeners.clone(),
             skew_limit: self.skew_limit,
             store_probe_interval: NEVER,
         }

@@ -91,7 +91,7 @@ async fn invited_user_token_works_with_running_and_stopped_server() {
     };
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     assert!(refused(site.command(&MIA).stdout(full)).contains(
-        "the token is revoked again, and signet operator new-user-token --config FILE --user NAME makes another"
+        "the token was revoked; create another one with signet operator new-user-token --config FILE --user NAME"
     ));
     assert_eq!(count().await, 1);
     let again = token_of(&mut site.command(&["operator", "new-user-token", "--user", "ADA"]));

@@ -34,7 +34,7 @@ pub(super) fn check(report: &mut CheckReport, commands: &clap::Command) {
 fn known_variables(commands: &clap::Command) -> BTreeSet<String> {
     let mut known: BTreeSet<String> =
         OTHER_VARIABLES.into_iter().chain(token::TOKEN_VARIABLES).map(str::to_owned).collect();
-    known.extend(SETTINGS.iter().map(Setting::env));
+    known.extend(SETTINGS.iter().map(Setting::variable_name));
     collect_variables(commands, &mut known);
     known
 }

@@ -23,7 +23,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config) {
 
 fn check_listener(report: &mut CheckReport, name: &'static str, address: SocketAddr, running: Option<&str>) {
     if address.port() == 0 {
-        return report.ok(name, format!("{address}: a free port"));
+        return report.ok(name, format!("{address}: port 0 selects a free port"));
     }
     // The test listener is closed immediately and accepts no connection.
     match TcpListener::bind(address) {

@@ -13,22 +13,22 @@ use signet::storage::{Database, database_message, disk_space};
 use super::report::CheckReport;
 use crate::cli::installation::seal_key;
 
-const STORE: &str = "store";
-const SEAL: &str = "seal";
+const STORE_CHECK: &str = "store";
+const SEAL_CHECK: &str = "seal";
 
 pub(super) async fn check(report: &mut CheckReport, config: &Config, database: Database) {
     let mut has_capacity = true;
     let name = match &config.store {
         StoreLocation::Embedded(folder) => {
             if std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o077 != 0) {
-                report.note(STORE, format!("{}: is open to group or others; use mode 0700", folder.display()));
+                report.note(STORE_CHECK, format!("{}: is open to group or others; use mode 0700", folder.display()));
             }
             if let Some(free) = disk_space::insufficient_free_bytes(folder) {
                 has_capacity = false;
                 let free = free >> 10;
                 let least = disk_space::MIN_FREE_BYTES >> 10;
                 let text = format!("{free} KiB free on its disk; the store needs more than {least}");
-                report.wrong(STORE, format!("{}: {text}", folder.display()));
+                report.wrong(STORE_CHECK, format!("{}: {text}", folder.display()));
             }
             folder.display().to_string()
         }
@@ -42,34 +42,37 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
     let key = if missing.is_some() { Ok(SealKey::random()) } else { seal_key(config) };
     let key = match key {
         Ok(key) => key,
-        Err(error) => return report.wrong(SEAL, error.text()),
+        Err(error) => return report.wrong(SEAL_CHECK, error.text()),
     };
     let found = inspect(database, &key).await;
     match (found, missing) {
         (Ok(StoreInspection::Nothing), None) => {
-            report.ok(SEAL, format!("{}", key.about()));
+            report.ok(SEAL_CHECK, format!("{}", key.about()));
             report.note(
-                STORE,
+                STORE_CHECK,
                 format!("{name}: is still empty: signet operator init creates the store and the first token"),
             );
         }
         (Ok(StoreInspection::Nothing), Some(file)) => {
             let text = "is still empty: signet operator init creates the store, the seal key and the first token";
-            report.note(SEAL, format!("{}: does not exist yet", file.display()));
-            report.note(STORE, format!("{name}: {text}"));
+            report.note(SEAL_CHECK, format!("{}: does not exist yet", file.display()));
+            report.note(STORE_CHECK, format!("{name}: {text}"));
         }
         (Ok(StoreInspection::InUse), None) => {
-            report.ok(SEAL, format!("{}", key.about()));
-            report.ok(STORE, format!("{name}: in use by a running server"));
+            report.ok(SEAL_CHECK, format!("{}", key.about()));
+            report.ok(STORE_CHECK, format!("{name}: in use by a running server"));
         }
         (Ok(StoreInspection::Opened { seal, schema, newest, managed_keys }), None) => {
-            report.ok(SEAL, format!("{seal}: opens the store"));
+            report.ok(SEAL_CHECK, format!("{seal}: opens the store"));
             let done = if has_capacity { "can be read and written" } else { "can be read" };
-            report.ok(STORE, format!("{name}: {done}; {}", describe_version(schema, newest)));
+            report.ok(STORE_CHECK, format!("{name}: {done}; {}", describe_version(schema, newest)));
             check_managed_keys(report, config, managed_keys);
         }
         (Ok(StoreInspection::InUse | StoreInspection::Opened { .. }), Some(file)) => {
-            report.wrong(SEAL, format!("seal_key_file: file does not exist: {}: restore the seal key", file.display()));
+            report.wrong(
+                SEAL_CHECK,
+                format!("seal_key_file: file does not exist: {}: restore the seal key", file.display()),
+            );
         }
         (Err(error), _) => report.wrong(error_label(&error), describe_error(&error, missing.is_some())),
     }
@@ -97,7 +100,7 @@ fn describe_version(schema: usize, newest: usize) -> String {
 }
 
 fn error_label(error: &Error) -> &'static str {
-    if error.text().starts_with("seal") { SEAL } else { STORE }
+    if error.text().starts_with("seal") { SEAL_CHECK } else { STORE_CHECK }
 }
 
 fn describe_error(error: &Error, missing: bool) -> String {

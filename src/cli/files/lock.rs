@@ -23,7 +23,7 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Prevents other commands from replacing files of a folder, until it is dropped.
 pub(in crate::cli) struct FolderLock {
-    spot: ResolvedPath,
+    resolved: ResolvedPath,
     /// The open lock file. It is closed, and thereby unlocked, only after its removal. A waiting command that then gets
     /// the lock notices the removal and creates a new file.
     _lock: OwnedFd,
@@ -66,8 +66,8 @@ impl FolderLock {
     }
 
     fn try_lock(file: &Path) -> Result<Option<Self>> {
-        let spot = ResolvedPath::of(file, true)?;
-        let Some(lock) = open_lock_file(&spot, file)? else { return Ok(None) };
+        let resolved = ResolvedPath::of(file, true)?;
+        let Some(lock) = open_lock_file(&resolved, file)? else { return Ok(None) };
         match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -75,9 +75,9 @@ impl FolderLock {
         }
         // The previous holder may have removed the lock file after it was opened here. Then this lock is worthless.
         let of = |stat: fs::Stat| (stat.st_dev, stat.st_ino);
-        let on_disk = fs::statat(&spot.folder, LOCK_FILE_NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
+        let on_disk = fs::statat(&resolved.folder, LOCK_FILE_NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
         let is_there = on_disk.is_ok() && on_disk == fs::fstat(&lock).map(of);
-        Ok(is_there.then_some(Self { spot, _lock: lock }))
+        Ok(is_there.then_some(Self { resolved, _lock: lock }))
     }
 
     /// Creates the temporary file that will replace `file`, and removes leftovers of killed commands.
@@ -92,7 +92,7 @@ impl FolderLock {
     ) -> Result<StagedFile> {
         let staged = StagedFile::new(file, content, on_existing)?;
         // In other folders, temporary files may belong to a running command.
-        if staged.is_in(&self.spot) {
+        if staged.is_in(&self.resolved) {
             staged.remove_leftovers();
         }
         Ok(staged)
@@ -102,28 +102,32 @@ impl FolderLock {
 impl Drop for FolderLock {
     fn drop(&mut self) {
         // If the file cannot be removed, the next command reuses it.
-        let _ = fs::unlinkat(&self.spot.folder, LOCK_FILE_NAME, AtFlags::empty());
+        let _ = fs::unlinkat(&self.resolved.folder, LOCK_FILE_NAME, AtFlags::empty());
     }
 }
 
 /// Opens or creates the lock file. `None` if it belongs to another user, because only that user can open it.
-fn open_lock_file(spot: &ResolvedPath, file: &Path) -> Result<Option<OwnedFd>> {
+fn open_lock_file(resolved: &ResolvedPath, file: &Path) -> Result<Option<OwnedFd>> {
     let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened =
-        match fs::openat(&spot.folder, LOCK_FILE_NAME, how | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
-            Ok(lock) => {
-                // If root leaves a lock file behind, it must not block the owner of the folder.
-                if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&spot.folder)) {
-                    let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
-                }
-                return Ok(Some(lock));
+    let opened = match fs::openat(
+        &resolved.folder,
+        LOCK_FILE_NAME,
+        how | OFlags::CREATE | OFlags::EXCL,
+        Mode::RUSR | Mode::WUSR,
+    ) {
+        Ok(lock) => {
+            // If root leaves a lock file behind, it must not block the owner of the folder.
+            if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&resolved.folder)) {
+                let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
             }
-            Err(Errno::EXIST) => fs::openat(&spot.folder, LOCK_FILE_NAME, how | OFlags::NONBLOCK, Mode::empty()),
-            Err(e) => return Err(write_error(folder_of(file), e.into())),
-        };
+            return Ok(Some(lock));
+        }
+        Err(Errno::EXIST) => fs::openat(&resolved.folder, LOCK_FILE_NAME, how | OFlags::NONBLOCK, Mode::empty()),
+        Err(e) => return Err(write_error(folder_of(file), e.into())),
+    };
     match opened {
         // Another command removed the file between the two calls.
-        Err(Errno::NOENT) => open_lock_file(spot, file),
+        Err(Errno::NOENT) => open_lock_file(resolved, file),
         Err(Errno::ACCESS) => Ok(None),
         opened => opened.map(Some).map_err(|e| {
             let e = std::io::Error::from(e);

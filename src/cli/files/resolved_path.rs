@@ -40,20 +40,20 @@ impl ResolvedPath {
     pub(super) fn of(file: &Path, follow: bool) -> Result<Self> {
         let failed = |e: Errno| write_error(file, e.into());
         let whole = std::path::absolute(file).map_err(|e| write_error(file, e))?;
-        let mut spot = Self { folder: open_root().map_err(failed)?, name: OsString::new(), found: None };
+        let mut resolved = Self { folder: open_root().map_err(failed)?, name: OsString::new(), found: None };
         let mut steps = split_path(&whole);
         let mut links = 0;
         while let Some(step) = steps.pop() {
             let name = match step {
                 PathStep::To(name) => name,
-                PathStep::CheckLinkOwner(user) if spot.found.is_some_and(|found| found.st_uid == user) => continue,
+                PathStep::CheckLinkOwner(user) if resolved.found.is_some_and(|found| found.st_uid == user) => continue,
                 PathStep::CheckLinkOwner(user) => return Err(foreign_link_error(file, user)),
             };
             let is_last = !steps.iter().any(|step| matches!(step, PathStep::To(_)));
-            let there = match fs::openat(&spot.folder, &name, OPEN_PATH_FLAGS, Mode::empty()) {
+            let there = match fs::openat(&resolved.folder, &name, OPEN_PATH_FLAGS, Mode::empty()) {
                 Ok(there) => there,
                 Err(Errno::NOENT) if is_last => {
-                    (spot.name, spot.found) = (name, None);
+                    (resolved.name, resolved.found) = (name, None);
                     continue;
                 }
                 Err(e) => return Err(failed(e)),
@@ -70,16 +70,16 @@ impl ResolvedPath {
                 let to = fs::readlinkat(&there, "", Vec::new()).map_err(failed)?;
                 let to = Path::new(OsStr::from_bytes(to.to_bytes()));
                 if to.is_absolute() {
-                    spot.folder = open_root().map_err(failed)?;
-                    spot.found = Some(fs::fstat(&spot.folder).map_err(failed)?);
+                    resolved.folder = open_root().map_err(failed)?;
+                    resolved.found = Some(fs::fstat(&resolved.folder).map_err(failed)?);
                 }
                 steps.extend(split_path(to));
                 continue;
             }
-            spot.found = Some(found);
-            if is_last { spot.name = name } else { spot.folder = there }
+            resolved.found = Some(found);
+            if is_last { resolved.name = name } else { resolved.folder = there }
         }
-        Ok(spot)
+        Ok(resolved)
     }
 
     pub(super) fn file_names(&self) -> std::io::Result<Vec<OsString>> {
@@ -107,8 +107,8 @@ pub(super) fn file_type(found: &Stat) -> FileType {
 }
 
 /// The steps of a path in reverse order.
-fn split_path(way: &Path) -> Vec<PathStep> {
-    let steps = way.components().filter_map(|part| match part {
+fn split_path(path: &Path) -> Vec<PathStep> {
+    let steps = path.components().filter_map(|part| match part {
         Component::Normal(_) | Component::ParentDir => Some(PathStep::To(part.as_os_str().to_owned())),
         _ => None,
     });

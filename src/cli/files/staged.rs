@@ -62,20 +62,20 @@ pub(in crate::cli) fn exists_error(file: &Path) -> Error {
 pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: FileContent) -> Result<()> {
     let staged = StagedFile::new(file, content, OnExisting::RejectUnlessEmpty)?;
     staged.remove_leftovers();
-    staged.filled(parts)?.persist()
+    staged.with_content(parts)?.persist()
 }
 
 /// A temporary file. It is removed on drop, unless it has been renamed to its final name.
 pub(in crate::cli) struct StagedFile {
     file: PathBuf,
-    spot: ResolvedPath,
+    resolved: ResolvedPath,
     /// The folder, opened for syncing. It is opened before the file is written, because a folder may be writable but
     /// not readable, and then cannot be synced.
     folder: File,
     out: File,
     temporary: OsString,
     /// `true` if the rename may replace an existing file.
-    is_over: bool,
+    replaces_existing: bool,
 }
 
 impl StagedFile {
@@ -86,8 +86,9 @@ impl StagedFile {
     /// of another user; `Unavailable` when the temporary file cannot be created, its folder cannot be read, or its
     /// owner cannot be set.
     pub(super) fn new(file: &Path, content: FileContent, on_existing: OnExisting) -> Result<Self> {
-        let spot = ResolvedPath::of(file, matches!(on_existing, OnExisting::RejectUnlessEmpty | OnExisting::Replace))?;
-        match (on_existing, &spot.found) {
+        let resolved =
+            ResolvedPath::of(file, matches!(on_existing, OnExisting::RejectUnlessEmpty | OnExisting::Replace))?;
+        match (on_existing, &resolved.found) {
             (OnExisting::Reject, Some(_)) => return Err(exists_error(file)),
             (OnExisting::RejectUnlessEmpty, Some(found)) if found.st_size > 0 => return Err(exists_error(file)),
             (OnExisting::RejectUnlessEmpty | OnExisting::Replace, Some(found))
@@ -97,7 +98,7 @@ impl StagedFile {
             }
             _ => {}
         }
-        let folder = spot.open_folder().map_err(|e| {
+        let folder = resolved.open_folder().map_err(|e| {
             let text = format!(
                 "{}: its folder must be readable to write this file ({})",
                 file.display(),
@@ -105,15 +106,15 @@ impl StagedFile {
             );
             Error::unavailable(text, e)
         })?;
-        let old = spot.found.filter(|_| on_existing != OnExisting::Remove);
+        let old = resolved.found.filter(|_| on_existing != OnExisting::Remove);
         let mode = if old.is_some() { Mode::RUSR | Mode::WUSR } else { content.new_file_mode() };
-        let temporary = [&temporary_prefix(&spot.name), OsStr::new(&random::base62(RANDOM_SUFFIX_LENGTH))]
+        let temporary = [&temporary_prefix(&resolved.name), OsStr::new(&random::base62(RANDOM_SUFFIX_LENGTH))]
             .into_iter()
             .collect::<OsString>();
         let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let out = fs::openat(&spot.folder, &temporary, how, mode).map_err(|e| write_error(file, e.into()))?;
-        let is_over = old.is_some() || matches!(on_existing, OnExisting::Replace | OnExisting::Remove);
-        let staged = Self { file: file.to_owned(), spot, folder, out: out.into(), temporary, is_over };
+        let out = fs::openat(&resolved.folder, &temporary, how, mode).map_err(|e| write_error(file, e.into()))?;
+        let replaces_existing = old.is_some() || matches!(on_existing, OnExisting::Replace | OnExisting::Remove);
+        let staged = Self { file: file.to_owned(), resolved, folder, out: out.into(), temporary, replaces_existing };
         old.map_or(Ok(()), |old| staged.copy_owner_and_mode(&old, content))?;
         Ok(staged)
     }
@@ -139,7 +140,7 @@ impl StagedFile {
     ///
     /// # Errors
     /// `Unavailable` when the content cannot be written.
-    pub(in crate::cli) fn filled(self, parts: &[&[u8]]) -> Result<Self> {
+    pub(in crate::cli) fn with_content(self, parts: &[&[u8]]) -> Result<Self> {
         files::write_synced(&self.out, parts).map_err(|e| write_error(&self.file, e))?;
         Ok(self)
     }
@@ -149,9 +150,9 @@ impl StagedFile {
     /// # Errors
     /// `Conflict` if a file that must not be replaced has appeared meanwhile, `Unavailable` when the system refuses.
     pub(in crate::cli) fn persist(self) -> Result<()> {
-        let folder = self.spot.folder.as_fd();
-        let [from, to] = [&self.temporary, &self.spot.name].map(Path::new);
-        let placed = if self.is_over {
+        let folder = self.resolved.folder.as_fd();
+        let [from, to] = [&self.temporary, &self.resolved.name].map(Path::new);
+        let placed = if self.replaces_existing {
             fs::renameat(folder, from, folder, to).map_err(io::Error::from)
         } else {
             files::rename_new(folder, from, to)
@@ -169,31 +170,31 @@ impl StagedFile {
     /// `Conflict` when another file has this name by now, `Unavailable` when it cannot be opened.
     pub(in crate::cli) fn open_original(&self) -> Result<File> {
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = fs::openat(&self.spot.folder, &self.spot.name, how, Mode::empty());
+        let opened = fs::openat(&self.resolved.folder, &self.resolved.name, how, Mode::empty());
         let opened = opened.and_then(|opened| Ok((fs::fstat(&opened)?, opened)));
         let (stat, opened) = opened.map_err(|e| Error::of_io(self.file.display(), "read", e.into()))?;
-        if self.spot.found.is_none_or(|found| (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino)) {
+        if self.resolved.found.is_none_or(|found| (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino)) {
             let text = format!("{}: another file has this name now", self.file.display());
             return Err(Error::new(Kind::Conflict, text));
         }
         Ok(opened.into())
     }
 
-    pub(super) fn is_in(&self, spot: &ResolvedPath) -> bool {
-        let of = |spot: &ResolvedPath| fs::fstat(&spot.folder).map(|found| (found.st_dev, found.st_ino)).ok();
-        of(&self.spot).is_some() && of(&self.spot) == of(spot)
+    pub(super) fn is_in(&self, resolved: &ResolvedPath) -> bool {
+        let of = |resolved: &ResolvedPath| fs::fstat(&resolved.folder).map(|found| (found.st_dev, found.st_ino)).ok();
+        of(&self.resolved).is_some() && of(&self.resolved) == of(resolved)
     }
 
     /// Removes temporary files that killed commands left for the same file. They may contain a private key.
     pub(super) fn remove_leftovers(&self) {
-        let beginning = temporary_prefix(&self.spot.name);
+        let beginning = temporary_prefix(&self.resolved.name);
         // If the folder cannot be read, the leftovers stay.
-        for name in self.spot.file_names().unwrap_or_default() {
+        for name in self.resolved.file_names().unwrap_or_default() {
             let tail = name.as_bytes().strip_prefix(beginning.as_bytes());
             let is_left = tail
                 .is_some_and(|tail| tail.len() == RANDOM_SUFFIX_LENGTH && tail.iter().all(u8::is_ascii_alphanumeric));
             if is_left && name != self.temporary {
-                let _ = fs::unlinkat(&self.spot.folder, &name, AtFlags::empty());
+                let _ = fs::unlinkat(&self.resolved.folder, &name, AtFlags::empty());
             }
         }
     }
@@ -207,7 +208,7 @@ impl Drop for StagedFile {
     fn drop(&mut self) {
         // After the rename this fails, as intended. If the temporary file remains for another reason, the next command
         // that replaces the same file removes it.
-        let _ = fs::unlinkat(&self.spot.folder, &self.temporary, AtFlags::empty());
+        let _ = fs::unlinkat(&self.resolved.folder, &self.temporary, AtFlags::empty());
     }
 }
 
@@ -226,7 +227,7 @@ mod tests {
     }
 
     fn replace(file: &Path, text: &str, content: FileContent) -> Result<()> {
-        StagedFile::new(file, content, OnExisting::Replace)?.filled(&[text.as_bytes()])?.persist()
+        StagedFile::new(file, content, OnExisting::Replace)?.with_content(&[text.as_bytes()])?.persist()
     }
 
     #[test]
@@ -234,7 +235,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         std::fs::write(&file, "old").unwrap();
-        drop(StagedFile::new(&file, FileContent::Public, OnExisting::Replace).unwrap().filled(&[b"new"]).unwrap());
+        drop(
+            StagedFile::new(&file, FileContent::Public, OnExisting::Replace).unwrap().with_content(&[b"new"]).unwrap(),
+        );
         assert_eq!(std::fs::read(&file).unwrap(), b"old");
         assert_eq!(count(folder.path()), 1);
         replace(&file, "new", FileContent::Public).unwrap();
@@ -332,7 +335,7 @@ mod tests {
         // An empty leftover of a full disk counts as missing.
         StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty)
             .unwrap()
-            .filled(&[b"3"])
+            .with_content(&[b"3"])
             .unwrap()
             .persist()
             .unwrap();

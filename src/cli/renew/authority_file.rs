@@ -48,7 +48,8 @@ impl AuthorityFile {
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::persist) {
+        match next.and_then(|next| next.with_content(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::persist)
+        {
             Ok(()) => issued.warnings.push(format!("{}: a new authority was added", file.display())),
             Err(error) => {
                 let missing = format!("{} lacks a new CA certificate: add it by hand", file.display());

@@ -19,7 +19,9 @@ impl ExecProcess {
                 }
             }
         };
-        tokio::time::timeout(limit, end).await.unwrap_or_else(|_| Err("took too long".to_owned()))
+        tokio::time::timeout(limit, end)
+            .await
+            .unwrap_or_else(|_| Err("the command took too long (--exec-timeout)".to_owned()))
     }
 }
 

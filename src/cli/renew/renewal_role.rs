@@ -31,11 +31,11 @@ impl RenewalRole {
         }
         let mounts = match &authority.mount {
             Some(mount) => vec![mount.clone()],
-            None => authorities_in(&authority.caller.ask(ClientRequest::get(MOUNTS_PATH)).await?.visible_data()?),
+            None => authorities_in(&authority.caller.request(ClientRequest::get(MOUNTS_PATH)).await?.visible_data()?),
         };
         for mount in mounts.iter().filter_map(|mount| path::parse_mount(mount).ok()) {
             let path = format!("{mount}/cert-record/{}", old.serial());
-            let record = authority.caller.ask(ClientRequest::get(&path)).await?.visible_data()?;
+            let record = authority.caller.request(ClientRequest::get(&path)).await?.visible_data()?;
             if let Some(role) = record["role"].as_str().and_then(|role| path::parse_role(role).ok()) {
                 return Ok(Self { issuing: IssuingRole { mount, role }, default_note: None });
             }

@@ -21,10 +21,10 @@ use super::super::path;
 /// The remaining lifetime of a token divided by this is the time until the next check.
 const TOKEN_LIFETIME_DIVISOR: u32 = 3;
 /// Maximum time between two checks of the token.
-const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+const MAX_TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Minimum time between two checks of the token.
-const MIN_INTERVAL: Duration = Duration::from_secs(1);
-const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+const MIN_TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const TOKEN_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Login")]
@@ -82,8 +82,8 @@ impl LoginArguments {
             let missing = || Error::invalid(format!("{flag}: {}: must hold the {field} of the login", file.display()));
             body[field] = text.ok_or_else(missing)?.into();
         }
-        let reply = caller.ask_without_token(&path, &body).await?;
-        let auth = parse_auth(&reply).filter(|auth| !auth.client_token.is_empty()).ok_or_else(|| reply.refusal(""))?;
+        let reply = caller.post_without_token(&path, &body).await?;
+        let auth = parse_auth(&reply).filter(|auth| !auth.client_token.is_empty()).ok_or_else(|| reply.to_error(""))?;
         caller.use_token(Secret::new(auth.client_token));
         tracing::info!(method = name, seconds = auth.lease_duration, "logged in");
         Ok(RenewedToken { lifetime: lifetime(auth.lease_duration), is_final: false })
@@ -157,11 +157,13 @@ impl TokenRenewer {
             Ok(token) => {
                 token.log(&caller.token_source(), !std::mem::replace(&mut self.is_logged, true));
                 let share = token.lifetime.map(|lifetime| lifetime / TOKEN_LIFETIME_DIVISOR);
-                share.map_or(MAX_INTERVAL, |share| share.clamp(MIN_INTERVAL, MAX_INTERVAL))
+                share.map_or(MAX_TOKEN_CHECK_INTERVAL, |share| {
+                    share.clamp(MIN_TOKEN_CHECK_INTERVAL, MAX_TOKEN_CHECK_INTERVAL)
+                })
             }
             Err(error) => {
-                tracing::warn!(%error, seconds = RETRY_INTERVAL.as_secs(), "the token cannot be checked or renewed now; retrying");
-                RETRY_INTERVAL
+                tracing::warn!(%error, seconds = TOKEN_RETRY_INTERVAL.as_secs(), "the token cannot be checked or renewed now; retrying");
+                TOKEN_RETRY_INTERVAL
             }
         };
         self.next = Some(Instant::now() + wait);
@@ -202,12 +204,12 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
     if let Some(method) = login.login.filter(|_| !caller.has_token()) {
         return login.log_in(method, caller).await;
     }
-    let reply = caller.ask(ClientRequest::get("auth/token/lookup-self")).await?;
+    let reply = caller.request(ClientRequest::get("auth/token/lookup-self")).await?;
     match (reply.status, login.login) {
         (200, _) => {}
         (403, Some(method)) => return login.log_in(method, caller).await,
-        (403, None) => return Err(reply.refusal(&reply.denial_hint(&caller.token_source()))),
-        _ => return Err(reply.refusal("")),
+        (403, None) => return Err(reply.to_error(&reply.denial_hint(&caller.token_source()))),
+        _ => return Err(reply.to_error("")),
     }
     let token = reply.data();
     let seconds = |name: &str| token[name].as_u64().unwrap_or_default();
@@ -216,7 +218,7 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
     }
     let before = Duration::from_secs(seconds("ttl"));
     let full = Duration::from_secs(seconds("creation_ttl"));
-    let reply = caller.ask(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
+    let reply = caller.request(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
     let (lifetime, is_renewed) = match (parse_auth(&reply), reply.status) {
         (Some(auth), _) => {
             let lifetime = lifetime(auth.lease_duration).unwrap_or(before);
@@ -226,7 +228,7 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
         }
         // Status 400: the token is not renewable.
         (None, 400) => (before, false),
-        (None, _) => return Err(reply.refusal("")),
+        (None, _) => return Err(reply.to_error("")),
     };
     match login.login {
         Some(method) if !is_renewed && lifetime < full / TOKEN_LIFETIME_DIVISOR => login.log_in(method, caller).await,

@@ -8,7 +8,7 @@ use crate::cli::issue::format_time;
 use crate::cli::names::TypedNames;
 
 /// A new certificate may begin at most this many seconds after the time of this machine, because clocks differ.
-const MAX_CLOCK_DIFFERENCE: i64 = 300;
+const MAX_CLOCK_DIFFERENCE_SECONDS: i64 = 300;
 
 /// A new certificate and the old one that it will replace.
 pub(super) struct Successor<'s> {
@@ -38,7 +38,8 @@ impl Successor<'_> {
             return Ok(());
         }
         Self::refuse(format!(
-            "the new certificate is not for {} (does the role allow it, and take the names of a request?)",
+            "the new certificate is not for {} (check that the role allows these names, and uses the names of \
+             certification requests)",
             lost.join(", ")
         ))
     }
@@ -59,7 +60,7 @@ impl Successor<'_> {
                 format_time(ends)
             ));
         }
-        if begins > now.saturating_add(MAX_CLOCK_DIFFERENCE) {
+        if begins > now.saturating_add(MAX_CLOCK_DIFFERENCE_SECONDS) {
             return Self::refuse(format!(
                 "the new certificate begins at {}, {by_clock}: one of the clocks is wrong",
                 format_time(begins)

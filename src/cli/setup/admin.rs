@@ -83,13 +83,13 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
     if is_written(file) {
         let (what, state) = match is_live_token(api, file).await? {
             true => ("kept", "the administrator's token"),
-            false => ("left", "no token of this store, or one that has ended: move it away and run the setup again"),
+            false => ("left", "not a valid token of this store: move the file away and run the setup again"),
         };
         return print_step(what, &format!("{} ({state})", file.display()));
     }
     let wanted = json!({ "policies": [ADMIN_POLICY], "period": ADMIN_TOKEN_PERIOD, "display_name": "administrator" });
-    let made = api.post("auth/token/create-orphan", wanted).await?;
-    let auth = &made["auth"];
+    let response = api.post("auth/token/create-orphan", wanted).await?;
+    let auth = &response["auth"];
     let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the response has no token"))?;
     if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), FileContent::Secret) {
         // The token could not be written to its file, so it is revoked.

@@ -62,7 +62,7 @@ impl SetupApi {
 
     /// Reads a path; `None` if it does not exist.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>> {
-        let (status, body) = self.ask(Method::GET, path, None).await?;
+        let (status, body) = self.request(Method::GET, path, None).await?;
         match status {
             200 => Ok(Some(body)),
             404 => Ok(None),
@@ -73,7 +73,7 @@ impl SetupApi {
     /// Lists the names below a path; empty if the path does not exist.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<String>> {
         let list = Method::from_bytes(b"LIST").map_err(Error::internal)?;
-        let (status, body) = self.ask(list, path, None).await?;
+        let (status, body) = self.request(list, path, None).await?;
         match status {
             200 => Ok(serde_json::from_value(body["data"]["keys"].clone()).unwrap_or_default()),
             404 => Ok(Vec::new()),
@@ -91,21 +91,21 @@ impl SetupApi {
     /// # Errors
     /// The server's error, with the path.
     pub(super) async fn post(&self, path: &str, body: Value) -> Result<Value> {
-        match self.ask(Method::POST, path, Some(body)).await? {
+        match self.request(Method::POST, path, Some(body)).await? {
             (200 | 204, body) => Ok(body),
             (_, body) => Err(rejection_error(path, &body)),
         }
     }
 
     pub(super) async fn delete(&self, path: &str) -> Result<()> {
-        match self.ask(Method::DELETE, path, None).await? {
+        match self.request(Method::DELETE, path, None).await? {
             (200 | 204, _) => Ok(()),
             (_, body) => Err(rejection_error(path, &body)),
         }
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value)> {
-        let failed = |e| Error::unavailable(format!("{path}: no answer"), e);
+    async fn request(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value)> {
+        let failed = |e| Error::unavailable(format!("{path}: no response"), e);
         let mut token = HeaderValue::from_str(&self.token).map_err(Error::internal)?;
         token.set_sensitive(true);
         let request = self.client.request(method, format!("{}/{path}", self.base)).header("X-Service-Token", token);

@@ -62,7 +62,7 @@ pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> 
 /// Creates the missing parts of the authorities. Returns `true` if the intermediate can issue certificates now.
 pub(super) async fn ensure_authority(api: &SetupApi, plan: &SetupPlan) -> Result<bool> {
     let begun = has_keys(api, &plan.mount).await? || has_issuer(api, &plan.mount).await?;
-    let outside = plan.outside.is_some() || plan.signed.is_some();
+    let outside = plan.outside_csr_file.is_some() || plan.signed_file.is_some();
     // If an earlier run has created a request for an outside authority, this run continues with it.
     let outside = outside || (begun && !api.is_mounted(&plan.root_mount).await?);
     if !outside {
@@ -71,13 +71,13 @@ pub(super) async fn ensure_authority(api: &SetupApi, plan: &SetupPlan) -> Result
     ensure_mount(api, &plan.mount, plan.intermediate_ttl, "certificates").await?;
     if has_issuer(api, &plan.mount).await? {
         print_step("kept", &format!("the issuer in {}", plan.mount))?;
-        if let Some(file) = &plan.signed {
+        if let Some(file) = &plan.signed_file {
             complete_chain(api, plan, file).await?;
         }
         ensure_urls(api, plan, &plan.mount).await?;
         return write_root(api, plan).await.map(|()| true);
     }
-    let issues = match (&plan.signed, outside) {
+    let issues = match (&plan.signed_file, outside) {
         (Some(file), _) => {
             import_signed(api, plan, &read_signed_file(file)?).await?;
             true
@@ -110,18 +110,20 @@ async fn has_keys(api: &SetupApi, mount: &str) -> Result<bool> {
     Ok(api.is_mounted(mount).await? && !api.list(&format!("{mount}/keys")).await?.is_empty())
 }
 
-async fn ensure_mount(api: &SetupApi, path: &str, longest: Duration, what: &str) -> Result<()> {
+async fn ensure_mount(api: &SetupApi, path: &str, max_ttl: Duration, description: &str) -> Result<()> {
     if let Some(found) = api.get("sys/mounts").await?.as_ref().map(|all| &all["data"][format!("{path}/")])
         && found.is_object()
     {
         if found["type"] != "pki" {
-            return Err(Error::invalid(format!("{path}: is a mount of another type already")));
+            return Err(Error::invalid(format!(
+                "{path}: is already a mount of another type; choose another path with --mount or --root-mount"
+            )));
         }
         return print_step("kept", &format!("the mount {path}"));
     }
-    let wanted = json!({ "type": "pki", "description": what, "config": { "max_lease_ttl": longest.as_secs() } });
+    let wanted = json!({ "type": "pki", "description": description, "config": { "max_lease_ttl": max_ttl.as_secs() } });
     api.post(&format!("sys/mounts/{path}"), wanted).await?;
-    print_step("made", &format!("the mount {path} ({what})"))
+    print_step("made", &format!("the mount {path} ({description})"))
 }
 
 async fn ensure_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
@@ -135,13 +137,13 @@ async fn ensure_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
         "issuer_name": "root",
         "ttl": plan.root_ttl.as_secs(),
         "key_type": plan.keys.kind,
-        "key_bits": plan.keys.root,
+        "key_bits": plan.keys.root_bits,
     });
-    let made = api.post(&format!("{path}/root/generate/internal"), with_organization(plan, wanted)).await?;
+    let root = api.post(&format!("{path}/root/generate/internal"), with_organization(plan, wanted)).await?;
     ensure_urls(api, plan, path).await?;
     print_step(
         "made",
-        &format!("{}, serial number {}", plan.name_of("Root CA"), response_text(&made, "serial_number")?),
+        &format!("{}, serial number {}", plan.name_of("Root CA"), response_text(&root, "serial_number")?),
     )
 }
 
@@ -162,14 +164,14 @@ async fn create_csr(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
         "key_usage": "CertSign,CRLSign",
     });
     let mut wanted = with_organization(plan, contents);
-    let made = if has_keys(api, path).await? {
+    let response = if has_keys(api, path).await? {
         api.post(&format!("{path}/issuers/generate/intermediate/existing"), wanted).await?
     } else {
         wanted["key_type"] = plan.keys.kind.into();
-        wanted["key_bits"] = plan.keys.intermediate.into();
+        wanted["key_bits"] = plan.keys.intermediate_bits.into();
         api.post(&format!("{path}/issuers/generate/intermediate/internal"), wanted).await?
     };
-    Ok(response_text(&made, "csr")?.to_owned())
+    Ok(response_text(&response, "csr")?.to_owned())
 }
 
 async fn create_intermediate(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
@@ -193,15 +195,15 @@ async fn create_intermediate(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
 /// imported certificates and fails.
 async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()> {
     let path = &plan.mount;
-    let taken = api.post(&format!("{path}/intermediate/set-signed"), json!({ "certificate": pem })).await?;
-    let taken = &taken["data"];
-    let mut mapping = taken["mapping"].as_object().into_iter().flatten();
-    let own = mapping.find(|(_, key)| key.as_str().is_some_and(|key| !key.is_empty()));
-    let Some((issuer, _)) = own else {
-        remove_issuers(api, path, taken).await?;
+    let imported = api.post(&format!("{path}/intermediate/set-signed"), json!({ "certificate": pem })).await?;
+    let imported = &imported["data"];
+    let mut mapping = imported["mapping"].as_object().into_iter().flatten();
+    let issuer_with_key = mapping.find(|(_, key)| key.as_str().is_some_and(|key| !key.is_empty()));
+    let Some((issuer, _)) = issuer_with_key else {
+        remove_issuers(api, path, imported).await?;
         return Err(Error::invalid(format!(
-            "--signed: holds no certificate of the key in {path}: have the request of {} signed",
-            plan.csr().display()
+            "--signed: holds no certificate of the key in {path}: have the certification request {} signed",
+            plan.csr_file().display()
         )));
     };
     api.post(&format!("{path}/config/issuers"), json!({ "default": issuer })).await?;
@@ -217,13 +219,13 @@ async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()
 async fn complete_chain(api: &SetupApi, plan: &SetupPlan, file: &Path) -> Result<()> {
     let path = &plan.mount;
     if chain_end(api, plan).await?.is_root() {
-        return print_step("kept", &format!("its chain: {} is not needed", file.display()));
+        return print_step("kept", &format!("the chain of the issuer: {} is not needed", file.display()));
     }
-    let taken =
+    let imported =
         api.post(&format!("{path}/issuers/import/cert"), json!({ "pem_bundle": read_signed_file(file)? })).await?;
     let top = chain_end(api, plan).await?;
     if !top.is_root() {
-        remove_issuers(api, path, &taken["data"]).await?;
+        remove_issuers(api, path, &imported["data"]).await?;
         let above = top.certificate.issuer().display();
         return Err(Error::invalid(format!(
             "--signed: {}: must hold the certificates above the issuer, {above}",
@@ -237,8 +239,8 @@ fn read_signed_file(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| Error::of_file("--signed", file, "read", e))
 }
 
-async fn remove_issuers(api: &SetupApi, path: &str, taken: &Value) -> Result<()> {
-    for issuer in texts_in(&taken["imported_issuers"]) {
+async fn remove_issuers(api: &SetupApi, path: &str, imported: &Value) -> Result<()> {
+    for issuer in texts_in(&imported["imported_issuers"]) {
         api.delete(&format!("{path}/issuer/{issuer}")).await?;
     }
     Ok(())
@@ -252,7 +254,7 @@ async fn chain_end(api: &SetupApi, plan: &SetupPlan) -> Result<PemCertificate> {
 
 /// Writes the certification request to a file; an existing file is kept.
 async fn write_csr(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
-    let file = plan.csr();
+    let file = plan.csr_file();
     if file.exists() {
         return print_step("kept", &format!("{} (the request waits for an outside authority)", file.display()));
     }
@@ -267,7 +269,7 @@ async fn ensure_urls(api: &SetupApi, plan: &SetupPlan, mount: &str) -> Result<()
     let members = ["issuing_certificates", "crl_distribution_points", "ocsp_servers"];
     let is_set = |member: &&str| config["data"][*member].as_array().is_some_and(|urls| !urls.is_empty());
     if members.iter().any(is_set) {
-        return print_step("kept", &format!("the addresses of {mount}"));
+        return print_step("kept", &format!("the URLs of {mount}"));
     }
     let own = format!("{base}/v1/{mount}");
     api.post(&format!("{mount}/config/cluster"), json!({ "path": own, "aia_path": own })).await?;
@@ -278,7 +280,7 @@ async fn ensure_urls(api: &SetupApi, plan: &SetupPlan, mount: &str) -> Result<()
         "ocsp_servers": ["{{cluster_aia_path}}/ocsp"],
     });
     api.post(&format!("{mount}/config/urls"), addresses).await?;
-    print_step("made", &format!("the addresses of {mount}, below {own}"))
+    print_step("made", &format!("the URLs of {mount}, below {own}"))
 }
 
 /// Writes the root of the issuer's chain, which clients must trust, to its file. If the chain does not end with a root,
@@ -296,15 +298,18 @@ async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
             );
             return Err(Error::new(Kind::Conflict, text));
         }
-        return print_step("kept", &format!("{file} (what clients trust)"));
+        return print_step("kept", &format!("{file} (the root certificate for clients)"));
     }
     if !top.is_root() {
         let above = top.certificate.issuer().display();
         let step = "continue with --signed FILE, which also holds the certificates above the issuer";
-        return print_step("left", &format!("{file} (what clients trust): the root is not known, {above}: {step}"));
+        return print_step(
+            "left",
+            &format!("{file} (the root certificate for clients): the root is not known, {above}: {step}"),
+        );
     }
     write_new(&plan.root_file, top.text.as_bytes(), FileContent::Public)?;
-    print_step("made", &format!("{file} (what clients trust)"))
+    print_step("made", &format!("{file} (the root certificate for clients)"))
 }
 
 fn contains_certificate(file: &Path, wanted: &PemCertificate) -> Result<bool> {

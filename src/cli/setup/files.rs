@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use signet::config::{Config, Environment, SealKeySource, StoreLocation, TlsFiles};
+use signet::config::{Config, ConfigEnvironment, SealKeySource, StoreLocation, TlsFiles};
 use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::storage::backup;
 
@@ -30,7 +30,7 @@ pub(super) fn render_configuration(
     file: &Path,
     installation: &InstallationArguments,
     plan: &SetupPlan,
-    environment: &Environment,
+    environment: &ConfigEnvironment,
 ) -> Result<String> {
     let from_environment = environment.get("SIGNET_DATABASE_URL").is_some();
     let folder = match (&installation.data_dir, &installation.database_url) {
@@ -80,8 +80,8 @@ pub(super) fn render_configuration(
         None => "# public_url = \"http://pki.example\"".to_owned(),
     };
     Ok(format!(
-        "# Configuration of this Signet server, made by `signet setup`. signet.example.toml explains every setting. After a\n\
-         # change, run `signet check --config FILE`. Environment variables take precedence: SIGNET_LISTEN, ….\n\
+        "# Configuration of this Signet server, created by `signet setup`. signet.example.toml explains all settings.\n\
+         # After a change, run `signet check --config FILE`. Environment variables take precedence: SIGNET_LISTEN, ….\n\
          \n\
          # Address and port; TLS is required except on the loopback. A change needs a restart.\n\
          listen = {listen}\n\
@@ -133,20 +133,23 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
         let folder = folder.display();
         let file = plan.config.display();
         let text = format!(
-            "--data-dir: {folder} has a store, but {file} does not exist: give its configuration with --config; write a \
-             lost one again first (see docs/getting-started.md)"
+            "--data-dir: {folder} has a store, but {file} does not exist: give its configuration with --config; if \
+             that file is lost, write it again first (see docs/getting-started.md)"
         );
         return Err(Error::new(Kind::Conflict, text));
     }
     let tls = config.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
     let others = [&plan.admin_token_file, &plan.root_file];
-    if let Some(file) = tls.chain(others).chain(plan.outside.as_ref()).find(|file| file.exists()) {
+    if let Some(file) = tls.chain(others).chain(plan.outside_csr_file.as_ref()).find(|file| file.exists()) {
         return Err(Error::file_exists(file.display()));
     }
     if let StoreLocation::Embedded(folder) = &config.store
         && std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
     {
-        let text = format!("--data-dir: {} is not empty: name its configuration by --config", folder.display());
+        let text = format!(
+            "--data-dir: {} is not empty: give its configuration with --config, or use an empty folder",
+            folder.display()
+        );
         return Err(Error::new(Kind::Conflict, text));
     }
     Ok(())
@@ -162,10 +165,10 @@ pub(super) fn check_tls_pair(files: &TlsFiles) -> Result<()> {
         (false, true) => (&files.key, &files.certificate),
         _ => return Ok(()),
     };
+    let there = there.display();
     let text = format!(
-        "{}: exists, but {} does not, without which it is useless: remove it too, and run the setup again, which \
-         creates both",
-        there.display(),
+        "{there}: exists, but {} does not, and neither is of use without the other: remove {there} and run the setup \
+         again, which creates both",
         lost.display()
     );
     Err(Error::new(Kind::Conflict, text))
@@ -207,7 +210,7 @@ pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> E
 pub(super) fn check_folders(config: &Config, plan: &SetupPlan, installation: &InstallationArguments) -> Result<()> {
     let made: Vec<PathBuf> = config_folders(config, &plan.config).map(|(folder, _)| make_absolute(folder)).collect();
     let files = [("--admin-token-file", &plan.admin_token_file), ("--config", &plan.root_file)];
-    let files = files.into_iter().chain(plan.outside.iter().map(|file| ("--csr", file)));
+    let files = files.into_iter().chain(plan.outside_csr_file.iter().map(|file| ("--csr", file)));
     let files = files.chain(installation.audit_file.iter().map(|file| ("--audit-file", file)));
     for (flag, file) in files.filter(|(_, file)| !file.exists()) {
         let folder = folder_of(file);
@@ -285,7 +288,7 @@ mod tests {
             let line = [&["setup", "--domain", "example.test"], flags].concat();
             let SetupArguments { installation, wanted, .. } = Line::parse_from(line).arguments;
             let plan = SetupPlan::new(wanted, Path::new(file)).unwrap();
-            let environment = Environment::for_file(Path::new(file)).unwrap();
+            let environment = ConfigEnvironment::for_file(Path::new(file)).unwrap();
             render_configuration(Path::new(file), &installation, &plan, &environment).unwrap()
         };
         let database = ["--database-url", "postgres:///signet"];

@@ -27,9 +27,9 @@ pub(super) struct SetupPlan {
     pub(super) mount: String,
     pub(super) intermediate_ttl: Duration,
     /// File for the certification request to an outside authority; `None` for a root on this server.
-    pub(super) outside: Option<PathBuf>,
+    pub(super) outside_csr_file: Option<PathBuf>,
     /// File with the certificates from the outside authority.
-    pub(super) signed: Option<PathBuf>,
+    pub(super) signed_file: Option<PathBuf>,
     /// Base URL of CRLs, OCSP and CA certificates, without a trailing slash.
     pub(super) public_url: Option<String>,
     pub(super) role: String,
@@ -42,8 +42,8 @@ pub(super) struct SetupPlan {
 #[derive(Clone, Copy)]
 pub(super) struct SetupKeyTypes {
     pub(super) kind: &'static str,
-    pub(super) root: u32,
-    pub(super) intermediate: u32,
+    pub(super) root_bits: u32,
+    pub(super) intermediate_bits: u32,
 }
 
 impl SetupPlan {
@@ -60,10 +60,10 @@ impl SetupPlan {
             return Err(Error::invalid("--intermediate-ttl: must not be longer than --root-ttl"));
         }
         if intermediate_ttl < role_ttl * 3 {
-            return Err(Error::invalid("--role-ttl: three times that must not be longer than --intermediate-ttl"));
+            return Err(Error::invalid("--role-ttl: three times its value must not be longer than --intermediate-ttl"));
         }
         if wanted.domain.len() > MAX_DOMAINS {
-            return Err(Error::invalid(format!("--domain: must be {MAX_DOMAINS} at most")));
+            return Err(Error::invalid(format!("--domain: at most {MAX_DOMAINS} domains may be given")));
         }
         if let Some(domain) = wanted.domain.iter().find(|domain| !is_domain(domain)) {
             return Err(Error::invalid(format!("--domain: {domain:?} is not a domain, such as example.com")));
@@ -88,8 +88,8 @@ impl SetupPlan {
             require_file("--signed", file)?;
         }
         let keys = match wanted.key_type.as_str() {
-            "rsa" => SetupKeyTypes { kind: "rsa", root: 4096, intermediate: 3072 },
-            _ => SetupKeyTypes { kind: "ec", root: 384, intermediate: 256 },
+            "rsa" => SetupKeyTypes { kind: "rsa", root_bits: 4096, intermediate_bits: 3072 },
+            _ => SetupKeyTypes { kind: "ec", root_bits: 384, intermediate_bits: 256 },
         };
         Ok(Self {
             config: config.to_owned(),
@@ -100,8 +100,8 @@ impl SetupPlan {
             root_ttl,
             mount,
             intermediate_ttl,
-            outside: wanted.csr,
-            signed: wanted.signed,
+            outside_csr_file: wanted.csr,
+            signed_file: wanted.signed,
             public_url: wanted.public_url.map(|url| parse_public_url(&url)).transpose()?,
             role: wanted.role,
             role_ttl,
@@ -141,8 +141,8 @@ impl SetupPlan {
         Ok(&self.domains)
     }
 
-    pub(super) fn csr(&self) -> PathBuf {
-        self.outside.clone().unwrap_or_else(|| self.config.with_file_name("intermediate.csr"))
+    pub(super) fn csr_file(&self) -> PathBuf {
+        self.outside_csr_file.clone().unwrap_or_else(|| self.config.with_file_name("intermediate.csr"))
     }
 
     /// Returns the name of an authority: the organization, or else the first domain, followed by `what`.
@@ -211,27 +211,27 @@ mod tests {
         }
     }
 
-    fn refusal(change: impl FnOnce(&mut SetupAuthorityArguments)) -> String {
+    fn plan_error(change: impl FnOnce(&mut SetupAuthorityArguments)) -> String {
         let mut wanted = wanted();
         change(&mut wanted);
         SetupPlan::new(wanted, Path::new("/etc/signet/signet.toml")).err().unwrap().text().to_owned()
     }
 
     #[test]
-    fn invalid_setup_arguments_are_refused_by_their_flag() {
+    fn setup_error_for_an_invalid_argument_names_its_flag() {
         for (flag, text) in [
-            ("--domain: \"a b\" is not a domain", refusal(|w| w.domain.push("a b".to_owned()))),
-            ("--domain: ", refusal(|w| w.domain.push("-a.test".to_owned()))),
-            ("--root-ttl: must be a duration", refusal(|w| w.root_ttl = "ten years".to_owned())),
-            ("--intermediate-ttl: must not be longer", refusal(|w| w.root_ttl = "100h".to_owned())),
-            ("--role-ttl: three times", refusal(|w| w.role_ttl = "43800h".to_owned())),
-            ("--root-mount: must be another", refusal(|w| w.root_mount = "/pki/".to_owned())),
-            ("--role: must consist of letters", refusal(|w| w.role = "a/b".to_owned())),
-            ("--role: must consist of letters", refusal(|w| w.role = String::new())),
-            ("--mount: must be a path", refusal(|w| w.mount = "p ki".to_owned())),
-            ("--public-url: must be plain http", refusal(|w| w.public_url = Some("https://pki.test".to_owned()))),
-            ("--public-url: must be plain http", refusal(|w| w.public_url = Some("http://pki.test/x".to_owned()))),
-            ("--signed: file does not exist: /nowhere", refusal(|w| w.signed = Some("/nowhere".into()))),
+            ("--domain: \"a b\" is not a domain", plan_error(|w| w.domain.push("a b".to_owned()))),
+            ("--domain: ", plan_error(|w| w.domain.push("-a.test".to_owned()))),
+            ("--root-ttl: must be a duration", plan_error(|w| w.root_ttl = "ten years".to_owned())),
+            ("--intermediate-ttl: must not be longer", plan_error(|w| w.root_ttl = "100h".to_owned())),
+            ("--role-ttl: three times", plan_error(|w| w.role_ttl = "43800h".to_owned())),
+            ("--root-mount: must be another", plan_error(|w| w.root_mount = "/pki/".to_owned())),
+            ("--role: must consist of letters", plan_error(|w| w.role = "a/b".to_owned())),
+            ("--role: must consist of letters", plan_error(|w| w.role = String::new())),
+            ("--mount: must be a path", plan_error(|w| w.mount = "p ki".to_owned())),
+            ("--public-url: must be plain http", plan_error(|w| w.public_url = Some("https://pki.test".to_owned()))),
+            ("--public-url: must be plain http", plan_error(|w| w.public_url = Some("http://pki.test/x".to_owned()))),
+            ("--signed: file does not exist: /nowhere", plan_error(|w| w.signed = Some("/nowhere".into()))),
         ] {
             assert!(text.starts_with(flag), "{flag}: {text}");
         }
@@ -241,7 +241,7 @@ mod tests {
     fn default_files_are_next_to_the_configuration() {
         let plan = SetupPlan::new(wanted(), Path::new("/etc/signet/signet.toml")).unwrap();
         assert_eq!(plan.admin_token_file, Path::new("/etc/signet/admin-token"));
-        assert_eq!(plan.csr(), Path::new("/etc/signet/intermediate.csr"));
+        assert_eq!(plan.csr_file(), Path::new("/etc/signet/intermediate.csr"));
         assert_eq!(plan.domains().unwrap(), ["example.test"]);
         let none = SetupPlan::new(SetupAuthorityArguments { domain: Vec::new(), ..wanted() }, Path::new("signet.toml"))
             .unwrap();

@@ -41,10 +41,13 @@ pub(super) fn prompt_missing(arguments: &mut SetupArguments) -> Result<()> {
         )?;
     }
     if wanted.csr.is_none()
-        && prompt_choice("Root: here, or outside (a request is written for it)", ["here", "outside"])? == "outside"
+        && prompt_choice(
+            "Root CA: here, or outside (setup writes a certification request for it)",
+            ["here", "outside"],
+        )? == "outside"
     {
         let default = arguments.config.with_file_name("intermediate.csr").display().to_string();
-        wanted.csr = Some(PathBuf::from(prompt("File of the request", &default)?));
+        wanted.csr = Some(PathBuf::from(prompt("File of the certification request", &default)?));
     }
     if wanted.public_url.is_none() {
         let url = prompt("Plain http URL at which CRLs and CA certificates are found, if any", "")?;
@@ -88,7 +91,7 @@ fn prompt(question: &str, default: &str) -> Result<String> {
     write!(out, "{question}{shown}: ").and_then(|()| out.flush()).map_err(Error::internal)?;
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line).map_err(Error::internal)? == 0 {
-        return Err(Error::invalid("setup: the terminal was closed; nothing was made"));
+        return Err(Error::invalid("setup: the terminal was closed; nothing was created"));
     }
     Ok(Some(line.trim()).filter(|line| !line.is_empty()).unwrap_or(default).to_owned())
 }

@@ -19,24 +19,39 @@ use crate::cli::files::folder_of;
 /// # Errors
 /// `Conflict`, with a line for each such option.
 pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, config: &Config) -> Result<()> {
-    let data_dir = if let StoreLocation::Embedded(folder) = &config.store { Some(absolute(folder)) } else { None };
-    let seal_key_file = if let SealKeySource::File(file) = &config.seal_key { Some(absolute(file)) } else { None };
-    let tls_dir = config.tls.as_ref().map(|files| absolute(folder_of(&files.certificate)));
-    let audit_file = installation.audit_file.as_deref().map(absolute);
+    let data_dir = if let StoreLocation::Embedded(folder) = &config.store { Some(absolute_text(folder)) } else { None };
+    let seal_key_file = if let SealKeySource::File(file) = &config.seal_key { Some(absolute_text(file)) } else { None };
+    let tls_dir = config.tls.as_ref().map(|files| absolute_text(folder_of(&files.certificate)));
+    let audit_file = installation.audit_file.as_deref().map(absolute_text);
     let audit_files = audit_files(config);
     let audited = audit_files.iter().find(|file| Some(*file) == audit_file.as_ref()).or(audit_files.first()).cloned();
     let given_names = (!installation.name.is_empty()).then(|| join_names(installation.name.iter().cloned()));
     // If the configuration has no public URL, `--public-url` may set one.
     let public_url = config.http.public_url.as_ref().and(plan.public_url.clone());
     let compared = [
-        ("--data-dir", "data_dir", installation.data_dir.as_deref().map(absolute), data_dir),
-        ("--seal-key-file", "seal_key_file", installation.seal_key_file.as_deref().map(absolute), seal_key_file),
-        ("--listen", "listen", text(installation.listen), text(Some(config.listen))),
-        ("--public-listen", "public_listen", text(installation.public_listen), text(config.public_listen)),
-        ("--metrics-listen", "metrics_listen", text(installation.metrics_listen), text(config.metrics_listen)),
+        ("--data-dir", "data_dir", installation.data_dir.as_deref().map(absolute_text), data_dir),
+        ("--seal-key-file", "seal_key_file", installation.seal_key_file.as_deref().map(absolute_text), seal_key_file),
+        ("--listen", "listen", address_text(installation.listen), address_text(Some(config.listen))),
+        (
+            "--public-listen",
+            "public_listen",
+            address_text(installation.public_listen),
+            address_text(config.public_listen),
+        ),
+        (
+            "--metrics-listen",
+            "metrics_listen",
+            address_text(installation.metrics_listen),
+            address_text(config.metrics_listen),
+        ),
         ("--audit-file", "audit file_path", audit_file, audited),
         ("--name", "tls_renew.names", given_names, renewal_names(config)),
-        ("--tls-dir", "the folder of tls_certificate_file", installation.tls_dir.as_deref().map(absolute), tls_dir),
+        (
+            "--tls-dir",
+            "the folder of tls_certificate_file",
+            installation.tls_dir.as_deref().map(absolute_text),
+            tls_dir,
+        ),
         ("--public-url", "public_url", public_url, config.http.public_url.clone()),
     ];
     let file = plan.config.display();
@@ -57,23 +72,23 @@ pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, conf
     if problems.is_empty() {
         return Ok(());
     }
-    problems.push("change the settings there, or omit these options".to_owned());
+    problems.push(format!("change the settings in {file}, or omit these options"));
     Err(Error::new(Kind::Conflict, problems.join("\n")))
 }
 
 /// Returns the absolute path without a trailing slash.
-fn absolute(path: &Path) -> String {
+fn absolute_text(path: &Path) -> String {
     let path: PathBuf = make_absolute(path).components().collect();
     path.display().to_string()
 }
 
-fn text(address: Option<SocketAddr>) -> Option<String> {
+fn address_text(address: Option<SocketAddr>) -> Option<String> {
     address.map(|address| address.to_string())
 }
 
 fn audit_files(config: &Config) -> Vec<String> {
     let files = config.audit.iter().filter_map(|device| match &device.target {
-        AuditTarget::File { path, .. } => Some(absolute(path)),
+        AuditTarget::File { path, .. } => Some(absolute_text(path)),
         _ => None,
     });
     files.collect()

@@ -17,26 +17,26 @@ const TOKENS_PER_MILLISECOND: u64 = FRAME_COST_TOKENS / 5;
 const MAX_TOKENS: u64 = 2000 * FRAME_COST_TOKENS;
 
 pub(super) struct FrameAllowance {
-    left: Cell<u64>,
-    at: Cell<u64>,
+    tokens_left: Cell<u64>,
+    updated_at: Cell<u64>,
     spent: Cell<bool>,
 }
 
 impl FrameAllowance {
     /// Creates a full allowance at `now`, in milliseconds.
     pub(super) fn new(now: u64) -> Self {
-        Self { left: Cell::new(MAX_TOKENS), at: Cell::new(now), spent: Cell::new(false) }
+        Self { tokens_left: Cell::new(MAX_TOKENS), updated_at: Cell::new(now), spent: Cell::new(false) }
     }
 
     pub(super) fn add_tokens(&self, more: u64) {
-        self.left.set(self.left.get().saturating_add(more).min(MAX_TOKENS));
+        self.tokens_left.set(self.tokens_left.get().saturating_add(more).min(MAX_TOKENS));
     }
 
     pub(super) fn spend(&self, frames: usize, now: u64) {
-        let since = now.saturating_sub(self.at.replace(now));
+        let since = now.saturating_sub(self.updated_at.replace(now));
         self.add_tokens(since.saturating_mul(TOKENS_PER_MILLISECOND));
-        match self.left.get().checked_sub(FRAME_COST_TOKENS * frames as u64) {
-            Some(left) => self.left.set(left),
+        match self.tokens_left.get().checked_sub(FRAME_COST_TOKENS * frames as u64) {
+            Some(left) => self.tokens_left.set(left),
             None => self.spent.set(true),
         }
     }

@@ -33,12 +33,12 @@ pub(super) struct Http2RequestBody {
     receiving: Option<BodyWaitGuard>,
     /// Receives the stream when the body is dropped. `None` if the body is known to exceed
     /// [`MAX_DISCARDED_BODY_BYTES`].
-    left: Option<UnreadStreamCell>,
+    unread_cell: Option<UnreadStreamCell>,
 }
 
 /// The unread rest of a body after its reader was dropped.
 pub(super) struct UnreadBodyRest {
-    left: UnreadStreamCell,
+    unread_cell: UnreadStreamCell,
     stream: Option<RecvStream>,
     /// Bytes that may still be discarded.
     discardable: usize,
@@ -50,15 +50,18 @@ pub(super) fn split_body(
     stream: RecvStream,
     activity: &Rc<Http2Activity>,
 ) -> (Option<Http2RequestBody>, UnreadBodyRest) {
-    let rest =
-        UnreadBodyRest { left: UnreadStreamCell::default(), stream: None, discardable: MAX_DISCARDED_BODY_BYTES };
+    let rest = UnreadBodyRest {
+        unread_cell: UnreadStreamCell::default(),
+        stream: None,
+        discardable: MAX_DISCARDED_BODY_BYTES,
+    };
     if stream.is_end_stream() {
         return (None, rest);
     }
     let declared = fields.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let is_long = declared.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES as u64);
-    let left = (!is_long).then(|| Rc::clone(&rest.left));
-    (Some(Http2RequestBody { stream: Some(stream), activity: Rc::clone(activity), receiving: None, left }), rest)
+    let unread_cell = (!is_long).then(|| Rc::clone(&rest.unread_cell));
+    (Some(Http2RequestBody { stream: Some(stream), activity: Rc::clone(activity), receiving: None, unread_cell }), rest)
 }
 
 impl Stream for Http2RequestBody {
@@ -87,8 +90,8 @@ impl Stream for Http2RequestBody {
 
 impl Drop for Http2RequestBody {
     fn drop(&mut self) {
-        if let (Some(stream), Some(left)) = (self.stream.take(), &self.left) {
-            left.set(Some(stream));
+        if let (Some(stream), Some(unread_cell)) = (self.stream.take(), &self.unread_cell) {
+            unread_cell.set(Some(stream));
         }
     }
 }
@@ -115,7 +118,7 @@ impl UnreadBodyRest {
 
     /// Returns the stream, if the reader was dropped.
     fn open_stream(&mut self) -> Option<&mut RecvStream> {
-        if let Some(stream) = self.left.take() {
+        if let Some(stream) = self.unread_cell.take() {
             self.stream = Some(stream);
         }
         self.stream.as_mut()

@@ -35,10 +35,10 @@ pub(super) struct Dispatch<F, R> {
     /// Requests that the client reset, minus completed ones.
     resets: usize,
     /// Time of the last progress; `None` before the first request.
-    idle: Option<u64>,
+    last_progress: Option<u64>,
     shutdown_begun: bool,
     /// Deadline for sending the final GOAWAY frame.
-    closing: Option<Pin<Box<Sleep>>>,
+    goaway_deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<F, R> Dispatch<F, R>
@@ -60,22 +60,22 @@ where
             request_permits,
             activity,
             resets: 0,
-            idle: None,
+            last_progress: None,
             shutdown_begun: false,
-            closing: None,
+            goaway_deadline: None,
         }
     }
 
     /// Makes progress, within the limits of a time slice.
     fn make_progress(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut unpacked = 0;
+        let mut header_bytes_read = 0;
         for _ in 0..MAX_EVENTS_PER_SLICE {
-            if self.closing.is_some() {
+            if self.goaway_deadline.is_some() {
                 return self.close(cx);
             }
             let accepted = match self.http2.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    unpacked += header_bytes(&request);
+                    header_bytes_read += header_bytes(&request);
                     self.accept(request, respond);
                     true
                 }
@@ -94,7 +94,7 @@ where
             }
             let ended = match self.requests.poll_next_unpin(cx) {
                 Poll::Ready(Some(end)) => {
-                    self.count(end);
+                    self.count_end(end);
                     true
                 }
                 _ => false,
@@ -102,7 +102,7 @@ where
             if !(accepted || ended || self.close_if_requested()) {
                 return Poll::Pending;
             }
-            if unpacked >= BYTES_PER_TIME_SLICE {
+            if header_bytes_read >= BYTES_PER_TIME_SLICE {
                 break;
             }
         }
@@ -113,7 +113,7 @@ where
     /// Begins a request, unless the connection is closing or no permit is free.
     fn accept(&mut self, request: http_types::Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let is_first = self.requests.is_empty();
-        let permit = if is_first { None } else { self.request_permits.take() };
+        let permit = if is_first { None } else { self.request_permits.try_acquire() };
         let has_capacity = is_first || permit.is_some();
         if !has_capacity {
             connections::count_refused("requests");
@@ -122,7 +122,7 @@ where
             // The reset says that the request was not processed and may be sent again elsewhere (RFC 9113, 8.7).
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
-        self.idle.get_or_insert(0);
+        self.last_progress.get_or_insert(0);
         self.activity.note_progress();
         self.activity.allowance.add_tokens(TOKENS_PER_REQUEST);
         let handled = HandlerGuard::begin(&self.activity);
@@ -131,7 +131,7 @@ where
 
     /// Counts a completed request. Resets are limited, because each leaves work behind without a
     /// response (CVE-2023-44487).
-    fn count(&mut self, end: ExchangeEnd) {
+    fn count_end(&mut self, end: ExchangeEnd) {
         match end {
             ExchangeEnd::Answered => self.resets = self.resets.saturating_sub(1),
             ExchangeEnd::Reset => self.resets += 1,
@@ -142,7 +142,7 @@ where
     }
 
     fn end_flood(&mut self) {
-        if self.closing.is_none() {
+        if self.goaway_deadline.is_none() {
             connections::count_closed("flood", 1);
             self.send_goaway(Reason::ENHANCE_YOUR_CALM);
         }
@@ -157,7 +157,7 @@ where
         let connection = &self.activity.connection;
         let receiving = self.activity.receiving();
         let is_given_up = connection.is_given_up() && receiving > 0 && receiving == self.requests.len();
-        if done || is_given_up || connection.is_late() && !self.activity.is_busy() {
+        if done || is_given_up || connection.is_close_overdue() && !self.activity.is_busy() {
             self.send_goaway(Reason::NO_ERROR);
             return true;
         }
@@ -170,18 +170,18 @@ where
     fn send_goaway(&mut self, reason: Reason) {
         self.requests.clear();
         self.http2.abrupt_shutdown(reason);
-        self.closing = Some(Box::pin(sleep(GOAWAY_TIMEOUT)));
+        self.goaway_deadline = Some(Box::pin(sleep(GOAWAY_TIMEOUT)));
     }
 
     fn close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.http2.poll_closed(cx).is_ready() {
             return Poll::Ready(());
         }
-        let Self { closing: Some(late), activity, .. } = self else { return Poll::Pending };
+        let Self { goaway_deadline: Some(late), activity, .. } = self else { return Poll::Pending };
         // A closing connection gets more time while its client still receives.
         if activity.take_progress()
             && activity.connection.close_requested_at().is_some()
-            && !activity.connection.is_late()
+            && !activity.connection.is_close_overdue()
         {
             late.set(sleep(GOAWAY_TIMEOUT));
         }
@@ -190,7 +190,7 @@ where
 
     fn publish_activity(&mut self) {
         let activity = &*self.activity;
-        let Some(idle) = &mut self.idle else { return };
+        let Some(idle) = &mut self.last_progress else { return };
         if activity.take_progress() {
             *idle = activity.connection.now();
         }

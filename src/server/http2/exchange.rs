@@ -58,8 +58,8 @@ where
     let (body, mut rest) = body::split_body(&parts.headers, body, &activity);
     let mut request = match request::convert_request(parts, body, peer) {
         Ok(request) => request,
-        Err(refused) => {
-            let refusal = refused.answer();
+        Err(rejection) => {
+            let refusal = rejection.into_response();
             return finish_response(response::send_response(refusal, false, &mut respond, &date, &activity), rest)
                 .await;
         }

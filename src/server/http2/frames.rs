@@ -30,20 +30,20 @@ pub(super) struct FrameScanner {
     /// Received bytes of the frame header.
     filled: usize,
     /// `true` if a field block continues in the next frame: the frames of a block count as one.
-    goes_on: bool,
+    field_block_continues: bool,
 }
 
 impl FrameScanner {
     pub(super) fn new() -> Self {
-        Self { left: PREFACE_BYTES, head: [0; FRAME_HEADER_BYTES], filled: 0, goes_on: false }
+        Self { left: PREFACE_BYTES, head: [0; FRAME_HEADER_BYTES], filled: 0, field_block_continues: false }
     }
 
     /// `true` if the input ends within a frame, a field block or the preface.
     pub(super) fn is_partial(&self) -> bool {
-        self.left > 0 || self.filled > 0 || self.goes_on
+        self.left > 0 || self.filled > 0 || self.field_block_continues
     }
 
-    pub(super) fn read(&mut self, mut bytes: &[u8]) -> FrameCounts {
+    pub(super) fn scan(&mut self, mut bytes: &[u8]) -> FrameCounts {
         let mut read = FrameCounts::default();
         while !bytes.is_empty() {
             if self.left > 0 {
@@ -65,7 +65,7 @@ impl FrameScanner {
                     read.charged += 1;
                 }
                 if matches!(kind, HEADERS_FRAME | CONTINUATION_FRAME) {
-                    self.goes_on = flags & END_HEADERS_FLAG == 0;
+                    self.field_block_continues = flags & END_HEADERS_FLAG == 0;
                 }
             }
             read.any_ended |= !self.is_partial();
@@ -92,7 +92,7 @@ mod tests {
             assert!(frames.is_partial(), "the preface is yet to come");
             let mut at = 0;
             for piece in whole.chunks(step) {
-                let ended = frames.read(piece).any_ended;
+                let ended = frames.scan(piece).any_ended;
                 assert_eq!(ended, ends.iter().any(|end| (at + 1..=at + piece.len()).contains(end)), "{step} {at}");
                 at += piece.len();
                 assert_eq!(frames.is_partial(), !ends.contains(&at), "{step} {at}");
@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn header_frame_and_its_continuations_count_as_one() {
         let mut frames = FrameScanner::new();
-        assert!(frames.read(&[0; PREFACE_BYTES]).any_ended && !frames.is_partial());
+        assert!(frames.scan(&[0; PREFACE_BYTES]).any_ended && !frames.is_partial());
         for (kind, flags, ended) in [(1, 0, false), (9, 0, false), (9, 4, true), (1, 4, true), (1, 5, true)] {
-            assert_eq!(frames.read(&frame(kind, flags, 10)).any_ended, ended, "{kind} {flags}");
+            assert_eq!(frames.scan(&frame(kind, flags, 10)).any_ended, ended, "{kind} {flags}");
             assert_eq!(frames.is_partial(), !ended);
         }
     }
@@ -113,10 +113,10 @@ mod tests {
     #[test]
     fn empty_frames_are_counted_separately() {
         let mut frames = FrameScanner::new();
-        frames.read(&[0; PREFACE_BYTES]);
+        frames.scan(&[0; PREFACE_BYTES]);
         let sent = [(0, 5), (0, 0), (1, 5), (9, 5), (2, 5), (3, 4), (4, 0), (6, 8), (8, 4), (99, 0)];
         let bytes = sent.map(|(kind, length)| frame(kind, END_HEADERS_FLAG, length)).concat();
-        let read = frames.read(&bytes);
+        let read = frames.scan(&bytes);
         assert_eq!((read.frames, read.charged), (10, 8));
     }
 }

@@ -69,15 +69,15 @@ pub(super) enum Http2Rejection {
 
 impl Http2Rejection {
     /// Renders the response, and counts it because the app does not.
-    pub(super) fn answer(self) -> Response<BoxBody> {
-        let (word, status, text) = match self {
+    pub(super) fn into_response(self) -> Response<BoxBody> {
+        let (status_label, status, text) = match self {
             Self::TooLarge => {
-                let text = format!("more than {MAX_HEADER_FIELDS} fields");
+                let text = format!("request head: more than {MAX_HEADER_FIELDS} header fields");
                 ("431", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text)
             }
             Self::Malformed(text) => ("400", StatusCode::BAD_REQUEST, text.to_owned()),
         };
-        connections::count_rejected_request(word);
+        connections::count_rejected_request(status_label);
         let body = serde_json::json!({ "errors": [text] }).to_string();
         Response::build(status).insert_header((CONTENT_TYPE, "application/json")).body(body).map_into_boxed_body()
     }

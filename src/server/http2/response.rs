@@ -51,7 +51,7 @@ pub(super) async fn send_response<B: MessageBody>(
     let (response, body) = response.into_parts();
     let size = body_size(response.status(), body.size());
     let ends = only_head || matches!(size, BodySize::None | BodySize::Sized(0));
-    let mut stream = respond.send_response(head(response.head(), size, date), ends)?;
+    let mut stream = respond.send_response(response_head(response.head(), size, date), ends)?;
     if ends {
         return Ok(());
     }
@@ -60,7 +60,7 @@ pub(super) async fn send_response<B: MessageBody>(
         _ => None,
     };
     let mut body = pin!(body);
-    let mut patience = WriteBudget(RESPONSE_WRITE_TIMEOUT);
+    let mut write_budget = WriteBudget(RESPONSE_WRITE_TIMEOUT);
     while left != Some(0) {
         // While the app produces no data, the connection counts as busy, not as waiting for its client.
         let mut handled = None;
@@ -91,13 +91,13 @@ pub(super) async fn send_response<B: MessageBody>(
         }
         while !chunk.is_empty() {
             let started_at = Instant::now();
-            let Ok(capacity) = timeout(patience.0, wait_for_capacity(&mut stream, chunk.len())).await else {
+            let Ok(capacity) = timeout(write_budget.0, wait_for_capacity(&mut stream, chunk.len())).await else {
                 // The client accepts the response too slowly, and it must not stay in memory forever.
                 stream.send_reset(Reason::CANCEL);
                 return Ok(());
             };
             let piece = chunk.split_to(capacity?.min(chunk.len()));
-            patience.record_write(piece.len(), started_at.elapsed());
+            write_budget.record_write(piece.len(), started_at.elapsed());
             stream.send_data(piece, left == Some(0) && chunk.is_empty())?;
             activity.note_progress();
         }
@@ -154,7 +154,7 @@ fn body_size(status: StatusCode, size: BodySize) -> BodySize {
     }
 }
 
-fn head(head: &ResponseHead, size: BodySize, date: &DateHeader) -> http_types::Response<()> {
+fn response_head(head: &ResponseHead, size: BodySize, date: &DateHeader) -> http_types::Response<()> {
     let mut response = http_types::Response::new(());
     // Both crates accept the same status codes.
     *response.status_mut() = http_types::StatusCode::from_u16(head.status.as_u16()).unwrap_or_default();
@@ -196,20 +196,20 @@ mod tests {
 
     use super::*;
 
-    fn headed(status: StatusCode, lines: &[(&str, &str)], size: BodySize) -> http_types::Response<()> {
+    fn converted_head(status: StatusCode, lines: &[(&str, &str)], size: BodySize) -> http_types::Response<()> {
         let mut response = Response::new(status);
         let headers: Headers =
             lines.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
         *response.headers_mut() = headers;
-        head(response.head(), body_size(status, size), &DateHeader::default())
+        response_head(response.head(), body_size(status, size), &DateHeader::default())
     }
 
     #[test]
     fn write_budget_is_restored_in_proportion_to_bytes_taken() {
         let left = |bytes, waited| {
-            let mut patience = WriteBudget(RESPONSE_WRITE_TIMEOUT);
-            (0..100).for_each(|_| patience.record_write(bytes, waited));
-            patience.0
+            let mut write_budget = WriteBudget(RESPONSE_WRITE_TIMEOUT);
+            (0..100).for_each(|_| write_budget.record_write(bytes, waited));
+            write_budget.0
         };
         assert!(left(1, Duration::from_secs(1)) < Duration::from_millis(2));
         assert_eq!(left(1000, Duration::from_secs(1)), RESPONSE_WRITE_TIMEOUT);
@@ -234,7 +234,7 @@ mod tests {
             (StatusCode::NO_CONTENT, BodySize::Sized(3), None),
             (StatusCode::NOT_MODIFIED, BodySize::Sized(3), Some("7")),
         ] {
-            let response = headed(status, &lines, size);
+            let response = converted_head(status, &lines, size);
             let length = length.map(HeaderValue::from_static);
             assert_eq!(response.headers().get(CONTENT_LENGTH), length.as_ref(), "{status} {size:?}");
             assert_eq!(response.headers().get_all("vary").iter().collect::<Vec<_>>(), ["a", "b"]);
@@ -243,6 +243,6 @@ mod tests {
             let names = response.headers().keys().map(HeaderName::as_str).filter(|name| *name != "content-length");
             assert_eq!(names.collect::<std::collections::BTreeSet<_>>(), ["date", "vary"].into());
         }
-        assert_eq!(headed(StatusCode::OK, &[("date", "then")], BodySize::None).headers()[DATE], "then");
+        assert_eq!(converted_head(StatusCode::OK, &[("date", "then")], BodySize::None).headers()[DATE], "then");
     }
 }

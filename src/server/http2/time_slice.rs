@@ -18,40 +18,40 @@ use crate::server::stream::wake_after_yield;
 pub(super) const BYTES_PER_TIME_SLICE: usize = 64 << 10;
 
 pub(super) struct TimeSlice {
-    left: Cell<usize>,
-    rest: Arc<TimeSlicePause>,
+    bytes_left: Cell<usize>,
+    pause: Arc<TimeSlicePause>,
 }
 
 impl TimeSlice {
     pub(super) fn new() -> Self {
-        let rest = TimeSlicePause { is_over: AtomicBool::new(true), task: AtomicWaker::new() };
-        Self { left: Cell::new(BYTES_PER_TIME_SLICE), rest: Arc::new(rest) }
+        let pause = TimeSlicePause { is_over: AtomicBool::new(true), task: AtomicWaker::new() };
+        Self { bytes_left: Cell::new(BYTES_PER_TIME_SLICE), pause: Arc::new(pause) }
     }
 
     /// Begins the next time slice. Returns `false` during a rest, after which the task is woken.
     pub(super) fn begin(&self, cx: &Context<'_>) -> bool {
-        self.rest.task.register(cx.waker());
-        if !self.rest.is_over.load(Ordering::Acquire) {
+        self.pause.task.register(cx.waker());
+        if !self.pause.is_over.load(Ordering::Acquire) {
             return false;
         }
-        self.left.set(BYTES_PER_TIME_SLICE);
+        self.bytes_left.set(BYTES_PER_TIME_SLICE);
         true
     }
 
-    pub(super) fn take(&self, bytes: usize) {
-        self.left.set(self.left.get().saturating_sub(bytes));
+    pub(super) fn charge(&self, bytes: usize) {
+        self.bytes_left.set(self.bytes_left.get().saturating_sub(bytes));
     }
 
     /// `true` if no more may be read in this time slice.
     pub(super) fn is_over(&self) -> bool {
-        self.left.get() == 0
+        self.bytes_left.get() == 0
     }
 
     /// Ends the time slice although there is more to do, and begins a rest.
     pub(super) fn end(&self, cx: &Context<'_>) {
-        if self.rest.is_over.swap(false, Ordering::AcqRel) {
-            self.rest.task.register(cx.waker());
-            wake_after_yield(&Context::from_waker(&Waker::from(Arc::clone(&self.rest))));
+        if self.pause.is_over.swap(false, Ordering::AcqRel) {
+            self.pause.task.register(cx.waker());
+            wake_after_yield(&Context::from_waker(&Waker::from(Arc::clone(&self.pause))));
         }
     }
 }

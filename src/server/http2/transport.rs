@@ -27,7 +27,7 @@ const FRAME_OVERHEAD_BYTES: usize = 256;
 pub(super) struct Http2Activity {
     pub(super) connection: Arc<Connection>,
     /// Number of requests in their handlers.
-    handled: Cell<usize>,
+    requests_in_handlers: Cell<usize>,
     /// Number of those that wait for more of their bodies.
     receiving: Cell<usize>,
     /// `true` if a response progressed or a request ended since the last check.
@@ -41,18 +41,18 @@ pub(super) struct Http2Activity {
 
 impl Http2Activity {
     pub(super) fn new(connection: Arc<Connection>) -> Rc<Self> {
-        let handled = Cell::new(0);
+        let requests_in_handlers = Cell::new(0);
         let receiving = Cell::new(0);
         let progressed = Cell::new(false);
         let partial = Cell::new(None);
         let time_slice = TimeSlice::new();
         let allowance = FrameAllowance::new(connection.now());
-        Rc::new(Self { connection, handled, receiving, progressed, partial, time_slice, allowance })
+        Rc::new(Self { connection, requests_in_handlers, receiving, progressed, partial, time_slice, allowance })
     }
 
     /// The phase that the current requests imply; `None` if there are none.
     pub(super) fn phase(&self) -> Option<ConnectionPhase> {
-        match (self.handled.get(), self.receiving.get()) {
+        match (self.requests_in_handlers.get(), self.receiving.get()) {
             (0, _) => None,
             (handled, receiving) if handled > receiving => Some(ConnectionPhase::Busy),
             _ => Some(ConnectionPhase::Receiving),
@@ -90,14 +90,14 @@ pub(super) struct HandlerGuard(Rc<Http2Activity>);
 
 impl HandlerGuard {
     pub(super) fn begin(activity: &Rc<Http2Activity>) -> Self {
-        activity.handled.set(activity.handled.get() + 1);
+        activity.requests_in_handlers.set(activity.requests_in_handlers.get() + 1);
         Self(Rc::clone(activity))
     }
 }
 
 impl Drop for HandlerGuard {
     fn drop(&mut self) {
-        self.0.handled.set(self.0.handled.get() - 1);
+        self.0.requests_in_handlers.set(self.0.requests_in_handlers.get() - 1);
         self.0.note_progress();
     }
 }
@@ -126,7 +126,7 @@ pub(super) struct ObservedTransport {
     /// `true` if a write waits for the client.
     blocked: bool,
     /// `true` if the sending side was shut down.
-    shut: bool,
+    write_shut_down: bool,
     activity: Rc<Http2Activity>,
     slot: ConnectionSlot,
 }
@@ -134,13 +134,13 @@ pub(super) struct ObservedTransport {
 impl ObservedTransport {
     pub(super) fn new(transport: Transport, slot: ConnectionSlot, activity: &Rc<Http2Activity>) -> Self {
         let activity = Rc::clone(activity);
-        Self { transport, frames: FrameScanner::new(), blocked: false, shut: false, activity, slot }
+        Self { transport, frames: FrameScanner::new(), blocked: false, write_shut_down: false, activity, slot }
     }
 
     fn scan_input(&mut self, bytes: &[u8]) {
         let Http2Activity { connection, partial, time_slice, allowance, .. } = &*self.activity;
-        let FrameCounts { any_ended, frames, charged } = self.frames.read(bytes);
-        time_slice.take(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
+        let FrameCounts { any_ended, frames, charged } = self.frames.scan(bytes);
+        time_slice.charge(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
         if charged > 0 {
             allowance.spend(charged, connection.now());
         }
@@ -229,10 +229,10 @@ impl AsyncWrite for ObservedTransport {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.shut {
+        if !this.write_shut_down {
             let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
             ready!(this.note_blocking(polled))?;
-            this.shut = true;
+            this.write_shut_down = true;
         }
         if this.slot.may_close_first() {
             return Poll::Ready(Ok(()));

@@ -33,7 +33,7 @@ pub(super) async fn run(context: &OperatorContext, conversation: &mut OperatorCo
         return Err(Error::malformed("release: must be true after a copy"));
     }
     drop(held);
-    tracing::info!(seconds = started.elapsed().as_secs(), "the database file was held for a backup");
+    tracing::info!(seconds = started.elapsed().as_secs(), "the database file was kept unchanged for a backup");
     Ok(json!({ "held": true }))
 }
 
@@ -43,19 +43,19 @@ pub(super) async fn record_backup(context: &OperatorContext) -> Result<Value> {
     Ok(json!({ "noted": true }))
 }
 
-/// Waits for `work`. Every `beat` it runs `look` and sends a `working` line.
+/// Waits for `work`. Every `interval` it runs `check` and sends a `working` line.
 async fn report_progress<T>(
     writer: &mut OperatorWriter,
-    beat: Duration,
-    look: impl Fn() -> Result<()>,
+    interval: Duration,
+    check: impl Fn() -> Result<()>,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = tokio::time::sleep(beat) => {
-                look()?;
+            () = tokio::time::sleep(interval) => {
+                check()?;
                 writer.send(&json!({ "working": true })).await?;
             }
         }
@@ -85,12 +85,12 @@ mod tests {
         let mut said = vec![0; 2 * 17];
         theirs.read_exact(&mut said).await.unwrap();
         assert_eq!(String::from_utf8(said).unwrap(), "{\"working\":true}\n".repeat(2));
-        let looks = Cell::new(0);
-        let look = || {
-            looks.set(looks.get() + 1);
-            if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no space")) }
+        let checks = Cell::new(0);
+        let check = || {
+            checks.set(checks.get() + 1);
+            if checks.get() < 3 { Ok(()) } else { Err(Error::malformed("no space")) }
         };
         let never = std::future::pending::<Result<()>>();
-        assert_eq!(report_progress(&mut writer, BEAT, look, never).await.unwrap_err().to_string(), "no space");
+        assert_eq!(report_progress(&mut writer, BEAT, check, never).await.unwrap_err().to_string(), "no space");
     }
 }

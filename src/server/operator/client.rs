@@ -27,11 +27,11 @@ impl OperatorClient {
     pub fn connect(folder: &Path) -> Result<Option<Self>> {
         let failed = |e: std::io::Error| {
             let why = if e.kind() == ErrorKind::PermissionDenied {
-                "is for the server's user only"
+                "only processes of the server's user may connect"
             } else {
                 "cannot connect"
             };
-            Error::unavailable(format!("operator's socket in {}: {why}", folder.display()), e)
+            Error::unavailable(format!("operator socket in {}: {why}", folder.display()), e)
         };
         let connected =
             SocketFolder::of(folder).and_then(|socket_folder| UnixStream::connect(socket_folder.socket_path()));
@@ -52,11 +52,11 @@ impl OperatorClient {
     ///
     /// # Errors
     /// The error that the server reports; `Unavailable` when it disconnects or stays silent.
-    pub fn ask(&mut self, line: &Value) -> Result<Value> {
+    pub fn request(&mut self, line: &Value) -> Result<Value> {
         let sent = send_line(self.0.get_ref(), line);
         // A server that disconnected may have sent an error before.
-        self.answer().map_err(|response| match sent {
-            Err(error) if response.is_end => Error::unavailable("the server does not answer", error),
+        self.receive_result().map_err(|response| match sent {
+            Err(error) if response.is_end => Error::unavailable("operator socket: the server does not respond", error),
             _ => response.error,
         })
     }
@@ -65,7 +65,7 @@ impl OperatorClient {
     /// gets a flag, which is set when the server reports an error, disconnects or stays silent.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask); the errors of `work`.
+    /// As [`request`](Self::request); the errors of `work`.
     pub fn run_then_send<T>(
         &mut self,
         work: impl FnOnce(&AtomicBool) -> Result<T>,
@@ -75,7 +75,7 @@ impl OperatorClient {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let receiver = scope.spawn(|| {
-                let response = self.answer();
+                let response = self.receive_result();
                 stop.store(response.is_err(), Ordering::Release);
                 response
             });
@@ -83,7 +83,8 @@ impl OperatorClient {
             let stopped = stop.load(Ordering::Acquire);
             // A failure to send is ignored, because the response of the server explains it.
             let _ = if done.is_ok() { send_line(&writer, line) } else { writer.shutdown(Shutdown::Both) };
-            let response = receiver.join().map_err(|_| Error::internal("the socket's reader has panicked"))?;
+            let response =
+                receiver.join().map_err(|_| Error::internal("the reader of the operator socket has panicked"))?;
             match done {
                 Ok(done) => Ok((done, response.map_err(|response| response.error)?)),
                 Err(error) => {
@@ -94,7 +95,7 @@ impl OperatorClient {
     }
 
     /// Reads the next line that is not a `working` line.
-    fn answer(&mut self) -> Result<Value, OperatorReceiveError> {
+    fn receive_result(&mut self) -> Result<Value, OperatorReceiveError> {
         loop {
             let mut line = Vec::new();
             (&mut self.0)
@@ -104,7 +105,7 @@ impl OperatorClient {
             if line.last() != Some(&b'\n') {
                 return Err(OperatorReceiveError::end_of_stream(Error::new(
                     Kind::Unavailable,
-                    "the server has stopped",
+                    "operator socket: the server has disconnected",
                 )));
             }
             let mut answer: Value =
@@ -140,7 +141,7 @@ fn send_line(mut stream: &UnixStream, line: &Value) -> std::io::Result<()> {
 }
 
 fn no_response_error(error: std::io::Error) -> Error {
-    Error::unavailable("the server does not answer", error)
+    Error::unavailable("operator socket: the server does not respond", error)
 }
 
 #[cfg(test)]
@@ -193,8 +194,10 @@ mod tests {
 
     #[test]
     fn client_stops_its_work_and_returns_the_server_error() {
-        for (last, says) in [("{\"error\":\"the disk is full\"}\n", "the disk is full"), ("", "the server has stopped")]
-        {
+        for (last, says) in [
+            ("{\"error\":\"the disk is full\"}\n", "the disk is full"),
+            ("", "operator socket: the server has disconnected"),
+        ] {
             let (_folder, mut client) = client(move |mut stream| {
                 stream.get_mut().write_all(format!("{WORKING}{last}").as_bytes()).unwrap();
             });
@@ -226,6 +229,6 @@ mod tests {
         });
         // The server has disconnected by now.
         std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(client.ask(&json!({ "command": "backup" })).unwrap_err().to_string(), "too many");
+        assert_eq!(client.request(&json!({ "command": "backup" })).unwrap_err().to_string(), "too many");
     }
 }

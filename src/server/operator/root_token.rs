@@ -43,8 +43,8 @@ pub async fn new_root_token(auth: &Auth, audit: &Audit, path: &'static str, prov
         ("new-root-token", path),
         proved,
         async || auth.additional_root_token(ROOT_TOKEN_NAME).await,
-        |given| AuditResponse { auth: Some(given), ..AuditResponse::default() },
-        async |given| auth.revoke(given.token.expose_text().unwrap_or_default()).await.map(|_| ()),
+        |token| AuditResponse { auth: Some(token), ..AuditResponse::default() },
+        async |created| auth.revoke(created.token.expose_text().unwrap_or_default()).await.map(|_| ()),
     );
     Ok(token.await?.token)
 }

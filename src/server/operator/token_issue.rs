@@ -58,13 +58,14 @@ pub(super) async fn hand_out_token(
 /// on `path`.
 ///
 /// # Errors
-/// `Forbidden` without the proof; `Unavailable` when the audit fails, which revokes the token; the errors of `make`.
+/// `Forbidden` without the proof; `Unavailable` when the audit fails, which revokes the token; the errors of
+/// `create_token`.
 pub(super) async fn create_audited<T>(
     audit: &Audit,
     (command, path): (&str, &str),
     proved: bool,
-    make: impl AsyncFnOnce() -> Result<T>,
-    shown: impl for<'t> FnOnce(&'t T) -> AuditResponse<'t>,
+    create_token: impl AsyncFnOnce() -> Result<T>,
+    audit_response: impl for<'t> FnOnce(&'t T) -> AuditResponse<'t>,
     revoke: impl AsyncFnOnce(&T) -> Result<()>,
 ) -> Result<T> {
     let id = crate::random::uuid();
@@ -75,11 +76,11 @@ pub(super) async fn create_audited<T>(
         return record_refusal(&mut record, &audit_request(&id, path), Error::new(Kind::Forbidden, text)).await;
     }
     record.intent(|| Some(audit_request(&id, path)), Instant::now() + STEP_TIMEOUT).await?;
-    let made = match make().await {
+    let made = match create_token().await {
         Ok(made) => made,
         Err(error) => return record_refusal(&mut record, &audit_request(&id, path), error).await,
     };
-    let outcome = AuditOutcome { status: 200, answer: Ok(shown(&made)) };
+    let outcome = AuditOutcome { status: 200, answer: Ok(audit_response(&made)) };
     if let Err(error) = record.outcome(&audit_request(&id, path), &outcome, Instant::now() + STEP_TIMEOUT).await {
         // The token has not been handed out yet.
         revoke(&made).await?;
@@ -100,7 +101,7 @@ async fn record_refusal<T>(record: &mut AuditRecord<'_>, request: &AuditRequest<
 /// # Errors
 /// `Invalid` when a device cannot be opened; the errors of the store.
 pub async fn open_audit(store: &dyn AuthStore, declared: Vec<AuditDeviceSettings>, clock: Clock) -> Result<Audit> {
-    let writers = crate::server::audit::open(store, declared, &clock).await?;
+    let writers = crate::server::audit::open_writers(store, declared, &clock).await?;
     Ok(Audit::new(writers, Vec::new(), clock))
 }
 

@@ -40,7 +40,7 @@ pub(super) async fn run(
 /// fails; the errors of the store.
 pub async fn new_user_token(projects: &Projects, audit: &Audit, user: &str, proved: bool) -> Result<Secret> {
     let path = format!("{NEW_USER_TOKEN_PATH}{user}");
-    let made = create_audited(
+    let token = create_audited(
         audit,
         ("new-user-token", &path),
         proved,
@@ -48,19 +48,19 @@ pub async fn new_user_token(projects: &Projects, audit: &Audit, user: &str, prov
         |_| AuditResponse::default(),
         async |token| delete_user_token(projects, token.expose_text().unwrap_or_default()).await,
     );
-    made.await
+    token.await
 }
 
 async fn create_token(projects: &Projects, name: &str) -> Result<Secret> {
     let token = token::generate();
     let name = name.to_owned();
-    let drawn = token.clone();
-    let made = projects.run("new-user-token", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
+    let new_token = token.clone();
+    let stored = projects.run("new-user-token", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
         let name = name.clone();
-        let token = drawn.clone();
+        let token = new_token.clone();
         async move { user::issue_token(&mut tx, &name, &token).await }.boxed_local()
     });
-    made.await?;
+    stored.await?;
     Ok(token.text)
 }
 

@@ -49,14 +49,14 @@ impl OperatorReader {
     pub(super) async fn receive(&mut self) -> Result<Value> {
         let mut line = Vec::new();
         let read = (&mut self.0).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await;
-        read.map_err(|e| Error::unavailable("the caller has left", e))?;
+        read.map_err(|e| Error::unavailable("operator socket: the client has disconnected", e))?;
         if line.is_empty() {
-            return Err(Error::unavailable("the caller has left", "end of file"));
+            return Err(Error::unavailable("operator socket: the client has disconnected", "end of file"));
         }
         if line.last() != Some(&b'\n') {
-            return Err(Error::malformed("a line is cut or longer than 64 KiB"));
+            return Err(Error::malformed("operator socket: a line is incomplete or longer than 64 KiB"));
         }
-        serde_json::from_slice(&line).map_err(|_| Error::malformed("a line is not JSON"))
+        serde_json::from_slice(&line).map_err(|_| Error::malformed("operator socket: a line is not JSON"))
     }
 }
 
@@ -68,7 +68,7 @@ impl OperatorWriter {
     pub(super) async fn send(&mut self, line: &Value) -> Result<()> {
         let text = format!("{line}\n");
         let said = tokio::time::timeout(SEND_TIMEOUT, self.0.write_all(text.as_bytes())).await;
-        said.map_err(|e| Error::unavailable("the caller does not read", e))?
-            .map_err(|e| Error::unavailable("the caller has left", e))
+        said.map_err(|e| Error::unavailable("operator socket: the client does not read", e))?
+            .map_err(|e| Error::unavailable("operator socket: the client has disconnected", e))
     }
 }

@@ -66,7 +66,7 @@ impl HeadScanner {
                     };
                 }
                 RequestPart::Head | RequestPart::ChunkSize | RequestPart::Trailers => {
-                    self.take(&mut bytes[at])?;
+                    self.scan_byte(&mut bytes[at])?;
                     at += 1;
                 }
             }
@@ -74,7 +74,7 @@ impl HeadScanner {
         Ok(())
     }
 
-    fn take(&mut self, byte: &mut u8) -> Result<(), BareLineFeed> {
+    fn scan_byte(&mut self, byte: &mut u8) -> Result<(), BareLineFeed> {
         match *byte {
             b'\n' if self.after_return => self.end_line(),
             b'\n' if self.part == RequestPart::Head => *byte = 0,
@@ -94,7 +94,7 @@ impl HeadScanner {
                 self.part = RequestPart::Body { left: line.number.saturating_add(2), is_chunk: true }
             }
             RequestPart::Trailers if line.bytes == 0 => self.part = RequestPart::Head,
-            RequestPart::Head if line.bytes > 0 => self.field(&line),
+            RequestPart::Head if line.bytes > 0 => self.note_field(&line),
             RequestPart::Head if self.has_begun => {
                 self.part = match (std::mem::take(&mut self.is_chunked), std::mem::take(&mut self.length)) {
                     (true, _) => RequestPart::ChunkSize,
@@ -108,7 +108,7 @@ impl HeadScanner {
         }
     }
 
-    fn field(&mut self, line: &HeadLine) {
+    fn note_field(&mut self, line: &HeadLine) {
         if !std::mem::replace(&mut self.has_begun, true) {
             return;
         }

@@ -75,12 +75,15 @@ async fn amended_revocation_reason_is_not_damage() {
     }
     for file in [&amended, &on_the_delta] {
         let said = verify(&folder, file).unwrap();
-        assert!(said.contains("note: pki/: CRL ") && said.contains("reasons of 1 revocations were changed"), "{said}");
+        assert!(
+            said.contains("note: mount pki/: CRL ") && said.contains("reasons of 1 revocations were changed"),
+            "{said}"
+        );
         assert!(said.ends_with(": ok\n"), "{said}");
     }
     let (said, _) = carry(&folder, &["--from", amended.to_str().unwrap()]);
     let said = said.unwrap();
-    assert!(said.contains("note: pki/: CRL ") && said.ends_with("the database: ok\n"), "{said}");
+    assert!(said.contains("note: mount pki/: CRL ") && said.ends_with("the database: ok\n"), "{said}");
     dev.terminate();
 }
 

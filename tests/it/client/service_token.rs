@@ -99,7 +99,7 @@ async fn service_warns_of_nonrenewable_or_revoked_token() {
     desk.post("auth/token/revoke-accessor", json!({ "accessor": auth["accessor"] })).await;
     let service = Service::start(&desk, &["--token-file", "token"]);
     let dead =
-        "the token is not known to the server, has ended, or is bound to other networks; the token is from token";
+        "the token is not known to the server, has expired, or is bound to other networks; the token is from token";
     wait_until("the cause", || desk.text("log").contains(dead));
     service.terminate();
 }

@@ -144,7 +144,7 @@ async fn exit_status_distinguishes_problems_from_failed_requests() {
     };
     for words in [&["status", "--patience", "0s"][..], &["health"], &["health", "--live"]] {
         let error = Ran::error(&mut gone(words), 1);
-        assert!(error.contains("http://127.0.0.1:9: no answer"), "{error}");
+        assert!(error.contains("http://127.0.0.1:9: no response"), "{error}");
     }
     // A store without a root token: the server responds that it is not ready.
     let mut serve = site.command(&["serve"]);
@@ -160,14 +160,14 @@ async fn exit_status_distinguishes_problems_from_failed_requests() {
     assert_eq!(Ran::error(&mut absent, 1), "--config: file does not exist: absent.toml (signet setup creates one)");
     std::fs::remove_file(site.path("data/seal.key")).unwrap();
     let error = Ran::error(&mut site.command(&["check"]), 3);
-    assert_eq!(error, "one thing is wrong");
+    assert_eq!(error, "1 problem found");
 
     // A mount without an issuer is a problem, although the server responded.
     let dev = dev(&[]);
     assert_eq!(dev.client().post("sys/mounts/empty", json!({ "type": "pki" })).await.status, 204);
     let mut status = signet();
     status.arg("status").env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", &dev.token);
-    assert_eq!(Ran::error(&mut status, 3), "one thing is wrong");
+    assert_eq!(Ran::error(&mut status, 3), "1 problem found");
     let mut denied = signet();
     denied.arg("status").env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", "hunter2");
     assert!(Ran::error(&mut denied, 1).contains("permission denied"));

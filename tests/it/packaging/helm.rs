@@ -247,7 +247,7 @@ fn helm_chart_variables_and_settings_exist() {
         for name in words(&file.text, |c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') {
             // SIGNET_ADDR is a variable of clients, the bare prefix is part of a comment.
             let is_other = ["SIGNET_ADDR", "SIGNET_"].contains(&name) || !name.starts_with("SIGNET_");
-            let is_known = SETTINGS.iter().any(|setting| setting.env() == name);
+            let is_known = SETTINGS.iter().any(|setting| setting.variable_name() == name);
             assert!(is_other || is_known, "{}: {name}", file.name);
         }
     }

@@ -30,7 +30,7 @@ fn client_errors_for_tls_server_name_protocol_and_trust() {
     let text = refused(&mut status(&plain));
     assert!(text.contains("status 400: \"this port speaks TLS: use https://\""), "{text}");
     let text = refused(&mut status(&served.url("")));
-    assert!(text.contains("UnknownIssuer; SIGNET_CACERT names the file of the authority to trust"), "{text}");
+    assert!(text.contains("UnknownIssuer; set SIGNET_CACERT to the file of the authority to trust"), "{text}");
     let mut empty = status(&served.url(""));
     empty.envs([("SIGNET_CACERT", ""), ("SIGNET_TOKEN_FILE", "")]);
     assert!(refused(&mut empty).contains("UnknownIssuer"), "an empty variable is none");
@@ -52,8 +52,8 @@ fn client_errors_for_tls_server_name_protocol_and_trust() {
 
     // An unknown token: the error names its source and how to get another.
     let text = refused(&mut trusting("hunter2"));
-    let ended = "permission denied (the token is not known to the server, has ended, or is bound to other networks; the \
-                 token is from";
+    let ended = "permission denied (the token is not known to the server, has expired, or is bound to other networks; \
+                 the token is from";
     assert!(text.contains(&format!("{ended} SIGNET_TOKEN)")), "{text}");
     assert!(text.contains("signet operator new-root-token --config FILE"), "{text}");
     std::fs::write(site.path("token"), "hunter2").unwrap();
@@ -66,7 +66,7 @@ fn client_errors_for_tls_server_name_protocol_and_trust() {
 async fn client_errors_for_plain_server_and_role_name_the_fix() {
     let dev = dev(&[]);
     let text = refused(&mut status(&dev.address.replace("http://", "https://")));
-    assert!(text.contains("InvalidContentType; if that port speaks plain HTTP, SIGNET_ADDR begins with"), "{text}");
+    assert!(text.contains("InvalidContentType; if that port speaks plain HTTP, SIGNET_ADDR must begin with"), "{text}");
 
     let role = json!({ "allowed_domains": "example.test", "allow_subdomains": true, "key_type": "ec" });
     assert_eq!(dev.client().post("pki/roles/narrow", role).await.status, 200);

@@ -277,11 +277,11 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     assert_eq!([verify("good.pem"), verify("revoked.pem")], [true, false]);
     // A second import of the folder finds nothing new.
     let (done, out, _) = command(&[]).await;
-    assert!(done && out.contains(": there before, with its key\n"), "{out}");
+    assert!(done && out.contains(": existing, with its key\n"), "{out}");
     assert!(out.contains("4 entries, 0 of them new here"), "{out}");
     // An error names the request that the server rejected, and an unreadable file prevents all requests.
     let (done, _, err) = command(&["--mount", "none"]).await;
-    assert!(!done && err.contains("status 404") && err.contains("(is --mount right?)"), "{err}");
+    assert!(!done && err.contains("status 404") && err.contains("(check --mount)"), "{err}");
     std::fs::write(path("broken.pem"), "-----BEGIN X509 CRL-----\nMAAA\n-----END X509 CRL-----\n").unwrap();
     let (done, _, err) = command(&[]).await;
     assert!(!done && err.contains("broken.pem: crl: "), "{err}");
@@ -418,7 +418,7 @@ async fn import_command_refuses_mount_of_another_authority() {
     // An import is repeated in a mount that has both.
     for folder in [one, two] {
         let (done, out, err) = run_import(&pki, folder, &[]).await;
-        assert!(done && out.contains(": there before, with its key\n"), "{out}{err}");
+        assert!(done && out.contains(": existing, with its key\n"), "{out}{err}");
     }
     pki.stop().await;
 }
