@@ -2,15 +2,14 @@
 //!
 //! Clients can choose their addresses, so memory is bounded. There are two generations of buckets; the older one is
 //! dropped after the time in which any bucket fills. A bucket that was idle that long is full, like that of an unknown
-//! client, so no state is lost. If no slot ([`BucketSlots`]) is free for a new client, it shares the bucket of the
-//! narrowest surrounding network that has or gets one.
+//! client, so no state is lost. If too many clients send requests in that time, the older generation is dropped
+//! earlier, and its clients begin with a full bucket again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use super::bucket_slots::BucketSlots;
-use super::network::ClientNetwork;
 use super::rule::RateLimit;
+use crate::caller_network::CallerNetwork;
 use crate::clock::Time;
 
 /// Result of counting one request.
@@ -26,16 +25,14 @@ pub struct RateDecision {
     pub reset: u64,
     /// Seconds until the next request is accepted, rounded up, at least 1; for a rejected request.
     pub retry_after: u64,
-    /// `true` if the bucket is shared with other clients.
-    pub shared: bool,
 }
 
 /// Microseconds since 1970.
 type Micros = i64;
 
 const MICROS_PER_SECOND: f64 = 1e6;
-/// Maximum number of slots that a request releases itself; more are released on a separate thread.
-const MAX_INLINE_RELEASES: usize = 4096;
+/// Maximum number of buckets in a generation: about 1 MiB.
+const MAX_BUCKETS_PER_GENERATION: usize = 1 << 14;
 /// One request, with tolerance for rounding in sums of fractions.
 const ONE_REQUEST: f64 = 1.0 - 1e-6;
 /// Maximum wait that is reported, in seconds: a year.
@@ -72,11 +69,11 @@ struct TokenBucket {
 
 pub(super) struct Limiter {
     terms: BucketTerms,
-    slots: Arc<BucketSlots>,
     buckets: Mutex<BucketGenerations>,
 }
 
-type BucketGeneration = HashMap<ClientNetwork, TokenBucket>;
+/// The buckets by client; clients without a known address share one.
+type BucketGeneration = HashMap<Option<CallerNetwork>, TokenBucket>;
 
 #[derive(Default)]
 struct BucketGenerations {
@@ -87,75 +84,41 @@ struct BucketGenerations {
 }
 
 impl Limiter {
-    pub(super) fn new(rule: &RateLimit, slots: Arc<BucketSlots>) -> Self {
-        Self { terms: BucketTerms::of(rule), slots, buckets: Mutex::default() }
+    pub(super) fn new(rule: &RateLimit) -> Self {
+        Self { terms: BucketTerms::of(rule), buckets: Mutex::default() }
     }
 
-    /// Takes one request from the client's bucket, or from the one that it shares.
-    pub(super) fn take(&self, client: ClientNetwork, now: Time) -> RateDecision {
+    /// Takes one request from the client's bucket.
+    pub(super) fn take(&self, client: Option<CallerNetwork>, now: Time) -> RateDecision {
         let now = to_micros(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let dropped = buckets.rotate(&self.terms, now);
-        let (network, known) = buckets.find(client, &self.slots);
+        buckets.rotate(&self.terms, now);
+        let known = buckets.young.get(&client).copied().or_else(|| buckets.old.remove(&client));
         let mut bucket = known.unwrap_or_else(|| TokenBucket::full(&self.terms, now));
-        let decision = bucket.take(&self.terms, now, network == client);
-        buckets.young.insert(network, bucket);
-        drop(buckets);
-        self.release(dropped);
+        let decision = bucket.take(&self.terms, now);
+        buckets.young.insert(client, bucket);
         decision
     }
 
     /// Drops idle buckets. Requests do this too; the call is for quotas without requests.
     pub(super) fn drop_idle_buckets(&self, now: Time) {
-        let dropped = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).rotate(&self.terms, to_micros(now));
-        self.release(dropped);
-    }
-
-    /// Releases the slots of dropped buckets. Many slots are released on a separate thread, so that no request waits
-    /// for it.
-    fn release(&self, dropped: Option<[BucketGeneration; 2]>) {
-        let Some(dropped) = dropped else { return };
-        let slots = Arc::clone(&self.slots);
-        let many = dropped.iter().map(HashMap::len).sum::<usize>() > MAX_INLINE_RELEASES;
-        let work = move || dropped.iter().flat_map(HashMap::keys).for_each(|network| slots.release(*network));
-        if many { drop(std::thread::spawn(work)) } else { work() }
-    }
-}
-
-impl Drop for Limiter {
-    fn drop(&mut self) {
-        let buckets = std::mem::take(self.buckets.get_mut().unwrap_or_else(PoisonError::into_inner));
-        self.release(Some([buckets.young, buckets.old]));
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner).rotate(&self.terms, to_micros(now));
     }
 }
 
 impl BucketGenerations {
-    /// Starts a new generation if it is time, and returns the dropped buckets.
-    fn rotate(&mut self, terms: &BucketTerms, now: Micros) -> Option<[BucketGeneration; 2]> {
+    /// Starts a new generation if it is time or the young one is full.
+    fn rotate(&mut self, terms: &BucketTerms, now: Micros) {
         // A negative age (the clock was set back) also starts a new generation.
         let age = now.saturating_sub(self.rotated_at);
-        if (0..terms.keep).contains(&age) {
-            return None;
+        let is_due = !(0..terms.keep).contains(&age);
+        if !is_due && self.young.len() < MAX_BUCKETS_PER_GENERATION {
+            return;
         }
-        let before = std::mem::replace(self, Self { rotated_at: now, ..Self::default() });
-        if age < terms.keep.saturating_mul(2) {
-            self.old = before.young;
-            return Some([before.old, BucketGeneration::new()]);
-        }
-        Some([before.old, before.young])
-    }
-
-    /// Finds the network whose bucket a client uses, and the bucket if it exists.
-    fn find(&mut self, client: ClientNetwork, slots: &BucketSlots) -> (ClientNetwork, Option<TokenBucket>) {
-        let mut network = client;
-        loop {
-            let known = self.young.get(&network).copied().or_else(|| self.old.remove(&network));
-            if known.is_some() || slots.take(network) {
-                return (network, known);
-            }
-            let Some(wider) = network.wider() else { return (network, None) };
-            network = wider;
-        }
+        let young = std::mem::take(&mut self.young);
+        let is_idle = age >= terms.keep.saturating_mul(2);
+        self.old = if is_idle { BucketGeneration::new() } else { young };
+        self.rotated_at = now;
     }
 }
 
@@ -168,24 +131,23 @@ impl TokenBucket {
         Self { left: terms.capacity, at: now, blocked_until: now }
     }
 
-    /// Takes one request. A shared bucket ignores the block interval: it rejects only until a request is available.
-    fn take(&mut self, terms: &BucketTerms, now: Micros, own: bool) -> RateDecision {
+    /// Takes one request.
+    fn take(&mut self, terms: &BucketTerms, now: Micros) -> RateDecision {
         let passed = now.saturating_sub(self.at).max(0) as f64 / MICROS_PER_SECOND;
         self.left = (self.left + passed * terms.per_second).min(terms.capacity);
         self.at = now;
         // If the clock was set back, the stored time may be too far ahead, so it is limited to the rule's block
         // interval.
         self.blocked_until = self.blocked_until.min(now.saturating_add(terms.block));
-        let blocked = own && now < self.blocked_until;
+        let blocked = now < self.blocked_until;
         let granted = !blocked && self.left >= ONE_REQUEST;
         if granted {
             self.left = (self.left - 1.0).max(0.0);
-        } else if own && !blocked {
+        } else if !blocked {
             self.blocked_until = now.saturating_add(terms.block);
         }
         let until_one = (ONE_REQUEST - self.left).max(0.0) / terms.per_second;
-        let unblocked =
-            if own { self.blocked_until.saturating_sub(now).max(0) as f64 / MICROS_PER_SECOND } else { 0.0 };
+        let unblocked = self.blocked_until.saturating_sub(now).max(0) as f64 / MICROS_PER_SECOND;
         let seconds = |time: f64| time.clamp(0.0, MAX_REPORTED_SECONDS).ceil() as u64;
         RateDecision {
             granted,
@@ -193,7 +155,6 @@ impl TokenBucket {
             remaining: if granted { (self.left + 1e-6) as u64 } else { 0 },
             reset: seconds(((terms.capacity - self.left) / terms.per_second).max(unblocked)),
             retry_after: seconds(until_one.max(unblocked)).max(1),
-            shared: !own,
         }
     }
 }
@@ -201,6 +162,7 @@ impl TokenBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
     use std::time::Duration;
     use time::macros::datetime;
 
@@ -214,12 +176,12 @@ mod tests {
         START + Duration::from_millis(millis)
     }
 
-    fn v4(last: u32) -> ClientNetwork {
-        ClientNetwork::V4 { length: 32, bits: last }
+    fn v4(address: u32) -> Option<CallerNetwork> {
+        Some(CallerNetwork::of(Ipv4Addr::from_bits(address).into()))
     }
 
     fn limits(rate: f64, interval: u64, block_interval: u64) -> Limiter {
-        Limiter::new(&rule(rate, interval, block_interval), Arc::new(BucketSlots::new(1_000, 0)))
+        Limiter::new(&rule(rate, interval, block_interval))
     }
 
     #[test]
@@ -272,71 +234,46 @@ mod tests {
         assert!(limiter.take(v4(1), after(60_000)).granted);
     }
 
-    /// The /64 with the number `network` in the /48 with the number `site`, all in one /32.
-    fn v6(site: u64, network: u64) -> ClientNetwork {
-        ClientNetwork::V6 { length: 64, bits: 0x2001_0db8_0000_0000 + (site << 16) + network }
+    fn count(limiter: &Limiter) -> usize {
+        let buckets = limiter.buckets.lock().unwrap();
+        buckets.young.len() + buckets.old.len()
     }
 
     #[test]
     fn buckets_are_bounded_and_those_of_recent_clients_stay() {
         let limiter = limits(2.0, 10, 0);
         assert!(limiter.take(v4(0), START).granted && limiter.take(v4(0), START).granted);
-        let own = (1..10_000).filter(|client| !limiter.take(v4(*client), START).shared).count();
-        assert!((100..=200).contains(&own), "{own} of one network");
-        assert!(!limiter.take(v4(0), START).granted && limiter.take(v4(1), START).granted);
-        let count = || {
-            let buckets = limiter.buckets.lock().unwrap();
-            buckets.young.len() + buckets.old.len()
-        };
-        assert!(count() < 1_000 && count() == limiter.slots.taken(), "{}", count());
+        for client in 1..100_000 {
+            assert!(limiter.take(v4(client), START).granted);
+            assert!(client % 1_000 != 0 || !limiter.take(v4(0), START).granted, "client 0 keeps its bucket");
+        }
+        assert!(count(&limiter) <= 2 * MAX_BUCKETS_PER_GENERATION);
+        let last = v4(99_999);
+        assert!(limiter.take(last, START).granted && !limiter.take(last, START).granted);
+    }
+
+    #[test]
+    fn idle_buckets_are_dropped_with_their_generation() {
+        let limiter = limits(2.0, 10, 0);
+        let client = v4(1);
+        assert!(limiter.take(client, START).granted && limiter.take(v4(2), START).granted);
         // A client with a recent request is kept in the next generation, and later dropped.
         let later = after(10_000);
-        assert!(limiter.take(v4(1), after(9_999)).granted);
-        assert!(limiter.take(v4(1), later).granted && !limiter.take(v4(1), later).granted);
-        assert_eq!(count(), limiter.slots.taken());
+        assert!(limiter.take(client, after(9_999)).granted);
+        assert!(limiter.take(client, later).granted && !limiter.take(client, later).granted);
+        assert_eq!(count(&limiter), 2);
         assert!(limiter.take(v4(7), after(40_000)).granted);
-        assert_eq!((count(), limiter.slots.taken()), (1, 1));
+        assert_eq!(count(&limiter), 1);
+        limiter.drop_idle_buckets(after(45_000));
+        assert_eq!(count(&limiter), 1, "it may have sent a request a moment ago");
+        limiter.drop_idle_buckets(after(80_000));
+        assert_eq!(count(&limiter), 0);
     }
 
     #[test]
-    fn clients_without_a_slot_share_a_bucket_with_neighbours() {
-        let limiter = limits(2.0, 10, 600);
-        let shared = (0..5_000).filter(|network| limiter.take(v6(1, *network), START).shared).count();
-        assert!(shared > 4_000, "{shared}");
-        // Networks in a /56 without earlier requests.
-        let first = limiter.take(v6(1, 0xff00), START);
-        assert_eq!((first.granted, first.shared, first.remaining), (true, true, 1));
-        assert!(limiter.take(v6(1, 0xff01), START).granted);
-        let third = limiter.take(v6(1, 0xff02), START);
-        assert_eq!((third.granted, third.retry_after), (false, 5), "the shared bucket refills in 5 seconds");
-        assert!(limiter.take(v6(1, 0xfe00), START).granted);
-        assert!(limiter.take(v6(1, 0xff02), after(5_000)).granted);
-        for stranger in
-            [v6(2, 0), v6(3, 0), ClientNetwork::V6 { length: 64, bits: 0x2a00 << 48 }, v4(1), ClientNetwork::Unknown]
-        {
-            let taken = limiter.take(stranger, START);
-            assert_eq!((taken.granted, taken.shared, taken.remaining), (true, false, 1), "{stranger:?}");
-        }
-    }
-
-    #[test]
-    fn slots_are_released_when_a_quota_ends_or_is_unused() {
-        let slots = Arc::new(BucketSlots::new(1_000, 0));
-        let flooded = || {
-            let limiter = Limiter::new(&rule(2.0, 10, 0), Arc::clone(&slots));
-            (0..5_000).for_each(|network| assert!(limiter.take(v6(network, 0), START).limit == 2));
-            limiter
-        };
-        let first = flooded();
-        assert!(slots.taken() > 400);
-        first.drop_idle_buckets(after(9_000));
-        assert!(slots.taken() > 400);
-        first.drop_idle_buckets(after(20_000));
-        assert_eq!(slots.taken(), 0);
-        let second = flooded();
-        second.drop_idle_buckets(after(10_000));
-        assert!(slots.taken() > 400, "they may have asked a moment ago");
-        drop(second);
-        assert_eq!(slots.taken(), 0);
+    fn clients_without_an_address_share_a_bucket() {
+        let limiter = limits(1.0, 1, 0);
+        assert!(limiter.take(None, START).granted && !limiter.take(None, START).granted);
+        assert!(limiter.take(v4(0), START).granted);
     }
 }
