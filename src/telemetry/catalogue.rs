@@ -70,8 +70,6 @@ catalogue! {
     AUDIT_WRITE_SECONDS = "signet_audit_write_seconds": request_seconds(&["device"]);
     /// Expired tokens that were removed.
     TOKENS_SWEPT = "signet_tokens_swept_total": counter(&[]);
-    /// Requests that a quota counted together with those of other clients, because there were too many clients.
-    QUOTA_SHARED = "signet_quota_shared_requests_total": counter(&[]);
     /// Fetches of the key set of a token issuer, by result.
     AUTH_KEY_SET_REFRESHES = "signet_auth_key_set_refreshes_total": counter(&["result"]).starting(&["done", "failed"]);
     /// Logins by the method cloudb, by mount and result: ok, bad_request, denied, provider_error.

@@ -6,17 +6,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::bucket_slots::BucketSlots;
 use super::limiter::{Limiter, RateDecision};
-use super::network::ClientNetwork;
 use super::rule::{QuotaConfig, RateLimit, canonical_role};
 use crate::auth::mounts::Mount;
+use crate::caller_network::CallerNetwork;
 use crate::clock::Time;
-use crate::random;
-use crate::telemetry;
-
-/// Maximum number of buckets of all quotas of a node, in both generations: about 20 MiB.
-const MAX_BUCKETS: usize = 1 << 17;
 
 /// The stored document. No two quotas have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,7 +37,6 @@ pub struct QuotaRequest<'r> {
 pub struct Quotas {
     pub(super) version: u64,
     pub(super) stored: StoredQuotas,
-    slots: Arc<BucketSlots>,
     by_name: BTreeMap<String, Arc<ActiveQuota>>,
     global: Option<Arc<ActiveQuota>>,
     /// Quotas by the accessor of their mount.
@@ -51,7 +44,6 @@ pub struct Quotas {
 }
 
 struct ActiveQuota {
-    name: String,
     rule: RateLimit,
     limiter: Limiter,
 }
@@ -70,11 +62,8 @@ struct MountQuotas {
 impl Quotas {
     /// Compiles the stored quotas. Unchanged quotas keep their buckets.
     pub(super) fn compile(stored: StoredQuotas, version: u64, before: Option<&Self>) -> Self {
-        let fresh = || Arc::new(BucketSlots::new(MAX_BUCKETS, u64::from_ne_bytes(random::bytes())));
-        let slots = before.map_or_else(fresh, |before| Arc::clone(&before.slots));
         let mut quotas = Self {
             version,
-            slots,
             by_name: BTreeMap::new(),
             global: None,
             mounts: HashMap::new(),
@@ -82,10 +71,7 @@ impl Quotas {
         };
         for (name, rule) in &stored.rate_limits {
             let known = before.and_then(|before| before.by_name.get(name)).filter(|known| known.rule == *rule);
-            let fresh = || {
-                let limiter = Limiter::new(rule, Arc::clone(&quotas.slots));
-                Arc::new(ActiveQuota { name: name.clone(), rule: rule.clone(), limiter })
-            };
+            let fresh = || Arc::new(ActiveQuota { rule: rule.clone(), limiter: Limiter::new(rule) });
             let quota = known.map_or_else(fresh, Arc::clone);
             match &rule.scope.mount {
                 None => quotas.global = Some(Arc::clone(&quota)),
@@ -114,15 +100,10 @@ impl Quotas {
     /// Counts a request against the most specific quota that applies; `None` if there is none.
     pub fn count_request(&self, request: &QuotaRequest<'_>, now: Time) -> Option<RateDecision> {
         let quota = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
-        let decision = quota.limiter.take_request(ClientNetwork::of(request.address), now);
-        if decision.shared {
-            metrics::counter!(telemetry::QUOTA_SHARED).increment(1);
-            self.slots.warn_shared(&quota.name, now);
-        }
-        Some(decision)
+        Some(quota.limiter.take_request(request.address.map(CallerNetwork::of), now))
     }
 
-    /// Drops idle buckets, so that an unused quota holds no slots.
+    /// Drops idle buckets, so that an unused quota holds no memory.
     pub(super) fn drop_idle_buckets(&self, now: Time) {
         self.by_name.values().for_each(|quota| quota.limiter.drop_idle_buckets(now));
     }

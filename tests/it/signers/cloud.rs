@@ -25,7 +25,7 @@ fn actor(backend: Arc<dyn AsyncBackend>) -> SignerActor {
 /// Test signatures with hashes that no service supports, and those that `refuses` selects.
 fn lacks(refuses: impl Fn(TestHash, bool) -> bool) -> Vec<(TestHash, bool)> {
     let all = TestHash::all().flat_map(|hash| [(hash, false), (hash, true)]);
-    all.filter(|(hash, pss)| hash.usual().is_none() || refuses(*hash, *pss)).collect()
+    all.filter(|(hash, pss)| hash.as_signature_hash().is_none() || refuses(*hash, *pss)).collect()
 }
 
 async fn refusal(actor: &SignerActor) -> String {

@@ -58,7 +58,8 @@ impl BackendSession for Place {
 }
 
 fn tested(key: &PrivateKey, test: TestSign) -> Result<BackendResponse> {
-    let hash = test.hash.unwrap_or(TestHash::Sha256).usual().ok_or_else(|| Error::invalid("hash_algorithm"))?;
+    let hash =
+        test.hash.unwrap_or(TestHash::Sha256).as_signature_hash().ok_or_else(|| Error::invalid("hash_algorithm"))?;
     let algorithm = match (key.kind(), test.use_pss) {
         (KeyKind::Rsa { .. }, Some(true)) => SignatureAlgorithm::RsaPss(hash),
         (KeyKind::Rsa { .. }, _) => SignatureAlgorithm::RsaPkcs1(hash),
@@ -86,8 +87,9 @@ async fn in_process_key_behind_an_actor_meets_the_contract() {
             let backend = Arc::new(Double { store: Arc::clone(&store), generate });
             SignerActor::start("double", KeyBackend::Blocking(backend), 4, SignerLimits::default())
         };
-        let lacks =
-            TestHash::all().filter(|hash| hash.usual().is_none()).flat_map(|hash| [(hash, false), (hash, true)]);
+        let lacks = TestHash::all()
+            .filter(|hash| hash.as_signature_hash().is_none())
+            .flat_map(|hash| [(hash, false), (hash, true)]);
         holds(Subject {
             kind,
             maker: start(Some(KeySpec::new(kind.name(), i64::from(kind.bits())).unwrap())),
