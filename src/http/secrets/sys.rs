@@ -15,6 +15,8 @@ mod rotate;
 mod versions;
 mod wrapping;
 
+use futures_util::future::LocalBoxFuture;
+
 use self::mounts::{AUTH_METHODS, SECRET_ENGINES};
 use super::handler_response::{HandlerResponse, ResponseBody};
 use super::page::PAGE_FIELDS;
@@ -162,8 +164,9 @@ pub static ROUTES: &[Route] = routes! {
 pub(super) async fn run_detached<T: Into<HandlerResponse> + 'static>(
     work: impl Future<Output = Result<T>> + 'static,
 ) -> Result<HandlerResponse> {
-    let done = tokio::task::spawn_local(QueueCaller::current().scope(work)).await.map_err(Error::internal)?;
-    done.map(Into::into)
+    // Boxed, so that the task is compiled once and not for each of the many changes.
+    let work: LocalBoxFuture<'static, Result<HandlerResponse>> = Box::pin(async { work.await.map(Into::into) });
+    tokio::task::spawn_local(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
 
 /// Returns the metrics as JSON, or as a page for Prometheus with `format=prometheus`. A client that prefers OpenMetrics
