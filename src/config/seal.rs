@@ -228,7 +228,7 @@ mod tests {
                 format!("{CLOUDAKMS_SEAL}kms_key = \"k\"\nslot = \"1\""),
                 "seal.slot: must not be given with a seal of type",
             ),
-            (CLOUDAKMS_SEAL.to_owned(), "seal.kms_key: must be given with a seal of type cloudakms"),
+            (CLOUDAKMS_SEAL.to_owned(), "seal.kms_key: is required for a seal of type cloudakms"),
             (format!("{CLOUDAKMS_SEAL}kms_key = \"a b\""), "seal.kms_key: must be 1 to 2048 letters"),
             (
                 format!("{CLOUDAKMS_SEAL}kms_key = \"k\"\naccess_key = \"AK\""),
