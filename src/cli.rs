@@ -44,9 +44,12 @@ mod user_token;
 mod verify_backup;
 mod who;
 
+use std::process::ExitCode;
+
+use crate::error::Result;
+use crate::{storage, telemetry};
 use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use signet::error::Result;
 
 pub(crate) use failure::CommandFailure;
 use installation::install_logs_from_environment;
@@ -126,6 +129,22 @@ enum SignetSubcommand {
     Man(man::ManArguments),
 }
 
+/// Runs the command of this process's arguments, prints an error if it fails, and returns the exit status.
+pub fn run() -> ExitCode {
+    let result = CommandLine::read().run();
+    telemetry::flush_logs();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let error = failure.error();
+            // The operator may see the database's own message; HTTP responses never contain it.
+            let cause = storage::database_message(error).map(|text| format!(" ({text})")).unwrap_or_default();
+            output::print_error(&format!("{error}{cause}"), failure.exit_status());
+            ExitCode::from(failure.exit_status())
+        }
+    }
+}
+
 impl CommandLine {
     /// Parses the command line of this process. Empty environment variables count as unset.
     pub(crate) fn read() -> Self {
@@ -146,7 +165,7 @@ impl CommandLine {
         match self.subcommand {
             SignetSubcommand::Dev(arguments) => {
                 install_logs_from_environment()?;
-                signet::server::forbid_core_dumps()?;
+                crate::server::forbid_core_dumps()?;
                 actix_rt::System::new().block_on(dev::run(arguments))?;
             }
             SignetSubcommand::Health(arguments) => run_client(health::run(arguments))?,

@@ -10,7 +10,7 @@
 //! # Modules
 //!
 //! ```text
-//! main.rs, cli/   the command line: setup, dev, serve, operator …, check, issue, renew, import, status, …
+//! cli             the command line: setup, dev, serve, operator …, check, issue, renew, import, status, …
 //! config          all settings, with their defaults, environment variables and validation
 //! server          the composition root: opens stores, starts actors, binds listeners (TLS, HTTP/2), drains
 //! http            the two APIs: http/secrets has one pipeline and a route table per kind of mount,
@@ -150,6 +150,7 @@ pub mod audit;
 pub mod auth;
 pub mod budget;
 pub mod caller_network;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod derived_values;

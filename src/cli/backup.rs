@@ -6,14 +6,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use crate::clock::Clock;
+use crate::config::StoreLocation;
+use crate::error::{Error, Kind, Result};
+use crate::server::operator::OperatorClient;
+use crate::storage::backup::{self, CopyPace, PendingBackup};
+use crate::storage::verify::{Findings, VerifyTarget, check_restorable_file};
+use crate::storage::{Database, ProgressCounters};
 use serde_json::json;
-use signet::clock::Clock;
-use signet::config::StoreLocation;
-use signet::error::{Error, Kind, Result};
-use signet::server::operator::OperatorClient;
-use signet::storage::backup::{self, CopyPace, PendingBackup};
-use signet::storage::verify::{Findings, VerifyTarget, check_restorable_file};
-use signet::storage::{Database, ProgressCounters};
 
 use super::copies;
 use super::files::{FolderLock, require_file};

@@ -2,14 +2,14 @@
 //!
 //! A server on the embedded store must not run. The user's token can create organizations and invite other users.
 
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::projects::store::SERVER_CALLER;
+use crate::projects::{Projects, SessionAccess, token, user};
+use crate::storage::{self, IfMissing, Storage};
 use futures_util::FutureExt as _;
 use serde_json::json;
-use signet::clock::Clock;
-use signet::config::Config;
-use signet::error::{Error, Result};
-use signet::projects::store::SERVER_CALLER;
-use signet::projects::{Projects, SessionAccess, token, user};
-use signet::storage::{self, IfMissing, Storage};
 
 use super::installation::{ConfigFileArgument, load_as_owner, storage_options};
 use super::output::{self, stdout_error};

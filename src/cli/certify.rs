@@ -6,19 +6,19 @@
 
 use std::time::Duration;
 
+use crate::clock::{Clock, Time, format_rfc3339};
+use crate::error::{Error, Kind, Result};
+use crate::keys::{KeySpec, PrivateKey};
+use crate::random;
+use crate::secret::{Secret, sealed};
+use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+use crate::x509::certificate::Certificate;
+use crate::x509::csr::{Csr, encode_request_info};
+use crate::x509::pieces::{Extensions, Name};
+use crate::x509::public_key::PublicKey;
+use crate::x509::{pem, tbs};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signet::clock::{Clock, Time, format_rfc3339};
-use signet::error::{Error, Kind, Result};
-use signet::keys::{KeySpec, PrivateKey};
-use signet::random;
-use signet::secret::{Secret, sealed};
-use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
-use signet::x509::certificate::Certificate;
-use signet::x509::csr::{Csr, encode_request_info};
-use signet::x509::pieces::{Extensions, Name};
-use signet::x509::public_key::PublicKey;
-use signet::x509::{pem, tbs};
 
 use super::client::{self, AuthenticatedClient, ClientRequest, ClientResponse};
 use super::names::TypedNames;

@@ -13,10 +13,10 @@ mod tls;
 
 use std::path::Path;
 
+use crate::audit::{AuditTarget, append_options, describe_open_error};
+use crate::config::{self, Config, SealKeySource};
+use crate::error::Error;
 use serde_json::json;
-use signet::audit::{AuditTarget, append_options, describe_open_error};
-use signet::config::{self, Config, SealKeySource};
-use signet::error::Error;
 
 use super::failure::{CommandFailure, fail_on_findings};
 use super::installation::{self, ConfigFileArgument};

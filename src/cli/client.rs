@@ -8,15 +8,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::clock::parse_duration;
+use crate::error::{Error, Kind, Result};
+use crate::random;
+use crate::secret::{PartlySecret, Secret};
+use crate::tls::NamedFile;
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
-use signet::clock::parse_duration;
-use signet::error::{Error, Kind, Result};
-use signet::random;
-use signet::secret::{PartlySecret, Secret};
-use signet::tls::NamedFile;
 use url::{Host, Url};
 
 use super::output::one_line;

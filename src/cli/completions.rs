@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
+use crate::error::Result;
 use clap_complete::{Shell, generate};
 use serde_json::json;
-use signet::error::Result;
 
 use super::output;
 

@@ -6,10 +6,10 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::clock::Time;
+use crate::error::{Error, Kind, Result};
+use crate::storage::backup::PARTIAL_SUFFIX;
 use serde_json::json;
-use signet::clock::Time;
-use signet::error::{Error, Kind, Result};
-use signet::storage::backup::PARTIAL_SUFFIX;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{PrimitiveDateTime, UtcOffset};
@@ -85,7 +85,7 @@ fn list_names(folder: &Path) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use signet::clock::parse_rfc3339;
+    use crate::clock::parse_rfc3339;
 
     use super::*;
 

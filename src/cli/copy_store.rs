@@ -6,13 +6,13 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::clock::Clock;
+use crate::error::{Error, Kind, Result};
+use crate::storage::seal::SealKey;
+use crate::storage::transfer::{self, TransferOutcome};
+use crate::storage::verify::{self, Findings, VerifyTarget};
+use crate::storage::{self, Database, PostgresUrl, StorageOptions, backup};
 use serde_json::json;
-use signet::clock::Clock;
-use signet::error::{Error, Kind, Result};
-use signet::storage::seal::SealKey;
-use signet::storage::transfer::{self, TransferOutcome};
-use signet::storage::verify::{self, Findings, VerifyTarget};
-use signet::storage::{self, Database, PostgresUrl, StorageOptions, backup};
 
 use super::files::require_file;
 use super::installation::close_store;

@@ -4,10 +4,10 @@
 //! The token in question is identified by its accessor, or read from standard input. The token itself is never an
 //! argument, because arguments are visible to all users of the machine.
 
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
+use crate::server::Signals;
 use serde_json::{Value, json};
-use signet::error::{Error, Kind, Result};
-use signet::secret::Secret;
-use signet::server::Signals;
 
 use super::client::{ServerEndpoint, texts_in};
 use super::{output, terminal, token};

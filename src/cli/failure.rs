@@ -1,6 +1,6 @@
 //! Failures of commands, and their exit statuses.
 
-use signet::error::{Error, Kind};
+use crate::error::{Error, Kind};
 
 /// Exit status of a command that could not do its work or reach the server.
 const EXIT_ERROR: u8 = 1;

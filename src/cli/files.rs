@@ -14,8 +14,8 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-use signet::error::{Error, Result};
-pub(super) use signet::files::folder_of;
+use crate::error::{Error, Result};
+pub(super) use crate::files::folder_of;
 
 pub(super) use self::lock::FolderLock;
 pub(super) use self::staged::{FileContent, OnExisting, StagedFile, exists_error, write_new};

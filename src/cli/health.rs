@@ -8,9 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::{self, Config};
+use crate::error::{Error, Kind, Result};
 use serde_json::{Value, json};
-use signet::config::{self, Config};
-use signet::error::{Error, Kind, Result};
 
 use super::client::ServerEndpoint;
 use super::failure::CommandFailure;

@@ -11,15 +11,15 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::keys::local::PrivateKey;
+use crate::secret::Secret;
+use crate::x509::certificate::Certificate;
+use crate::x509::foreign_crl::ForeignCrl;
+use crate::x509::public_key::PublicKey;
+use crate::x509::{pem, pkcs12};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signet::error::{Error, Kind, Result, describe_io_error};
-use signet::keys::local::PrivateKey;
-use signet::secret::Secret;
-use signet::x509::certificate::Certificate;
-use signet::x509::foreign_crl::ForeignCrl;
-use signet::x509::public_key::PublicKey;
-use signet::x509::{pem, pkcs12};
 
 use super::certify::PemCertificate;
 use super::client::{self, ClientRequest, ClientResponse, ServerEndpoint};

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use signet::clock::Clock;
-use signet::config::{self, Config, SealKeySource, StoreLocation};
-use signet::error::{Error, Result};
-use signet::keys::{Libraries, cloudakms, pkcs11};
-use signet::nodes::SKEW_LIMIT;
-use signet::server::tls::ServerCertificate;
-use signet::server::{ConnectionLimits, STORE_PROBE_INTERVAL, ServerOptions, forbid_core_dumps};
-use signet::storage::seal::SealKey;
-use signet::storage::{Database, IfMissing, PostgresUrl, Storage};
-use signet::{storage, telemetry};
+use crate::clock::Clock;
+use crate::config::{self, Config, SealKeySource, StoreLocation};
+use crate::error::{Error, Result};
+use crate::keys::{Libraries, cloudakms, pkcs11};
+use crate::nodes::SKEW_LIMIT;
+use crate::server::tls::ServerCertificate;
+use crate::server::{ConnectionLimits, STORE_PROBE_INTERVAL, ServerOptions, forbid_core_dumps};
+use crate::storage::seal::SealKey;
+use crate::storage::{Database, IfMissing, PostgresUrl, Storage};
+use crate::{storage, telemetry};
 
 use super::output::print_warnings;
 use super::owner;

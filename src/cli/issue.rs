@@ -8,11 +8,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::clock::{Clock, Time, format_rfc3339};
+use crate::error::{Error, Kind, Result};
+use crate::keys::PrivateKey;
+use crate::secret::Secret;
 use serde_json::json;
-use signet::clock::{Clock, Time, format_rfc3339};
-use signet::error::{Error, Kind, Result};
-use signet::keys::PrivateKey;
-use signet::secret::Secret;
 
 use super::certify::{
     AuthorityArguments, ChainSelection, ClientCsr, ClientKeySource, PemCertificate, ReceivedCertificate, generate_key,

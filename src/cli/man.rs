@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::error::{Error, Result};
 use clap::Command;
 use clap_mangen::Man;
-use signet::error::{Error, Result};
 
 /// An empty date for the header of a page. Without the quotes, roff would take the next field of the header for the
 /// date.

@@ -3,13 +3,13 @@
 //! `serve` also updates an embedded store when it starts; with this command it can be done before. It logs one line per
 //! migration to standard error.
 
+use crate::clock::Clock;
+use crate::config;
+use crate::error::{Error, Result};
+use crate::server::forbid_core_dumps;
+use crate::storage::{self, IfMissing};
+use crate::telemetry::{self, LogSettings};
 use serde_json::json;
-use signet::clock::Clock;
-use signet::config;
-use signet::error::{Error, Result};
-use signet::server::forbid_core_dumps;
-use signet::storage::{self, IfMissing};
-use signet::telemetry::{self, LogSettings};
 
 use super::installation::{ConfigFileArgument, storage_options};
 use super::output::try_print;

@@ -5,12 +5,12 @@
 
 use std::net::IpAddr;
 
+use crate::error::{Error, Result};
+use crate::x509::csr::{Csr, ParsedSans};
+use crate::x509::extension::{self, SubjectAltNames};
+use crate::x509::name::{self, Attribute};
+use crate::x509::pieces::{Extensions, Name};
 use serde_json::{Value, json};
-use signet::error::{Error, Result};
-use signet::x509::csr::{Csr, ParsedSans};
-use signet::x509::extension::{self, SubjectAltNames};
-use signet::x509::name::{self, Attribute};
-use signet::x509::pieces::{Extensions, Name};
 
 /// Maximum length of a common name (RFC 5280 appendix A.1, ub-common-name), in characters.
 const MAX_COMMON_NAME_LENGTH: usize = 64;

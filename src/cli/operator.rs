@@ -5,15 +5,15 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::auth::Auth;
+use crate::clock::Clock;
+use crate::config::{Config, SealKeySource, StoreLocation};
+use crate::error::{Error, Kind, Result};
+use crate::server::operator::{FIRST_ROOT_TOKEN_PATH, ROOT_TOKEN_NAME};
+use crate::storage::seal::SealKey;
+use crate::storage::{self, IfMissing, Storage};
 use clap::Subcommand;
 use serde_json::json;
-use signet::auth::Auth;
-use signet::clock::Clock;
-use signet::config::{Config, SealKeySource, StoreLocation};
-use signet::error::{Error, Kind, Result};
-use signet::server::operator::{FIRST_ROOT_TOKEN_PATH, ROOT_TOKEN_NAME};
-use signet::storage::seal::SealKey;
-use signet::storage::{self, IfMissing, Storage};
 
 use super::failure::CommandFailure;
 use super::files::create_folder;

@@ -9,9 +9,9 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Result as IoResult, Stderr, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::error::{Error, Result};
+use crate::fields::is_control_or_bidi;
 use serde_json::{Value, json};
-use signet::error::{Error, Result};
-use signet::fields::is_control_or_bidi;
 
 /// Set once from `--json`, before a command runs.
 static IS_JSON: AtomicBool = AtomicBool::new(false);

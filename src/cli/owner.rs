@@ -5,10 +5,10 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use signet::config::{Config, SealKeySource, StoreLocation};
-use signet::error::{Error, Kind, Result};
-use signet::storage::backup;
-use signet::users;
+use crate::config::{Config, SealKeySource, StoreLocation};
+use crate::error::{Error, Kind, Result};
+use crate::storage::backup;
+use crate::users;
 
 use super::files::folder_of;
 

@@ -1,8 +1,8 @@
 //! Validation of arguments that become part of a request path. A name such as `../rotate` would send the
 //! token to another path.
 
-use signet::auth::mounts::engine_path;
-use signet::fields::is_name;
+use crate::auth::mounts::engine_path;
+use crate::fields::is_name;
 
 pub(super) fn parse_mount(text: &str) -> Result<String, &'static str> {
     engine_path(text).map_err(|_| {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use signet::storage::ProgressCounters;
+use crate::storage::ProgressCounters;
 
 use super::output;
 

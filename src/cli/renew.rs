@@ -20,14 +20,14 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use crate::clock::{Clock, parse_duration};
+use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::keys::PrivateKey;
+use crate::secret::Secret;
+use crate::server::Signals;
+use crate::x509::oid;
+use crate::x509::pieces::Extensions;
 use serde_json::{Value, json};
-use signet::clock::{Clock, parse_duration};
-use signet::error::{Error, Kind, Result, describe_io_error};
-use signet::keys::PrivateKey;
-use signet::secret::Secret;
-use signet::server::Signals;
-use signet::x509::oid;
-use signet::x509::pieces::Extensions;
 
 use super::certify::{
     AuthorityArguments, CertifyError, ChainSelection, ClientCsr, ClientKeySource, PemCertificate, ReceivedCertificate,

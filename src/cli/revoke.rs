@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
+use crate::error::{Error, Kind, Result};
 use serde_json::{Value, json};
-use signet::error::{Error, Kind, Result};
 
 use super::client::{AuthenticatedClient, ClientRequest, ClientResponse, ClientResponseBody};
 use super::issue::read_leaf;

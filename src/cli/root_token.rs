@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::auth::Auth;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::error::Result;
+use crate::server::operator;
+use crate::storage::Storage;
 use serde_json::{Value, json};
-use signet::auth::Auth;
-use signet::clock::Clock;
-use signet::config::Config;
-use signet::error::Result;
-use signet::server::operator;
-use signet::storage::Storage;
 
 use super::files::{self, FileContent};
 use super::installation::ConfigFileArgument;

@@ -6,12 +6,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::clock::{Clock, format_rfc3339};
+use crate::config::{self, Config, SealKeySource};
+use crate::error::{Error, Kind, Result};
+use crate::storage::seal::{SealInfo, SealKey, SealKeyReplacement};
+use crate::storage::{self, IfMissing, Storage};
 use serde_json::json;
-use signet::clock::{Clock, format_rfc3339};
-use signet::config::{self, Config, SealKeySource};
-use signet::error::{Error, Kind, Result};
-use signet::storage::seal::{SealInfo, SealKey, SealKeyReplacement};
-use signet::storage::{self, IfMissing, Storage};
 
 use super::installation::{ConfigFileArgument, close_store, load_as_owner, seal_key, storage_options};
 use super::output;

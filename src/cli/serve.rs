@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::audit::AuditDeviceSettings;
+use crate::auth::mounts::MountKind;
+use crate::clock::Clock;
+use crate::config::{self, Config};
+use crate::error::{Error, Kind, Result};
+use crate::keys::Libraries;
+use crate::server::tls::ServerCertificate;
+use crate::server::{ConfigReloader, RunningServer, Server, ServerOptions, Signals};
+use crate::storage::{self, Database, disk_space};
 use serde_json::json;
-use signet::audit::AuditDeviceSettings;
-use signet::auth::mounts::MountKind;
-use signet::clock::Clock;
-use signet::config::{self, Config};
-use signet::error::{Error, Kind, Result};
-use signet::keys::Libraries;
-use signet::server::tls::ServerCertificate;
-use signet::server::{ConfigReloader, RunningServer, Server, ServerOptions, Signals};
-use signet::storage::{self, Database, disk_space};
 
 use super::installation::{load_and_initialize, server_options};
 use super::output;

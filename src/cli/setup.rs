@@ -20,13 +20,13 @@ mod step_output;
 use std::io::Write as _;
 use std::path::Path;
 
+use crate::config::{self, Config, ConfigEnvironment};
+use crate::error::{Error, Result};
+use crate::server::{forbid_core_dumps, renewal};
+use crate::storage::seal::SealKey;
+use crate::storage::{IfMissing, inspection};
+use crate::telemetry;
 use serde_json::json;
-use signet::config::{self, Config, ConfigEnvironment};
-use signet::error::{Error, Result};
-use signet::server::{forbid_core_dumps, renewal};
-use signet::storage::seal::SealKey;
-use signet::storage::{IfMissing, inspection};
-use signet::telemetry;
 
 use self::api::SetupApi;
 use self::arguments::DEFAULT_MOUNT;

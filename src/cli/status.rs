@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::clock::{Clock, Time, parse_rfc3339};
+use crate::error::Result;
+use crate::x509::certificate::Certificate;
+use crate::x509::crl::Crl;
 use serde_json::{Value, json};
-use signet::clock::{Clock, Time, parse_rfc3339};
-use signet::error::Result;
-use signet::x509::certificate::Certificate;
-use signet::x509::crl::Crl;
 
 use super::certify::PemCertificate;
 use super::client::{AuthenticatedClient, ClientRequest, texts_in};

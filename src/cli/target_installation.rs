@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use signet::clock::Clock;
-use signet::config::{self, SealKeySource, StoreLocation};
-use signet::error::{Error, Result};
-use signet::server::forbid_core_dumps;
-use signet::storage::seal::SealKey;
-use signet::storage::{self, Database, IfMissing};
+use crate::clock::Clock;
+use crate::config::{self, SealKeySource, StoreLocation};
+use crate::error::{Error, Result};
+use crate::server::forbid_core_dumps;
+use crate::storage::seal::SealKey;
+use crate::storage::{self, Database, IfMissing};
 
 use super::files::require_file;
 use super::installation::{install_logs_from_environment, load_and_initialize, storage_options};

@@ -2,9 +2,9 @@
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _, stderr, stdin};
 
+use crate::error::{Error, Result};
+use crate::secret::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use signet::error::{Error, Result};
-use signet::secret::Secret;
 use tokio::sync::oneshot;
 
 /// Maximum length of the line with the secret, in bytes.

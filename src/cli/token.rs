@@ -7,8 +7,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use signet::error::{Error, Kind, Result};
-use signet::secret::Secret;
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
 
 /// Maximum length of a token, in bytes.
 const MAX_TOKEN_BYTES: u64 = 64 << 10;

@@ -5,14 +5,14 @@
 
 use std::path::Path;
 
+use crate::clock::Clock;
+use crate::config::{Config, StoreLocation};
+use crate::error::{Error, Kind, Result};
+use crate::server::operator::OperatorClient;
+use crate::storage::{self, IfMissing, Storage};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use signet::clock::Clock;
-use signet::config::{Config, StoreLocation};
-use signet::error::{Error, Kind, Result};
-use signet::server::operator::OperatorClient;
-use signet::storage::{self, IfMissing, Storage};
 
 use super::installation::{close_store, load_as_owner, seal_key, storage_options};
 use super::output::{self, stdout_error};

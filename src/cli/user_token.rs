@@ -1,13 +1,13 @@
 //! `signet operator new-user-token`: creates a token of the projects API, for an operator with the seal key. An invited
 //! user needs this command, because creating a token through the API needs a token.
 
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::error::Result;
+use crate::projects::Projects;
+use crate::server::operator;
+use crate::storage::Storage;
 use serde_json::json;
-use signet::clock::Clock;
-use signet::config::Config;
-use signet::error::Result;
-use signet::projects::Projects;
-use signet::server::operator;
-use signet::storage::Storage;
 
 use super::installation::ConfigFileArgument;
 use super::token_issue;

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::clock::Clock;
+use crate::error::{Error, Kind, Result};
+use crate::server::verify::verify;
+use crate::storage::seal::SealKey;
+use crate::storage::verify::{Findings, VerifyTarget};
+use crate::storage::{Database, PostgresUrl};
 use serde_json::json;
-use signet::clock::Clock;
-use signet::error::{Error, Kind, Result};
-use signet::server::verify::verify;
-use signet::storage::seal::SealKey;
-use signet::storage::verify::{Findings, VerifyTarget};
-use signet::storage::{Database, PostgresUrl};
 
 use super::copies;
 use super::failure::CommandFailure;

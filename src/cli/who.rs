@@ -6,9 +6,9 @@
 
 use std::path::Path;
 
+use crate::error::{Error, Kind, Result};
+use crate::x509::serial::Serial;
 use serde_json::{Value, json};
-use signet::error::{Error, Kind, Result};
-use signet::x509::serial::Serial;
 
 use super::client::{AuthenticatedClient, ClientRequest};
 use super::issue::read_leaf;

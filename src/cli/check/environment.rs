@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use signet::config::{SETTINGS, Setting};
+use crate::config::{SETTINGS, Setting};
 
 use super::report::CheckReport;
 use crate::cli::token;

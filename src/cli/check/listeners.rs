@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use signet::config::Config;
+use crate::config::Config;
 
 use super::report::CheckReport;
 use crate::cli::health::HealthProbe;

@@ -2,13 +2,13 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use signet::config::{Config, SealKeySource, StoreLocation};
-use signet::documents::Document;
-use signet::error::{Error, Kind};
-use signet::keys::managed;
-use signet::storage::inspection::{StoreInspection, inspect};
-use signet::storage::seal::SealKey;
-use signet::storage::{Database, database_message, disk_space};
+use crate::config::{Config, SealKeySource, StoreLocation};
+use crate::documents::Document;
+use crate::error::{Error, Kind};
+use crate::keys::managed;
+use crate::storage::inspection::{StoreInspection, inspect};
+use crate::storage::seal::SealKey;
+use crate::storage::{Database, database_message, disk_space};
 
 use super::report::CheckReport;
 use crate::cli::installation::seal_key;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use signet::clock::Clock;
-use signet::config::Config;
-use signet::secret::{PRIVATE_FILE_RULE, is_private};
-use signet::server::tls;
-use signet::x509::certificate::Certificate;
-use signet::x509::pem;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::secret::{PRIVATE_FILE_RULE, is_private};
+use crate::server::tls;
+use crate::x509::certificate::Certificate;
+use crate::x509::pem;
 
 use super::report::CheckReport;
 use crate::cli::issue::{format_time, read_text};

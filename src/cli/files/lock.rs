@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::files::folder_of;
 use rustix::fs::{self, AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-use signet::error::{Error, Kind, Result, describe_io_error};
-use signet::files::folder_of;
 
 use super::resolved_path::{ResolvedPath, write_error};
 use super::staged::{FileContent, OnExisting, StagedFile};

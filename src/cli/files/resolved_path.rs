@@ -11,9 +11,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path};
 
+use crate::error::{Error, Kind, Result};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use signet::error::{Error, Kind, Result};
 
 /// Maximum number of symbolic links on one path, as in the kernel.
 const MAX_SYMLINKS: usize = 40;

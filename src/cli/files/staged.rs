@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::files;
+use crate::random;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
-use signet::error::{Error, Kind, Result, describe_io_error};
-use signet::files;
-use signet::random;
 
 use super::resolved_path::{ResolvedPath, file_type, write_error};
 

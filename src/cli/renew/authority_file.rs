@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use signet::error::Result;
-use signet::x509::pem;
+use crate::error::Result;
+use crate::x509::pem;
 
 use super::super::certify::{PemCertificate, ReceivedCertificate};
 use super::super::files::StagedFile;

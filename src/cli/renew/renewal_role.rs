@@ -3,8 +3,8 @@
 //!
 //! Many tokens may not read records. The default role and mount are used then, and messages about the renewal say so.
 
-use signet::error::{Error, Result};
-use signet::x509::certificate::Certificate;
+use crate::error::{Error, Result};
+use crate::x509::certificate::Certificate;
 
 use super::super::certify::{AuthorityArguments, CertifyError, IssuingRole};
 use super::super::client::ClientRequest;

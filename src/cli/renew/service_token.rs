@@ -8,11 +8,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
 use serde::Deserialize;
 use serde_json::json;
-use signet::clock::Clock;
-use signet::error::{Error, Result};
-use signet::secret::Secret;
 
 use super::super::client::{AuthenticatedClient, ClientRequest, ClientResponse};
 use super::super::issue::{format_time, read_text};

@@ -1,7 +1,7 @@
 //! The check of a new certificate before it replaces an old one.
 
-use signet::error::{Error, Kind, Result};
-use signet::x509::certificate::Certificate;
+use crate::error::{Error, Kind, Result};
+use crate::x509::certificate::Certificate;
 
 use crate::cli::certify::ReceivedCertificate;
 use crate::cli::issue::format_time;

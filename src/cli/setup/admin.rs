@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
 use serde_json::json;
-use signet::error::{Error, Kind, Result};
-use signet::secret::Secret;
 
 use super::api::SetupApi;
 use super::files::{FileContent, is_written, write_new};

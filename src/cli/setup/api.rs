@@ -7,14 +7,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::http::state::ServerState;
+use crate::server::{RunningServer, Server};
+use crate::storage::IfMissing;
 use reqwest::Method;
 use reqwest::header::HeaderValue;
 use serde_json::Value;
-use signet::config::Config;
-use signet::error::{Error, Kind, Result};
-use signet::http::state::ServerState;
-use signet::server::{RunningServer, Server};
-use signet::storage::IfMissing;
 
 use crate::cli::client::texts_in;
 use crate::cli::installation::{SETUP_TOKEN_NAME, server_options};

@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::auth::mounts::MountKind;
+use crate::config::{Config, TlsRenewal};
+use crate::error::{Error, Kind, Result};
+use crate::x509::pem;
 use serde_json::{Value, json};
-use signet::auth::mounts::MountKind;
-use signet::config::{Config, TlsRenewal};
-use signet::error::{Error, Kind, Result};
-use signet::x509::pem;
 
 use super::admin;
 use super::api::SetupApi;

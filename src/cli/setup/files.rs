@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::config::{Config, ConfigEnvironment, SealKeySource, StoreLocation, TlsFiles};
+use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::storage::backup;
 use rustix::fs::{Access, access};
-use signet::config::{Config, ConfigEnvironment, SealKeySource, StoreLocation, TlsFiles};
-use signet::error::{Error, Kind, Result, describe_io_error};
-use signet::storage::backup;
 
 use super::super::files;
 pub(super) use super::super::files::FileContent;

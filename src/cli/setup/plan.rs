@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use signet::auth::mounts;
-use signet::clock::parse_duration;
-use signet::config::Config;
-use signet::error::{Error, Kind, Result};
-use signet::fields::{MAX_NAME_LEN, is_name};
+use crate::auth::mounts;
+use crate::clock::parse_duration;
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::fields::{MAX_NAME_LEN, is_name};
 use url::Url;
 
 use super::arguments::SetupAuthorityArguments;

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
-use signet::error::{Error, Result};
+use crate::error::{Error, Result};
 
 use super::arguments::SetupArguments;
 use super::files;

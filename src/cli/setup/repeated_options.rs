@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use signet::audit::AuditTarget;
-use signet::config::{Config, SealKeySource, StoreLocation};
-use signet::error::{Error, Kind, Result};
+use crate::audit::AuditTarget;
+use crate::config::{Config, SealKeySource, StoreLocation};
+use crate::error::{Error, Kind, Result};
 
 use super::arguments::InstallationArguments;
 use super::files::make_absolute;

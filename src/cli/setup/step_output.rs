@@ -1,7 +1,7 @@
 //! Output of the steps of a setup.
 
+use crate::error::Result;
 use serde_json::json;
-use signet::error::Result;
 
 use crate::cli::output;
 
