@@ -28,11 +28,11 @@ use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context_constructed
 /// Maximum number of comparisons for a certificate: Go and webpki reject chains that need more.
 const MAX_COMPARISONS: usize = 250_000;
 
-/// The constraints of one certificate by kind of name (tag of the GeneralName).
+/// The name constraints of one certificate, by kind of name (tag of the GeneralName).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints(BTreeMap<u8, ConstrainedSubtrees>);
 
-/// The subtrees of one kind.
+/// The permitted and excluded subtrees for one kind of name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ConstrainedSubtrees {
     permitted: Vec<SubtreeBase>,
@@ -40,7 +40,7 @@ struct ConstrainedSubtrees {
 }
 
 impl Constraints {
-    /// Parses the constraints of an issuer's certificate, if it has any.
+    /// Parses the name constraints of an issuer's certificate, if it has any.
     ///
     /// # Errors
     /// `Invalid` when they cannot be parsed; then nothing may be issued below them.
@@ -68,8 +68,8 @@ impl Constraints {
         self.0.entry(kind).or_default()
     }
 
-    /// Number of comparisons for a name of this kind.
-    fn comparisons(&self, kind: u8) -> usize {
+    /// Returns how many comparisons a name of this kind needs.
+    fn comparison_count(&self, kind: u8) -> usize {
         self.0.get(&kind).map_or(0, |sides| sides.permitted.len() + sides.excluded.len())
     }
 
@@ -106,7 +106,7 @@ struct ConstrainedName<'a> {
 }
 
 impl ConstrainedName<'_> {
-    /// Tag of the subtrees that the name is compared with.
+    /// Returns the tag of the subtrees that the name is compared with.
     fn kind(&self) -> u8 {
         if self.tag == UTF8_EMAIL_TAG { RFC822_NAME } else { self.tag }
     }
@@ -141,21 +141,21 @@ impl ConstrainedName<'_> {
     }
 }
 
-/// The name constraints of a chain above an issuer, including the issuer's own.
+/// The name constraints of a chain above a new certificate, including those of its issuer.
 #[derive(Clone)]
 pub struct ChainConstraints {
     /// Validity of the chain, epoch seconds.
     pub span: RangeInclusive<i64>,
-    /// The certificates that have constraints.
+    /// The certificates of the chain that have name constraints.
     pub links: Vec<ConstrainedChainLink>,
 }
 
 /// A certificate with name constraints.
 #[derive(Clone)]
 pub struct ConstrainedChainLink {
-    /// Its constraints.
+    /// Name constraints of the certificate.
     pub constraints: Arc<Constraints>,
-    /// Its description for error messages.
+    /// Description of the certificate for error messages.
     pub description: String,
 }
 
@@ -182,7 +182,7 @@ pub(super) fn check_name_constraints(tbs: &[u8], chains: &[ChainConstraints]) ->
     let mut refused = None;
     for chain in considered {
         let of_name = |name: &ConstrainedName<'_>| -> usize {
-            chain.links.iter().map(|link| link.constraints.comparisons(name.kind())).sum()
+            chain.links.iter().map(|link| link.constraints.comparison_count(name.kind())).sum()
         };
         comparisons += names.iter().map(of_name).sum::<usize>();
         let checked = if comparisons > MAX_COMPARISONS {
@@ -224,7 +224,7 @@ fn read_validity(tbs: &[u8]) -> DerResult<RangeInclusive<i64>> {
     Ok(fields.not_before..=fields.not_after)
 }
 
-/// All names that relying parties may compare with constraints.
+/// Returns all names of a TBSCertificate that relying parties may compare with name constraints.
 fn collect_names(tbs: &[u8]) -> Result<Vec<ConstrainedName<'_>>> {
     let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.into_error("certificate"))?;
     let has_host = names.iter().any(|name| name.tag == DNS_NAME);
@@ -237,7 +237,7 @@ fn collect_names(tbs: &[u8]) -> Result<Vec<ConstrainedName<'_>>> {
     Ok(names)
 }
 
-/// Adds the names of the subject to alternative names.
+/// Adds the names of the subject to `names`, the subject alternative names.
 fn add_subject_names<'a>(subject: &'a [u8], mut names: Vec<ConstrainedName<'a>>) -> Result<Vec<ConstrainedName<'a>>> {
     if !name::is_empty(subject) {
         names.push(ConstrainedName { tag: DIRECTORY_NAME, content: subject.into() });
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn dns_names_lie_at_or_below_the_base_and_with_a_dot_below_it() {
+    fn dns_base_covers_itself_unless_it_begins_with_a_dot() {
         let permitted = constraints(&[(DNS_NAME, b"Example.com"), (DNS_NAME, b".dot.test")], &[]);
         for (name, ok) in [
             ("example.com", true),
@@ -374,7 +374,7 @@ mod tests {
             ("jörg@bücher.test", true, false),
             ("jörg@xn--bcher-kva.test", true, false),
             ("jörg@a.test", true, true),
-            // The host is not in its only valid form, so its meaning is ambiguous.
+            // The host is not in the only valid form, so relying parties may read it differently.
             ("jörg@BÜCHER.test", false, false),
             ("jörg@evil.test", false, true),
             ("jörg@x.b.test", false, false),

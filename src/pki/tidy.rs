@@ -1,10 +1,10 @@
 //! Removes expired data in small steps that do not delay other requests.
 //!
-//! A run is requested ([`Authority::tidy`]) or starts automatically ([`Engine::tidy_due`]). Each mount has one run at a
-//! time across all nodes, through a lease row that every step renews. Rows are removed when a safety buffer has passed
-//! since their end of validity, as recorded in the row, not in the DER; revoked certificates have a buffer of their
-//! own. A revocation remains until a complete CRL issued after its certificate's end has listed it (RFC 5280 3.3); if
-//! necessary the run makes such a CRL first. CRLs are rebuilt at the end of a run that removed revocations, even if it
+//! A run is requested ([`Authority::tidy`]) or starts automatically ([`Engine::start_due_tidy_runs`]). Each mount has
+//! one run at a time across all nodes, through a lease row that every step renews. A row is removed when a safety buffer
+//! has passed since the notAfter in the row (not in the DER); revoked certificates have a buffer of their own. A
+//! revocation remains until a complete CRL issued after its certificate expired has listed it (RFC 5280 3.3); if
+//! necessary the run builds such a CRL first. A run that removed revocations ends by rebuilding the CRLs, even if it
 //! failed.
 
 pub mod report;
@@ -26,18 +26,18 @@ use crate::telemetry;
 
 /// Maximum number of attempts to start a run while runs on other nodes start and end.
 const MAX_BEGIN_ATTEMPTS: usize = 5;
-/// Pause before another attempt, after a due run could not be started.
+/// Pause before the next attempt after a due run could not be started.
 const TIDY_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Returns a random positive id (0 means no run). It keeps a run whose lease expired from renewing the lease of the
-/// next run.
+/// Returns a random positive id (0 means no run). Because ids differ, a run whose lease expired cannot renew the lease
+/// of the next run.
 fn run_id() -> i64 {
     (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)
 }
 
 /// Tidy status of a mount.
 pub struct TidyStatus {
-    /// The current or last run.
+    /// Report of the current or last run.
     pub report: Option<TidyReport>,
     /// Numbers of stored certificates and revocations, if the settings enable `maintain_stored_certificate_counts`.
     pub stored: Option<(u64, u64)>,
@@ -50,7 +50,7 @@ enum TidyRunCause {
 }
 
 impl Authority {
-    /// Starts a run; returns `false` if another run is active. The run outlives the caller.
+    /// Starts a tidy run; returns `false` if another run is active. The run outlives the request.
     ///
     /// # Errors
     /// `Invalid` naming the rule that the configuration breaks; `Unavailable` or `Busy` from storage.
@@ -88,7 +88,7 @@ impl Authority {
                 self.start_tidy(id, report);
                 return Ok(true);
             }
-            // Another run started first: read its state and try again.
+            // Another run started first, so read the state again and retry.
         }
         Err(Error::new(Kind::Busy, "tidy: other runs are starting and ending; retry"))
     }
@@ -101,7 +101,7 @@ impl Authority {
         self.tidying().set_run(signals, self.tidying().spawn(run.execute()));
     }
 
-    /// Returns the id and report of the current or last run; 0 if there was none.
+    /// Returns the id and report of the current or last run; id 0 and no report if there was none.
     async fn last_tidy(&self, now: Time) -> Result<(i64, Option<TidyReport>)> {
         let Some(row) = self.deps().store.tidy(self.mount()).await? else { return Ok((0, None)) };
         let report = TidyReport::read(&row, now)?;
@@ -109,7 +109,7 @@ impl Authority {
         Ok((row.run, Some(report)))
     }
 
-    /// Returns the tidy status.
+    /// Returns the tidy status of the mount.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -122,7 +122,8 @@ impl Authority {
         Ok(TidyStatus { report, stored })
     }
 
-    /// Requests the active run, on any node, to stop after its current step; returns `false` if there is none.
+    /// Requests the active run of the mount, on any node, to stop after its current step; returns `false` if there is
+    /// none.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -135,7 +136,7 @@ impl Authority {
     }
 }
 
-/// Writes `config/auto-tidy`.
+/// Changes the settings `config/auto-tidy` to what `merge` makes of the current ones.
 ///
 /// # Errors
 /// Those of `merge`; `Invalid` naming the field and the rule.
@@ -154,7 +155,7 @@ pub async fn write_config(
 
 impl Engine {
     /// Starts the runs that are due by `config/auto-tidy`. Called about every second.
-    pub async fn tidy_due(&self) {
+    pub async fn start_due_tidy_runs(&self) {
         let Ok(now) = self.deps().clock.synchronized_now() else { return };
         for authority in self.authorities() {
             let view = authority.view();
@@ -173,8 +174,9 @@ impl Engine {
         }
     }
 
-    /// Publishes the number of stored rows as metrics, for mounts with `publish_stored_certificate_count_metrics`.
-    pub async fn publish_counts(&self) {
+    /// Publishes the numbers of stored certificates and revocations as metrics, for mounts with
+    /// `publish_stored_certificate_count_metrics`.
+    pub async fn publish_row_counts(&self) {
         let mut certificates = 0;
         let mut revocations = 0;
         for authority in
@@ -193,8 +195,8 @@ impl Engine {
         metrics::gauge!(telemetry::PKI_STORED_REVOCATIONS).set(revocations as f64);
     }
 
-    /// Stops the runs of this server after their current steps.
-    pub async fn stop_tidying(&self) {
+    /// Stops the tidy runs of this node after their current steps, and waits for their end.
+    pub async fn stop_tidy_runs(&self) {
         for authority in self.authorities() {
             authority.tidying().stop().await;
         }

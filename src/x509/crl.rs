@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_every_issuer_satisfy_openssl_and_are_read_back() {
+    fn crls_of_every_key_kind_satisfy_openssl_and_read_back() {
         let openssl = OpenSsl::new();
         let entries = [
             encode_entry(&serial(1), 1_700_000_001, None, None),
@@ -439,7 +439,7 @@ mod tests {
         }
 
         #[test]
-        fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        fn mutated_crls_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let algorithm = SignatureAlgorithm::Ed25519;
             let entries = encode_entry(&serial(1), 1, Some(1), Some(2));
             let issuer = name::name(&[]);

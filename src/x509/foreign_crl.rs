@@ -414,7 +414,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        fn mutated_crls_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let entries = [encode_entry(&serial(1), 1, Some(1), Some(2)), encode_entry(&serial(2), 1, None, None)];
             let mut der = list_with_number(&entries);
             prop_assert!(ForeignCrl::read(der[..cut.index(der.len())].to_vec()).is_err());

@@ -60,7 +60,7 @@ impl<'a> CertId<'a> {
     }
 
     /// Returns the concatenated hashes of name and key, as [`IssuerHashes::for_hash`] does.
-    pub fn issuer(&self) -> Vec<u8> {
+    pub fn issuer_hashes(&self) -> Vec<u8> {
         [self.name_hash, self.key_hash].concat()
     }
 }

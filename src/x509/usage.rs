@@ -128,14 +128,14 @@ const EMAIL_PROTECTION: &str = "emailprotection";
 /// Names and OIDs of extended key usages, in the order of encoding.
 const EXT_KEY_USAGE_NAMES: [(&str, &[u8]); 12] = [
     ("any", &[0x55, 0x1d, 37, 0]),
-    (SERVER_AUTH, &pkix(1)),
-    (CLIENT_AUTH, &pkix(2)),
-    (CODE_SIGNING, &pkix(3)),
-    (EMAIL_PROTECTION, &pkix(4)),
-    ("ipsecendsystem", &pkix(5)),
-    ("ipsectunnel", &pkix(6)),
-    ("ipsecuser", &pkix(7)),
-    ("timestamping", &pkix(8)),
+    (SERVER_AUTH, &id_kp(1)),
+    (CLIENT_AUTH, &id_kp(2)),
+    (CODE_SIGNING, &id_kp(3)),
+    (EMAIL_PROTECTION, &id_kp(4)),
+    ("ipsecendsystem", &id_kp(5)),
+    ("ipsectunnel", &id_kp(6)),
+    ("ipsecuser", &id_kp(7)),
+    ("timestamping", &id_kp(8)),
     ("ocspsigning", OCSP_SIGNING),
     // 1.3.6.1.4.1.311.10.3.3
     ("microsoftservergatedcrypto", &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 10, 3, 3]),
@@ -144,10 +144,10 @@ const EXT_KEY_USAGE_NAMES: [(&str, &[u8]); 12] = [
 ];
 
 /// The OID of OCSPSigning (RFC 6960 4.2.2.2), DER content bytes.
-pub const OCSP_SIGNING: &[u8] = &pkix(9);
+pub const OCSP_SIGNING: &[u8] = &id_kp(9);
 
 /// 1.3.6.1.5.5.7.3.n
-const fn pkix(n: u8) -> [u8; 8] {
+const fn id_kp(n: u8) -> [u8; 8] {
     [0x2b, 6, 1, 5, 5, 7, 3, n]
 }
 
@@ -267,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bit_string_is_read_or_refused(content in proptest::collection::vec(any::<u8>(), 0..5)) {
+        fn key_usage_of_any_bytes_does_not_panic(content in proptest::collection::vec(any::<u8>(), 0..5)) {
             let _ = KeyUsage::from_bit_string_content(&content);
         }
     }

@@ -7,23 +7,23 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::telemetry;
 
-/// Consecutive failures that open the breaker.
+/// Number of consecutive failures after which the breaker opens.
 pub(super) const FAILURES_TO_OPEN: u32 = 5;
-/// Time for which an open breaker rejects all calls.
+/// Duration for which an open breaker rejects all calls.
 pub(super) const OPEN_DURATION: Duration = Duration::from_secs(10);
 
 pub(super) struct CircuitBreaker(Mutex<BreakerState>);
 
 #[derive(Clone, Copy)]
 enum BreakerState {
-    /// Calls pass; `failures` counts consecutive failures.
+    /// Calls are admitted; `failures` is the number of consecutive failures.
     Closed {
         failures: u32,
     },
     Open {
         since: Time,
     },
-    /// One probe is in flight; other calls are rejected.
+    /// One probe call is in flight; other calls are rejected.
     Probing {
         since: Time,
     },
@@ -60,7 +60,7 @@ impl CircuitBreaker {
         Some(BreakerTicket { breaker: self, probe, recorded: false })
     }
 
-    /// Records the outcome of a call. Calls that started before the breaker opened are ignored.
+    /// Records the outcome of a call. The outcome of a call that started before the breaker opened is ignored.
     fn record(&self, probe: bool, answered: bool, now: Time) {
         let mut state = self.state();
         *state = match (*state, answered) {
@@ -97,7 +97,7 @@ impl Drop for CircuitBreaker {
     }
 }
 
-/// `true` if the breaker may let a probe through. A clock that was set back must not keep it open.
+/// `true` if the breaker may admit a probe call. A clock that was set back must not keep the breaker open.
 fn is_open_period_over(since: Time, now: Time) -> bool {
     now < since || now - since >= OPEN_DURATION
 }
@@ -106,7 +106,8 @@ fn add_to_gauge(change: f64) {
     metrics::gauge!(telemetry::PKI_POLICY_BREAKERS).increment(change);
 }
 
-/// An admitted call. If it is dropped without an outcome, nothing is recorded and another probe may start.
+/// An admitted call. If it is dropped without an outcome, no success or failure is recorded and another probe may
+/// start.
 #[must_use]
 pub(super) struct BreakerTicket<'a> {
     breaker: &'a CircuitBreaker,
@@ -115,7 +116,7 @@ pub(super) struct BreakerTicket<'a> {
 }
 
 impl BreakerTicket<'_> {
-    /// Records the outcome; `answered` is `true` if the engine works.
+    /// Records the outcome of the call; `answered` is `true` if the policy engine is available.
     pub(super) fn record(mut self, answered: bool, now: Time) {
         self.recorded = true;
         self.breaker.record(self.probe, answered, now);

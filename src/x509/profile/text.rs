@@ -70,8 +70,8 @@ pub(super) fn validate_utf8_mailbox(content: &[u8]) -> DerResult<()> {
     require(!local.is_ascii(), "an SmtpUTF8Mailbox has an ASCII local part; use an rfc822Name (RFC 9598 3)")?;
     // Non-ASCII characters are allowed wherever atoms are (RFC 6531 3.3), except for a byte order mark.
     let plain: String = local.chars().map(|c| if c.is_ascii() { c } else { 'x' }).collect();
-    let is_mail = !local.contains(|c: char| c.is_control() || c == '\u{feff}') && is_local(&plain);
-    if is_mail && (is_host(host) || is_literal(host)) { Ok(()) } else { Err(rest()) }
+    let is_mail = !local.contains(|c: char| c.is_control() || c == '\u{feff}') && is_local_part(&plain);
+    if is_mail && (is_host(host) || is_address_literal(host)) { Ok(()) } else { Err(rest()) }
 }
 
 /// Validates an SRVName: `_service.` and a host name (RFC 4985 2).
@@ -98,11 +98,12 @@ pub(super) fn validate_srv_name_base(content: &[u8]) -> DerResult<()> {
 }
 
 fn is_mailbox(text: &str) -> bool {
-    text.rsplit_once('@').is_some_and(|(local, host)| is_local(local) && (is_host(host) || is_literal(host)))
+    text.rsplit_once('@')
+        .is_some_and(|(local, host)| is_local_part(local) && (is_host(host) || is_address_literal(host)))
 }
 
 /// `true` for a dot-string or a quoted string (RFC 2821 4.1.2).
-fn is_local(local: &str) -> bool {
+fn is_local_part(local: &str) -> bool {
     let is_atom = |atom: &str| {
         !atom.is_empty() && atom.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&b))
     };
@@ -124,7 +125,7 @@ fn is_quoted(text: &str) -> bool {
     true
 }
 
-fn is_literal(host: &str) -> bool {
+fn is_address_literal(host: &str) -> bool {
     let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return false };
     match address.strip_prefix("IPv6:") {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
@@ -150,7 +151,7 @@ pub(crate) fn validate_location_uri(content: &[u8]) -> DerResult<()> {
 
 fn validate_uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> DerResult<()> {
     let uri = read_nonempty_ia5(content)?;
-    require(has_uri_octets(content), "a URI has a character or a % that URIs must not contain (RFC 3986 2)")?;
+    require(has_only_uri_bytes(content), "a URI has a character or a % that URIs must not contain (RFC 3986 2)")?;
     let absolute = DerError("a URI is not absolute (RFC 5280 4.2.1.6)");
     let (scheme, specific) = uri.split_once(':').ok_or(absolute)?;
     if !is_scheme(scheme) || specific.is_empty() {
@@ -170,7 +171,7 @@ fn validate_uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> DerResult<()
 }
 
 /// `true` for unreserved and reserved characters, two-digit escapes, and at most one `#` (RFC 3986 2 and 3.5).
-fn has_uri_octets(uri: &[u8]) -> bool {
+fn has_only_uri_bytes(uri: &[u8]) -> bool {
     let octet = |(at, b): (usize, &u8)| match b {
         b'%' => matches!(uri[at + 1..], [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
         b'-' | b'.' | b'_' | b'~' | b':' | b'/' | b'?' | b'#' | b'[' | b']' | b'@' => true,

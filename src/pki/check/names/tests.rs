@@ -44,7 +44,8 @@ fn validate_leaf(role_body: &Value, request_body: &Value, csr: Option<&CsrNames>
     collected.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
-/// Builds a role from words: `bare sub glob any` set flags, `!wild !local !host` clear them.
+/// Builds a role with `domains` as allowed_domains: the words `bare sub glob any` set flags, `!wild !local !host` clear
+/// them.
 fn flags(domains: &str, words: &str) -> Value {
     let mut body = json!({"allowed_domains": domains});
     for word in words.split_whitespace() {
@@ -63,7 +64,7 @@ fn flags(domains: &str, words: &str) -> Value {
     body
 }
 
-/// All roles of `domains` with the fixed `words` and any subset of the `free` words.
+/// Builds a role for each subset of the `free` words; every role has `domains` and all of `words`.
 fn each_role(domains: &str, words: &str, free: &[&str]) -> Vec<Value> {
     (0..1u32 << free.len())
         .map(|choice| {
@@ -208,8 +209,8 @@ fn address_as_common_name_becomes_ip_san_where_allowed() {
     let excluded = json!({"common_name": "10.1.2.3", "exclude_cn_from_sans": true});
     let (names, warnings) = issue(&role("any", "", true), &excluded).unwrap();
     assert!(names.ips.is_empty() && warnings.is_empty(), "{warnings:?}");
-    // If the role does not allow the address, it stays in the common name. There are two warnings: about the address,
-    // and about a certificate without SANs.
+    // If the role does not allow the address, the address stays in the common name. There are two warnings: about the
+    // address, and about a certificate without SANs.
     for role in [role("any", "", false), role("any", "192.0.2.0/24", true)] {
         let (names, warnings) = issue(&role, &ask("10.1.2.3")).unwrap();
         assert!(names.ips.is_empty() && names.dns.is_empty());
@@ -248,7 +249,7 @@ fn cn_validations_limits_the_kinds_of_common_names() {
         role["cn_validations"] = kinds.into();
         role
     };
-    // All flags except allow_any_name, which would allow bar@bar.
+    // Every flag except allow_any_name, which would allow bar@bar.
     for (case, kinds, names, expected) in [
         ("N37", "email", "bar@bar@bar bar@bar bar.foo bar.bar", false),
         ("N38", "email", "bar@foo", true),
@@ -326,7 +327,7 @@ fn invalid_alt_name_refuses_the_whole_request() {
 fn long_names_and_control_characters_are_refused_by_field() {
     let l63 = "a".repeat(63);
     let sub = flags("foo", "sub");
-    // 3 × 64 + 57 + 4 = 253.
+    // The name has 3 × 64 + 57 + 4 = 253 bytes if the last label has 57.
     let name = |last: usize| format!("{l63}.{l63}.{l63}.{}.foo", "a".repeat(last));
     for (name, fits) in
         [(format!("{l63}.foo"), true), (format!("a{l63}.foo"), false), (name(57), true), (name(58), false)]
@@ -343,7 +344,7 @@ fn long_names_and_control_characters_are_refused_by_field() {
     for list in ["allowed_user_ids", "allowed_serial_numbers", "allowed_other_sans"] {
         any[list] = "*".into();
     }
-    // N62, with the field that the error names.
+    // Case N62: each error names the field.
     for (field, body) in [
         ("common_name", json!({"common_name": "a\u{0}b.example.com"})),
         ("common_name", json!({"common_name": "a\u{7f}b", "exclude_cn_from_sans": true})),
@@ -362,7 +363,7 @@ fn long_names_and_control_characters_are_refused_by_field() {
     assert!(issue(&any, &json!({"common_name": "a ".repeat(4000), "exclude_cn_from_sans": true})).is_err());
 }
 
-/// A role with `any` and the given field.
+/// Builds a role with `allow_any_name` and the given field.
 fn any_with(member: &str, value: Value) -> Value {
     let mut role = flags("", "any");
     role[member] = value;
@@ -650,9 +651,9 @@ proptest! {
     }
 }
 
-/// `is_slow_to_validate` is true for many names under many patterns, so that their check does not run on a worker.
+/// `is_slow_to_validate` is `true` for many names under many patterns, so that their check does not run on a worker.
 #[test]
-fn many_names_with_many_patterns_count_as_long() {
+fn many_names_with_many_patterns_count_as_slow() {
     let many = |form: fn(usize) -> String, count| (0..count).map(form).collect::<Vec<_>>();
     let pattern = |i| format!("*a*b*{i}.test");
     let role = |change: fn(&mut Role, Vec<String>), patterns| {

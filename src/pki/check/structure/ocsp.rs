@@ -23,14 +23,14 @@ pub(crate) fn lint_ocsp_response(data: &[u8], signer: &[Arc<IssuerHashes>]) -> R
 
 struct ParsedResponseData<'a> {
     signer: &'a [Arc<IssuerHashes>],
-    /// ResponderID: tag and content of the choice.
+    /// ResponderID: the tag and the content of the chosen alternative.
     responder: (u8, &'a [u8]),
     produced_at: i64,
     singles: Vec<ParsedSingleResponse<'a>>,
     extensions: ParsedExtensions<'a>,
 }
 
-/// A SingleResponse.
+/// A parsed SingleResponse.
 struct ParsedSingleResponse<'a> {
     id: CertId<'a>,
     status: u8,
@@ -84,7 +84,7 @@ impl<'a> ParsedSingleResponse<'a> {
     }
 }
 
-/// Parses RevokedInfo; returns the content of the reason.
+/// Parses RevokedInfo and returns the content of its revocationReason, if present.
 fn parse_revoked_info(mut fields: DerReader<'_>) -> DerResult<Option<&[u8]>> {
     read_generalized_time(&mut fields)?;
     let reason = match fields.optional(context_constructed(0))? {
@@ -144,7 +144,7 @@ fn rfc6960_4_2_2_1_times(answer: &ParsedResponseData<'_>) -> DerResult<()> {
 
 /// The signer may only report on its own certificates; for others the status must be unknown.
 fn rfc6960_4_2_2_2_authorized_responder(answer: &ParsedResponseData<'_>) -> DerResult<()> {
-    let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.for_hash(id.hash) == id.issuer());
+    let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.for_hash(id.hash) == id.issuer_hashes());
     let own = |s: &ParsedSingleResponse<'_>| s.status == UNKNOWN_TAG || is_signer(&s.id);
     ensure(
         answer.singles.iter().all(own),

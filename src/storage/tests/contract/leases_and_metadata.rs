@@ -42,7 +42,7 @@ async fn visible_leases(w: &ContractStore) -> Vec<String> {
 
 /// The serials of all leases that await revocation, after those of ended tokens are marked.
 async fn serials_of_ending_leases(w: &ContractStore) -> Vec<Serial> {
-    while w.pki.mark_ended(2).await.unwrap() == 2 {}
+    while w.pki.mark_leases_of_ended_tokens(2).await.unwrap() == 2 {}
     let mut rows = w.pki.ending_leases(String::new(), AFTER_ALL_LEASE_IDS.into(), 10_000).await.unwrap();
     rows.sort_by_key(|lease| lease.serial);
     rows.into_iter().map(|lease| lease.serial).collect()
