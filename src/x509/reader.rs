@@ -14,7 +14,7 @@ use crate::error::Error;
 pub struct DerError(pub &'static str);
 
 impl DerError {
-    /// Converts it to a public error that names `field`.
+    /// Converts the violation to an `Invalid` error that names `field`.
     pub fn into_error(self, field: &str) -> Error {
         Error::invalid(format!("{field}: {}", self.0))
     }
@@ -41,7 +41,7 @@ impl<'a> Tlv<'a> {
     }
 }
 
-/// Reads consecutive values.
+/// A reader of consecutive DER values.
 #[derive(Clone, Copy)]
 pub struct DerReader<'a> {
     rest: &'a [u8],
@@ -58,7 +58,7 @@ impl<'a> DerReader<'a> {
         Self::read_to_end(der, |reader| reader.expect(tag))
     }
 
-    /// Reads all of `der` with `read`.
+    /// Calls `read` on a reader of `der`; rejects data that `read` leaves unread.
     pub fn read_to_end<T>(der: &'a [u8], read: impl FnOnce(&mut Self) -> DerResult<T>) -> DerResult<T> {
         let mut reader = Self::new(der);
         let value = read(&mut reader)?;
@@ -66,7 +66,7 @@ impl<'a> DerReader<'a> {
         Ok(value)
     }
 
-    /// `true` if everything was read.
+    /// `true` if all data was read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -192,7 +192,7 @@ impl<'a> DerReader<'a> {
 
 const TRUNCATED_DER: DerError = DerError("truncated DER");
 
-/// Reads a length and returns it with the remaining data.
+/// Reads the length of a value and returns it with the remaining data.
 fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
     let (&first, octets) = octets.split_first().ok_or(TRUNCATED_DER)?;
     let count = match first {
@@ -200,7 +200,7 @@ fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
         0..0x80 => return Ok((usize::from(first), octets)),
         _ => usize::from(first & 0x7f),
     };
-    // Four length bytes allow 4 GiB, which is more than any input limit.
+    // Four length bytes allow 4 GiB, which is more than any limit on input.
     if count > 4 || octets.len() < count {
         return Err(TRUNCATED_DER);
     }

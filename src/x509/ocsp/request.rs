@@ -11,7 +11,7 @@ use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{INTEGER, OCTET_STRING, SEQUENCE, context_constructed};
 
-/// A parsed request.
+/// A parsed OCSP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcspRequest<'a> {
     /// The requested certificates, in order; at least one.
@@ -21,7 +21,7 @@ pub struct OcspRequest<'a> {
 }
 
 impl<'a> OcspRequest<'a> {
-    /// Reads one request in DER.
+    /// Reads one OCSP request in DER.
     ///
     /// # Errors
     /// `Invalid`, naming the rule.

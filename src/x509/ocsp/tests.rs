@@ -1,4 +1,4 @@
-//! Valid requests in all forms, and invalid ones.
+//! OCSP requests in every form that clients send, and invalid ones.
 
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ fn nonce_extension(octets: usize) -> Vec<u8> {
     encode_extension(oid::OCSP_NONCE, false, &build(OCTET_STRING, octets, |w| w.raw(&vec![5; octets])))
 }
 
-/// An unknown extension.
+/// Encodes an extension with an unknown OID.
 fn unknown_extension(critical: bool) -> Vec<u8> {
     encode_extension(&[0x2a, 3, 4], critical, &[5, 0])
 }
@@ -179,7 +179,7 @@ fn invalid_ocsp_requests_are_refused_with_the_reason() {
     }
     let boolean = [vec![OCTET_STRING, 0], vec![BOOLEAN, 1, 1]].concat();
     assert!(OcspRequest::parse(&encode_changed_request(|p| p.extensions = boolean)).is_err());
-    // As many certificates as the size limit allows are accepted.
+    // A request with as many certificates as the size limit allows is accepted.
     let fits =
         (1..=MAX_CERTIFICATES).rfind(|&count| encode_changed_request(small(count)).len() < MAX_REQUEST_BYTES).unwrap();
     assert_eq!(OcspRequest::parse(&encode_changed_request(small(fits))).unwrap().certificates.len(), fits);

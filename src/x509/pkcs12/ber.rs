@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{CONSTRUCTED, DerWriter, OCTET_STRING};
 
-/// Maximum nesting depth of a file.
+/// Maximum nesting depth of the BER values in a file.
 const MAX_DEPTH: usize = 16;
 const TRUNCATED_BER: DerError = DerError("truncated BER");
 
@@ -63,7 +63,7 @@ fn convert<'a>(ber: &'a [u8], out: &mut DerWriter, depth: usize) -> DerResult<&'
     Ok(rest)
 }
 
-/// Joins the segments of a segmented string.
+/// Joins the segments of a segmented string (the content of its constructed encoding).
 pub(super) fn join_segments(pieces: &[u8]) -> DerResult<Vec<u8>> {
     let mut reader = DerReader::new(pieces);
     let mut whole = Vec::with_capacity(pieces.len());
@@ -73,7 +73,7 @@ pub(super) fn join_segments(pieces: &[u8]) -> DerResult<Vec<u8>> {
     Ok(whole)
 }
 
-/// Reads a length, `None` for the indefinite form, and returns the remaining input.
+/// Reads a length and returns it with the remaining input; the length is `None` for the indefinite form.
 fn read_length(octets: &[u8]) -> DerResult<(Option<usize>, &[u8])> {
     let (&first, rest) = octets.split_first().ok_or(TRUNCATED_BER)?;
     match first {

@@ -13,14 +13,14 @@ use crate::x509::algorithm::HashFunction;
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{INTEGER, SEQUENCE};
 
-/// Three-key Triple DES, to read files of programs that use it by default.
+/// Three-key Triple DES, only to read files of programs that use it by default.
 #[allow(deprecated)]
 const TRIPLE_DES: &Algorithm = &aws_lc_rs::cipher::DES_EDE3_FOR_LEGACY_USE_ONLY;
 /// Maximum length of a salt, in bytes.
 pub(super) const MAX_SALT_BYTES: usize = 256;
 /// The last byte of pbeWithSHAAnd3-KeyTripleDES-CBC (RFC 7292 appendix C).
 const PBE_TRIPLE_DES: u8 = 3;
-/// Advice for files with an unsupported algorithm.
+/// Advice that is appended to the error for a file with an unsupported algorithm.
 const CONVERT_ADVICE: &str =
     "convert the file with `openssl pkcs12 -legacy -in OLD -nodes | openssl pkcs12 -export -out NEW`";
 

@@ -490,7 +490,7 @@ fn policy_extensions_are_validated_completely() {
     );
 }
 
-/// A list with one distribution point of these fields.
+/// Encodes a list with one distribution point that has these fields.
 fn point(fields: &[&[u8]]) -> Vec<u8> {
     tlv(SEQUENCE, &[&tlv(SEQUENCE, fields)])
 }

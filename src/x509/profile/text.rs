@@ -14,7 +14,7 @@ use crate::x509::reader::{DerError, DerResult};
 const MAX_HOST_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
-/// As [`read_ia5`], and rejects an empty string.
+/// Like [`read_ia5`], but rejects an empty string.
 fn read_nonempty_ia5(content: &[u8]) -> DerResult<&str> {
     require(!content.is_empty(), "a name is empty (RFC 5280 4.2.1.6)")?;
     read_ia5(content)
@@ -102,7 +102,7 @@ fn is_mailbox(text: &str) -> bool {
         .is_some_and(|(local, host)| is_local_part(local) && (is_host(host) || is_address_literal(host)))
 }
 
-/// `true` for a dot-string or a quoted string (RFC 2821 4.1.2).
+/// `true` for a valid local part of a mailbox: a dot-string or a quoted string (RFC 2821 4.1.2).
 fn is_local_part(local: &str) -> bool {
     let is_atom = |atom: &str| {
         !atom.is_empty() && atom.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&b))
@@ -113,7 +113,7 @@ fn is_local_part(local: &str) -> bool {
     }
 }
 
-/// `true` if every quotation mark and backslash is escaped by a backslash.
+/// `true` if `text`, the content of a quoted string, has no quotation mark or backslash without an escaping backslash.
 fn is_quoted(text: &str) -> bool {
     let mut octets = text.bytes();
     while let Some(octet) = octets.next() {
@@ -141,7 +141,8 @@ pub(crate) fn validate_uri_name(content: &[u8]) -> DerResult<()> {
     validate_uri(content, |_| false)
 }
 
-/// Validates the URI of a location. Directory URIs (`ldap:///…`) may omit the host (RFC 5280 4.2.1.13, 4.2.2.1).
+/// Validates the URI of a resource, such as a CRL. Directory URIs (`ldap:///…`) may omit the host (RFC 5280 4.2.1.13,
+/// 4.2.2.1).
 ///
 /// # Errors
 /// The violated rule.
@@ -170,7 +171,8 @@ fn validate_uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> DerResult<()
     require(holds, "a URI has no usable host (RFC 5280 4.2.1.6)")
 }
 
-/// `true` for unreserved and reserved characters, two-digit escapes, and at most one `#` (RFC 3986 2 and 3.5).
+/// `true` if a URI consists of unreserved and reserved characters and two-digit escapes, with at most one `#` (RFC 3986
+/// 2 and 3.5).
 fn has_only_uri_bytes(uri: &[u8]) -> bool {
     let octet = |(at, b): (usize, &u8)| match b {
         b'%' => matches!(uri[at + 1..], [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
@@ -211,7 +213,7 @@ pub(crate) fn validate_host_base(content: &[u8]) -> DerResult<()> {
     require(base.is_empty() || is_host(host), "a subtree is not a host name or domain (RFC 5280 4.2.1.10)")
 }
 
-/// Validates the base of a mailbox subtree: empty for all, a mailbox, a host, or a domain with a leading dot.
+/// Validates the base of a mailbox subtree: empty for all mailboxes, a mailbox, a host, or a domain with a leading dot.
 ///
 /// # Errors
 /// As [`validate_host_base`].
@@ -223,7 +225,8 @@ pub(crate) fn validate_mailbox_base(content: &[u8]) -> DerResult<()> {
     validate_host_base(content)
 }
 
-/// Validates the base of a URI subtree: empty for all, a host that is not an address, or a domain with a leading dot.
+/// Validates the base of a URI subtree: empty for all URIs, a host that is not an address, or a domain with a leading
+/// dot.
 ///
 /// # Errors
 /// As [`validate_host_base`].
