@@ -281,7 +281,7 @@ impl ControlActor {
             Err(QueueFull) => return refuse(change),
         }
         self.changes.push(caller, change);
-        self.next_change(ctx);
+        self.start_next_change(ctx);
     }
 
     /// Reads the stored state before the next change, because another node changed it. `reply` receives the result once
@@ -295,10 +295,10 @@ impl ControlActor {
     fn queue_empty_change(&mut self, reply: ChangeReply, ctx: &mut Context<Self>) {
         let plan = |view: &MountView| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), rebuild_crls: false });
         self.own_changes.push_back(MountChange { plan: Box::new(plan), reply });
-        self.next_change(ctx);
+        self.start_next_change(ctx);
     }
 
-    fn next_change(&mut self, ctx: &mut Context<Self>) {
+    fn start_next_change(&mut self, ctx: &mut Context<Self>) {
         if self.changing {
             return;
         }
@@ -340,7 +340,7 @@ impl ControlActor {
                     }
                 }
             }
-            actor.next_change(ctx);
+            actor.start_next_change(ctx);
         });
         ctx.spawn(done);
     }
@@ -365,10 +365,10 @@ impl ControlActor {
         self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
         self.throttle.record_request(Instant::now());
-        self.next_build(ctx);
+        self.start_next_build(ctx);
     }
 
-    fn next_build(&mut self, ctx: &mut Context<Self>) {
+    fn start_next_build(&mut self, ctx: &mut Context<Self>) {
         if self.waiting.is_empty() || self.builder.is_none() {
             return;
         }
@@ -378,7 +378,7 @@ impl ControlActor {
             ctx.cancel_future(pause);
         }
         if let Some(pause) = self.throttle.remaining_pause(Instant::now()) {
-            self.pause = Some(ctx.run_later(pause, |actor, ctx| actor.next_build(ctx)));
+            self.pause = Some(ctx.run_later(pause, |actor, ctx| actor.start_next_build(ctx)));
             return;
         }
         let Some(builder) = self.builder.take() else { return };
@@ -401,7 +401,7 @@ impl ControlActor {
                 built.failure.map_or(Ok(crl::format_build_warnings(built.warnings)), Err)
             });
             served.into_iter().for_each(|waiter| waiter.reply(&outcome));
-            actor.next_build(ctx);
+            actor.start_next_build(ctx);
         });
         ctx.spawn(done);
     }

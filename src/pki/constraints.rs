@@ -55,16 +55,16 @@ impl Constraints {
         let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
         let mut constraints = Self::default();
         if let Some(side) = fields.optional(context_constructed(0))? {
-            parse_subtrees(side.reader(), |kind, base| constraints.of_kind(kind).permitted.push(base))?;
+            parse_subtrees(side.reader(), |kind, base| constraints.subtrees_of_kind(kind).permitted.push(base))?;
         }
         if let Some(side) = fields.optional(context_constructed(1))? {
-            parse_subtrees(side.reader(), |kind, base| constraints.of_kind(kind).excluded.push(base))?;
+            parse_subtrees(side.reader(), |kind, base| constraints.subtrees_of_kind(kind).excluded.push(base))?;
         }
         fields.done()?;
         Ok(constraints)
     }
 
-    fn of_kind(&mut self, kind: u8) -> &mut ConstrainedSubtrees {
+    fn subtrees_of_kind(&mut self, kind: u8) -> &mut ConstrainedSubtrees {
         self.0.entry(kind).or_default()
     }
 
@@ -74,7 +74,7 @@ impl Constraints {
     }
 
     /// `true` if a name is outside all excluded subtrees and, if its kind has permitted subtrees, inside one of them.
-    fn allow(&self, kind: u8, name: &ComparableName<'_>) -> bool {
+    fn allows(&self, kind: u8, name: &ComparableName<'_>) -> bool {
         let Some(ConstrainedSubtrees { permitted, excluded }) = self.0.get(&kind) else { return true };
         !excluded.iter().any(|base| name.may_match(base))
             && (permitted.is_empty() || permitted.iter().any(|base| name.is_within(base)))
@@ -114,7 +114,7 @@ impl ConstrainedName<'_> {
     fn check_chain(&self, chain: &[ConstrainedChainLink]) -> Result<()> {
         let kind = self.kind();
         let name = ComparableName::new(self.tag, &self.content);
-        let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
+        let Some(refusing) = chain.iter().find(|link| !link.constraints.allows(kind, &name)) else { return Ok(()) };
         Err(Error::invalid(format!(
             "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): see \
              nameConstraints of {}",
@@ -212,7 +212,7 @@ pub(super) fn validate_ca_names(tbs: &[u8], constraints: &Constraints) -> Result
     let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.into_error("certificate"))?;
     let names = add_subject_names(subject, names)?;
     let allows =
-        |name: &&ConstrainedName<'_>| constraints.allow(name.kind(), &ComparableName::new(name.tag, &name.content));
+        |name: &&ConstrainedName<'_>| constraints.allows(name.kind(), &ComparableName::new(name.tag, &name.content));
     match names.iter().find(|name| !allows(name)) {
         Some(name) => Err(Error::invalid(format!("{} (RFC 5280 4.2.1.10)", name.describe_briefly()))),
         None => Ok(()),
@@ -298,14 +298,18 @@ mod tests {
 
     fn constraints(permitted: &[(u8, &[u8])], excluded: &[(u8, &[u8])]) -> Constraints {
         let mut all = Constraints::default();
-        permitted.iter().for_each(|(kind, base)| all.of_kind(*kind).permitted.push(SubtreeBase::new(*kind, base)));
-        excluded.iter().for_each(|(kind, base)| all.of_kind(*kind).excluded.push(SubtreeBase::new(*kind, base)));
+        permitted
+            .iter()
+            .for_each(|(kind, base)| all.subtrees_of_kind(*kind).permitted.push(SubtreeBase::new(*kind, base)));
+        excluded
+            .iter()
+            .for_each(|(kind, base)| all.subtrees_of_kind(*kind).excluded.push(SubtreeBase::new(*kind, base)));
         all
     }
 
     fn allowed(constraints: &Constraints, tag: u8, content: &[u8]) -> bool {
         let named = ConstrainedName { tag, content: content.into() };
-        constraints.allow(named.kind(), &ComparableName::new(tag, content))
+        constraints.allows(named.kind(), &ComparableName::new(tag, content))
     }
 
     #[test]

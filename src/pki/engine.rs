@@ -241,7 +241,7 @@ pub struct Authority {
     control: ControlLink,
     deps: EngineDeps,
     ocsp_cache: Arc<OcspCache>,
-    tidying: TidyController,
+    tidy_controller: TidyController,
     /// Held while an external CRL is imported.
     crl_import: Arc<Mutex<()>>,
     /// Held while issuers are imported.
@@ -258,7 +258,7 @@ impl Authority {
         let store = Arc::clone(&deps.store);
         let thread = &engine.control;
         let control = ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), store, builder);
-        let tidying = TidyController::new(engine.background.clone(), deps.clock.now());
+        let tidy_controller = TidyController::new(engine.background.clone(), deps.clock.now());
         Self {
             mount,
             view,
@@ -266,7 +266,7 @@ impl Authority {
             control,
             deps,
             ocsp_cache: Arc::clone(&engine.ocsp_cache),
-            tidying,
+            tidy_controller,
             crl_import: Arc::default(),
             issuer_import: Arc::default(),
         }
@@ -308,8 +308,8 @@ impl Authority {
     }
 
     /// Returns this node's state of the mount's tidy runs, which remove expired data.
-    pub(crate) fn tidying(&self) -> &TidyController {
-        &self.tidying
+    pub(crate) fn tidy_controller(&self) -> &TidyController {
+        &self.tidy_controller
     }
 
     /// Returns the lock for imports of external CRLs.
@@ -424,7 +424,7 @@ impl Authority {
     }
 
     /// Starts a replica actor, which issues certificates of the mount, on the arbiter of the current HTTP worker.
-    pub fn replica(&self) -> ReplicaLink {
+    pub fn start_replica(&self) -> ReplicaLink {
         ReplicaLink::start(Arc::clone(&self.view), self.deps.clone())
     }
 

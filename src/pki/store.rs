@@ -140,7 +140,7 @@ pub struct LeaseRange {
     /// The only mount to search; `None` for all mounts.
     pub mount: Option<MountId>,
     /// Mounts whose leases are excluded.
-    pub without: Vec<MountId>,
+    pub excluded_mounts: Vec<MountId>,
     /// Exclusive lower bound of the ids.
     pub after: String,
     /// Exclusive upper bound of the ids.
@@ -148,9 +148,9 @@ pub struct LeaseRange {
 }
 
 impl LeaseRange {
-    /// Formats `without` for the SQL statements of both databases: `,1,2,`.
-    pub fn without_text(&self) -> String {
-        self.without.iter().fold(",".to_owned(), |text, mount| format!("{text}{},", mount.0))
+    /// Formats `excluded_mounts` for the SQL statements of both databases: `,1,2,`.
+    pub fn excluded_mounts_text(&self) -> String {
+        self.excluded_mounts.iter().fold(",".to_owned(), |text, mount| format!("{text}{},", mount.0))
     }
 }
 
@@ -283,7 +283,7 @@ impl RemovableRevocations {
     }
 
     /// Returns `up_to` as a signed number for SQL statements.
-    pub(crate) fn last(self) -> i64 {
+    pub(crate) fn up_to_sql(self) -> i64 {
         i64::try_from(self.up_to).unwrap_or(i64::MAX)
     }
 }

@@ -31,7 +31,7 @@ const TIDY_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Returns a random positive id (0 means no run). Because ids differ, a run whose lease expired cannot renew the lease
 /// of the next run.
-fn run_id() -> i64 {
+fn random_run_id() -> i64 {
     (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)
 }
 
@@ -59,7 +59,7 @@ impl Authority {
         // Runs as a task of its own, so that a client disconnect does not leave a lease without its run.
         let authority = Arc::clone(self);
         let begin = async move { authority.begin_tidy(config, TidyRunCause::Requested).await };
-        self.tidying().spawn(begin).await.map_err(Error::internal)?
+        self.tidy_controller().spawn(begin).await.map_err(Error::internal)?
     }
 
     async fn begin_tidy(self: &Arc<Self>, config: TidyConfig, why: TidyRunCause) -> Result<bool> {
@@ -75,7 +75,7 @@ impl Authority {
                 return Ok(false);
             }
             let report = TidyReport::begin(config.clone(), now, last.as_ref());
-            let id = run_id();
+            let id = random_run_id();
             let row = TidyRow {
                 mount: self.mount(),
                 run: id,
@@ -98,14 +98,14 @@ impl Authority {
         let authority = Arc::clone(self);
         let own = Arc::clone(&signals);
         let run = TidyRun { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
-        self.tidying().set_run(signals, self.tidying().spawn(run.execute()));
+        self.tidy_controller().set_run(signals, self.tidy_controller().spawn(run.execute()));
     }
 
     /// Returns the id and report of the current or last run; id 0 and no report if there was none.
     async fn last_tidy(&self, now: Time) -> Result<(i64, Option<TidyReport>)> {
         let Some(row) = self.deps().store.tidy(self.mount()).await? else { return Ok((0, None)) };
         let report = TidyReport::read(&row, now)?;
-        self.tidying().set_interval_start(report.interval_start());
+        self.tidy_controller().set_interval_start(report.interval_start());
         Ok((row.run, Some(report)))
     }
 
@@ -131,7 +131,7 @@ impl Authority {
         let now = self.deps().clock.now().unix_timestamp();
         let cancel = PkiWrite::TidyCancel { mount: self.mount(), now };
         let requested = self.deps().store.commit(vec![cancel]).await?.contains(&PkiOutcome::Changed(1));
-        self.tidying().wake();
+        self.tidy_controller().wake();
         Ok(requested)
     }
 }
@@ -160,12 +160,12 @@ impl Engine {
         for authority in self.authorities() {
             let view = authority.view();
             let config = &view.auto_tidy.value;
-            if !authority.tidying().may_be_due(config, now) {
+            if !authority.tidy_controller().may_be_due(config, now) {
                 continue;
             }
             let why = TidyRunCause::Due { interval: config.interval_duration };
             if let Err(error) = authority.begin_tidy(config.run_config.clone(), why).await {
-                authority.tidying().suppress_until(now + TIDY_RETRY_DELAY);
+                authority.tidy_controller().suppress_until(now + TIDY_RETRY_DELAY);
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
                     let mount = telemetry::mount_path(authority.mount().0);
                     tracing::warn!(mount, "an automatic tidy run is due but cannot start: {why}");
@@ -198,7 +198,7 @@ impl Engine {
     /// Stops the tidy runs of this node after their current steps, and waits for their end.
     pub async fn stop_tidy_runs(&self) {
         for authority in self.authorities() {
-            authority.tidying().stop().await;
+            authority.tidy_controller().stop().await;
         }
     }
 }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn tidy_runs_have_unique_numbers() {
-        let ids: std::collections::BTreeSet<i64> = (0..1000).map(|_| run_id()).collect();
+        let ids: std::collections::BTreeSet<i64> = (0..1000).map(|_| random_run_id()).collect();
         assert_eq!(ids.len(), 1000);
         assert!(ids.iter().all(|id| *id > 0));
     }

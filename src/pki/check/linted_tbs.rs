@@ -50,7 +50,7 @@ impl LintedTbs {
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
-    pub(crate) fn certificate(
+    pub(crate) fn for_certificate(
         tbs: Vec<u8>,
         certificate_kind: CertificateKind,
         expected: &ExpectedIssuer<'_>,
@@ -66,7 +66,7 @@ impl LintedTbs {
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
-    pub(crate) fn ocsp(
+    pub(crate) fn for_ocsp_response(
         data: Vec<u8>,
         signer: &[Arc<IssuerHashes>],
         algorithm: SignatureAlgorithm,
@@ -79,7 +79,7 @@ impl LintedTbs {
 
     /// Prepares a CertificationRequestInfo (RFC 2986 4.1) for signing, without checks. It certifies nothing, and its
     /// bytes cannot be parsed as a TBSCertificate or TBSCertList.
-    pub(crate) fn request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &SigningKey) -> Self {
+    pub(crate) fn for_request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &SigningKey) -> Self {
         Self { tbs: info, key: key.clone(), algorithm, low_priority: false }
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let name = "token".to_owned();
         let key =
             SigningKey::Managed(Arc::new(ManagedKey { mount: MountId(1), uuid, name, public, locator: String::new() }));
-        let prepared = LintedTbs::request(Vec::new(), SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &key);
+        let prepared = LintedTbs::for_request(Vec::new(), SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &key);
         assert!(!prepared.is_slow());
         let refused = prepared.sign(&NoSigners, &CallerWatch::ALWAYS).await.map(drop).unwrap_err();
         assert_eq!(refused.kind(), Kind::Invalid);

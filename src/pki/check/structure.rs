@@ -179,7 +179,7 @@ impl<'a> ParsedExtensions<'a> {
     }
 
     /// RFC 5280 4.2.1.1 and 5.2.1: keyIdentifier must be the issuer's.
-    fn authority_key_id(&self, key_id: &[u8]) -> DerResult<()> {
+    fn check_authority_key_id(&self, key_id: &[u8]) -> DerResult<()> {
         let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
         let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
         let mut fields = DerReader::read_single(extension.value, SEQUENCE)?.reader();
@@ -352,7 +352,7 @@ fn rfc5280_4_2_extensions(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
 }
 
 fn rfc5280_4_2_1_1_authority_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
-    c.extensions.authority_key_id(c.expected.key_id)
+    c.extensions.check_authority_key_id(c.expected.key_id)
 }
 
 fn rfc5280_4_2_1_2_subject_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
@@ -503,7 +503,7 @@ fn rfc5280_5_1_2_6_revoked_certificates(list: &ParsedCrlTbs<'_>) -> DerResult<()
 fn rfc5280_5_2_extensions(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
     list.extensions.check_no_encoded_defaults()?;
     list.extensions.check_no_duplicates()?;
-    list.extensions.authority_key_id(list.expected.key_id)
+    list.extensions.check_authority_key_id(list.expected.key_id)
 }
 
 fn rfc5280_5_2_3_crl_number(list: &ParsedCrlTbs<'_>) -> DerResult<()> {

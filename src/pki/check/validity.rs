@@ -99,12 +99,12 @@ pub fn for_leaf(
     if issuer_not_after < leaf.now {
         return Err(Error::invalid("issuer_ref: the CA certificate has expired; renew it or select another issuer"));
     }
-    let end = leaf.not_after()?;
+    let end = leaf.resolve_not_after()?;
     if end.0 < leaf.now {
         return Err(Error::invalid("not_after: lies in the past"));
     }
     let (end, source) = end;
-    let not_before = leaf.not_before()?;
+    let not_before = leaf.resolve_not_before()?;
     if not_before >= end {
         return Err(empty_validity_error());
     }
@@ -169,7 +169,7 @@ struct LeafValidityBuilder<'a> {
 
 impl LeafValidityBuilder<'_> {
     /// Returns the end (epoch seconds) according to role and request, and the setting that it comes from.
-    fn not_after(&mut self) -> Result<(i64, &'static str)> {
+    fn resolve_not_after(&mut self) -> Result<(i64, &'static str)> {
         let role = self.role;
         let bound = &self.role.not_after_bound;
         let requested = self.requested.not_after.map(Time::unix_timestamp);
@@ -180,7 +180,7 @@ impl LeafValidityBuilder<'_> {
         if self.requested.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
             return Err(ttl_and_not_after_error());
         }
-        let ResolvedLifetime { seconds: ttl, source, cap_warning } = self.ttl()?;
+        let ResolvedLifetime { seconds: ttl, source, cap_warning } = self.resolve_ttl()?;
         let latest = add_seconds(self.now, ttl);
         let end = match (fixed, requested) {
             (Some(fixed), _) => {
@@ -190,7 +190,7 @@ impl LeafValidityBuilder<'_> {
                 (fixed, "the role's not_after")
             }
             (None, Some(requested)) => {
-                self.check_requested(requested, latest)?;
+                self.check_requested_not_after(requested, latest)?;
                 (requested, "the request's not_after")
             }
             (None, None) => {
@@ -209,7 +209,7 @@ impl LeafValidityBuilder<'_> {
 
     /// Returns the lifetime of the request, or else of the role or mount. A lifetime above the limit is capped with a
     /// warning, unless the request prefers an error.
-    fn ttl(&self) -> Result<ResolvedLifetime> {
+    fn resolve_ttl(&self) -> Result<ResolvedLifetime> {
         let (limit, limit_source) = match self.role.max_ttl {
             0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
             seconds => (seconds, "the role's max_ttl"),
@@ -248,7 +248,7 @@ impl LeafValidityBuilder<'_> {
 
     /// Checks a requested notAfter against the role. Without the check of `max_ttl`, clients could bypass that limit by
     /// sending a date instead of a lifetime.
-    fn check_requested(&self, requested: i64, latest: i64) -> Result<()> {
+    fn check_requested_not_after(&self, requested: i64, latest: i64) -> Result<()> {
         if self.role.max_ttl > 0 && requested > add_seconds(self.now, self.role.max_ttl) {
             let max = format_lifetime(self.role.max_ttl);
             return Err(Error::invalid(format!("not_after: lies beyond the role's max_ttl, {max} from now")));
@@ -261,7 +261,7 @@ impl LeafValidityBuilder<'_> {
 
     /// Returns the start in epoch seconds. The role limits how far requests may backdate, but not how far ahead they
     /// may start.
-    fn not_before(&mut self) -> Result<i64> {
+    fn resolve_not_before(&mut self) -> Result<i64> {
         let role = self.role;
         let earliest = subtract_seconds(self.now, effective_backdating(role.not_before_duration));
         let requested = self.requested.not_before.map(Time::unix_timestamp);

@@ -33,7 +33,7 @@ impl SubtreeBase {
         match kind {
             DNS_NAME | URI_NAME => {
                 let text = lowercase_text(content);
-                let above = split_label(text.trim_start_matches('.')).1.to_owned();
+                let above = split_first_label(text.trim_start_matches('.')).1.to_owned();
                 Self::Host { text, above }
             }
             RFC822_NAME => {
@@ -71,7 +71,7 @@ impl<'a> ComparableName<'a> {
         match tag {
             DNS_NAME => {
                 let host = ComparableHost::new(lowercase_text(content));
-                let (label, parent) = split_label(&host.text);
+                let (label, parent) = split_first_label(&host.text);
                 let parent = label.contains('*').then(|| parent.to_owned());
                 Self::Dns { host, parent }
             }
@@ -136,7 +136,7 @@ fn lowercase_text(content: &[u8]) -> String {
     lossy_text(content).to_ascii_lowercase()
 }
 
-fn split_label(name: &str) -> (&str, &str) {
+fn split_first_label(name: &str) -> (&str, &str) {
     name.split_once('.').unwrap_or((name, ""))
 }
 

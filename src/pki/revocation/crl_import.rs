@@ -355,7 +355,8 @@ impl CrlImport {
         for page in self.list.pages(ENTRIES_PER_PAGE) {
             let page = page?;
             let keys = self.compromised_keys(&page, ends).await?;
-            let unit: Vec<PkiWrite> = page.iter().map(|entry| self.revocation(entry, ends)).collect::<Result<_>>()?;
+            let unit: Vec<PkiWrite> =
+                page.iter().map(|entry| self.revocation_write(entry, ends)).collect::<Result<_>>()?;
             let commit = |listing: Vec<PkiWrite>| {
                 let unit = listing.into_iter().chain(unit.iter().cloned()).collect();
                 self.commit(unit).map(|outcomes| outcomes.map(Some)).boxed()
@@ -388,7 +389,7 @@ impl CrlImport {
         Ok(keys)
     }
 
-    fn revocation(&self, entry: &ForeignCrlEntry, ends: &HashMap<Serial, i64>) -> Result<PkiWrite> {
+    fn revocation_write(&self, entry: &ForeignCrlEntry, ends: &HashMap<Serial, i64>) -> Result<PkiWrite> {
         let ForeignCrlEntry { serial, revoked_at, reason, invalidity_date } = *entry;
         let revoked_at = Time::from_unix_timestamp(revoked_at).map_err(Error::internal)?;
         Ok(PkiWrite::Revocation(RevocationRow {

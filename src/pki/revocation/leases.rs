@@ -44,8 +44,8 @@ fn lease_id_bounds_below(prefix: &str) -> (String, String) {
 /// Returns the range of the leases of a scope between two ids. It excludes the mounts in `scope.left_out`, which were
 /// moved.
 fn lease_range(scope: &PathScope, after: String, below: String) -> LeaseRange {
-    let without = scope.left_out.iter().map(|(mount, _)| *mount).collect();
-    LeaseRange { mount: scope.mount, without, after, below }
+    let excluded_mounts = scope.left_out.iter().map(|(mount, _)| *mount).collect();
+    LeaseRange { mount: scope.mount, excluded_mounts, after, below }
 }
 
 /// Lists the keys directly below a path in byte order. A key is the random part of a lease id, or a path segment with a

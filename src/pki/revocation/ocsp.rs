@@ -230,7 +230,7 @@ async fn sign_response(
         statuses.iter().map(|(id, status)| SingleResponse { cert_id: id.raw, status: *status }).collect();
     let data =
         ResponseData { responder: name, produced_at: this_update, next_update, responses: &responses, nonce }.encode();
-    let prepared = LintedTbs::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
+    let prepared = LintedTbs::for_ocsp_response(data, responder.hashes(), signing.algorithm, &signing.key)
         // The server itself built the response, so a violated rule is an internal error.
         .map_err(Error::internal)?;
     let basic = prepared.sign(&*authority.deps().signers, &CallerWatch::ALWAYS).await?.der();

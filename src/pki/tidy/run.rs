@@ -149,7 +149,7 @@ impl TidyRun {
         }
         if self.revocations_changed {
             self.set_step("building CRLs");
-            self.step(Vec::new).await?;
+            self.commit_step(Vec::new).await?;
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl TidyRun {
         let crl_built =
             match store.has_unlisted_revocations(mount, before, self.authority.removable_revocations()).await? {
                 true => {
-                    self.step(Vec::new).await?;
+                    self.commit_step(Vec::new).await?;
                     self.authority.publish_complete_crls().await
                 }
                 false => Ok(()),
@@ -211,7 +211,7 @@ impl TidyRun {
         let mut last = None;
         loop {
             let started = Instant::now();
-            let removed = self.step(|| vec![PkiWrite::Remove { mount, what: what(last), limit }]).await?;
+            let removed = self.commit_step(|| vec![PkiWrite::Remove { mount, what: what(last), limit }]).await?;
             last = removed.last;
             if removed.visited < limit {
                 return Ok(());
@@ -222,7 +222,7 @@ impl TidyRun {
 
     /// Commits the renewal of the run's lease and `writes` in one unit, and counts removed rows. Returns an error if
     /// the run was cancelled.
-    async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
+    async fn commit_step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
         self.authority.deps().clock.require_agreed()?;
         for _ in 0..MAX_BUSY_ATTEMPTS {
             let unit = std::iter::once(self.renew_lease(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
@@ -285,7 +285,7 @@ impl TidyRun {
             let woken = self.wait_or_wake(part).await;
             left -= part;
             if woken || !left.is_zero() {
-                self.step(Vec::new).await?;
+                self.commit_step(Vec::new).await?;
             }
         }
         Ok(())
@@ -324,7 +324,7 @@ impl TidyRun {
             }
             let what = (!serials.is_empty()).then_some(Removal::Named { serials, revoked_before });
             let removal = |what| PkiWrite::Remove { mount, what, limit };
-            self.step(|| what.clone().map(removal).into_iter().collect()).await?;
+            self.commit_step(|| what.clone().map(removal).into_iter().collect()).await?;
             if !full {
                 return Ok(());
             }
@@ -346,7 +346,7 @@ impl TidyRun {
             after = page.last().map_or(after, |revocation| revocation.sequence);
             let missing: Vec<_> = page.into_iter().filter(|r| view.signer(&r.row.issuer).is_none()).collect();
             self.report.counts.missing_issuers += missing.len() as u64;
-            let found = self.issuers_of(view, missing).await?;
+            let found = self.find_issuers(view, missing).await?;
             self.revocations_changed |= !found.is_empty();
             self.revocations_moved |= !found.is_empty();
             let write = |(serial, issuer): &(_, String)| PkiWrite::RevocationIssuer {
@@ -354,7 +354,7 @@ impl TidyRun {
                 serial: *serial,
                 issuer: issuer.clone(),
             };
-            self.step(|| found.iter().map(write).collect()).await?;
+            self.commit_step(|| found.iter().map(write).collect()).await?;
             if !full {
                 return Ok(());
             }
@@ -362,7 +362,11 @@ impl TidyRun {
         }
     }
 
-    async fn issuers_of(&self, view: Arc<MountView>, missing: Vec<StoredRevocation>) -> Result<Vec<(Serial, String)>> {
+    async fn find_issuers(
+        &self,
+        view: Arc<MountView>,
+        missing: Vec<StoredRevocation>,
+    ) -> Result<Vec<(Serial, String)>> {
         let mount = self.authority.mount();
         let mut ders = Vec::with_capacity(missing.len());
         for revocation in missing {
@@ -383,7 +387,7 @@ impl TidyRun {
     /// Removes issuers that expired before `before`, except the default issuer and revoked issuers that no CRL has
     /// listed after their expiry.
     async fn remove_issuers(&mut self, before: i64) -> TidyStepResult<()> {
-        self.step(Vec::new).await?;
+        self.commit_step(Vec::new).await?;
         let is_removable = move |view: &MountView, issuer: &Issuer, listed: i64| {
             let record = &issuer.record;
             let end = issuer.certificate.not_after();

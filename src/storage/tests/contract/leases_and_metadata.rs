@@ -35,8 +35,12 @@ async fn insert_tokens(w: &ContractStore, rows: impl IntoIterator<Item = TokenRo
 
 /// The ids of all active leases.
 async fn visible_leases(w: &ContractStore) -> Vec<String> {
-    let range =
-        LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: AFTER_ALL_LEASE_IDS.into() };
+    let range = LeaseRange {
+        mount: None,
+        excluded_mounts: Vec::new(),
+        after: String::new(),
+        below: AFTER_ALL_LEASE_IDS.into(),
+    };
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
@@ -165,7 +169,7 @@ pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &i
     let mut pages = Vec::new();
     loop {
         let after = pages.last().cloned().unwrap_or_else(|| "pki/issue/r1/".to_owned());
-        let range = LeaseRange { mount: None, without: Vec::new(), after, below: "pki/issue/r10".into() };
+        let range = LeaseRange { mount: None, excluded_mounts: Vec::new(), after, below: "pki/issue/r10".into() };
         let page = w.pki.lease_ids(range, 3).await.unwrap();
         if page.is_empty() {
             break;
