@@ -4,7 +4,8 @@
 //! thread, commit, publish, reply), so that callers read their own writes. A failed CRL build after a stored change is
 //! only a warning. CRL requests that arrive during a build share the next build.
 //!
-//! `ReplicaActor`, one per mount on each HTTP worker, holds only handles and loads the current view for each request.
+//! `ReplicaActor`, one per mount on each HTTP worker, has no state of its own and loads the current view for each
+//! request.
 
 mod build;
 mod change;
@@ -258,7 +259,7 @@ struct ControlActor {
     is_outdated: bool,
     /// `true` if another node changed the stored state since the last read.
     reload_needed: bool,
-    /// `None` while a build runs.
+    /// The CRL builder; `None` while a build runs.
     builder: Option<CrlBuilder>,
     /// CRLs that callers requested from the next build, in addition to those that are due.
     wanted: CrlBuildRequest,

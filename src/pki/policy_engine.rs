@@ -130,7 +130,7 @@ impl PolicyEngine {
         read: impl FnOnce(&[u8]) -> Result<T>,
     ) -> Result<T> {
         let Ok(_permit) = self.permits.try_acquire() else { return Err(count_error("busy", busy_error())) };
-        let Some(ticket) = self.breaker.enter(clock.now()) else {
+        let Some(ticket) = self.breaker.admit(clock.now()) else {
             return Err(count_error("open", breaker_open_error()));
         };
         let started = Instant::now();

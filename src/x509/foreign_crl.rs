@@ -1,9 +1,9 @@
-//! CRLs of other systems (RFC 5280 5), to import the revocations of an authority.
+//! CRLs of other systems (RFC 5280 5), to import the revocations of another CA.
 //!
-//! A list may have millions of entries. It is kept as received, and entries are read in pages. Lists that cannot be
+//! A CRL may have millions of entries. It is kept as received, and entries are read in pages. CRLs that cannot be
 //! interpreted as revocations of the issuer's own certificates are rejected: delta and indirect CRLs, CRLs that cover
 //! only some reasons or only attribute certificates, and unknown critical extensions (5.2, 5.3). Version 1, missing CRL
-//! numbers and SHA-1 signatures are accepted, because authorities have published such lists. The parsers of fields and
+//! numbers and SHA-1 signatures are accepted, because CAs have published such CRLs. The parsers of fields and
 //! entries also serve [`Crl`](super::crl::Crl).
 
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! The RFC 5280 profile: validation of everything that is signed, including content copied from requests, templates
 //! and other authorities.
 //!
-//! Each extension that RFC 5280 or common certificate readers know has a reader here. It rejects what relying parties
-//! would reject: Go, `cryptography` and OpenSSL each validate a part. Values of unknown extensions are copied
-//! unchanged, because private extensions need not be DER and every reader skips them.
+//! Each extension that RFC 5280 or common certificate readers know has a validator here. It rejects what relying
+//! parties would reject: Go, `cryptography` and OpenSSL each check only a part of that. Values of unknown extensions are
+//! copied unchanged, because private extensions need not be DER and every certificate reader skips them.
 
 mod admission;
 mod general_name;

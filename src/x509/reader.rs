@@ -225,7 +225,7 @@ pub fn check_oid(content: &[u8]) -> DerResult<()> {
 }
 
 /// Maximum nesting depth of a value of unknown type.
-const MAX_DEPTH: usize = 32;
+const MAX_DER_NESTING: usize = 32;
 
 /// Checks that a value of unknown type is DER at all levels: lengths, no segmented strings (X.690 10.2), and the
 /// content of universal types that have a canonical form.
@@ -242,7 +242,7 @@ pub(crate) fn check_der(value: &[u8]) -> DerResult<()> {
         let value = innermost.any()?;
         check_universal_type(&value)?;
         if value.tag & CONSTRUCTED != 0 {
-            if open.len() == MAX_DEPTH {
+            if open.len() == MAX_DER_NESTING {
                 return Err(DerError("values are nested deeper than 32"));
             }
             open.push(value.reader());
@@ -340,7 +340,7 @@ mod tests {
             &[0x30, 3, 2, 1, 0xff],
             &[0xa0, 2, 0x81, 0],
             &[3, 2, 1, 0xfe],
-            &nested(MAX_DEPTH - 1),
+            &nested(MAX_DER_NESTING - 1),
         ] {
             assert_eq!(check_der(good), Ok(()), "{good:?}");
         }
@@ -359,7 +359,7 @@ mod tests {
             &[0x1e, 3, 0, b'a', 0],
             &[0x1c, 6, 0, 0, 0, b'a', 0, 0],
             &[0, 0],
-            &nested(MAX_DEPTH + 1),
+            &nested(MAX_DER_NESTING + 1),
         ] {
             assert!(check_der(bad).is_err(), "{bad:?}");
         }

@@ -91,7 +91,7 @@ async fn run_plan(plan: ChangePlan, view: Arc<MountView>) -> Result<(ChangePlan,
 async fn load_stored_view(store: &dyn PkiStore, published: &Arc<MountView>) -> Result<MountView> {
     let documents = store.documents(published.mount).await?;
     let published = Arc::clone(published);
-    // On the CPU queue, because a mount may have thousands of roles.
+    // Runs in the CPU queue, because a mount may have thousands of roles.
     let mount = QueueCaller::server(&("changes", published.mount));
     cpu::run_as(mount, move || published.reloaded(documents)).await?
 }

@@ -42,7 +42,7 @@ enum BlockingProgress<W, T> {
 /// storage.
 ///
 /// # Errors
-/// `Internal` when it panics; `Busy` when the caller's part of the CPU queue is full.
+/// `Internal` when the work panics; `Busy` when the caller's share of the CPU queue is full.
 pub(crate) async fn run<W, T>(permits: Option<Arc<Semaphore>>, work: impl FnOnce(SignatureWaiter) -> W) -> Result<T>
 where
     W: Future<Output = T> + Send + 'static,

@@ -30,7 +30,7 @@ use crate::x509::profile;
 use crate::x509::reader::{DerError, DerResult};
 
 /// Maximum number of names of all kinds in a request, including the common name.
-const MAX_NAMES: usize = general_name::MAX_ALT_NAMES;
+const MAX_NAMES_PER_REQUEST: usize = general_name::MAX_ALT_NAMES;
 const MAX_NAME_BYTES: usize = general_name::MAX_ALT_NAME_BYTES;
 /// Maximum total length of all names of a request, in bytes.
 pub(crate) const MAX_ALL_NAMES_BYTES: usize = 40 * 1024;
@@ -342,9 +342,9 @@ impl CollectedNames {
 
     /// Checks the number of names. A common name counts too, because it may become a SAN.
     fn check_count(&self, count: usize) -> Result<()> {
-        if count + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES {
+        if count + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES_PER_REQUEST {
             return Err(Error::invalid(format!(
-                "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
+                "alt_names: at most {MAX_NAMES_PER_REQUEST} names of all kinds fit into one certificate"
             )));
         }
         Ok(())

@@ -29,7 +29,7 @@ pub struct RequestedNames {
     pub serial_number: String,
     /// UID attributes of the subject.
     pub user_ids: Vec<String>,
-    /// Excludes the common name from the SANs.
+    /// `true` excludes the common name from the SANs.
     pub exclude_cn_from_sans: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct RequestedValidity {
 /// The key to generate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedKey {
-    /// `rsa`, `ec` or `ed25519`.
+    /// Type of the key: `rsa`, `ec` or `ed25519`.
     pub key_type: Option<String>,
     /// Key size in bits; 0 is the default of the type.
     pub bits: Option<i64>,
@@ -118,6 +118,6 @@ pub struct RequestedSubject {
     pub organization: Vec<String>,
     /// organizationalUnitName (OU).
     pub ou: Vec<String>,
-    /// Encodes each value as its own RDN, in list order.
+    /// `true` encodes each value as its own RDN, in list order.
     pub separate_rdns: bool,
 }

@@ -164,13 +164,14 @@ impl<'a> ParsedExtensions<'a> {
         self.0.iter().find(|extension| extension.oid == oid)
     }
 
-    /// RFC 5280 4.2 and 5.2. Pairwise comparison is faster than a set for so few extensions.
+    /// Rejects duplicate extensions (RFC 5280 4.2, 5.2). Pairwise comparison is faster than a set for so few
+    /// extensions.
     fn check_no_duplicates(&self) -> DerResult<()> {
         let is_repeated = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
         ensure(!self.0.iter().enumerate().any(is_repeated), "an extension appears twice (RFC 5280 4.2)")
     }
 
-    /// X.690 11.5: default values must not be encoded.
+    /// Rejects extensions with an encoded default value (X.690 11.5).
     fn check_no_encoded_defaults(&self) -> DerResult<()> {
         ensure(
             self.0.iter().all(|e| e.critical != Some(false)),
@@ -178,7 +179,7 @@ impl<'a> ParsedExtensions<'a> {
         )
     }
 
-    /// RFC 5280 4.2.1.1 and 5.2.1: keyIdentifier must be the issuer's.
+    /// Checks that keyIdentifier is the issuer's key identifier (RFC 5280 4.2.1.1, 5.2.1).
     fn check_authority_key_id(&self, key_id: &[u8]) -> DerResult<()> {
         let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
         let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
@@ -294,7 +295,7 @@ fn rfc5280_4_1_2_4_issuer(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     ensure(c.fields.issuer == c.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
 }
 
-/// notBefore < notAfter; UTCTime through 2049, GeneralizedTime from 2050.
+/// notBefore must be before notAfter. Times through 2049 must be UTCTime, times from 2050 on GeneralizedTime.
 fn rfc5280_4_1_2_5_validity(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     check_times(c.fields.validity.reader())?;
     ensure(c.fields.not_before < c.fields.not_after, "notBefore must be before notAfter (RFC 5280 4.1.2.5)")
@@ -369,8 +370,8 @@ fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     };
     let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
     ensure(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
-    // Of RFC 9295 3, only enforce that the key has some use. Other usages are harmless next to a valid one, and clients
-    // send lists that suit keys of every kind.
+    // Of the rules of RFC 9295 3, only enforce that the key has some use. Other usages are harmless next to a valid
+    // one, and clients send lists that suit keys of every kind.
     ensure(
         !c.has_signing_only_key() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
         "keyUsage of an Ed25519 key must have digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",

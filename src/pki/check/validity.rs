@@ -436,7 +436,7 @@ mod tests {
         })
     }
 
-    /// Start and end in seconds from now, and the warnings.
+    /// Computes the validity of a leaf. Returns its start and end in seconds from now, and the warnings.
     fn leaf_under(
         role: Value,
         request: Value,
@@ -667,7 +667,8 @@ mod tests {
         assert_eq!(validity.not_after.unix_timestamp() - now(), HOUR);
         assert!(warnings[0].contains("the mount's default_lease_ttl applies (1h)"), "{warnings:?}");
         assert!(warnings[0].contains("set ttl (at most 87600h), or raise default_lease_ttl"), "{warnings:?}");
-        // A mount without its own lifetimes: the system-wide maximum is meant for leaves.
+        // On a mount without its own lifetimes, a CA may exceed the system-wide maximum, which is meant for leaf
+        // certificates.
         let untuned = MountLifetimes { authority_default: decade, ..LIMITS };
         let (validity, warnings) = for_root(&none, Duration::ZERO, untuned, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);

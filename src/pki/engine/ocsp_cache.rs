@@ -24,7 +24,7 @@ const MAX_ROW_AGE: Duration = Duration::from_secs(1);
 const REUSE_DIVISOR: u32 = 12;
 const CACHE_SHARDS: usize = 16;
 /// Maximum number of responses in one half of a shard; each takes at most a few kilobytes.
-const MAX_PER_HALF: usize = 1_024;
+const MAX_RESPONSES_PER_HALF: usize = 1_024;
 
 /// Times in an OCSP response, epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl OcspCache {
     /// Caches a response that was built from a row read at `read`.
     pub(crate) fn insert(&self, key: OcspCacheKey, signed: SignedOcspResponse, view: &Arc<MountView>, read: RowRead) {
         let shard = &mut *self.shard(&key);
-        if shard.young.len() >= MAX_PER_HALF && !shard.young.contains_key(&key) {
+        if shard.young.len() >= MAX_RESPONSES_PER_HALF && !shard.young.contains_key(&key) {
             shard.old = std::mem::take(&mut shard.young);
         }
         shard.young.insert(key, OcspCacheEntry { signed, view: Arc::downgrade(view), read });
@@ -216,7 +216,7 @@ mod tests {
         }
         let count: usize =
             ocsp_cache.shards.iter().map(|s| s.lock().unwrap()).map(|s| s.young.len() + s.old.len()).sum();
-        assert!(count <= 2 * MAX_PER_HALF * CACHE_SHARDS, "{count}");
+        assert!(count <= 2 * MAX_RESPONSES_PER_HALF * CACHE_SHARDS, "{count}");
         assert_eq!(describe(&ocsp_cache.find(&cache_key(u16::MAX - 1), &view, read)), "fresh");
         assert_eq!(describe(&ocsp_cache.find(&cache_key(0), &view, read)), "miss");
     }

@@ -47,7 +47,7 @@ impl CircuitBreaker {
     }
 
     /// Admits a call, or returns `None` if the breaker rejects it.
-    pub(super) fn enter(&self, now: Time) -> Option<BreakerTicket<'_>> {
+    pub(super) fn admit(&self, now: Time) -> Option<BreakerTicket<'_>> {
         let mut state = self.state();
         let probe = match *state {
             BreakerState::Closed { .. } => false,
@@ -143,7 +143,7 @@ mod tests {
     const NOW: Time = datetime!(2030-06-01 12:00:00 UTC);
 
     fn call(breaker: &CircuitBreaker, answered: bool, now: Time) {
-        breaker.enter(now).unwrap().record(answered, now);
+        breaker.admit(now).unwrap().record(answered, now);
     }
 
     fn opened() -> CircuitBreaker {
@@ -161,7 +161,7 @@ mod tests {
         }
         assert!(!breaker.refuses(NOW));
         (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
-        assert!(breaker.refuses(NOW) && breaker.enter(NOW).is_none());
+        assert!(breaker.refuses(NOW) && breaker.admit(NOW).is_none());
     }
 
     #[test]
@@ -169,8 +169,8 @@ mod tests {
         let breaker = opened();
         let later = NOW + OPEN_DURATION;
         assert!(breaker.refuses(later - Duration::from_millis(1)) && !breaker.refuses(later));
-        let probe = breaker.enter(later).unwrap();
-        assert!(breaker.refuses(later) && breaker.enter(later).is_none(), "one at a time");
+        let probe = breaker.admit(later).unwrap();
+        assert!(breaker.refuses(later) && breaker.admit(later).is_none(), "one at a time");
         probe.record(false, later);
         assert!(breaker.refuses(later), "open again, for a whole pause");
         call(&breaker, true, later + OPEN_DURATION);
@@ -181,15 +181,15 @@ mod tests {
     #[test]
     fn probe_without_a_result_releases_its_slot() {
         let breaker = opened();
-        drop(breaker.enter(NOW + OPEN_DURATION).unwrap());
-        assert!(breaker.enter(NOW + OPEN_DURATION).is_some());
+        drop(breaker.admit(NOW + OPEN_DURATION).unwrap());
+        assert!(breaker.admit(NOW + OPEN_DURATION).is_some());
     }
 
     #[test]
     fn calls_started_before_the_breaker_opened_are_ignored() {
         let breaker = CircuitBreaker::new();
-        let slow = breaker.enter(NOW).unwrap();
-        let slower = breaker.enter(NOW).unwrap();
+        let slow = breaker.admit(NOW).unwrap();
+        let slower = breaker.admit(NOW).unwrap();
         (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
         slow.record(true, NOW);
         slower.record(false, NOW + OPEN_DURATION);
@@ -198,6 +198,6 @@ mod tests {
 
     #[test]
     fn breaker_closes_despite_clock_moving_backwards() {
-        assert!(opened().enter(NOW - Duration::from_secs(3600)).is_some());
+        assert!(opened().admit(NOW - Duration::from_secs(3600)).is_some());
     }
 }

@@ -54,7 +54,7 @@ pub struct CallerSuppliedCrl {
 }
 
 impl CallerSuppliedCrlSigner {
-    /// Resolves the issuer that `reference` (id or name) refers to.
+    /// Resolves the issuer that `reference` (id, name or `default`) refers to.
     ///
     /// # Errors
     /// `NotFound` for an unknown issuer; `Invalid` when it may not sign CRLs or has no key.

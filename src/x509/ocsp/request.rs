@@ -2,7 +2,7 @@
 //!
 //! Rejected: versions above 1, no or too many certificates, unknown hashes, nonces of invalid length, unknown
 //! critical extensions, duplicates and trailing data. The requestor's name and signature are parsed but ignored,
-//! because the responder serves everyone.
+//! because the responder answers every client.
 
 use super::{CertId, MAX_CERTIFICATES, MAX_REQUEST_BYTES, NONCE_LENGTHS};
 use crate::error::Result;

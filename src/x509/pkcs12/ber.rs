@@ -6,7 +6,7 @@ use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{CONSTRUCTED, DerWriter, OCTET_STRING};
 
 /// Maximum nesting depth of the BER values in a file.
-const MAX_DEPTH: usize = 16;
+const MAX_BER_NESTING: usize = 16;
 const TRUNCATED_BER: DerError = DerError("truncated BER");
 
 /// Converts the first value of `ber` to definite lengths and returns the remaining input. The result is longer than
@@ -16,7 +16,7 @@ const TRUNCATED_BER: DerError = DerError("truncated BER");
 /// The violated rule.
 pub(super) fn to_definite_lengths(ber: &[u8]) -> DerResult<(Vec<u8>, &[u8])> {
     let mut writer = DerWriter::with_capacity(ber.len());
-    let rest = convert(ber, &mut writer, MAX_DEPTH)?;
+    let rest = convert(ber, &mut writer, MAX_BER_NESTING)?;
     Ok((writer.finish(), rest))
 }
 

@@ -158,7 +158,7 @@ fn key_length(cipher: &'static Algorithm) -> usize {
     }
 }
 
-/// Checks that a salt is at most [`MAX_SALT_BYTES`] bytes long.
+/// Returns `salt`, or an error if it is longer than [`MAX_SALT_BYTES`].
 pub(super) fn bounded_salt(salt: &[u8]) -> DerResult<&[u8]> {
     if salt.len() > MAX_SALT_BYTES { Err(DerError("a salt is longer than 256 octets")) } else { Ok(salt) }
 }

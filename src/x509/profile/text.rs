@@ -32,7 +32,7 @@ fn is_label(label: &str, more: &[u8]) -> bool {
         && is_decodable(label)
 }
 
-/// `false` for a label that starts with `xn--` but is not a valid A-label. Readers and resolvers decode A-labels (RFC
+/// `false` for a label that starts with `xn--` but is not a valid A-label. Clients and resolvers decode A-labels (RFC
 /// 5890 2.3.2.1, UTS #46).
 pub(crate) fn is_decodable(label: &str) -> bool {
     let begins = label.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("xn--"));

@@ -20,11 +20,11 @@ const MAX_HOST_NAME_BYTES: usize = 253;
 /// Reason why a text has no ASCII form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AsciiConversionError {
-    /// `..`, a leading dot, or an empty text.
+    /// The text has an empty label: `..`, a leading dot, or no characters at all.
     EmptyLabel,
-    /// A label longer than 63 bytes in ASCII.
+    /// A label is longer than 63 bytes in ASCII.
     LongLabel,
-    /// Longer than 253 bytes in ASCII.
+    /// The text is longer than 253 bytes in ASCII.
     LongName,
 }
 
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn label_that_resolvers_would_map_is_refused() {
-        // Upper case, full-width letters, ideographic full stop, soft hyphen, combining form, unassigned, prefixed
-        // non-ASCII.
+        // Labels with upper case, full-width letters, an ideographic full stop, a soft hyphen, a combining form, an
+        // unassigned character, and a prefixed non-ASCII label.
         for name in ["BÜCHER.foo", "ｆｏｏ.com", "a。b", "a\u{ad}b", "bu\u{308}cher.foo", "\u{378}.foo", "xn--ü.foo"]
         {
             assert!(!is_host_name(name), "{name}");
