@@ -19,7 +19,7 @@ pub use response::{OcspCertStatus, ResponseData, SingleResponse, encode_failure,
 /// Exclusive upper limit of the length of a request, in bytes.
 pub const MAX_REQUEST_BYTES: usize = 2048;
 /// Maximum number of certificates in a request.
-pub const MAX_CERTIFICATES: usize = 32;
+pub const MAX_CERTIFICATES_PER_REQUEST: usize = 32;
 /// Valid lengths of a nonce, in bytes (RFC 9654 2.1).
 pub const NONCE_LENGTHS: std::ops::RangeInclusive<usize> = 1..=128;
 

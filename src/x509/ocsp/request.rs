@@ -4,7 +4,7 @@
 //! critical extensions, duplicates and trailing data. The requestor's name and signature are parsed but ignored,
 //! because the responder answers every client.
 
-use super::{CertId, MAX_CERTIFICATES, MAX_REQUEST_BYTES, NONCE_LENGTHS};
+use super::{CertId, MAX_CERTIFICATES_PER_REQUEST, MAX_REQUEST_BYTES, NONCE_LENGTHS};
 use crate::error::Result;
 use crate::x509::oid;
 use crate::x509::raw_extension::ExtensionRef;
@@ -55,7 +55,7 @@ impl<'a> OcspRequest<'a> {
 fn read_certificates(mut list: DerReader<'_>) -> DerResult<Vec<CertId<'_>>> {
     let mut certificates = Vec::with_capacity(1);
     while !list.is_empty() {
-        if certificates.len() == MAX_CERTIFICATES {
+        if certificates.len() == MAX_CERTIFICATES_PER_REQUEST {
             return Err(DerError("must not ask for more than 32 certificates"));
         }
         let mut one = list.sequence()?;

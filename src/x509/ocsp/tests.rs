@@ -180,8 +180,9 @@ fn invalid_ocsp_requests_are_refused_with_the_reason() {
     let boolean = [vec![OCTET_STRING, 0], vec![BOOLEAN, 1, 1]].concat();
     assert!(OcspRequest::parse(&encode_changed_request(|p| p.extensions = boolean)).is_err());
     // A request with as many certificates as the size limit allows is accepted.
-    let fits =
-        (1..=MAX_CERTIFICATES).rfind(|&count| encode_changed_request(small(count)).len() < MAX_REQUEST_BYTES).unwrap();
+    let fits = (1..=MAX_CERTIFICATES_PER_REQUEST)
+        .rfind(|&count| encode_changed_request(small(count)).len() < MAX_REQUEST_BYTES)
+        .unwrap();
     assert_eq!(OcspRequest::parse(&encode_changed_request(small(fits))).unwrap().certificates.len(), fits);
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ParsedExtensions, ensure};
 use crate::error::Result;
-use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES, NONCE_LENGTHS};
+use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES_PER_REQUEST, NONCE_LENGTHS};
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{ENUMERATED, GENERALIZED_TIME, OCTET_STRING, SEQUENCE, context, context_constructed};
 use crate::x509::{oid, time};
@@ -124,7 +124,7 @@ fn rfc6960_4_2_1_responder_id(answer: &ParsedResponseData<'_>) -> DerResult<()> 
 }
 
 fn rfc6960_4_2_1_responses(answer: &ParsedResponseData<'_>) -> DerResult<()> {
-    let some = (1..=MAX_CERTIFICATES).contains(&answer.singles.len());
+    let some = (1..=MAX_CERTIFICATES_PER_REQUEST).contains(&answer.singles.len());
     ensure(some, "a response must cover 1 to 32 certificates (RFC 6960 4.2.1)")
 }
 
