@@ -129,7 +129,7 @@ impl Mounts {
             let lists = |mount: &Arc<Mount>| mount.allowed_managed_keys.contains(&record.name);
             record.terms.any_mount || mounts.by_id(mount).is_some_and(lists)
         };
-        self.pki.certificate_keys(may_use)
+        self.pki.issuer_public_keys(may_use)
     }
 
     fn refused_issuers(&self, path: &str) -> BTreeSet<String> {
@@ -198,7 +198,7 @@ impl Mounts {
 
     /// Must be called after tokens have ended: starts the revocation of their leases.
     pub fn notify_tokens_ended(&self) {
-        self.pki.wake_leases();
+        self.pki.wake_lease_sweep();
     }
 
     /// Requests a sweep of ended secret ids.

@@ -257,7 +257,7 @@ impl Server {
         let metrics = metrics.map(BoundListener::serve);
         let public = public.map(BoundListener::serve);
         // Generating keys earlier would slow down the startup.
-        self.shared.engine.stock_keys(self.rsa_key_stock);
+        self.shared.engine.set_rsa_key_stock(self.rsa_key_stock);
         Ok(RunningServer { main: main.serve(), metrics, public, operator, tasks, heartbeats, server: self })
     }
 
@@ -569,7 +569,7 @@ impl RunningServer {
         }
         self.tasks.iter().for_each(JoinHandle::abort);
         // Discards the RSA keys that were generated in advance, and overwrites them in memory.
-        self.server.shared.engine.stock_keys(StockSizes::default());
+        self.server.shared.engine.set_rsa_key_stock(StockSizes::default());
         self.server.shared.mounts.stop().await;
         self.server.shared.managed_keys.stop(SIGNER_STOP_TIMEOUT).await;
         self.server.close().await?;

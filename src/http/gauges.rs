@@ -18,7 +18,7 @@ pub fn collect_series(shared: &ServerState) -> Vec<Series> {
         let value = expiry.not_after as f64;
         series.push(Series { metric: telemetry::PKI_ISSUER_NOT_AFTER, labels, value });
     }
-    for (mount, crls) in shared.engine.crl_summaries() {
+    for (mount, crls) in shared.engine.crl_metrics() {
         let Some(mount) = path(mount) else { continue };
         let time = |seconds: Option<i64>| seconds.map(|seconds| seconds as f64);
         let figures = [

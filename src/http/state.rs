@@ -146,7 +146,7 @@ impl WorkerState {
             return Ok(replica.clone());
         }
         replicas.retain(|mount, _| self.engine.authority(*mount).is_ok());
-        let replica = authority.replica();
+        let replica = authority.start_replica();
         replicas.insert(mount, replica.clone());
         Ok(replica)
     }

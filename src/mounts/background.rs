@@ -35,7 +35,7 @@ impl Mounts {
 
     /// Stops tidy runs, waiting at most half a second. The lease of a run that takes longer expires by itself.
     pub async fn stop(&self) {
-        let _ = tokio::time::timeout(TIDY_STOP_TIMEOUT, self.pki.stop_tidying()).await;
+        let _ = tokio::time::timeout(TIDY_STOP_TIMEOUT, self.pki.stop_tidy_runs()).await;
     }
 }
 
@@ -66,7 +66,7 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
         if let Err(error) = mounts.pki.sweep_leases().await {
             telemetry::warn_task_failed("revocation and deletion of ended leases failed; it is retried", &error);
         }
-        let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.pki.wait_for_leases()).await;
+        let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.pki.wait_for_leases_to_revoke()).await;
     }
 }
 
@@ -95,14 +95,14 @@ async fn sweep_recorded_responses(mounts: Arc<Mounts>) {
 
 async fn run_due_tidies(mounts: Arc<Mounts>) {
     loop {
-        mounts.pki.tidy_due().await;
+        mounts.pki.start_due_tidy_runs().await;
         tokio::time::sleep(TIDY_CHECK_INTERVAL).await;
     }
 }
 
 async fn publish_counts(mounts: Arc<Mounts>) {
     loop {
-        mounts.pki.publish_counts().await;
+        mounts.pki.publish_row_counts().await;
         tokio::time::sleep(COUNT_INTERVAL).await;
     }
 }

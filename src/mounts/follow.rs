@@ -43,7 +43,7 @@ impl OpenMount {
     /// Fetches or builds CRLs with other nodes' revocations, in the background.
     fn follow_revocations(&self) {
         match self {
-            Self::Pki(authority) => authority.follow_crls(),
+            Self::Pki(authority) => authority.update_crls_from_other_nodes(),
             Self::Method(_) => {}
         }
     }

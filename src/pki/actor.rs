@@ -4,7 +4,8 @@
 //! thread, commit, publish, reply), so that callers read their own writes. A failed CRL build after a stored change is
 //! only a warning. CRL requests that arrive during a build share the next build.
 //!
-//! `ReplicaActor`, one per mount on each HTTP worker, holds only handles and loads the current view for each request.
+//! `ReplicaActor`, one per mount on each HTTP worker, has no state of its own and loads the current view for each
+//! request.
 
 mod build;
 mod change;
@@ -42,24 +43,25 @@ use crate::telemetry::{self, MountMeter};
 
 /// Interval at which the control actor checks for revocations of other nodes and for CRLs that expire soon.
 const CRL_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Minimum delay of an extra check, which runs before the next [`CRL_CHECK_INTERVAL`] has passed.
+/// Minimum delay of an early check, which runs before the next periodic one ([`CRL_CHECK_INTERVAL`]).
 const MIN_CHECK_DELAY: Duration = Duration::from_millis(250);
 /// Delay before storage is read again after a change with an unknown outcome.
 const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Limit on queued changes of a mount; further ones fail with `Busy`.
+/// Maximum number of queued changes of a mount; further changes fail with `Busy`.
 const MAX_QUEUED_CHANGES: usize = 1024;
 
 /// A change that is ready to be stored.
 pub struct PlannedChange {
     /// Mount state after the change.
     pub view: MountView,
-    /// Writes of the change.
+    /// Writes that store the change.
     pub writes: Vec<PkiWrite>,
-    /// `true` if CRLs must be rebuilt before the reply.
+    /// `true` if CRLs must be rebuilt before the caller gets its response.
     pub rebuild_crls: bool,
 }
 
-/// Computes a change from the current view. Called again with a newer view when another node committed first.
+/// A function that computes a change from the current view. It is called again with a newer view if another node
+/// commits first.
 pub type ChangePlan = Box<dyn Fn(&MountView) -> Result<PlannedChange> + Send>;
 
 /// Limit on concurrent CRL builds of a server: each occupies a blocking thread while it reads from storage.
@@ -86,7 +88,7 @@ impl ControlThread {
     }
 
     /// Returns metrics of the published CRLs of every mount.
-    pub fn summaries(&self) -> Vec<(MountId, MountCrlMetrics)> {
+    pub fn crl_metrics(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.shared.summaries.all()
     }
 }
@@ -98,7 +100,8 @@ pub struct ControlLink {
 }
 
 impl ControlLink {
-    /// Starts the actor, which publishes to `view` and `crls`, and requests its first CRL build.
+    /// Starts the control actor, which publishes the mount's view to `view` and its CRLs to `crls`, and requests the
+    /// first CRL build.
     pub fn start(
         thread: &ControlThread,
         view: Arc<ArcSwap<MountView>>,
@@ -125,12 +128,12 @@ impl ControlLink {
             pause: None,
         };
         let link = Self { control: ControlActor::start_in_arbiter(&thread.arbiter, |_| control), pending_revocations };
-        // Not awaited: a request that needs a missing CRL builds it.
+        // The build is not awaited: a request that needs a missing CRL waits for it.
         link.build_in_background(CrlBuildRequest::DUE);
         link
     }
 
-    /// Runs one change; returns when it is stored and published, with warnings about CRLs that could not be built.
+    /// Runs one change. Returns when it is stored and published, with warnings about CRLs that could not be built.
     ///
     /// # Errors
     /// Those of `plan`; `Busy` when too many changes are queued; `Unavailable` or `Conflict` from storage.
@@ -139,7 +142,7 @@ impl ControlLink {
         self.request(move |actor, ctx, reply| actor.queue_change(caller, MountChange { plan, reply }, ctx)).await
     }
 
-    /// Reads the stored documents again and publishes them.
+    /// Reads the mount's documents from storage again and publishes the view that they result in.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when they cannot be read.
@@ -147,17 +150,17 @@ impl ControlLink {
         self.request(ControlActor::reload).await.map(drop)
     }
 
-    /// Announces a revocation that is being stored; the next build waits a short time for it.
+    /// Announces a revocation that is about to be stored; the next CRL build waits a short time for it.
     pub fn announce(&self) -> PendingRevocation {
         self.pending_revocations.announce()
     }
 
-    /// Requests a build with the revocations and published lists of other nodes. Does not wait.
-    pub fn follow_crls(&self) {
+    /// Requests a CRL build that takes in the revocations and CRLs of other nodes. Does not wait.
+    pub fn update_crls_from_other_nodes(&self) {
         self.build_in_background(FOLLOW_OTHER_NODES);
     }
 
-    /// Requests a build that reads everything from storage again, as after a start. Does not wait.
+    /// Requests a CRL build that reads all revocations and CRLs from storage again, as after a start. Does not wait.
     pub fn rebuild_crls_from_storage(&self) {
         self.build_in_background(FROM_STORAGE);
     }
@@ -168,7 +171,7 @@ impl ControlLink {
 
     /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
     /// stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it when it
-    /// has the request. Returns warnings about issuers that cannot have a CRL.
+    /// receives the request. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
@@ -184,7 +187,7 @@ impl ControlLink {
         self.control.do_send(ControlWork(Box::new(work)));
     }
 
-    /// Sends work that replies, and waits for the reply.
+    /// Sends a closure to the control actor and waits for the reply that it sends.
     async fn request(
         &self,
         work: impl FnOnce(&mut ControlActor, &mut Context<ControlActor>, ChangeReply) + Send + 'static,
@@ -206,7 +209,7 @@ struct ControlWork(BoxedWork);
 
 type BoxedWork = Box<dyn FnOnce(&mut ControlActor, &mut Context<ControlActor>) + Send>;
 
-/// A queued change; `reply` receives the result once it is stored and published, or the error.
+/// A queued change. `reply` receives warnings once the change is stored and published, or the error.
 struct MountChange {
     plan: ChangePlan,
     reply: ChangeReply,
@@ -215,11 +218,12 @@ struct MountChange {
 type ChangeReply = oneshot::Sender<Result<Warnings>>;
 
 enum BuildRequester {
-    /// A timer or the server itself, which expects no reply.
+    /// A timer or the server itself requested the build; no reply is sent.
     NoReply,
-    /// A caller that needs the CRLs. It receives the error of a failed build.
+    /// A caller waits for the CRLs and receives the error of a failed build.
     Caller(ChangeReply),
-    /// A caller whose change is already stored. It receives the error of a failed build as a warning.
+    /// A caller whose change is already stored waits for the CRLs; it receives the error of a failed build as a
+    /// warning.
     StoredChange(ChangeReply),
 }
 
@@ -246,24 +250,24 @@ struct ControlActor {
     crls: Arc<ArcSwapOption<MountCrls>>,
     store: Arc<dyn PkiStore>,
     shared: ControlShared,
-    /// Changes by the server itself, which only reload the view from storage. They run before those of callers.
+    /// Changes by the server itself, which only reload the view from storage. They run before changes of callers.
     own_changes: VecDeque<MountChange>,
-    /// Changes of callers, in fair order.
+    /// Changes of callers, in fair order between the callers.
     changes: FairQueue<MountChange>,
     changing: bool,
     /// `true` if the outcome of a change is unknown and the stored state has not been read since.
     is_outdated: bool,
     /// `true` if another node changed the stored state since the last read.
     reload_needed: bool,
-    /// `None` while a build runs.
+    /// The CRL builder; `None` while a build runs.
     builder: Option<CrlBuilder>,
-    /// Lists that callers requested from the next build, in addition to those that are due.
+    /// CRLs that callers requested from the next build, in addition to those that are due.
     wanted: CrlBuildRequest,
     waiting: Vec<BuildRequester>,
-    /// Timer of an extra check before the next periodic one.
+    /// Timer of a check that runs before the next periodic one.
     early_check: Option<SpawnHandle>,
     throttle: BuildThrottle,
-    /// Timer of the pause before the next build.
+    /// Timer that ends the pause before the next build.
     pause: Option<SpawnHandle>,
 }
 
@@ -278,28 +282,28 @@ impl ControlActor {
             Err(QueueFull) => return refuse(change),
         }
         self.changes.push(caller, change);
-        self.next_change(ctx);
+        self.start_next_change(ctx);
     }
 
-    /// Reads the stored state, which another node changed, before the next change. `reply` receives the result once it
-    /// is published.
+    /// Reads the stored state before the next change, because another node changed it. `reply` receives the result once
+    /// the view is published.
     fn reload(&mut self, ctx: &mut Context<Self>, reply: ChangeReply) {
         self.reload_needed = true;
         self.queue_empty_change(reply, ctx);
     }
 
-    /// Queues a change that writes nothing and runs before those of callers.
+    /// Queues a change that writes nothing, ahead of the changes of callers.
     fn queue_empty_change(&mut self, reply: ChangeReply, ctx: &mut Context<Self>) {
         let plan = |view: &MountView| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), rebuild_crls: false });
         self.own_changes.push_back(MountChange { plan: Box::new(plan), reply });
-        self.next_change(ctx);
+        self.start_next_change(ctx);
     }
 
-    fn next_change(&mut self, ctx: &mut Context<Self>) {
+    fn start_next_change(&mut self, ctx: &mut Context<Self>) {
         if self.changing {
             return;
         }
-        // A caller that has disconnected was promised nothing, so its change is skipped.
+        // Skip the change of a caller that has disconnected: nothing was promised to the caller.
         let mut next = || self.own_changes.pop_front().or_else(|| self.changes.pop_next());
         let Some(change) = std::iter::from_fn(&mut next).find(|change| !change.reply.is_closed()) else { return };
         self.changing = true;
@@ -324,7 +328,7 @@ impl ControlActor {
                 }
                 ChangeOutcome::Failed { error, reloaded } => {
                     if let Some(view) = reloaded {
-                        // Issuers may have been added or removed; no caller waits for their CRLs.
+                        // Issuers may have been added or removed, so build their CRLs; no caller waits for that.
                         actor.view.store(Arc::new(view));
                         actor.build(FOLLOW_OTHER_NODES, BuildRequester::NoReply, ctx);
                     }
@@ -337,12 +341,12 @@ impl ControlActor {
                     }
                 }
             }
-            actor.next_change(ctx);
+            actor.start_next_change(ctx);
         });
         ctx.spawn(done);
     }
 
-    /// Queues an empty change after a delay, and again until one has read the stored state.
+    /// Queues an empty change after a delay, and repeats this until a change has read the stored state.
     fn schedule_reload(ctx: &mut Context<Self>) {
         ctx.run_later(RELOAD_RETRY_DELAY, |actor, ctx| {
             if !actor.is_outdated || !ctx.connected() {
@@ -362,19 +366,20 @@ impl ControlActor {
         self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
         self.throttle.record_request(Instant::now());
-        self.next_build(ctx);
+        self.start_next_build(ctx);
     }
 
-    fn next_build(&mut self, ctx: &mut Context<Self>) {
+    fn start_next_build(&mut self, ctx: &mut Context<Self>) {
         if self.waiting.is_empty() || self.builder.is_none() {
             return;
         }
         if let Some(pause) = self.pause.take() {
-            // Computed again below: the request that just arrived may be the last one that the pause waited for.
+            // The pause is computed again below: the request that just arrived may be the last one that the pause
+            // waited for.
             ctx.cancel_future(pause);
         }
         if let Some(pause) = self.throttle.remaining_pause(Instant::now()) {
-            self.pause = Some(ctx.run_later(pause, |actor, ctx| actor.next_build(ctx)));
+            self.pause = Some(ctx.run_later(pause, |actor, ctx| actor.start_next_build(ctx)));
             return;
         }
         let Some(builder) = self.builder.take() else { return };
@@ -386,7 +391,8 @@ impl ControlActor {
             actor.builder = Some(builder);
             actor.throttle.record_end(Instant::now(), took);
             if result.is_err() {
-                // The next build retries the requests of this one. It starts after `CRL_CHECK_INTERVAL` at the latest.
+                // The next build also builds what this one failed to build. It starts after `CRL_CHECK_INTERVAL` at the
+                // latest.
                 actor.wanted = actor.wanted.and(wanted);
             }
             let outcome = result.and_then(|built| {
@@ -396,12 +402,12 @@ impl ControlActor {
                 built.failure.map_or(Ok(crl::format_build_warnings(built.warnings)), Err)
             });
             served.into_iter().for_each(|waiter| waiter.reply(&outcome));
-            actor.next_build(ctx);
+            actor.start_next_build(ctx);
         });
         ctx.spawn(done);
     }
 
-    /// Schedules a build for `at` (epoch seconds) if that is before the next periodic check.
+    /// Schedules a CRL build at `at` (epoch seconds) if that is before the next periodic check.
     fn schedule_check(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
         if let Some(earlier) = self.early_check.take() {
             ctx.cancel_future(earlier);
@@ -465,7 +471,8 @@ impl ReplicaLink {
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
     pub async fn run(&self, mut origin: IssueContext, request: CertificateRequest) -> Result<IssuedCertificate> {
-        // The actor handles the message even if the caller disconnects. This guard then ends its wait for a key.
+        // The actor handles the message even if the caller disconnects. Dropping this guard ends the actor's wait for a
+        // key.
         let presence = CallerGuard::default();
         origin.requester.watch = presence.watch();
         self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
@@ -479,7 +486,7 @@ struct IssueWork(QueueCaller, IssueContext, CertificateRequest);
 struct ReplicaActor {
     view: Arc<ArcSwap<MountView>>,
     deps: EngineDeps,
-    /// Indexed by operation, in the order of [`IssuingOperation::ALL`].
+    /// The stages of each operation, indexed in the order of [`IssuingOperation::ALL`].
     stages: [IssuanceStages; IssuingOperation::ALL.len()],
 }
 
@@ -494,7 +501,7 @@ impl Actor for ReplicaActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        // Never reached in practice: the connection limit of the worker bounds the number of senders.
+        // A limit that is never reached: the worker's connection limit bounds the number of requests.
         ctx.set_mailbox_capacity(1 << 16);
     }
 }

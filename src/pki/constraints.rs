@@ -28,11 +28,11 @@ use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context_constructed
 /// Maximum number of comparisons for a certificate: Go and webpki reject chains that need more.
 const MAX_COMPARISONS: usize = 250_000;
 
-/// The constraints of one certificate by kind of name (tag of the GeneralName).
+/// The name constraints of one certificate, by kind of name (tag of the GeneralName).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints(BTreeMap<u8, ConstrainedSubtrees>);
 
-/// The subtrees of one kind.
+/// The permitted and excluded subtrees for one kind of name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ConstrainedSubtrees {
     permitted: Vec<SubtreeBase>,
@@ -40,7 +40,7 @@ struct ConstrainedSubtrees {
 }
 
 impl Constraints {
-    /// Parses the constraints of an issuer's certificate, if it has any.
+    /// Parses the name constraints of an issuer's certificate, if it has any.
     ///
     /// # Errors
     /// `Invalid` when they cannot be parsed; then nothing may be issued below them.
@@ -55,26 +55,26 @@ impl Constraints {
         let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
         let mut constraints = Self::default();
         if let Some(side) = fields.optional(context_constructed(0))? {
-            parse_subtrees(side.reader(), |kind, base| constraints.of_kind(kind).permitted.push(base))?;
+            parse_subtrees(side.reader(), |kind, base| constraints.subtrees_of_kind(kind).permitted.push(base))?;
         }
         if let Some(side) = fields.optional(context_constructed(1))? {
-            parse_subtrees(side.reader(), |kind, base| constraints.of_kind(kind).excluded.push(base))?;
+            parse_subtrees(side.reader(), |kind, base| constraints.subtrees_of_kind(kind).excluded.push(base))?;
         }
         fields.done()?;
         Ok(constraints)
     }
 
-    fn of_kind(&mut self, kind: u8) -> &mut ConstrainedSubtrees {
+    fn subtrees_of_kind(&mut self, kind: u8) -> &mut ConstrainedSubtrees {
         self.0.entry(kind).or_default()
     }
 
-    /// Number of comparisons for a name of this kind.
-    fn comparisons(&self, kind: u8) -> usize {
+    /// Returns how many comparisons a name of this kind needs.
+    fn comparison_count(&self, kind: u8) -> usize {
         self.0.get(&kind).map_or(0, |sides| sides.permitted.len() + sides.excluded.len())
     }
 
     /// `true` if a name is outside all excluded subtrees and, if its kind has permitted subtrees, inside one of them.
-    fn allow(&self, kind: u8, name: &ComparableName<'_>) -> bool {
+    fn allows(&self, kind: u8, name: &ComparableName<'_>) -> bool {
         let Some(ConstrainedSubtrees { permitted, excluded }) = self.0.get(&kind) else { return true };
         !excluded.iter().any(|base| name.may_match(base))
             && (permitted.is_empty() || permitted.iter().any(|base| name.is_within(base)))
@@ -106,7 +106,7 @@ struct ConstrainedName<'a> {
 }
 
 impl ConstrainedName<'_> {
-    /// Tag of the subtrees that the name is compared with.
+    /// Returns the tag of the subtrees that the name is compared with.
     fn kind(&self) -> u8 {
         if self.tag == UTF8_EMAIL_TAG { RFC822_NAME } else { self.tag }
     }
@@ -114,7 +114,7 @@ impl ConstrainedName<'_> {
     fn check_chain(&self, chain: &[ConstrainedChainLink]) -> Result<()> {
         let kind = self.kind();
         let name = ComparableName::new(self.tag, &self.content);
-        let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
+        let Some(refusing) = chain.iter().find(|link| !link.constraints.allows(kind, &name)) else { return Ok(()) };
         Err(Error::invalid(format!(
             "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): see \
              nameConstraints of {}",
@@ -141,21 +141,21 @@ impl ConstrainedName<'_> {
     }
 }
 
-/// The name constraints of a chain above an issuer, including the issuer's own.
+/// The name constraints of a chain above a new certificate, including those of its issuer.
 #[derive(Clone)]
 pub struct ChainConstraints {
     /// Validity of the chain, epoch seconds.
     pub span: RangeInclusive<i64>,
-    /// The certificates that have constraints.
+    /// The certificates of the chain that have name constraints.
     pub links: Vec<ConstrainedChainLink>,
 }
 
 /// A certificate with name constraints.
 #[derive(Clone)]
 pub struct ConstrainedChainLink {
-    /// Its constraints.
+    /// Name constraints of the certificate.
     pub constraints: Arc<Constraints>,
-    /// Its description for error messages.
+    /// Description of the certificate for error messages.
     pub description: String,
 }
 
@@ -182,7 +182,7 @@ pub(super) fn check_name_constraints(tbs: &[u8], chains: &[ChainConstraints]) ->
     let mut refused = None;
     for chain in considered {
         let of_name = |name: &ConstrainedName<'_>| -> usize {
-            chain.links.iter().map(|link| link.constraints.comparisons(name.kind())).sum()
+            chain.links.iter().map(|link| link.constraints.comparison_count(name.kind())).sum()
         };
         comparisons += names.iter().map(of_name).sum::<usize>();
         let checked = if comparisons > MAX_COMPARISONS {
@@ -212,7 +212,7 @@ pub(super) fn validate_ca_names(tbs: &[u8], constraints: &Constraints) -> Result
     let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.into_error("certificate"))?;
     let names = add_subject_names(subject, names)?;
     let allows =
-        |name: &&ConstrainedName<'_>| constraints.allow(name.kind(), &ComparableName::new(name.tag, &name.content));
+        |name: &&ConstrainedName<'_>| constraints.allows(name.kind(), &ComparableName::new(name.tag, &name.content));
     match names.iter().find(|name| !allows(name)) {
         Some(name) => Err(Error::invalid(format!("{} (RFC 5280 4.2.1.10)", name.describe_briefly()))),
         None => Ok(()),
@@ -224,7 +224,7 @@ fn read_validity(tbs: &[u8]) -> DerResult<RangeInclusive<i64>> {
     Ok(fields.not_before..=fields.not_after)
 }
 
-/// All names that relying parties may compare with constraints.
+/// Returns all names of a TBSCertificate that relying parties may compare with name constraints.
 fn collect_names(tbs: &[u8]) -> Result<Vec<ConstrainedName<'_>>> {
     let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.into_error("certificate"))?;
     let has_host = names.iter().any(|name| name.tag == DNS_NAME);
@@ -237,7 +237,7 @@ fn collect_names(tbs: &[u8]) -> Result<Vec<ConstrainedName<'_>>> {
     Ok(names)
 }
 
-/// Adds the names of the subject to alternative names.
+/// Adds the names of the subject to `names`, the subject alternative names.
 fn add_subject_names<'a>(subject: &'a [u8], mut names: Vec<ConstrainedName<'a>>) -> Result<Vec<ConstrainedName<'a>>> {
     if !name::is_empty(subject) {
         names.push(ConstrainedName { tag: DIRECTORY_NAME, content: subject.into() });
@@ -298,18 +298,22 @@ mod tests {
 
     fn constraints(permitted: &[(u8, &[u8])], excluded: &[(u8, &[u8])]) -> Constraints {
         let mut all = Constraints::default();
-        permitted.iter().for_each(|(kind, base)| all.of_kind(*kind).permitted.push(SubtreeBase::new(*kind, base)));
-        excluded.iter().for_each(|(kind, base)| all.of_kind(*kind).excluded.push(SubtreeBase::new(*kind, base)));
+        permitted
+            .iter()
+            .for_each(|(kind, base)| all.subtrees_of_kind(*kind).permitted.push(SubtreeBase::new(*kind, base)));
+        excluded
+            .iter()
+            .for_each(|(kind, base)| all.subtrees_of_kind(*kind).excluded.push(SubtreeBase::new(*kind, base)));
         all
     }
 
     fn allowed(constraints: &Constraints, tag: u8, content: &[u8]) -> bool {
         let named = ConstrainedName { tag, content: content.into() };
-        constraints.allow(named.kind(), &ComparableName::new(tag, content))
+        constraints.allows(named.kind(), &ComparableName::new(tag, content))
     }
 
     #[test]
-    fn dns_names_lie_at_or_below_the_base_and_with_a_dot_below_it() {
+    fn dns_base_covers_itself_unless_it_begins_with_a_dot() {
         let permitted = constraints(&[(DNS_NAME, b"Example.com"), (DNS_NAME, b".dot.test")], &[]);
         for (name, ok) in [
             ("example.com", true),
@@ -374,7 +378,7 @@ mod tests {
             ("jörg@bücher.test", true, false),
             ("jörg@xn--bcher-kva.test", true, false),
             ("jörg@a.test", true, true),
-            // The host is not in its only valid form, so its meaning is ambiguous.
+            // The host is not in the only valid form, so relying parties may read it differently.
             ("jörg@BÜCHER.test", false, false),
             ("jörg@evil.test", false, true),
             ("jörg@x.b.test", false, false),

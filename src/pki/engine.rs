@@ -30,14 +30,14 @@ use crate::keys::signing::{ManagedKey, Signers};
 use crate::outbound::EgressPolicy;
 use crate::x509::public_key::PublicKey;
 
-/// Maximum number of recorded responses (results of requests with idempotency keys) removed in one commit.
+/// Maximum number of recorded responses (to requests with idempotency keys) that are removed in one commit.
 const SWEPT_RESPONSES_PER_COMMIT: u32 = 500;
 
-/// Expiry of an issuer.
+/// The expiry time of an issuer.
 pub struct IssuerExpiry {
-    /// Mount of the issuer.
+    /// Mount that contains the issuer.
     pub mount: MountId,
-    /// Id of the issuer. Not its name, which could be arbitrary text.
+    /// Id of the issuer; not its name, which could be arbitrary text.
     pub issuer: String,
     /// notAfter, epoch seconds.
     pub not_after: i64,
@@ -49,10 +49,10 @@ pub struct Engine {
     ocsp_cache: Arc<OcspCache>,
     control: ControlThread,
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
-    /// Held while a mount is opened, so that it never has two control actors.
+    /// Held while a mount is opened, so that no mount gets two control actors.
     opening: Mutex<()>,
     leases: Notify,
-    /// Runtime of background work, which outlives the worker that started it.
+    /// Runtime of background work, which may outlive the HTTP worker that started it.
     background: Handle,
 }
 
@@ -85,8 +85,8 @@ impl Engine {
         &self.deps.compromised
     }
 
-    /// Sets how many RSA keys of each size are generated in advance; initially none.
-    pub fn stock_keys(&self, sizes: StockSizes) {
+    /// Sets how many RSA keys of each size the key pool generates in advance; initially none.
+    pub fn set_rsa_key_stock(&self, sizes: StockSizes) {
         self.deps.pool.resize_stock(sizes);
     }
 
@@ -104,7 +104,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Opens a mount that was just created: nothing is stored, so nothing is read and nothing can fail.
+    /// Opens a mount that was just created. Nothing is stored for it, so nothing is read and opening cannot fail.
     pub async fn open_new(&self, mount: MountId) {
         let _one_at_a_time = self.opening.lock().await;
         if self.authority(mount).is_err() {
@@ -156,7 +156,7 @@ impl Engine {
         &self.ocsp_cache
     }
 
-    /// Returns the expiry of every issuer that is not revoked, of all mounts.
+    /// Returns the expiry times of the unrevoked issuers of all mounts.
     pub fn issuer_expiries(&self) -> Vec<IssuerExpiry> {
         let mut expiries = Vec::new();
         for authority in self.authorities() {
@@ -172,8 +172,8 @@ impl Engine {
     }
 
     /// Returns metrics of the published CRLs of every mount.
-    pub fn crl_summaries(&self) -> Vec<(MountId, MountCrlMetrics)> {
-        self.control.summaries()
+    pub fn crl_metrics(&self) -> Vec<(MountId, MountCrlMetrics)> {
+        self.control.crl_metrics()
     }
 
     /// Returns the issuer keys of all mounts that use the managed key with this UUID.
@@ -187,8 +187,8 @@ impl Engine {
         keys
     }
 
-    /// Returns the public keys of the issuers in the mounts selected by `of`.
-    pub(crate) fn certificate_keys(&self, of: impl Fn(MountId) -> bool) -> Vec<PublicKey> {
+    /// Returns the public keys of the issuers in all mounts for which `of` returns `true`.
+    pub(crate) fn issuer_public_keys(&self, of: impl Fn(MountId) -> bool) -> Vec<PublicKey> {
         let mut keys = Vec::new();
         for authority in self.authorities().filter(|authority| of(authority.mount())) {
             keys.extend(authority.view().issuers().map(|issuer| issuer.certificate.key().clone()));
@@ -201,7 +201,7 @@ impl Engine {
         self.authorities.load().values().cloned().collect::<Vec<_>>().into_iter()
     }
 
-    /// Removes expired results of requests with idempotency keys.
+    /// Removes recorded responses to requests whose idempotency keys have expired.
     ///
     /// # Errors
     /// `Unavailable` from storage; the next call retries.
@@ -213,13 +213,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Wakes the sweep that revokes leases. Called after tokens ended or leases were marked for revocation.
-    pub fn wake_leases(&self) {
+    /// Wakes the sweep that revokes the certificates of ended leases. Called after tokens ended or leases were marked
+    /// as ending.
+    pub fn wake_lease_sweep(&self) {
         self.leases.notify_one();
     }
 
-    /// Waits until there are leases to revoke.
-    pub async fn wait_for_leases(&self) {
+    /// Waits for the next call that reports leases to revoke.
+    pub async fn wait_for_leases_to_revoke(&self) {
         self.leases.notified().await;
     }
 
@@ -232,7 +233,7 @@ impl Engine {
     }
 }
 
-/// One mount: its published view and its control actor.
+/// One PKI mount: its published view and its control actor.
 pub struct Authority {
     mount: MountId,
     view: Arc<ArcSwap<MountView>>,
@@ -240,7 +241,7 @@ pub struct Authority {
     control: ControlLink,
     deps: EngineDeps,
     ocsp_cache: Arc<OcspCache>,
-    tidying: TidyController,
+    tidy_controller: TidyController,
     /// Held while an external CRL is imported.
     crl_import: Arc<Mutex<()>>,
     /// Held while issuers are imported.
@@ -257,7 +258,7 @@ impl Authority {
         let store = Arc::clone(&deps.store);
         let thread = &engine.control;
         let control = ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), store, builder);
-        let tidying = TidyController::new(engine.background.clone(), deps.clock.now());
+        let tidy_controller = TidyController::new(engine.background.clone(), deps.clock.now());
         Self {
             mount,
             view,
@@ -265,13 +266,14 @@ impl Authority {
             control,
             deps,
             ocsp_cache: Arc::clone(&engine.ocsp_cache),
-            tidying,
+            tidy_controller,
             crl_import: Arc::default(),
             issuer_import: Arc::default(),
         }
     }
 
-    /// Returns the issuers, by name or else by id, whose managed key the mount may not use at present.
+    /// Returns the issuers whose managed key the mount may not use at present: their names, or ids if they have no
+    /// name.
     pub fn refused_issuers(&self) -> BTreeSet<String> {
         let view = self.view.load();
         let is_refused = |signer: &&Arc<IssuerSigner>| {
@@ -290,7 +292,7 @@ impl Authority {
         self.mount
     }
 
-    /// Returns the published state.
+    /// Returns the published view of the mount.
     pub fn view(&self) -> Arc<MountView> {
         self.view.load_full()
     }
@@ -306,8 +308,8 @@ impl Authority {
     }
 
     /// Returns this node's state of the mount's tidy runs, which remove expired data.
-    pub(crate) fn tidying(&self) -> &TidyController {
-        &self.tidying
+    pub(crate) fn tidy_controller(&self) -> &TidyController {
+        &self.tidy_controller
     }
 
     /// Returns the lock for imports of external CRLs.
@@ -337,8 +339,8 @@ impl Authority {
         self.control.announce()
     }
 
-    /// Like [`Authority::publish_revocations`] for one revocation, but the failure of a list that it does not belong on
-    /// is only a warning.
+    /// Like [`Authority::publish_revocations`], for one revocation. If a CRL fails that need not list this revocation,
+    /// that is only a warning.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -357,8 +359,8 @@ impl Authority {
         }
     }
 
-    /// Publishes stored revocations up to `sequence`. Returns when CRLs list them, or immediately with `auto_rebuild`
-    /// or `disable`. Returns warnings about issuers that cannot have a CRL.
+    /// Publishes stored revocations up to `sequence`. Returns when CRLs list them; with the setting `auto_rebuild` or
+    /// `disable`, returns immediately. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -377,13 +379,13 @@ impl Authority {
         by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covered_sequence >= sequence)
     }
 
-    /// Returns the revocations that complete CRLs have listed after their certificates expired (RFC 5280 3.3). They may
-    /// be removed.
+    /// Returns the limits of the revocations that may be removed: complete CRLs have listed them after their
+    /// certificates expired (RFC 5280 3.3).
     pub fn removable_revocations(&self) -> RemovableRevocations {
         self.crls.load().as_ref().map_or(RemovableRevocations::NONE, |crls| crls.removable)
     }
 
-    /// Publishes complete CRLs of all revocations.
+    /// Builds and publishes complete CRLs with all revocations.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -391,8 +393,9 @@ impl Authority {
         self.build_crls(CrlBuildRequest { complete: true, ..CrlBuildRequest::DUE }).await.map(drop)
     }
 
-    /// Reads the revocations again after some were removed, and publishes complete CRLs. A CRL that would lose an entry
-    /// of a valid certificate is rejected, unless `moved` says that revocations were reassigned to other issuers.
+    /// Reads the revocations from storage again after some were removed, and publishes complete CRLs. A CRL that would
+    /// lose the entry of a valid certificate is rejected, unless `moved` states that revocations were assigned to other
+    /// issuers.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -400,7 +403,8 @@ impl Authority {
         self.build_crls(CrlBuildRequest { reload: true, moved, ..CrlBuildRequest::DUE }).await
     }
 
-    /// Reads the stored state again and publishes it, ordered with other changes. Called when another node changed it.
+    /// Reads the stored documents again and publishes them, in order with other changes of the mount. Called when
+    /// another node changed them.
     ///
     /// # Errors
     /// `Unavailable` from storage; `Internal` when a document cannot be read. The published state remains.
@@ -408,23 +412,25 @@ impl Authority {
         self.control.reload().await
     }
 
-    /// Updates the CRLs in the background with the revocations and lists of other nodes.
-    pub fn follow_crls(&self) {
-        self.control.follow_crls();
+    /// Updates the CRLs in the background with the revocations and CRLs that other nodes stored.
+    pub fn update_crls_from_other_nodes(&self) {
+        self.control.update_crls_from_other_nodes();
     }
 
-    /// Reads revocations and lists again in the background after the database lost data. CRL numbers never decrease.
+    /// Reads revocations and CRLs from storage again, in the background, after the database lost data. CRL numbers
+    /// never decrease.
     pub fn rebuild_crls_from_storage(&self) {
         self.control.rebuild_crls_from_storage();
     }
 
-    /// Starts a replica actor, which issues certificates, on the arbiter of the current worker.
-    pub fn replica(&self) -> ReplicaLink {
+    /// Starts a replica actor, which issues certificates of the mount, on the arbiter of the current HTTP worker.
+    pub fn start_replica(&self) -> ReplicaLink {
         ReplicaLink::start(Arc::clone(&self.view), self.deps.clone())
     }
 
-    /// Changes the mount's state. `plan` computes the change and the result from the current view, off the workers, and
-    /// runs again if another node commits first. Returns when the change is stored and published.
+    /// Changes the mount's state. `plan` computes the change and a result from the current view. It does not run on an
+    /// HTTP worker, and runs again if another node commits first. Returns the result when the change is stored and
+    /// published.
     ///
     /// # Errors
     /// Those of `plan`; `Unavailable` or `Conflict` from storage.
@@ -450,7 +456,7 @@ impl Authority {
             Ok(planned)
         });
         let warnings = self.control.change(plan).await?;
-        // The plan sent one result per run; the last one was stored.
+        // The plan sent a result each time it ran; the last one belongs to the stored change.
         let last = std::iter::from_fn(|| results.try_recv().ok()).last();
         Ok((last.ok_or_else(|| Error::internal("the plan of a change returned no result"))?, warnings))
     }

@@ -25,18 +25,18 @@ use crate::error::{Error, Kind, Result};
 use crate::outbound::{EgressPolicy, EgressResolver, with_trace_context};
 use crate::telemetry;
 
-/// Maximum number of concurrent calls of a mount.
+/// Maximum number of concurrent calls to the policy engine of a mount.
 const MAX_CALLS_IN_FLIGHT: usize = 32;
-/// Maximum size of a response in bytes.
+/// Maximum size of a response of the policy engine, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
-/// Idle time of a pooled connection; short, because engines close idle connections as well.
+/// Maximum idle time of a pooled connection; short, because policy engines close idle connections as well.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 const MEDIA_TYPE: &str = "application/json";
 
 /// Client of a mount's policy engine.
 pub struct PolicyEngine {
-    /// Created for the first call.
+    /// HTTP client, created by the first call.
     client: OnceLock<Client>,
     tls: ClientConfig,
     url: Url,
@@ -49,7 +49,7 @@ pub struct PolicyEngine {
 
 struct EngineCallFailure {
     result: &'static str,
-    /// `true` if the engine works, even if it did not return a decision.
+    /// `true` if the policy engine responded in a way that shows it is available, even without a decision.
     answered: bool,
     error: Error,
 }
@@ -61,7 +61,7 @@ impl EngineCallFailure {
 }
 
 impl PolicyEngine {
-    /// Creates a client for `url` with this trust configuration; `timeout` limits one exchange. Does not connect yet.
+    /// Creates a client for `url` that trusts `trust`; `timeout` limits one call. Does not connect yet.
     ///
     /// # Errors
     /// `Invalid` naming the field; `Internal` when TLS cannot be configured.
@@ -83,7 +83,7 @@ impl PolicyEngine {
         Time::from_unix_timestamp(at).ok().filter(|_| at > 0)
     }
 
-    /// Checks whether a call would be rejected now, before a key is generated for the request.
+    /// Rejects a request whose call would be rejected now, before a key is generated for it.
     ///
     /// # Errors
     /// `Unavailable` while the breaker is open; `Busy` when too many calls are in flight.
@@ -130,7 +130,7 @@ impl PolicyEngine {
         read: impl FnOnce(&[u8]) -> Result<T>,
     ) -> Result<T> {
         let Ok(_permit) = self.permits.try_acquire() else { return Err(count_error("busy", busy_error())) };
-        let Some(ticket) = self.breaker.enter(clock.now()) else {
+        let Some(ticket) = self.breaker.admit(clock.now()) else {
             return Err(count_error("open", breaker_open_error()));
         };
         let started = Instant::now();

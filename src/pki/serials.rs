@@ -14,16 +14,16 @@ use crate::clock::{Clock, Time};
 use crate::random;
 use crate::x509::serial::Serial;
 
-/// Draws the next serial number.
+/// A function that returns a new serial number.
 pub type SerialSource = Arc<dyn Fn() -> Serial + Send + Sync>;
 
-/// Prefix of serial numbers.
+/// The kind of prefix that serial numbers begin with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SerialPrefix {
-    /// The time of issuance.
+    /// The time of issuance in milliseconds.
     #[default]
     Time,
-    /// None: all bits are random.
+    /// No prefix: all bits are random.
     Random,
 }
 
@@ -41,7 +41,7 @@ impl SerialPrefix {
     }
 }
 
-/// Milliseconds of `now`, or the last returned value while the clock is behind that value.
+/// Returns `now` in milliseconds, or the last returned value while the clock is behind that value.
 fn monotonic_millis(last: &AtomicU64, now: Time) -> u64 {
     let millis = u64::try_from(now.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
     last.fetch_max(millis, Ordering::Relaxed).max(millis)
@@ -60,7 +60,7 @@ mod tests {
         Time::UNIX_EPOCH + time::Duration::milliseconds(millis)
     }
 
-    /// Extracts the time of a serial number.
+    /// Extracts the time prefix of a serial number, in milliseconds.
     fn millis(serial: &Serial) -> u64 {
         serial.octets()[..6].iter().fold(0, |sum, octet| sum << 8 | u64::from(*octet))
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     proptest! {
-        /// The clock may jump forward and backward.
+        /// Serial numbers of one process never decrease, even if the clock jumps forward and backward.
         #[test]
         fn serials_of_one_process_never_decrease(times in prop::collection::vec(times(), 1..40)) {
             let clock = Clock::manual(time_at(0));
@@ -96,7 +96,7 @@ mod tests {
             }
         }
 
-        /// Each run stands for a node or a restart; all clocks show the same time.
+        /// Each source stands for a node or a restart; all clocks show the same time.
         #[test]
         fn serials_of_several_nodes_and_restarts_differ(time in times(), runs in 2..6_usize) {
             let clock = Clock::manual(time_at(time));

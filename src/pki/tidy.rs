@@ -1,10 +1,10 @@
 //! Removes expired data in small steps that do not delay other requests.
 //!
-//! A run is requested ([`Authority::tidy`]) or starts automatically ([`Engine::tidy_due`]). Each mount has one run at a
-//! time across all nodes, through a lease row that every step renews. Rows are removed when a safety buffer has passed
-//! since their end of validity, as recorded in the row, not in the DER; revoked certificates have a buffer of their
-//! own. A revocation remains until a complete CRL issued after its certificate's end has listed it (RFC 5280 3.3); if
-//! necessary the run makes such a CRL first. CRLs are rebuilt at the end of a run that removed revocations, even if it
+//! A run is requested ([`Authority::tidy`]) or starts automatically ([`Engine::start_due_tidy_runs`]). Each mount has
+//! one run at a time across all nodes, through a lease row that every step renews. A row is removed when a safety buffer
+//! has passed since the notAfter in the row (not in the DER); revoked certificates have a buffer of their own. A
+//! revocation remains until a complete CRL issued after its certificate expired has listed it (RFC 5280 3.3); if
+//! necessary the run builds such a CRL first. A run that removed revocations ends by rebuilding the CRLs, even if it
 //! failed.
 
 pub mod report;
@@ -26,18 +26,18 @@ use crate::telemetry;
 
 /// Maximum number of attempts to start a run while runs on other nodes start and end.
 const MAX_BEGIN_ATTEMPTS: usize = 5;
-/// Pause before another attempt, after a due run could not be started.
+/// Pause before the next attempt after a due run could not be started.
 const TIDY_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Returns a random positive id (0 means no run). It keeps a run whose lease expired from renewing the lease of the
-/// next run.
-fn run_id() -> i64 {
+/// Returns a random positive id (0 means no run). Because ids differ, a run whose lease expired cannot renew the lease
+/// of the next run.
+fn random_run_id() -> i64 {
     (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)
 }
 
 /// Tidy status of a mount.
 pub struct TidyStatus {
-    /// The current or last run.
+    /// Report of the current or last run.
     pub report: Option<TidyReport>,
     /// Numbers of stored certificates and revocations, if the settings enable `maintain_stored_certificate_counts`.
     pub stored: Option<(u64, u64)>,
@@ -50,7 +50,7 @@ enum TidyRunCause {
 }
 
 impl Authority {
-    /// Starts a run; returns `false` if another run is active. The run outlives the caller.
+    /// Starts a tidy run; returns `false` if another run is active. The run outlives the request.
     ///
     /// # Errors
     /// `Invalid` naming the rule that the configuration breaks; `Unavailable` or `Busy` from storage.
@@ -59,7 +59,7 @@ impl Authority {
         // Runs as a task of its own, so that a client disconnect does not leave a lease without its run.
         let authority = Arc::clone(self);
         let begin = async move { authority.begin_tidy(config, TidyRunCause::Requested).await };
-        self.tidying().spawn(begin).await.map_err(Error::internal)?
+        self.tidy_controller().spawn(begin).await.map_err(Error::internal)?
     }
 
     async fn begin_tidy(self: &Arc<Self>, config: TidyConfig, why: TidyRunCause) -> Result<bool> {
@@ -75,7 +75,7 @@ impl Authority {
                 return Ok(false);
             }
             let report = TidyReport::begin(config.clone(), now, last.as_ref());
-            let id = run_id();
+            let id = random_run_id();
             let row = TidyRow {
                 mount: self.mount(),
                 run: id,
@@ -88,7 +88,7 @@ impl Authority {
                 self.start_tidy(id, report);
                 return Ok(true);
             }
-            // Another run started first: read its state and try again.
+            // Another run started first, so read the state again and retry.
         }
         Err(Error::new(Kind::Busy, "tidy: other runs are starting and ending; retry"))
     }
@@ -98,18 +98,18 @@ impl Authority {
         let authority = Arc::clone(self);
         let own = Arc::clone(&signals);
         let run = TidyRun { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
-        self.tidying().set_run(signals, self.tidying().spawn(run.execute()));
+        self.tidy_controller().set_run(signals, self.tidy_controller().spawn(run.execute()));
     }
 
-    /// Returns the id and report of the current or last run; 0 if there was none.
+    /// Returns the id and report of the current or last run; id 0 and no report if there was none.
     async fn last_tidy(&self, now: Time) -> Result<(i64, Option<TidyReport>)> {
         let Some(row) = self.deps().store.tidy(self.mount()).await? else { return Ok((0, None)) };
         let report = TidyReport::read(&row, now)?;
-        self.tidying().set_interval_start(report.interval_start());
+        self.tidy_controller().set_interval_start(report.interval_start());
         Ok((row.run, Some(report)))
     }
 
-    /// Returns the tidy status.
+    /// Returns the tidy status of the mount.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -122,7 +122,8 @@ impl Authority {
         Ok(TidyStatus { report, stored })
     }
 
-    /// Requests the active run, on any node, to stop after its current step; returns `false` if there is none.
+    /// Requests the active run of the mount, on any node, to stop after its current step; returns `false` if there is
+    /// none.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -130,12 +131,12 @@ impl Authority {
         let now = self.deps().clock.now().unix_timestamp();
         let cancel = PkiWrite::TidyCancel { mount: self.mount(), now };
         let requested = self.deps().store.commit(vec![cancel]).await?.contains(&PkiOutcome::Changed(1));
-        self.tidying().wake();
+        self.tidy_controller().wake();
         Ok(requested)
     }
 }
 
-/// Writes `config/auto-tidy`.
+/// Changes the settings `config/auto-tidy` to what `merge` makes of the current ones.
 ///
 /// # Errors
 /// Those of `merge`; `Invalid` naming the field and the rule.
@@ -154,17 +155,17 @@ pub async fn write_config(
 
 impl Engine {
     /// Starts the runs that are due by `config/auto-tidy`. Called about every second.
-    pub async fn tidy_due(&self) {
+    pub async fn start_due_tidy_runs(&self) {
         let Ok(now) = self.deps().clock.synchronized_now() else { return };
         for authority in self.authorities() {
             let view = authority.view();
             let config = &view.auto_tidy.value;
-            if !authority.tidying().may_be_due(config, now) {
+            if !authority.tidy_controller().may_be_due(config, now) {
                 continue;
             }
             let why = TidyRunCause::Due { interval: config.interval_duration };
             if let Err(error) = authority.begin_tidy(config.run_config.clone(), why).await {
-                authority.tidying().suppress_until(now + TIDY_RETRY_DELAY);
+                authority.tidy_controller().suppress_until(now + TIDY_RETRY_DELAY);
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
                     let mount = telemetry::mount_path(authority.mount().0);
                     tracing::warn!(mount, "an automatic tidy run is due but cannot start: {why}");
@@ -173,8 +174,9 @@ impl Engine {
         }
     }
 
-    /// Publishes the number of stored rows as metrics, for mounts with `publish_stored_certificate_count_metrics`.
-    pub async fn publish_counts(&self) {
+    /// Publishes the numbers of stored certificates and revocations as metrics, for mounts with
+    /// `publish_stored_certificate_count_metrics`.
+    pub async fn publish_row_counts(&self) {
         let mut certificates = 0;
         let mut revocations = 0;
         for authority in
@@ -193,10 +195,10 @@ impl Engine {
         metrics::gauge!(telemetry::PKI_STORED_REVOCATIONS).set(revocations as f64);
     }
 
-    /// Stops the runs of this server after their current steps.
-    pub async fn stop_tidying(&self) {
+    /// Stops the tidy runs of this node after their current steps, and waits for their end.
+    pub async fn stop_tidy_runs(&self) {
         for authority in self.authorities() {
-            authority.tidying().stop().await;
+            authority.tidy_controller().stop().await;
         }
     }
 }
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn tidy_runs_have_unique_numbers() {
-        let ids: std::collections::BTreeSet<i64> = (0..1000).map(|_| run_id()).collect();
+        let ids: std::collections::BTreeSet<i64> = (0..1000).map(|_| random_run_id()).collect();
         assert_eq!(ids.len(), 1000);
         assert!(ids.iter().all(|id| *id > 0));
     }

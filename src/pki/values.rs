@@ -1,7 +1,7 @@
 //! Values shared by roles, requests and settings: parsing and validation. Nothing here depends on roles or requests.
 //!
-//! Submodules: patterns ([`glob`]), dotted OIDs ([`oid`]), bounds of subjects ([`subject_bounds`]), times kept as
-//! written ([`original_text`]), and renewal times ([`renewal`]).
+//! Submodules: patterns ([`glob`]), dotted OIDs ([`oid`]), bounds of subjects ([`subject_bounds`]), times with their
+//! original text ([`original_text`]), and renewal times ([`renewal`]).
 
 pub mod glob;
 pub mod oid;
@@ -18,12 +18,13 @@ use crate::error::{Error, Result};
 use crate::x509::extension;
 use crate::x509::usage::KeyUsage;
 
-/// Escapes and truncates a name for error messages.
+/// Escapes and truncates a name for use in an error message.
 pub(crate) fn escape_for_message(name: &str) -> String {
     name.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
-/// Converts a duration to seconds. Rejects durations below one second except zero, because 0 seconds mean "not set".
+/// Converts a duration to whole seconds. Rejects durations below one second except zero, because 0 seconds mean "not
+/// set".
 pub(crate) fn whole_seconds(field: &str, duration: Duration) -> Result<u64> {
     if duration.as_secs() == 0 && !duration.is_zero() {
         return Err(Error::invalid(format!("{field}: must be zero, or at least one second")));
@@ -69,7 +70,7 @@ pub(crate) fn parse_other_name(field: &str, text: &str) -> Result<(String, Strin
     Ok((oid.to_owned(), value.to_owned()))
 }
 
-/// Rejects unknown key usages, instead of ignoring them.
+/// Rejects unknown names of key usages, instead of ignoring them.
 ///
 /// # Errors
 /// `Invalid` naming `key_usage` and the position of the entry.
@@ -90,12 +91,12 @@ pub(crate) fn check_ext_key_usage(names: &[String]) -> Result<()> {
 
 /// A setting whose values are keywords.
 pub trait Keyword: Copy + PartialEq + 'static {
-    /// Name of the field.
+    /// Name of the field, for errors.
     const FIELD: &'static str;
-    /// The values with their keywords.
+    /// The values of the setting, each with its keyword.
     const KEYWORDS: &'static [(Self, &'static str)];
 
-    /// Parses the setting.
+    /// Parses the keyword of a value.
     ///
     /// # Errors
     /// `Invalid` for an unknown value.
@@ -108,13 +109,13 @@ pub trait Keyword: Copy + PartialEq + 'static {
         })
     }
 
-    /// The setting as text.
+    /// Returns the keyword of the value.
     fn as_str(self) -> &'static str {
         Self::KEYWORDS.iter().find(|(value, _)| *value == self).map_or("", |(_, keyword)| keyword)
     }
 }
 
-/// Parses hexadecimal digits; `None` for other characters and for an odd number of digits.
+/// Parses hexadecimal digits; returns `None` for other characters and for an odd number of digits.
 pub(crate) fn parse_hex(digits: &[u8]) -> Option<Vec<u8>> {
     let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
     let parse_byte = |pair: &[u8]| match *pair {

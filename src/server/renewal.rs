@@ -199,7 +199,7 @@ async fn issue(
         mount: meter,
     };
     let requested = LeafRequest { role: settings.role.clone(), names, ..LeafRequest::default() };
-    shared.mounts.authority(mount).await?.replica().run(origin, CertificateRequest::Leaf(requested)).await
+    shared.mounts.authority(mount).await?.start_replica().run(origin, CertificateRequest::Leaf(requested)).await
 }
 
 /// Renders the certificate, its chain without the root, which clients do not need, and the key.

@@ -140,11 +140,11 @@ impl<R: TableReader> PkiStore for Store<R> {
         self.reader.read_tables("certificate", move |db| db.certificate(mount, serial))
     }
 
-    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+    fn serial_status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
         self.reader.read_tables("status", move |db| db.status(mount, serial))
     }
 
-    fn known(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
+    fn known_serials(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
         self.reader.read_tables("known", move |db| certificates::known_serials(db, mount, serials.clone()).boxed())
     }
 
@@ -204,11 +204,21 @@ impl<R: TableReader> PkiStore for Store<R> {
         self.reader.read_tables("certificates", move |db| certificates::with_der(db, mount, after, limit).boxed())
     }
 
-    fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+    fn certificates_by_expiry(
+        &self,
+        mount: MountId,
+        from: i64,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
         self.reader.read_tables("ending", move |db| certificates::ending(db, mount, from, limit).boxed())
     }
 
-    fn unlisted(&self, mount: MountId, before: i64, listed: RemovableRevocations) -> BoxFuture<'static, Result<bool>> {
+    fn has_unlisted_revocations(
+        &self,
+        mount: MountId,
+        before: i64,
+        listed: RemovableRevocations,
+    ) -> BoxFuture<'static, Result<bool>> {
         self.reader.read_tables("unlisted", move |db| tidy::unlisted(db, mount, before, listed).boxed())
     }
 
@@ -216,7 +226,7 @@ impl<R: TableReader> PkiStore for Store<R> {
         self.reader.read_tables("tidy", move |db| tidy::get(db, mount).boxed())
     }
 
-    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>> {
+    fn recorded_response(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>> {
         self.reader.read_tables("answered", move |db| recorded_responses::get(db, key).boxed())
     }
 

@@ -36,7 +36,7 @@ impl Hash {
         digest::digest(self.algorithm(), message)
     }
 
-    /// Returns the digest of a message in pieces.
+    /// Returns the digest of a message that is given in pieces.
     pub fn digest_pieces<'m>(self, pieces: impl Iterator<Item = &'m [u8]>) -> digest::Digest {
         let mut context = digest::Context::new(self.algorithm());
         pieces.for_each(|piece| context.update(piece));
@@ -52,7 +52,7 @@ impl Hash {
     }
 }
 
-/// A hash function for data of other programs, which may still use SHA-1.
+/// A hash function of data from other programs, which may still use SHA-1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashFunction {
     /// SHA-1.
@@ -93,7 +93,8 @@ impl HashFunction {
         }
     }
 
-    /// Reads the fields of an AlgorithmIdentifier, whose NULL may be absent (RFC 4055 2.1). `None` for another hash.
+    /// Reads the fields of an AlgorithmIdentifier, whose NULL may be absent (RFC 4055 2.1). Returns `None` for another
+    /// hash function.
     pub(super) fn read(mut fields: DerReader<'_>) -> DerResult<Option<Self>> {
         let identifier = fields.oid()?;
         optional_null(&mut fields)?;
@@ -119,7 +120,7 @@ impl Curve {
     /// All curves.
     pub const ALL: [Self; 4] = [Self::P224, Self::P256, Self::P384, Self::P521];
 
-    /// Size of the field, in bits.
+    /// Size of the field of the curve, in bits.
     pub fn bits(self) -> u32 {
         match self {
             Self::P224 => 224,
@@ -144,12 +145,12 @@ impl Curve {
         Self::ALL.into_iter().find(|curve| curve.oid() == content)
     }
 
-    /// Size of a coordinate or scalar, in bytes.
+    /// Length of a coordinate or scalar, in bytes.
     pub fn coordinate_len(self) -> usize {
         self.bits().div_ceil(8) as usize
     }
 
-    /// The hash used with keys on this curve.
+    /// The hash function that keys on this curve normally sign with.
     pub fn hash(self) -> Hash {
         match self {
             Self::P224 | Self::P256 => Hash::Sha256,
@@ -167,14 +168,14 @@ pub enum KeyKind {
         /// Size of the modulus, in bits.
         bits: u32,
     },
-    /// Elliptic curve.
+    /// A key on an elliptic curve.
     Ec(Curve),
     /// Ed25519.
     Ed25519,
 }
 
 impl KeyKind {
-    /// The name in requests and responses: `rsa`, `ec` or `ed25519`.
+    /// The name of the key type in requests and responses: `rsa`, `ec` or `ed25519`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rsa { .. } => "rsa",
@@ -183,7 +184,7 @@ impl KeyKind {
         }
     }
 
-    /// Size in bits; 0 for Ed25519, which has one size only.
+    /// Size of the key in bits; 0 for Ed25519, which has one size only.
     pub fn bits(self) -> u32 {
         match self {
             Self::Rsa { bits } => bits,
@@ -249,8 +250,8 @@ const fn pss(hash_arc: u8, salt: u8) -> [u8; 67] {
 }
 
 impl SignatureAlgorithm {
-    /// The AlgorithmIdentifier: with NULL parameters for PKCS #1, with all parameters for PSS, and without parameters
-    /// for ECDSA and Ed25519.
+    /// The encoded AlgorithmIdentifier: with NULL parameters for PKCS #1, with all parameters for PSS, and without
+    /// parameters for ECDSA and Ed25519.
     pub fn der(self) -> &'static [u8] {
         self.row().2
     }
@@ -313,7 +314,7 @@ impl SignatureAlgorithm {
         SIGNATURE_ALGORITHMS.iter().map(|row| row.0).filter(move |algorithm| algorithm.is_usual_for(kind))
     }
 
-    /// The hash of the signed message. `None` for Ed25519, which hashes internally.
+    /// The hash function applied to the message. `None` for Ed25519, which hashes internally.
     pub fn hash(self) -> Option<Hash> {
         match self {
             Self::RsaPkcs1(hash) | Self::RsaPss(hash) | Self::Ecdsa(hash) => Some(hash),
@@ -341,8 +342,8 @@ impl SignatureAlgorithm {
     }
 }
 
-/// A signature algorithm with SHA-1. It verifies only existing signatures whose forgery would do little harm. New
-/// signatures with SHA-1 are neither created nor accepted.
+/// A signature algorithm with SHA-1. Only existing signatures are verified with it, where a forgery would do little
+/// harm. New signatures with SHA-1 are neither created nor accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sha1Algorithm {
     /// RSASSA-PKCS1-v1_5.
@@ -352,7 +353,7 @@ pub enum Sha1Algorithm {
 }
 
 impl Sha1Algorithm {
-    /// Reads an AlgorithmIdentifier; `None` for any other algorithm.
+    /// Reads an AlgorithmIdentifier; returns `None` for any other algorithm.
     pub fn from_der(alg_id: &[u8]) -> Option<Self> {
         let mut reader = DerReader::read_single(alg_id, SEQUENCE).ok()?.reader();
         let algorithm = match reader.oid().ok()? {
@@ -366,8 +367,8 @@ impl Sha1Algorithm {
     }
 }
 
-/// Reads an AlgorithmIdentifier that is not in the table. Accepts common non-standard encodings (absent NULL for RSA,
-/// NULL for ECDSA); the error names the reason of a rejection.
+/// Reads an AlgorithmIdentifier whose encoding is not in [`SIGNATURE_ALGORITHMS`]. Accepts common non-standard
+/// encodings (absent NULL for RSA, NULL for ECDSA); the error names the reason of a rejection.
 fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
     let mut reader = DerReader::read_single(alg_id, SEQUENCE)?.reader();
     let algorithm = reader.oid()?;
@@ -382,7 +383,7 @@ fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
     if algorithm == oid::SHA1_WITH_RSA || algorithm == oid::ECDSA_WITH_SHA1 {
         return Err(DerError("SHA-1 signatures are not accepted"));
     }
-    // In all rows, four bytes of headers precede the OID; the fourth of them is the OID's length.
+    // In every row of the table, four header bytes precede the OID; the fourth of them is the OID's length.
     let row = SIGNATURE_ALGORITHMS.iter().find(|row| row.2[4..4 + usize::from(row.2[3])] == *algorithm);
     let known = row.ok_or(DerError("unsupported signature algorithm"))?.0;
     match known {
@@ -402,7 +403,7 @@ fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
 
 fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
     const SHA2_REQUIRED: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
-    // The defaults of these fields are SHA-1 and a 20-byte salt, so none of them may be absent.
+    // The defaults of hash, MGF1 and salt length are SHA-1 and 20 bytes, so none of these fields may be absent.
     let hash = HashFunction::read(parameters.optional_explicit(0, SEQUENCE)?.ok_or(SHA2_REQUIRED)?.reader())?;
     let Some(HashFunction::Sha2(signed_hash)) = hash else { return Err(SHA2_REQUIRED) };
     let mut mask = parameters.optional_explicit(1, SEQUENCE)?.ok_or(SHA2_REQUIRED)?.reader();
@@ -426,7 +427,7 @@ fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
     Ok(SignatureAlgorithm::RsaPss(signed_hash))
 }
 
-/// Reads parameters that are NULL or absent.
+/// Reads algorithm parameters that must be NULL or absent.
 fn optional_null(reader: &mut DerReader<'_>) -> DerResult<()> {
     match reader.optional(NULL)? {
         Some(null) if !null.content.is_empty() => Err(DerError("a NULL parameter must be empty")),

@@ -1,4 +1,5 @@
-//! Parsed certificates (RFC 5280 4.1): imported issuers, certificates to revoke, and chains. Original bytes are kept.
+//! Parsed certificates (RFC 5280 4.1): imported issuers, certificates to revoke, and chains. They keep their original
+//! bytes.
 
 mod fields;
 
@@ -47,7 +48,7 @@ impl Certificate {
         Self::read(der, RawExtension::read_all)
     }
 
-    /// As [`Certificate::parse`], for a certificate from a request, with limits on its size.
+    /// Like [`Certificate::parse`], for a certificate from a request: limits its size.
     ///
     /// # Errors
     /// `Invalid` also above [`pem::MAX_DER_BYTES`] bytes or [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS)
@@ -146,7 +147,7 @@ impl Certificate {
         self.basic_constraints.ca
     }
 
-    /// Number of further authorities allowed below this one; `None` for no limit.
+    /// Number of further CA certificates that may follow below this one in a chain; `None` for no limit.
     pub fn path_length(&self) -> Option<u32> {
         self.basic_constraints.path_length
     }
@@ -195,7 +196,7 @@ impl Certificate {
         self.signed.verify(key).is_ok()
     }
 
-    /// Like [`Certificate::is_signed_by`], but also accepts SHA-1, for existing signatures that no trust depends on,
+    /// Like [`Certificate::is_signed_by`], but also accepts SHA-1. For existing signatures that no trust depends on,
     /// such as the signature of a root.
     pub fn is_signed_by_allowing_sha1(&self, key: &PublicKey) -> bool {
         self.signed.is_signed_by_any_hash(key)
@@ -207,16 +208,16 @@ impl Certificate {
         self.issuer.matches(&self.subject) && !names_another
     }
 
-    /// `true` if the certificate is its own issuer by names and signature. A signature that cannot be verified here
-    /// counts as valid, because the signature of a root is not relied on.
+    /// `true` if the certificate is its own issuer by name and signature. A signature with an unknown algorithm counts
+    /// as valid, because no trust depends on the signature of a root.
     pub fn certifies_itself(&self) -> bool {
         let is_known_algorithm = || self.signed.algorithm().is_ok() || self.signed.sha1_algorithm().is_some();
         let unverifiable = || !is_known_algorithm() && self.names_itself_as_issuer();
         self.issuer.matches(&self.subject) && (self.is_signed_by_allowing_sha1(&self.key) || unverifiable())
     }
 
-    /// `true` if the certificate names itself as issuer: its key identifiers are equal, or it has no authority key
-    /// identifier and certifies itself.
+    /// `true` if the authority key identifier equals the subject key identifier or, without the former, if the
+    /// certificate [certifies itself](Certificate::certifies_itself).
     pub fn is_self_signed(&self) -> bool {
         match (&self.authority_key_id, &self.subject_key_id) {
             (Some(authority), Some(subject)) => authority == subject,
@@ -225,7 +226,7 @@ impl Certificate {
         }
     }
 
-    /// `true` if it has an issuerUniqueID or a subjectUniqueID.
+    /// `true` if the certificate has an issuerUniqueID or a subjectUniqueID.
     pub fn has_unique_ids(&self) -> bool {
         self.fields().unique_ids.iter().any(|id| !id.is_empty())
     }
@@ -260,7 +261,7 @@ impl Certificate {
     }
 }
 
-/// Checks the rules of RFC 5280 that concern several fields. `algorithm` is the AlgorithmIdentifier outside of the
+/// Checks the rules of RFC 5280 that concern several fields. `algorithm` is the AlgorithmIdentifier next to the
 /// TBSCertificate.
 fn check_structure(fields: &CertificateFields<'_>, algorithm: &[u8]) -> DerResult<()> {
     if fields.version_number > 2 {

@@ -1,5 +1,5 @@
 //! Certificate revocation lists, version 2 (RFC 5280 5). Each entry is encoded once, when its certificate is revoked.
-//! All lists share these encoded entries, and add their own bytes before and after them.
+//! All CRLs share these encoded entries and add their own bytes before and after them.
 
 use bytes::Bytes;
 
@@ -84,15 +84,15 @@ fn write_extensions_of_entry(out: &mut Vec<u8>, reason: Option<u8>, invalidity_d
     }
 }
 
-/// Appends the first `used` bytes of `piece`. It copies the whole array first, because a copy of constant length
-/// takes a few instructions.
+/// Appends the first `used` bytes of `piece`. Copies the whole array and then truncates, because a copy of constant
+/// length takes only a few instructions.
 fn append_prefix<const N: usize>(out: &mut Vec<u8>, piece: &[u8; N], used: usize) {
     let end = out.len() + used;
     out.extend_from_slice(piece);
     out.truncate(end);
 }
 
-/// Encodes an element of revokedCertificates with these extensions.
+/// Encodes an element of revokedCertificates with these entry extensions. `revoked_at` is in epoch seconds.
 pub fn encode_entry_with_extensions(serial: &Serial, revoked_at: i64, extensions: &Extensions) -> Vec<u8> {
     build(SEQUENCE, 40, |w| {
         w.unsigned(serial.octets());
@@ -103,7 +103,7 @@ pub fn encode_entry_with_extensions(serial: &Serial, revoked_at: i64, extensions
     })
 }
 
-/// A revocation list to be signed (RFC 5280 5.1.2), without its entries.
+/// A CRL to be signed (RFC 5280 5.1.2), without its entries.
 pub struct CrlTbs<'a> {
     /// The signature algorithm.
     pub algorithm: SignatureAlgorithm,
@@ -113,13 +113,13 @@ pub struct CrlTbs<'a> {
     pub this_update: i64,
     /// nextUpdate, epoch seconds.
     pub next_update: i64,
-    /// The extensions, in order. Empty ones are skipped.
+    /// The CRL extensions, in order. Empty ones are skipped.
     pub extensions: &'a [&'a Extensions],
 }
 
 impl CrlTbs<'_> {
     /// Returns the bytes to sign. `entries` are concatenated results of [`encode_entry`], in ascending order of serial
-    /// numbers. They are shared, not copied. Without entries the field is absent.
+    /// numbers; they are shared, not copied. Without entries, revokedCertificates is absent.
     pub fn encode(&self, entries: Vec<Bytes>) -> EncodedCrlTbs {
         let mut fields = DerWriter::with_capacity(self.issuer.as_der().len() + 128);
         fields.integer(1);
@@ -144,7 +144,7 @@ impl CrlTbs<'_> {
     }
 }
 
-/// An encoded TBSCertList in pieces, so that a list of a million entries is never copied to one buffer.
+/// An encoded TBSCertList in pieces, so that a CRL with a million entries is never copied to one buffer.
 pub struct EncodedCrlTbs {
     head: Vec<u8>,
     entries: Vec<Bytes>,
@@ -153,14 +153,14 @@ pub struct EncodedCrlTbs {
 }
 
 impl EncodedCrlTbs {
-    /// Creates one from parts that may not fit together, to test the checks.
+    /// Creates an encoded TBSCertList from parts that may not fit together, to test the checks.
     #[cfg(test)]
     pub(crate) fn from_parts(head: &[u8], entries: &[u8], tail: &[u8]) -> Self {
         let len = head.len() + entries.len() + tail.len();
         Self { head: head.to_vec(), entries: vec![Bytes::copy_from_slice(entries)], tail: tail.to_vec(), len }
     }
 
-    /// The bytes before the entries, including the header of their list.
+    /// The bytes before the entries, including the header of revokedCertificates.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
@@ -175,13 +175,13 @@ impl EncodedCrlTbs {
         self.len - self.head.len() - self.tail.len()
     }
 
-    /// Iterates over all bytes, in order.
+    /// Iterates over all bytes of the TBSCertList, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let entries = self.entries.iter().map(|piece| &piece[..]);
         [&self.head[..]].into_iter().chain(entries).chain([&self.tail[..]])
     }
 
-    /// Returns the signed list (RFC 5280 5.1.1).
+    /// Returns the signed CRL (RFC 5280 5.1.1), in pieces.
     pub fn signed(self, algorithm: SignatureAlgorithm, signature: &[u8]) -> Vec<Bytes> {
         let algorithm = algorithm.der();
         let len = self.len + algorithm.len() + tlv_len(signature.len() + 1);
@@ -200,7 +200,7 @@ impl EncodedCrlTbs {
     }
 }
 
-/// Iterates over concatenated results of [`encode_entry`]. Yields the serial number without leading zeros, and the
+/// Iterates over concatenated results of [`encode_entry`]. Yields each serial number without leading zeros, and the
 /// encoded entry.
 pub fn iter_entries(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
@@ -212,8 +212,8 @@ pub fn iter_entries(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> 
 }
 
 /// Returns the serial number of the first of several encoded entries, and the length of that entry. It is called
-/// millions of times on entries of this server and does not validate them: for invalid input the result is `None` or
-/// meaningless, but it does not panic.
+/// millions of times on entries that this server encoded and does not validate them: for invalid input the result is
+/// `None` or meaningless, but the function does not panic.
 pub fn first_entry(entries: &[u8]) -> Option<(&[u8], usize)> {
     let (header, content) = match *entries.get(1)? {
         short @ ..0x80 => (2, usize::from(short)),
@@ -228,7 +228,7 @@ pub fn first_entry(entries: &[u8]) -> Option<(&[u8], usize)> {
     Some((serial, content.saturating_add(header)))
 }
 
-/// A parsed revocation list.
+/// A parsed CRL.
 #[derive(Clone, Debug)]
 pub struct Crl {
     head: CrlHead,
@@ -236,7 +236,7 @@ pub struct Crl {
     scope: Result<bool>,
 }
 
-/// An entry of a parsed list.
+/// An entry of a parsed CRL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlEntry {
     /// The revoked serial number.
@@ -248,7 +248,7 @@ pub struct CrlEntry {
 }
 
 impl Crl {
-    /// Reads one list in DER.
+    /// Reads one CRL in DER.
     ///
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
@@ -289,12 +289,12 @@ impl Crl {
         &self.entries
     }
 
-    /// The extensions of the list, in order.
+    /// The CRL extensions, in order.
     pub fn extensions(&self) -> &[RawExtension] {
         &self.head.extensions
     }
 
-    /// `true` if the list does not cover all certificates of its issuer.
+    /// `true` if the CRL does not cover all certificates of its issuer.
     ///
     /// # Errors
     /// `Invalid`, naming the rule, when entries may not be revocations of the issuer's certificates: removals,
@@ -303,7 +303,7 @@ impl Crl {
         self.scope.clone()
     }
 
-    /// `true` if the signature is valid under `key`. SHA-1 is accepted, because a forged list could only add
+    /// `true` if the signature is valid under `key`. SHA-1 is accepted, because a forged CRL could only add
     /// revocations.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         self.head.signed.is_signed_by_any_hash(key)
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_every_issuer_satisfy_openssl_and_are_read_back() {
+    fn crls_of_every_key_kind_satisfy_openssl_and_read_back() {
         let openssl = OpenSsl::new();
         let entries = [
             encode_entry(&serial(1), 1_700_000_001, None, None),
@@ -439,7 +439,7 @@ mod tests {
         }
 
         #[test]
-        fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        fn mutated_crls_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let algorithm = SignatureAlgorithm::Ed25519;
             let entries = encode_entry(&serial(1), 1, Some(1), Some(2));
             let issuer = name::name(&[]);

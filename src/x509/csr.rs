@@ -1,4 +1,5 @@
-//! Certification requests (PKCS #10, RFC 2986). Strings are validated; subject, key and extension values are kept.
+//! Certification requests (PKCS #10, RFC 2986). Strings are validated; subject, key and extension values keep their
+//! bytes.
 //!
 //! The signature is verified separately, after all cheaper checks. The caller decides which parts of a request are
 //! copied into a certificate.
@@ -18,15 +19,15 @@ use crate::error::{Error, Result};
 
 const MAX_CSR_ATTRIBUTES: usize = 100;
 
-/// A parsed request. Parsing does not verify its signature; see [`Csr::verify`].
+/// A parsed certification request. Parsing does not verify its signature; see [`Csr::verify`].
 #[derive(Clone, Debug)]
 pub struct Csr {
     /// The subject, with its original bytes.
     pub subject: Name,
     /// The public key, with its original bytes.
     pub key: PublicKey,
-    /// The extensions of the extensionRequest attribute, in order. They are encoded again as DER, which omits an
-    /// explicit `critical FALSE`.
+    /// The extensions of the extensionRequest attribute, in order. They are encoded again as DER, which has no explicit
+    /// `critical FALSE`.
     pub extensions: Vec<RawExtension>,
     /// OIDs (DER content bytes) of the other attributes, in order, without duplicates. Their values are ignored.
     pub other_attributes: Vec<Vec<u8>>,
@@ -60,7 +61,7 @@ impl Csr {
         }
     }
 
-    /// Reads one request in DER.
+    /// Reads one certification request in DER.
     ///
     /// # Errors
     /// As [`Csr::from_pem`].
@@ -89,7 +90,7 @@ impl Csr {
         })
     }
 
-    /// Verifies the self-signature. This is the most expensive check, so it runs last.
+    /// Verifies the self-signature. This is the most expensive check, so callers run it last.
     ///
     /// # Errors
     /// `Invalid` when the signature is wrong or its algorithm is not accepted.
@@ -111,7 +112,7 @@ impl Csr {
         Ok(self.sans.clone())
     }
 
-    /// The basicConstraints extension.
+    /// The requested basicConstraints extension; `None` if it is absent.
     pub fn basic_constraints(&self) -> Option<BasicConstraints> {
         self.basic_constraints
     }
@@ -121,12 +122,12 @@ impl Csr {
         self.basic_constraints.is_some_and(|constraints| constraints.ca)
     }
 
-    /// The keyUsage extension.
+    /// The requested keyUsage extension; `None` if it is absent.
     pub fn key_usage(&self) -> Option<KeyUsage> {
         self.key_usage
     }
 
-    /// The extension with this OID (DER content bytes).
+    /// The requested extension with this OID (DER content bytes).
     pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
         find_extension(&self.extensions, oid)
     }
@@ -163,13 +164,13 @@ impl<'a> CsrFields<'a> {
         }
         let subject = fields.expect(SEQUENCE)?.raw;
         let spki = fields.expect(SEQUENCE)?.raw;
-        // RFC 2986 requires the attributes even if empty; some clients omit them.
+        // RFC 2986 requires the field `attributes` even if it is empty; some clients omit it.
         let attributes = fields.optional(context_constructed(0))?.map_or(DerReader::new(&[]), |set| set.reader());
         fields.done()?;
         Ok(Self { subject, spki, attributes })
     }
 
-    /// Returns the extensions of the extensionRequest attribute (RFC 2985 5.4.2), and the OIDs of other attributes,
+    /// Returns the extensions of the extensionRequest attribute (RFC 2985 5.4.2), and the OIDs of the other attributes,
     /// such as a challenge password, which are ignored.
     fn attributes(&self) -> DerResult<(Vec<RawExtension>, Vec<Vec<u8>>)> {
         let mut attributes = self.attributes;

@@ -33,12 +33,12 @@ fn build_extension(oid: &[u8], critical: bool, capacity: usize, value: impl FnOn
     }))
 }
 
-/// As [`extension`], for a SEQUENCE whose content `fields` writes.
+/// Like [`extension`], for a SEQUENCE whose content `fields` writes.
 fn build_sequence(oid: &[u8], critical: bool, capacity: usize, fields: impl FnOnce(&mut DerWriter)) -> Extensions {
     build_extension(oid, critical, capacity, |w| w.nest(SEQUENCE, fields))
 }
 
-/// keyUsage (RFC 5280 4.2.1.3), critical. Empty if no usage is set.
+/// Encodes keyUsage (RFC 5280 4.2.1.3), critical. The result is empty if no usage is set.
 pub fn key_usage(bits: KeyUsage) -> Extensions {
     if bits.is_empty() {
         return Extensions::default();
@@ -47,8 +47,8 @@ pub fn key_usage(bits: KeyUsage) -> Extensions {
     build_extension(oid::KEY_USAGE, true, 24, |w| w.tlv(BIT_STRING, &content[..len]))
 }
 
-/// extKeyUsage (RFC 5280 4.2.1.12) of OIDs as DER content bytes. It is critical for id-kp-timeStamping alone, as RFC
-/// 3161 2.3 requires, otherwise not critical. Empty without OIDs.
+/// Encodes extKeyUsage (RFC 5280 4.2.1.12) from OIDs as DER content bytes. It is critical if id-kp-timeStamping is the
+/// only usage, as RFC 3161 2.3 requires, otherwise not critical. The result is empty without OIDs.
 pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     if oids.is_empty() {
         return Extensions::default();
@@ -58,8 +58,8 @@ pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     })
 }
 
-/// basicConstraints (RFC 5280 4.2.1.9), critical. An empty SEQUENCE if `ca` is false; the path length is written for
-/// a CA only.
+/// Encodes basicConstraints (RFC 5280 4.2.1.9), critical. An empty SEQUENCE if `ca` is `false`; the path length is
+/// written for a CA only.
 pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Extensions {
     build_sequence(oid::BASIC_CONSTRAINTS, true, 24, |w| {
         if !ca {
@@ -72,17 +72,18 @@ pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Extensions {
     })
 }
 
-/// subjectKeyIdentifier (RFC 5280 4.2.1.2), not critical.
+/// Encodes subjectKeyIdentifier (RFC 5280 4.2.1.2), not critical.
 pub fn subject_key_id(id: &[u8]) -> Extensions {
     build_extension(oid::SUBJECT_KEY_ID, false, id.len() + 16, |w| w.tlv(OCTET_STRING, id))
 }
 
-/// authorityKeyIdentifier (RFC 5280 4.2.1.1), not critical, with keyIdentifier only.
+/// Encodes authorityKeyIdentifier (RFC 5280 4.2.1.1), not critical, with keyIdentifier only.
 pub fn authority_key_id(id: &[u8]) -> Extensions {
     build_sequence(oid::AUTHORITY_KEY_ID, false, id.len() + 16, |w| w.tlv(context(0), id))
 }
 
-/// authorityInfoAccess (RFC 5280 4.2.2.1), not critical: OCSP responders, then issuers. Empty without URLs.
+/// Encodes authorityInfoAccess (RFC 5280 4.2.2.1), not critical: URLs of OCSP responders, then of issuer certificates.
+/// The result is empty without URLs.
 pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Extensions {
     if ocsp.is_empty() && ca_issuers.is_empty() {
         return Extensions::default();
@@ -100,12 +101,13 @@ pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Extensio
     })
 }
 
-/// cRLDistributionPoints (RFC 5280 4.2.1.13), not critical, with one point per URL. Empty without URLs.
+/// Encodes cRLDistributionPoints (RFC 5280 4.2.1.13), not critical, with one point per URL. The result is empty without
+/// URLs.
 pub fn crl_distribution_points(urls: &[String]) -> Extensions {
     distribution_points(oid::CRL_DISTRIBUTION_POINTS, urls)
 }
 
-/// freshestCRL (RFC 5280 4.2.1.15, 5.2.6), not critical, like [`crl_distribution_points`]. Empty without URLs.
+/// Encodes freshestCRL (RFC 5280 4.2.1.15, 5.2.6), not critical, like [`crl_distribution_points`].
 pub fn freshest_crl(urls: &[String]) -> Extensions {
     distribution_points(oid::FRESHEST_CRL, urls)
 }
@@ -122,8 +124,8 @@ fn distribution_points(oid: &[u8], urls: &[String]) -> Extensions {
     })
 }
 
-/// subjectAltName (RFC 5280 4.2.1.6): otherName, DNS, e-mail, IP, URI. It must be critical if the subject is empty.
-/// Empty without names.
+/// Encodes subjectAltName (RFC 5280 4.2.1.6): otherName, DNS, e-mail, IP, URI. It must be critical if the subject is
+/// empty. The result is empty without names.
 pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Extensions {
     if names.is_empty() {
         return Extensions::default();
@@ -136,13 +138,13 @@ pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Extensions {
 pub struct CertificatePolicy {
     /// The policy's OID, DER content bytes.
     pub oid: Vec<u8>,
-    /// The URI of its practice statement, in ASCII.
+    /// The URI of its certification practice statement (CPS), in ASCII.
     pub cps: Option<String>,
-    /// A text for relying parties.
+    /// A notice to relying parties (explicitText of a userNotice).
     pub notice: Option<String>,
 }
 
-/// certificatePolicies (RFC 5280 4.2.1.4), not critical. Empty without policies.
+/// Encodes certificatePolicies (RFC 5280 4.2.1.4), not critical. The result is empty without policies.
 pub fn certificate_policies(policies: &[CertificatePolicy]) -> Extensions {
     if policies.is_empty() {
         return Extensions::default();
@@ -173,17 +175,18 @@ fn write_policy(w: &mut DerWriter, policy: &CertificatePolicy) {
     });
 }
 
-/// Maximum number of subtrees of each side of name constraints, and of each list that configures them.
+/// Maximum number of permitted and of excluded subtrees in name constraints, and of entries in each list that
+/// configures them.
 pub const MAX_SUBTREES: usize = 1000;
 
-/// The names that a constraint permits or excludes.
+/// The names that name constraints permit or exclude.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subtrees {
     /// DNS names; a leading dot includes subdomains only.
     pub dns: Vec<String>,
     /// Mailboxes, hosts, or domains with a leading dot.
     pub emails: Vec<String>,
-    /// Networks.
+    /// IP networks.
     pub ips: Vec<IpNet>,
     /// Hosts of URIs, or domains with a leading dot.
     pub uris: Vec<String>,
@@ -194,7 +197,7 @@ impl Subtrees {
         self.dns.is_empty() && self.emails.is_empty() && self.ips.is_empty() && self.uris.is_empty()
     }
 
-    /// Writes GeneralSubtrees. `minimum` is omitted because it has its default 0.
+    /// Writes GeneralSubtrees with this tag. `minimum` is omitted because it has its default 0.
     fn write(&self, w: &mut DerWriter, tag: u8) {
         if self.is_empty() {
             return;
@@ -239,7 +242,7 @@ impl NameConstraints {
     }
 }
 
-/// nameConstraints (RFC 5280 4.2.1.10), critical. Empty without constraints.
+/// Encodes nameConstraints (RFC 5280 4.2.1.10), critical. The result is empty without constraints.
 pub fn name_constraints(constraints: &NameConstraints) -> Extensions {
     if constraints.is_empty() {
         return Extensions::default();
@@ -250,12 +253,12 @@ pub fn name_constraints(constraints: &NameConstraints) -> Extensions {
     })
 }
 
-/// cRLNumber (RFC 5280 5.2.3), not critical.
+/// Encodes cRLNumber (RFC 5280 5.2.3), not critical.
 pub fn crl_number(number: u64) -> Extensions {
     build_extension(oid::CRL_NUMBER, false, 24, |w| w.integer(number))
 }
 
-/// deltaCRLIndicator (RFC 5280 5.2.4), critical: the number of the base CRL of a delta.
+/// Encodes deltaCRLIndicator (RFC 5280 5.2.4), critical, with the number of the base CRL of a delta CRL.
 pub fn delta_crl_indicator(base_number: u64) -> Extensions {
     build_extension(oid::DELTA_CRL_INDICATOR, true, 24, |w| w.integer(base_number))
 }

@@ -1,9 +1,9 @@
-//! CRLs of other systems (RFC 5280 5), to import the revocations of an authority.
+//! CRLs of other systems (RFC 5280 5), to import the revocations of another CA.
 //!
-//! A list may have millions of entries. It is kept as received, and entries are read in pages. Lists that cannot be
+//! A CRL may have millions of entries. It is kept as received, and entries are read in pages. CRLs that cannot be
 //! interpreted as revocations of the issuer's own certificates are rejected: delta and indirect CRLs, CRLs that cover
 //! only some reasons or only attribute certificates, and unknown critical extensions (5.2, 5.3). Version 1, missing CRL
-//! numbers and SHA-1 signatures are accepted, because authorities have published such lists. The parsers of fields and
+//! numbers and SHA-1 signatures are accepted, because CAs have published such CRLs. The parsers of fields and
 //! entries also serve [`Crl`](super::crl::Crl).
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ use super::time;
 use super::writer::{ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, context, context_constructed};
 use crate::error::{Error, Result};
 
-/// Exclusive upper limit of imported CRL numbers, which leaves enough numbers for later lists.
+/// Exclusive upper limit of imported CRL numbers, which leaves enough numbers for later CRLs.
 pub const MAX_CRL_NUMBER: u64 = 1 << 62;
 /// The reason certificateHold (5.3.1).
 pub const CERTIFICATE_HOLD: u8 = 6;
@@ -36,7 +36,7 @@ pub struct ForeignCrl {
     pub next_update: Option<i64>,
     /// The CRL number (5.2.3), if present.
     pub number: Option<u64>,
-    /// `true` if issuingDistributionPoint (5.2.5) states that the list does not cover all certificates of its issuer.
+    /// `true` if issuingDistributionPoint (5.2.5) states that the CRL does not cover all certificates of its issuer.
     pub is_partial: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct ForeignCrlEntry {
 }
 
 impl ForeignCrl {
-    /// Reads a list except for its entries.
+    /// Reads a CRL except for its entries.
     ///
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
@@ -78,7 +78,7 @@ impl ForeignCrl {
         &self.head.issuer
     }
 
-    /// `true` if the signature is valid under `key`. Takes time proportional to the length of the list.
+    /// `true` if the signature is valid under `key`. Takes time proportional to the length of the CRL.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         self.head.signed.is_signed_by_any_hash(key)
     }
@@ -106,13 +106,13 @@ fn crl_error(error: DerError) -> Error {
     error.into_error("crl")
 }
 
-/// Returns the position of a subslice.
+/// Returns the range of `part` within `whole`, of which it is a subslice.
 fn range_of(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
     start..start + part.len()
 }
 
-/// A list, parsed except for its entries.
+/// A CRL that is parsed except for its entries.
 #[derive(Clone, Debug)]
 pub(super) struct CrlHead {
     pub(super) signed: SignedDer,
@@ -120,12 +120,12 @@ pub(super) struct CrlHead {
     pub(super) this_update: i64,
     pub(super) next_update: Option<i64>,
     pub(super) extensions: Vec<RawExtension>,
-    /// The position in the DER of the content of revokedCertificates.
+    /// The range of the content of revokedCertificates within the DER.
     entries: Range<usize>,
 }
 
 impl CrlHead {
-    /// Reads a list except for its entries.
+    /// Reads a CRL except for its entries.
     ///
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
@@ -135,7 +135,7 @@ impl CrlHead {
 
     fn from_signed(signed: SignedDer) -> DerResult<Self> {
         let mut fields = signed.fields();
-        // Absent in version 1, which has no extensions.
+        // The version is absent in version 1, which has no extensions.
         if fields.optional(INTEGER)?.is_some_and(|version| version.content != [1]) {
             return Err(DerError("the version must be 2, or absent (RFC 5280 5.1.2.1)"));
         }
@@ -145,7 +145,7 @@ impl CrlHead {
         let issuer = Name::from_der(fields.expect(SEQUENCE)?.raw)?;
         let this_update = time::read(&mut fields)?;
         let next_update = time::read_optional(&mut fields)?;
-        // An empty list also needs a position, so this is an empty slice of the input.
+        // A CRL without revokedCertificates also needs a range, so this is an empty slice of the input.
         let here = &fields.rest()[..0];
         let entries = fields.optional(SEQUENCE)?.map_or(here, |list| list.content);
         let entries = range_of(signed.der(), entries);
@@ -155,13 +155,13 @@ impl CrlHead {
         Ok(Self { issuer, this_update, next_update, extensions, entries, signed })
     }
 
-    /// A reader of the entries.
+    /// Returns a reader of the entries.
     pub(super) fn entry_list(&self) -> DerReader<'_> {
         DerReader::new(&self.signed.der()[self.entries.clone()])
     }
 }
 
-/// `true` if a list with these extensions does not cover all certificates of its issuer.
+/// `true` if a CRL with these extensions does not cover all certificates of its issuer.
 ///
 /// # Errors
 /// `Invalid`, naming the rule, for an indirect CRL, for a CRL that covers only some reasons or only attribute
@@ -184,7 +184,7 @@ fn read_number(value: &[u8]) -> Result<u64> {
     number.ok_or_else(|| Error::invalid("crl: CRL number must be below 2^62"))
 }
 
-/// Reads issuingDistributionPoint (5.2.5). Returns `true` if the list does not cover all certificates of the issuer.
+/// Reads issuingDistributionPoint (5.2.5). Returns `true` if the CRL does not cover all certificates of the issuer.
 fn read_distribution_scope(value: &[u8]) -> DerResult<bool> {
     let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let named = fields.optional(context_constructed(0))?.is_some();
@@ -204,7 +204,7 @@ fn read_distribution_scope(value: &[u8]) -> DerResult<bool> {
     }
 }
 
-/// An entry whose extensions are not read yet.
+/// A CRL entry whose extensions are not read yet.
 #[derive(Clone, Copy)]
 pub(super) struct CrlEntryFields<'a> {
     pub(super) serial: Serial,
@@ -213,7 +213,7 @@ pub(super) struct CrlEntryFields<'a> {
 }
 
 impl<'a> CrlEntryFields<'a> {
-    /// Reads the next entry of a list.
+    /// Reads the next entry of a CRL.
     ///
     /// # Errors
     /// `Invalid`, naming `crl`, the entry and the rule.
@@ -235,7 +235,7 @@ fn entry_error(serial: Serial, rule: &str) -> Error {
 }
 
 impl ForeignCrlEntry {
-    /// Reads the extensions of an entry.
+    /// Reads the extensions of a CRL entry.
     ///
     /// # Errors
     /// `Invalid`, naming `crl`, the entry and the rule.
@@ -280,7 +280,7 @@ fn read_invalidity_date(value: &[u8]) -> DerResult<i64> {
     DerReader::read_to_end(value, time::read)
 }
 
-/// Reads reasonCode; `None` for unspecified.
+/// Reads the value of reasonCode; `None` for unspecified.
 fn read_reason(value: &[u8]) -> DerResult<Option<u8>> {
     match DerReader::read_single(value, ENUMERATED)?.content {
         [0] => Ok(None),
@@ -414,7 +414,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        fn mutated_crls_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let entries = [encode_entry(&serial(1), 1, Some(1), Some(2)), encode_entry(&serial(2), 1, None, None)];
             let mut der = list_with_number(&entries);
             prop_assert!(ForeignCrl::read(der[..cut.index(der.len())].to_vec()).is_err());

@@ -1,16 +1,17 @@
-//! GeneralNames (RFC 5280 4.2.1.6): subject alternative names. They are written in a fixed order and fully validated.
+//! GeneralNames (RFC 5280 4.2.1.6) in subject alternative names. They are written in a fixed order and validated when
+//! read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::reader::{DerError, DerReader, DerResult};
 use super::writer::{DerWriter, IA5_STRING, SEQUENCE, UTF8_STRING, context, context_constructed};
 
-/// Maximum number of names in the subjectAltName of a request, and of anything that is signed.
+/// Maximum number of names in the subjectAltName of a request or of a certificate to be signed.
 pub const MAX_ALT_NAMES: usize = 1000;
-/// Maximum length of a name, in bytes.
+/// Maximum length of one alternative name, in bytes.
 pub const MAX_ALT_NAME_BYTES: usize = 4096;
 
-/// The names of a subjectAltName extension. Each kind keeps its order.
+/// The names of a subjectAltName extension to be encoded. The names of each kind keep their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubjectAltNames {
     /// DNS names, in ASCII.
@@ -21,7 +22,8 @@ pub struct SubjectAltNames {
     pub ips: Vec<IpAddr>,
     /// URIs, in ASCII.
     pub uris: Vec<String>,
-    /// otherNames: type OID (DER content bytes) and text, a UTF8String unless the type requires another encoding.
+    /// otherNames: type OID (DER content bytes) and text, encoded as a UTF8String unless the type requires another
+    /// encoding.
     pub other: Vec<(Vec<u8>, String)>,
 }
 
@@ -78,7 +80,7 @@ pub(crate) fn is_pchar(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%".contains(&b)
 }
 
-/// Percent-encodes the bytes that are not allowed after the authority of a URI.
+/// Percent-encodes the bytes of `tail`, the part of a URI after the authority, that are not allowed there.
 pub(crate) fn percent_encode(tail: &str) -> String {
     let mut out = String::with_capacity(tail.len());
     let mut in_fragment = false;
@@ -107,7 +109,7 @@ pub(crate) fn unmap_ipv4(octets: &[u8]) -> Option<[u8; 4]> {
     Ipv6Addr::from(octets).to_ipv4_mapped().map(|v4| v4.octets())
 }
 
-/// The string type of an otherName: IA5String for an SRVName (RFC 4985 2), else UTF8String.
+/// Returns the string type of an otherName of this type: IA5String for an SRVName (RFC 4985 2), else UTF8String.
 fn string_tag_of(oid: &[u8]) -> u8 {
     if oid == SRV_NAME { IA5_STRING } else { UTF8_STRING }
 }
@@ -115,9 +117,9 @@ fn string_tag_of(oid: &[u8]) -> u8 {
 /// The value of an otherName.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherNameValue {
-    /// A text.
+    /// The value is a text.
     Text(String),
-    /// A value of any other type.
+    /// The value is of any other type.
     Other,
 }
 

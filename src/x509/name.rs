@@ -1,4 +1,4 @@
-//! Distinguished names (RFC 5280 4.1.2.4): encoding by RDN, and reading of attributes.
+//! Distinguished names (RFC 5280 4.1.2.4): encoding of RDNs, and reading of attributes.
 //!
 //! RDNs can be encoded once and joined for each certificate. An issuer's name is copied without decoding.
 
@@ -13,7 +13,7 @@ use super::writer::{
 };
 use crate::error::Result;
 
-/// Maximum number of attributes in the subject of a request, and of any name that is signed.
+/// Maximum number of attributes in the subject of a request, and of any name in a certificate to be signed.
 pub const MAX_NAME_ATTRIBUTES: usize = 1000;
 
 /// An attribute type of a distinguished name.
@@ -67,7 +67,8 @@ impl Attribute {
     }
 }
 
-/// Attribute types in the order of [`Attribute`], with their OIDs and the short names of those that have one.
+/// Attribute types in the order of [`Attribute`], each with its OID and its short name; the short name is empty if it
+/// has none.
 static ATTRIBUTE_TABLE: [(Attribute, &[u8], &str); 15] = [
     (Attribute::CommonName, &[0x55, 4, 3], "CN"),
     (Attribute::Surname, &[0x55, 4, 4], ""),
@@ -91,9 +92,9 @@ pub(crate) fn is_printable(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b)
 }
 
-/// Encodes one RelativeDistinguishedName with all `values`, as PrintableString if possible, else as UTF8String.
-/// Repeated and empty values are omitted. Several values are sorted as a DER SET OF requires. Without values the
-/// result is empty.
+/// Encodes one RelativeDistinguishedName with all `values`, each as PrintableString if possible, else as UTF8String.
+/// Repeated and empty values are omitted. Several values are sorted as a DER SET OF requires. Without values the result
+/// is empty.
 pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     match values {
         [] => Rdns::default(),
@@ -103,7 +104,7 @@ pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     }
 }
 
-/// Like [`rdn`], but with `separate` each value becomes a RelativeDistinguishedName of its own, in order.
+/// Like [`rdn`], but if `separate` is set, each value becomes a RelativeDistinguishedName of its own, in order.
 pub fn rdns(attribute: Attribute, values: &[String], separate: bool) -> Rdns {
     if !separate {
         return rdn(attribute, values);
@@ -139,7 +140,7 @@ fn encode_multi_value(attribute: Attribute, values: &[String]) -> Rdns {
     Rdns::encoded(build(SET, len, |w| encoded.iter().for_each(|pair| w.raw(pair))))
 }
 
-/// Joins encoded RDNs to a Name.
+/// Joins encoded RDNs to a complete Name.
 pub fn name(rdns: &[&Rdns]) -> Name {
     join_encoded(rdns.iter().map(|rdns| rdns.as_der()))
 }
@@ -150,7 +151,7 @@ fn join_encoded<'a>(rdns: impl Iterator<Item = &'a [u8]> + Clone) -> Name {
 }
 
 impl Name {
-    /// Returns the name with RDNs appended. Its own bytes are kept.
+    /// Returns the name with RDNs appended. Its existing RDNs keep their bytes.
     ///
     /// # Errors
     /// Never: a name is always one SEQUENCE.
@@ -204,7 +205,7 @@ impl Name {
             }
             Ok(())
         });
-        // Both names were validated before; for a name that cannot be read nothing is reported.
+        // Both names were validated before. If one cannot be read nevertheless, no attribute is reported.
         if read.and(compared).is_err() {
             return Vec::new();
         }
@@ -252,7 +253,7 @@ pub fn values(name_der: &[u8], attribute: Attribute) -> Result<Vec<String>> {
     all.map_err(|e: DerError| e.into_error("subject"))
 }
 
-/// Returns all values of `attribute`, in order, as tags and content bytes.
+/// Returns all values of `attribute`, in order, each with its tag and content bytes.
 pub(crate) fn tagged_values(name_der: &[u8], attribute: Attribute) -> DerResult<Vec<(u8, Vec<u8>)>> {
     let mut found = Vec::new();
     for_each_attribute(name_der, |oid, tag, content| {
@@ -302,16 +303,16 @@ impl Name {
     }
 }
 
-/// The letters whose case is ignored in comparisons.
+/// The letters whose case is ignored when names are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CaseFolding {
-    /// ASCII letters: for names that every relying party considers equal.
+    /// ASCII letters, to find names that every relying party considers equal.
     Ascii,
-    /// Letters of all scripts: for names that some relying party may consider equal.
+    /// Letters of all scripts, to find names that some relying party may consider equal.
     Unicode,
 }
 
-/// The attributes of one RDN: types and comparable values.
+/// The attributes of one RDN: for each its type OID and its comparable value.
 pub(crate) type ComparableRdn = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Returns the name in a form that is equal for matching names (RFC 5280 7.1, simplified): for each RDN the
@@ -328,7 +329,7 @@ pub(crate) fn to_comparable(name_der: &[u8], letters: CaseFolding) -> DerResult<
         for_each_attribute(&build(SEQUENCE, one.len() + 4, |w| w.raw(one)), |oid, tag, content| {
             let value = match (decode_string(tag, content)?, letters) {
                 (Some(text), CaseFolding::Unicode) => join_words(text.split_whitespace()).to_lowercase().into_bytes(),
-                // Not every relying party compares NumericStrings as strings.
+                // NumericStrings stay unchanged, because not every relying party compares them as strings.
                 (Some(text), CaseFolding::Ascii) if tag != NUMERIC_STRING => {
                     join_words(text.split_ascii_whitespace()).to_ascii_lowercase().into_bytes()
                 }
@@ -393,8 +394,8 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
     };
     let text = match tag {
         UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| INVALID_CHARACTERS),
-        // Characters that PrintableString does not allow, such as '*', '@' and '&', are common in it, so any ASCII is
-        // accepted.
+        // Characters that a PrintableString must not contain, such as '*', '@' and '&', are common in it, so any ASCII
+        // is accepted.
         NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => ascii(content),
         // CAs use TeletexString for Latin-1 text.
         TELETEX_STRING => Ok(content.iter().map(|&b| char::from(b)).collect()),

@@ -19,16 +19,16 @@ pub use response::{OcspCertStatus, ResponseData, SingleResponse, encode_failure,
 /// Exclusive upper limit of the length of a request, in bytes.
 pub const MAX_REQUEST_BYTES: usize = 2048;
 /// Maximum number of certificates in a request.
-pub const MAX_CERTIFICATES: usize = 32;
+pub const MAX_CERTIFICATES_PER_REQUEST: usize = 32;
 /// Valid lengths of a nonce, in bytes (RFC 9654 2.1).
 pub const NONCE_LENGTHS: std::ops::RangeInclusive<usize> = 1..=128;
 
 /// A CertID (RFC 6960 4.1.1), which identifies a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertId<'a> {
-    /// The encoded CertID, which the response repeats.
+    /// The encoded CertID, which the response must repeat.
     pub raw: &'a [u8],
-    /// The hash algorithm.
+    /// The hash algorithm of both hashes.
     pub hash: CertIdHash,
     /// The hash of the issuer's name.
     pub name_hash: &'a [u8],
@@ -59,23 +59,23 @@ impl<'a> CertId<'a> {
         Ok(Self { raw: whole.raw, hash, name_hash, key_hash, serial })
     }
 
-    /// Returns the concatenated hashes of name and key, as [`IssuerHashes::for_hash`] does.
-    pub fn issuer(&self) -> Vec<u8> {
+    /// Returns the concatenated hashes of the issuer's name and key, as [`IssuerHashes::for_hash`] does.
+    pub fn issuer_hashes(&self) -> Vec<u8> {
         [self.name_hash, self.key_hash].concat()
     }
 }
 
-/// The hashes of an issuer's Name, and of the content of its key's BIT STRING (RFC 6960 4.1.1), for every hash
-/// algorithm of a CertID.
+/// The hashes of an issuer's Name and of the content of its key's BIT STRING (RFC 6960 4.1.1), with every hash
+/// algorithm that a CertID may use.
 pub struct IssuerHashes([Vec<u8>; CertIdHash::ALL.len()]);
 
 impl IssuerHashes {
-    /// Computes the hashes. `key` is the content of the key's BIT STRING.
+    /// Computes the hashes of an issuer. `key` is the content of the key's BIT STRING.
     pub fn new(name: &Name, key: &[u8]) -> Self {
         Self(CertIdHash::ALL.map(|hash| [hash.digest(name.as_der()).as_ref(), hash.digest(key).as_ref()].concat()))
     }
 
-    /// Returns the concatenated hashes of name and key.
+    /// Returns the concatenated hashes of name and key, computed with `hash`.
     pub fn for_hash(&self, hash: CertIdHash) -> &[u8] {
         let at = CertIdHash::ALL.iter().position(|known| *known == hash);
         at.map_or(&[], |at| &self.0[at])

@@ -1,4 +1,4 @@
-//! Object identifiers as DER content bytes, and conversion from and to dotted text.
+//! Object identifiers as DER content bytes, and their conversion from and to dotted text.
 
 use super::reader::{DerError, DerResult, check_oid};
 
@@ -109,11 +109,11 @@ oids! {
     NS_CERT_TYPE = [0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 1, 1];
     /// id-pe-tlsfeature, 1.3.6.1.5.5.7.1.24 (RFC 7633).
     TLS_FEATURE = [0x2b, 6, 1, 5, 5, 7, 1, 24];
-    /// The list of signed certificate timestamps, 1.3.6.1.4.1.11129.2.4.2 (RFC 6962 3.3).
+    /// The extension with signed certificate timestamps, 1.3.6.1.4.1.11129.2.4.2 (RFC 6962 3.3).
     SCT_LIST = [0x2b, 6, 1, 4, 1, 0xd6, 0x79, 2, 4, 2];
-    /// The poison of a precertificate, 1.3.6.1.4.1.11129.2.4.3 (RFC 6962 3.1).
+    /// The poison extension of precertificates, 1.3.6.1.4.1.11129.2.4.3 (RFC 6962 3.1).
     PRECERTIFICATE_POISON = [0x2b, 6, 1, 4, 1, 0xd6, 0x79, 2, 4, 3];
-    /// Microsoft's certificate template, 1.3.6.1.4.1.311.21.7.
+    /// Microsoft's certificate template extension, 1.3.6.1.4.1.311.21.7.
     CERTIFICATE_TEMPLATE = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 21, 7];
     /// admission, 1.3.36.8.3.3 (Common PKI 2.0, part 1, table 29a).
     ADMISSION = [0x2b, 0x24, 8, 3, 3];
@@ -133,7 +133,7 @@ oids! {
     ACCESS_CA_ISSUERS = [0x2b, 6, 1, 5, 5, 7, 48, 2];
 }
 
-/// Maximum length of a dotted text, in bytes.
+/// Maximum length of a dotted OID, in bytes.
 const MAX_DOTTED_BYTES: usize = 256;
 
 /// Parses a dotted OID (`1.2.840`) into DER content bytes. Returns `None` unless it has at least two arcs in decimal
@@ -169,15 +169,16 @@ fn push_arc(content: &mut Vec<u8>, arc: u128) {
     }
 }
 
-/// Limits of an OID that is signed: the number of arcs, and the bytes of each arc after the first two (RFC 5280
-/// Appendix B).
+/// Limits of an OID in a certificate to be signed: the number of arcs, and the bytes of each arc after the first two
+/// (RFC 5280 Appendix B).
 const MAX_ARCS: usize = 20;
 const MAX_ARC_OCTETS: usize = 4;
-/// Maximum length of an OID that is signed, in bytes. The 100 characters of Appendix B are at most 50 bytes;
-/// certificate readers accept at most 63.
+/// Maximum length of an OID in a certificate to be signed, in bytes. The 100 characters of Appendix B are at most 50
+/// bytes; certificate readers accept at most 63.
 const MAX_OID_OCTETS: usize = 63;
 
-/// Rejects DER content bytes that some certificate readers cannot process: RFC 5280 Appendix B limits the arcs.
+/// Rejects an OID (DER content bytes) that some certificate readers cannot process: RFC 5280 Appendix B limits the
+/// arcs.
 ///
 /// # Errors
 /// The violated rule.
@@ -203,7 +204,8 @@ pub(crate) fn check_oid_size(content: &[u8]) -> DerResult<()> {
     if arcs > MAX_ARCS { Err(OID_TOO_LONG) } else { Ok(()) }
 }
 
-/// Returns the dotted text of DER content bytes. For bytes that have no such text, returns `0x` and hex digits.
+/// Returns the dotted text of an OID (DER content bytes). For bytes that have no such text, returns `0x` and hex
+/// digits.
 pub fn oid_text(content: &[u8]) -> String {
     to_dotted(content).unwrap_or_else(|| {
         let digits = content.iter().flat_map(|b| [b >> 4, b & 0xf]);

@@ -1,4 +1,5 @@
-//! PEM (RFC 7468): written with 64 columns, and read leniently, as user-supplied files require.
+//! PEM (RFC 7468). Written with lines of 64 characters, and read leniently, because users supply files in many
+//! variants.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,22 +10,22 @@ use crate::error::{Error, Result};
 
 /// Maximum length of the PEM text of a certificate, request or private key, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
-/// Maximum length of DER in such a text, in bytes.
+/// Maximum length of the DER in such a PEM text, in bytes.
 pub const MAX_DER_BYTES: usize = MAX_TEXT_BYTES / 4 * 3;
-/// Maximum number of blocks in a text.
+/// Maximum number of PEM blocks in a text.
 pub const MAX_BLOCKS: usize = 100;
 
 /// The label of CRLs (RFC 7468 section 6).
 pub const CRL_LABEL: &str = "X509 CRL";
-/// Bytes per line.
+/// Number of encoded bytes in one line of PEM.
 const LINE_BYTES: usize = 48;
-/// Characters per line.
+/// Number of Base64 characters in one line of PEM.
 const LINE_CHARS: usize = 64;
 
-/// The label and the decoded content of a block.
+/// The label and the decoded content of a PEM block.
 pub type LabeledPemBlock = (String, Vec<u8>);
 
-/// Returns the PEM text of `der`, with 64 columns, LF line ends, and no final newline.
+/// Returns the PEM text of `der`, with lines of 64 characters, LF line ends, and no final newline.
 pub fn encode(label: &str, der: &[u8]) -> String {
     let mut text = Vec::with_capacity(2 * label.len() + 32 + der.len().div_ceil(LINE_BYTES) * (LINE_CHARS + 1));
     text.extend_from_slice(begin_line(label).as_bytes());
@@ -53,7 +54,7 @@ fn append_lines(text: &mut Vec<u8>, der: &[u8], newline: &str) {
     }
 }
 
-/// Like [`encode`], for `len` bytes in pieces. The pieces are encoded lazily, so that a large list is not duplicated in
+/// Like [`encode`], for `len` bytes in pieces. The pieces are encoded lazily, so that a large CRL is not duplicated in
 /// memory. `newline` separates lines; inside JSON it is the escape sequence of a line break.
 pub fn encode_pieces<P: Iterator<Item = Bytes>>(
     label: &str,
@@ -70,9 +71,9 @@ pub fn encode_pieces<P: Iterator<Item = Bytes>>(
 }
 
 struct PieceLines<P> {
-    /// `None` at the end.
+    /// The remaining pieces; `None` after the last one.
     pieces: Option<P>,
-    /// Bytes that do not fill a line yet.
+    /// Bytes left over from earlier pieces that do not fill a line yet.
     carried: Vec<u8>,
     newline: &'static str,
 }
@@ -102,7 +103,7 @@ impl<P: Iterator<Item = Bytes>> Iterator for PieceLines<P> {
     }
 }
 
-/// As [`encode`], with a final newline, so that files can be concatenated.
+/// Like [`encode`], with a final newline, so that files can be concatenated.
 pub fn encode_file(label: &str, der: &[u8]) -> String {
     encode(label, der) + "\n"
 }
@@ -125,7 +126,7 @@ pub fn parse_only_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
     read_blocks(text, MAX_BLOCKS, |_, rest| is_blank(rest))
 }
 
-/// As [`parse_blocks`], for a local file: without a limit on blocks, and with text in any encoding around them.
+/// Like [`parse_blocks`], for a local file: without a limit on blocks, and with text in any encoding around them.
 ///
 /// # Errors
 /// As [`parse_blocks`].
@@ -172,8 +173,8 @@ fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {
     found > 0 || is_blank(rest)
 }
 
-/// Reads all blocks. `may_end` gets the number of blocks and the text after the last one, and returns `true` if that
-/// text may be ignored.
+/// Reads up to `max` blocks. `may_end` gets the number of blocks read so far and the remaining text, and returns `true`
+/// if that text may be ignored.
 fn read_blocks(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<LabeledPemBlock>> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -194,7 +195,7 @@ fn read_blocks(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Resu
     Err(problem)
 }
 
-/// Returns the first block and ignores the remaining text. `None` if there is none.
+/// Returns the first PEM block and ignores the remaining text. Returns `None` if there is no block.
 ///
 /// # Errors
 /// `Invalid` when the first block is malformed, as in [`parse_blocks`].
@@ -213,7 +214,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
         if let Some(label) = line.strip_prefix("-----BEGIN ") {
             break label.strip_suffix("-----").ok_or("the BEGIN line does not end with five hyphens")?;
         }
-        // An error, because skipping the line would lose the block that it belongs to.
+        // A damaged BEGIN line is an error, because skipping it would lose its block.
         if line.contains("BEGIN") {
             return Err("a line contains BEGIN but is not a BEGIN line: -----BEGIN LABEL-----");
         }
@@ -267,7 +268,7 @@ fn is_blank(text: &str) -> bool {
     text.chars().all(is_filler)
 }
 
-/// Iterates over lines, trimmed of white space and byte order marks. `rest` is the text after the last line.
+/// Iterates over lines, trimmed of white space and byte order marks. `rest` is the text after the last line read.
 struct PemLines<'a> {
     rest: &'a str,
 }

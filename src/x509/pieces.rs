@@ -59,14 +59,14 @@ impl<const TAG: u8> EncodedList<TAG> {
         Ok(Self(der.to_vec()))
     }
 
-    /// Joins the values of all pieces, in order.
+    /// Joins the values of several lists, in order.
     pub fn joined(pieces: &[&Self]) -> Self {
         let mut all = Vec::with_capacity(pieces.iter().map(|piece| piece.0.len()).sum());
         pieces.iter().for_each(|piece| all.extend_from_slice(&piece.0));
         Self(all)
     }
 
-    /// Appends values.
+    /// Appends the values of `more`.
     pub fn extend(&mut self, more: &Self) {
         self.0.extend_from_slice(&more.0);
     }
@@ -82,7 +82,7 @@ impl<const TAG: u8> EncodedList<TAG> {
     }
 }
 
-/// Joins the values of all pieces, in order.
+/// Joins the values of several lists, in order.
 impl<const TAG: u8> FromIterator<Self> for EncodedList<TAG> {
     fn from_iter<I: IntoIterator<Item = Self>>(pieces: I) -> Self {
         let mut all = Self::default();

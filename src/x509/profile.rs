@@ -1,9 +1,9 @@
 //! The RFC 5280 profile: validation of everything that is signed, including content copied from requests, templates
 //! and other authorities.
 //!
-//! Each extension that RFC 5280 or common certificate readers know has a reader here. It rejects what relying parties
-//! would reject: Go, `cryptography` and OpenSSL each validate a part. Values of unknown extensions are copied
-//! unchanged, because private extensions need not be DER and every reader skips them.
+//! Each extension that RFC 5280 or common certificate readers know has a validator here. It rejects what relying
+//! parties would reject: Go, `cryptography` and OpenSSL each check only a part of that. Values of unknown extensions are
+//! copied unchanged, because private extensions need not be DER and every certificate reader skips them.
 
 mod admission;
 mod general_name;
@@ -41,7 +41,7 @@ enum CriticalRule {
     Either,
 }
 
-/// An extension that is validated: its name, criticality and validator.
+/// The rules for one kind of extension: its name, criticality and validator.
 pub(crate) struct ExtensionProfile {
     name: &'static str,
     critical: CriticalRule,
@@ -54,8 +54,8 @@ impl ExtensionProfile {
         self.name
     }
 
-    /// Validates `critical` and the value, which is the content of extnValue. `field` names the container of the
-    /// extension in errors.
+    /// Validates `critical` and the value, which is the content of extnValue. `field` names the field that contains the
+    /// extension, for errors.
     ///
     /// # Errors
     /// `Invalid`, naming field, extension and rule.
@@ -64,7 +64,7 @@ impl ExtensionProfile {
         self.validate_value(field, value)
     }
 
-    /// As [`ExtensionProfile::validate`], for `critical` only.
+    /// Like [`ExtensionProfile::validate`], for `critical` only.
     pub(crate) fn validate_critical(&self, field: &str, critical: bool) -> Result<()> {
         self.with_field_name(
             field,
@@ -76,12 +76,12 @@ impl ExtensionProfile {
         )
     }
 
-    /// As [`ExtensionProfile::validate`], for the value only.
+    /// Like [`ExtensionProfile::validate`], for the value only.
     pub(crate) fn validate_value(&self, field: &str, value: &[u8]) -> Result<()> {
         self.with_field_name(field, (self.validator)(value))
     }
 
-    /// Adds the names of field and extension to an error.
+    /// Adds the names of field and extension to the error, if there is one.
     pub(crate) fn with_field_name<T>(&self, field: &str, held: DerResult<T>) -> Result<T> {
         held.map_err(|e| e.into_error(&format!("{field}: {}", self.name)))
     }
@@ -169,21 +169,22 @@ fn require(holds: bool, text: &'static str) -> DerResult<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
-/// Reads an OID of a size that every reader supports.
+/// Reads an OID; rejects one that is too large for some certificate readers.
 fn read_oid<'a>(fields: &mut DerReader<'a>) -> DerResult<&'a [u8]> {
     let oid = fields.oid()?;
     check_oid_size(oid)?;
     Ok(oid)
 }
 
-/// Reads a SEQUENCE OF that must not be empty.
+/// Reads a SEQUENCE OF that must not be empty; `none` is the error if it is.
 fn read_nonempty_list<'a>(value: &'a [u8], none: &'static str) -> DerResult<DerReader<'a>> {
     let list = DerReader::read_single(value, SEQUENCE)?;
     require(!list.content.is_empty(), none)?;
     Ok(list.reader())
 }
 
-/// RFC 5280 4.2.1.1: a key identifier, and issuer and serial number either both or not at all.
+/// Validates authorityKeyIdentifier (RFC 5280 4.2.1.1): a key identifier must not be empty; issuer and serial number
+/// are both present or both absent.
 fn validate_authority_key_id(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let id = fields.optional(context(0))?;
@@ -204,8 +205,8 @@ fn validate_subject_key_id(value: &[u8]) -> DerResult<()> {
     require(!id.is_empty(), "must not be empty (RFC 5280 4.2.1.2)")
 }
 
-/// RFC 5280 4.2.1.3: at least one of nine bits, without trailing zero bits. encipherOnly and decipherOnly are only
-/// defined together with keyAgreement.
+/// Validates keyUsage (RFC 5280 4.2.1.3): at least one of nine bits, without trailing zero bits. encipherOnly and
+/// decipherOnly are only defined together with keyAgreement.
 fn validate_key_usage(value: &[u8]) -> DerResult<()> {
     let usage = raw_extension::read_key_usage(value)?;
     require(!usage.is_empty(), "must have at least one bit (RFC 5280 4.2.1.3)")?;
@@ -227,13 +228,13 @@ fn validate_named_bits(content: &[u8]) -> DerResult<()> {
     }
 }
 
-/// RFC 5280 4.2.1.6, 4.2.1.7 and 5.3.3: at least one name.
+/// Validates GeneralNames (RFC 5280 4.2.1.6, 4.2.1.7, 5.3.3), of which there must be at least one.
 fn validate_alt_names(value: &[u8]) -> DerResult<()> {
     alt_names::check_alt_names_size(value)?;
     validate_names(read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.6)")?)
 }
 
-/// RFC 5280 4.2.1.9, for CA and end-entity certificates.
+/// Validates basicConstraints (RFC 5280 4.2.1.9) of CA and end-entity certificates.
 fn validate_basic_constraints(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     require(fields.optional_boolean()? != Some(false), "cA encodes the default FALSE (X.690 11.5)")?;
@@ -243,7 +244,7 @@ fn validate_basic_constraints(value: &[u8]) -> DerResult<()> {
     fields.done()
 }
 
-/// RFC 5280 4.2.1.12: at least one purpose.
+/// Validates extKeyUsage (RFC 5280 4.2.1.12), which needs at least one purpose.
 fn validate_ext_key_usage(value: &[u8]) -> DerResult<()> {
     let mut purposes = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.12)")?;
     while !purposes.is_empty() {
@@ -252,18 +253,19 @@ fn validate_ext_key_usage(value: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-/// RFC 5280 4.2.1.14: a non-negative INTEGER of at most 32 bits.
+/// Validates inhibitAnyPolicy (RFC 5280 4.2.1.14): a non-negative INTEGER of at most 32 bits.
 fn validate_inhibit_any_policy(value: &[u8]) -> DerResult<()> {
     DerReader::read_to_end(value, DerReader::read_u32).map(drop)
 }
 
-/// RFC 5280 5.2.3: non-negative, at most 20 bytes.
+/// Validates a CRL number (RFC 5280 5.2.3): non-negative, at most 20 bytes.
 fn validate_crl_number(value: &[u8]) -> DerResult<()> {
     let octets = DerReader::read_to_end(value, DerReader::unsigned)?;
     require(octets.len() <= 20, "must have at most 20 octets (RFC 5280 5.2.3)")
 }
 
-/// RFC 5280 4.2.1.8: attributes with at least one value each, of arbitrary types.
+/// Validates subjectDirectoryAttributes (RFC 5280 4.2.1.8): attributes with at least one value each, of arbitrary
+/// types.
 fn validate_directory_attributes(value: &[u8]) -> DerResult<()> {
     let mut attributes = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.8)")?;
     while !attributes.is_empty() {
@@ -277,7 +279,7 @@ fn validate_directory_attributes(value: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-/// privateKeyUsagePeriod (RFC 3280 4.2.1.4): a start, an end, or both in this order.
+/// Validates privateKeyUsagePeriod (RFC 3280 4.2.1.4): a start, an end, or both in this order.
 fn validate_key_usage_period(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let mut at = |tag| -> DerResult<Option<i64>> {
@@ -290,7 +292,8 @@ fn validate_key_usage_period(value: &[u8]) -> DerResult<()> {
     require(start.zip(end).is_none_or(|(start, end)| start <= end), "ends before it starts (RFC 3280 4.2.1.4)")
 }
 
-/// RFC 7633: numbers of TLS extensions. Readers support only the two that are in use.
+/// Validates the TLS features extension (RFC 7633), numbers of TLS extensions. Certificate readers support only the two
+/// numbers that are in use.
 fn validate_tls_features(value: &[u8]) -> DerResult<()> {
     let mut features = read_nonempty_list(value, "must not be empty (RFC 7633 4.1)")?;
     while !features.is_empty() {
@@ -300,13 +303,13 @@ fn validate_tls_features(value: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-/// A BIT STRING with arbitrary bits.
+/// Validates a BIT STRING with arbitrary bits.
 fn validate_bit_string(value: &[u8]) -> DerResult<()> {
     check_bit_string(DerReader::read_single(value, BIT_STRING)?.content)
 }
 
-/// Rejects IP address and AS number extensions: RFC 3779 2.3 and 3.3 require that the issuer holds these resources,
-/// which is not checked here.
+/// Rejects the extensions for IP addresses and AS numbers: RFC 3779 2.3 and 3.3 require that the issuer holds these
+/// resources, which the server does not check.
 fn reject_resources(_: &[u8]) -> DerResult<()> {
     Err(DerError("is not supported: resources are not validated against the issuer's (RFC 3779 2.3, 3.3)"))
 }
@@ -323,7 +326,7 @@ fn validate_null(value: &[u8]) -> DerResult<()> {
     require(value == [NULL, 0], "must contain NULL")
 }
 
-/// Microsoft's CertificateTemplateOID: an OID and up to two version numbers.
+/// Validates Microsoft's certificate template extension (CertificateTemplateOID): an OID and up to two version numbers.
 fn validate_template(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     read_oid(&mut fields)?;

@@ -25,11 +25,11 @@ const UNSUPPORTED_KEY: DerError = DerError("unsupported public key");
 #[derive(Clone)]
 pub struct PublicKey {
     spki: Vec<u8>,
-    /// Start of the content of the BIT STRING, which extends to the end of `spki`.
+    /// Byte offset in `spki` at which the content of the BIT STRING begins; it extends to the end of `spki`.
     bits_start: usize,
     kind: KeyKind,
-    /// The key as parsed by the crypto library, which binds it to one algorithm: the usual one of its kind, or for RSA
-    /// the algorithm of the first digest that was verified.
+    /// The key as parsed by the crypto library, which binds it to one algorithm: the usual algorithm of its kind or,
+    /// for RSA, the algorithm of the first digest that was verified.
     parsed: OnceLock<(SignatureAlgorithm, ParsedPublicKey)>,
 }
 
@@ -78,8 +78,8 @@ impl PublicKey {
         Self { bits_start: spki.len() - bits.len(), spki, kind, parsed: OnceLock::new() }
     }
 
-    /// Creates a placeholder of this kind and size, to validate a request before its key is generated. No signature
-    /// verifies with it.
+    /// Creates a placeholder of this kind and size, to validate a request before its key is generated. The placeholder
+    /// verifies no signature.
     pub(crate) fn placeholder(kind: KeyKind) -> Self {
         let bits = match kind {
             KeyKind::Rsa { bits } => encode_rsa_numbers(&vec![0xff; bits as usize / 8], &[1, 0, 1]),
@@ -112,7 +112,7 @@ impl PublicKey {
         id
     }
 
-    /// Verifies a signature (DER for ECDSA). Signatures of RSA keys below 2048 bits are always invalid.
+    /// Verifies a signature (DER for ECDSA). Signatures of RSA keys below 2048 bits are always rejected.
     ///
     /// # Errors
     /// `Invalid` when the algorithm does not fit the key, or the signature is wrong.
@@ -129,7 +129,7 @@ impl PublicKey {
         .map_err(|_| wrong())
     }
 
-    /// As [`PublicKey::verify`], for a message in pieces, which is hashed incrementally. For Ed25519 and P-224 the
+    /// Like [`PublicKey::verify`], for a message in pieces, which is hashed incrementally. For Ed25519 and P-224 the
     /// pieces are joined.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl PublicKey {
         verified.map_err(|_| Error::invalid("signature does not verify"))
     }
 
-    /// As [`PublicKey::verify`], for the digest of a message. Not supported by Ed25519.
+    /// Like [`PublicKey::verify`], for the digest of a message. Ed25519 does not support this.
     ///
     /// # Errors
     /// As [`PublicKey::verify`], and `Invalid` for a digest of the wrong length.
@@ -167,7 +167,8 @@ impl PublicKey {
             return verify_p224(self.bits(), digest.as_ref(), signature).ok_or_else(wrong);
         }
         let verifier = self.verifier(algorithm)?;
-        // Keys that verify digests usually do so repeatedly, and parsing an RSA key takes a significant time.
+        // A key that verifies digests usually verifies several, and parsing an RSA key takes significant time, so the
+        // parsed key is kept.
         if self.parsed.get().is_none() {
             let parsed = ParsedPublicKey::new(verifier, self.bits()).map_err(|_| wrong())?;
             let _ = self.parsed.set((algorithm, parsed));
@@ -179,7 +180,7 @@ impl PublicKey {
         .map_err(|_| wrong())
     }
 
-    /// `true` if a SHA-1 signature (DER for ECDSA) is valid. Those of RSA keys below 2048 bits are always invalid.
+    /// `true` if a SHA-1 signature (DER for ECDSA) is valid. Signatures of RSA keys below 2048 bits never are.
     pub fn verifies_sha1(&self, algorithm: Sha1Algorithm, message: &[u8], signature: &[u8]) -> bool {
         let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message);
         match (self.kind, algorithm) {
@@ -233,7 +234,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Returns the AlgorithmIdentifier of a key (RFC 3279 2.3.1, RFC 5480 2.1.1, RFC 8410 3).
+/// Returns the encoded AlgorithmIdentifier of a key (RFC 3279 2.3.1, RFC 5480 2.1.1, RFC 8410 3).
 pub(crate) fn algorithm_identifier(kind: KeyKind) -> Vec<u8> {
     build(SEQUENCE, 24, |w| match kind {
         KeyKind::Rsa { .. } => {
@@ -248,8 +249,8 @@ pub(crate) fn algorithm_identifier(kind: KeyKind) -> Vec<u8> {
     })
 }
 
-/// Reads the fields of a key's AlgorithmIdentifier. `None` for other algorithms and curves. An RSA key gets 0 bits,
-/// because its size is not known here.
+/// Reads the fields of a key's AlgorithmIdentifier. Returns `None` for other algorithms and curves. An RSA key gets 0
+/// bits, because its size is not known here.
 pub(crate) fn read_key_algorithm(mut fields: DerReader<'_>) -> DerResult<Option<KeyKind>> {
     let kind = match fields.oid()? {
         oid::RSA_ENCRYPTION => {
@@ -291,7 +292,7 @@ fn check_key_bits(kind: KeyKind, bits: &[u8]) -> DerResult<KeyKind> {
 /// As [`PublicKey::parse`].
 pub(crate) fn rsa_public_key(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
     let bits = encode_rsa_numbers(modulus, exponent);
-    // The numbers are untrusted, so the key is validated.
+    // The numbers are untrusted, so parse the key with validation.
     PublicKey::parse(PublicKey::from_trusted_bits(KeyKind::Rsa { bits: 0 }, &bits).spki())
 }
 

@@ -6,7 +6,7 @@ use super::reader::{DerError, DerReader, DerResult};
 use super::usage::{KeyUsage, OCSP_SIGNING};
 use super::writer::{BIT_STRING, SEQUENCE, context};
 
-/// Maximum number of extensions of received certificates, CRLs and requests, and of anything that is signed.
+/// Maximum number of extensions in a received certificate, CRL or request, and in anything to be signed.
 pub const MAX_EXTENSIONS: usize = 100;
 
 /// One extension of a certificate, CRL or request.
@@ -14,7 +14,7 @@ pub const MAX_EXTENSIONS: usize = 100;
 pub struct RawExtension {
     /// The OID, DER content bytes.
     pub oid: Vec<u8>,
-    /// `true` if it is critical.
+    /// `true` if the extension is critical.
     pub critical: bool,
     /// The content of extnValue.
     pub value: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct RawExtension {
 }
 
 impl RawExtension {
-    /// Reads the elements of an `Extensions` SEQUENCE, in order, at most [`MAX_EXTENSIONS`].
+    /// Reads the elements of an `Extensions` SEQUENCE, in order; rejects more than [`MAX_EXTENSIONS`].
     pub(crate) fn read_bounded(extensions: DerReader<'_>) -> DerResult<Vec<Self>> {
         Self::read_up_to(extensions, MAX_EXTENSIONS)
     }
@@ -65,8 +65,8 @@ pub struct ExtensionRef<'a> {
 }
 
 impl<'a> ExtensionRef<'a> {
-    /// Reads the elements of an `Extensions` SEQUENCE, in order, at most `max`. Duplicate OIDs are rejected (RFC 5280
-    /// 4.2).
+    /// Reads the elements of an `Extensions` SEQUENCE, in order; rejects more than `max` elements, and duplicate OIDs
+    /// (RFC 5280 4.2).
     ///
     /// # Errors
     /// The violated rule.
@@ -106,8 +106,8 @@ pub fn find_extension<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<
     extensions.iter().find(|extension| extension.oid == oid)
 }
 
-/// `true` if extensions grant OCSPSigning (RFC 6960 4.2.2.2). Clients accept OCSP responses signed with such a
-/// certificate like those of its issuer.
+/// `true` if the extensions of a certificate grant OCSPSigning (RFC 6960 4.2.2.2). Clients accept OCSP responses signed
+/// with such a certificate like responses of its issuer.
 pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
     let usage = find_extension(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
     usage.is_some_and(|purposes| purposes.contains(&OCSP_SIGNING))
@@ -118,7 +118,7 @@ pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
 pub struct BasicConstraints {
     /// `true` if the subject is a certificate authority.
     pub ca: bool,
-    /// Number of further authorities allowed below it; `None` for no limit.
+    /// Number of further CA certificates that may follow below this one in a chain; `None` for no limit.
     pub path_length: Option<u32>,
 }
 
@@ -209,7 +209,7 @@ mod tests {
         let many = |count: usize| (0..count).flat_map(|n| of(n).as_der().to_vec()).collect::<Vec<u8>>();
         assert_eq!(RawExtension::read_bounded(DerReader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);
         assert_eq!(RawExtension::read_bounded(DerReader::new(&many(MAX_EXTENSIONS + 1))), Err(TOO_MANY_EXTENSIONS));
-        // Data after the counted elements is not read.
+        // Data after the counted extensions is not read.
         let broken = [many(MAX_EXTENSIONS), vec![0x30, 0x80]].concat();
         assert_eq!(RawExtension::read_bounded(DerReader::new(&broken)), Err(TOO_MANY_EXTENSIONS));
         assert_eq!(
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_is_read_or_refused(value in proptest::collection::vec(any::<u8>(), 0..20)) {
+        fn extension_values_of_any_bytes_do_not_panic(value in proptest::collection::vec(any::<u8>(), 0..20)) {
             for oid in [oid::BASIC_CONSTRAINTS, oid::KEY_USAGE, oid::SUBJECT_KEY_ID, oid::AUTHORITY_KEY_ID] {
                 let all = read(&[extension::extension(oid, false, &value)]).unwrap();
                 let _ = (basic_constraints(&all), key_usage(&all), subject_key_id(&all), authority_key_id(&all));

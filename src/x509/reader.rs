@@ -14,7 +14,7 @@ use crate::error::Error;
 pub struct DerError(pub &'static str);
 
 impl DerError {
-    /// Converts it to a public error that names `field`.
+    /// Converts the violation to an `Invalid` error that names `field`.
     pub fn into_error(self, field: &str) -> Error {
         Error::invalid(format!("{field}: {}", self.0))
     }
@@ -41,7 +41,7 @@ impl<'a> Tlv<'a> {
     }
 }
 
-/// Reads consecutive values.
+/// A reader of consecutive DER values.
 #[derive(Clone, Copy)]
 pub struct DerReader<'a> {
     rest: &'a [u8],
@@ -58,7 +58,7 @@ impl<'a> DerReader<'a> {
         Self::read_to_end(der, |reader| reader.expect(tag))
     }
 
-    /// Reads all of `der` with `read`.
+    /// Calls `read` on a reader of `der`; rejects data that `read` leaves unread.
     pub fn read_to_end<T>(der: &'a [u8], read: impl FnOnce(&mut Self) -> DerResult<T>) -> DerResult<T> {
         let mut reader = Self::new(der);
         let value = read(&mut reader)?;
@@ -66,7 +66,7 @@ impl<'a> DerReader<'a> {
         Ok(value)
     }
 
-    /// `true` if everything was read.
+    /// `true` if all data was read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -192,7 +192,7 @@ impl<'a> DerReader<'a> {
 
 const TRUNCATED_DER: DerError = DerError("truncated DER");
 
-/// Reads a length and returns it with the remaining data.
+/// Reads the length of a value and returns it with the remaining data.
 fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
     let (&first, octets) = octets.split_first().ok_or(TRUNCATED_DER)?;
     let count = match first {
@@ -200,7 +200,7 @@ fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
         0..0x80 => return Ok((usize::from(first), octets)),
         _ => usize::from(first & 0x7f),
     };
-    // Four length bytes allow 4 GiB, which is more than any input limit.
+    // Four length bytes allow 4 GiB, which is more than any limit on input.
     if count > 4 || octets.len() < count {
         return Err(TRUNCATED_DER);
     }
@@ -225,7 +225,7 @@ pub fn check_oid(content: &[u8]) -> DerResult<()> {
 }
 
 /// Maximum nesting depth of a value of unknown type.
-const MAX_DEPTH: usize = 32;
+const MAX_DER_NESTING: usize = 32;
 
 /// Checks that a value of unknown type is DER at all levels: lengths, no segmented strings (X.690 10.2), and the
 /// content of universal types that have a canonical form.
@@ -242,7 +242,7 @@ pub(crate) fn check_der(value: &[u8]) -> DerResult<()> {
         let value = innermost.any()?;
         check_universal_type(&value)?;
         if value.tag & CONSTRUCTED != 0 {
-            if open.len() == MAX_DEPTH {
+            if open.len() == MAX_DER_NESTING {
                 return Err(DerError("values are nested deeper than 32"));
             }
             open.push(value.reader());
@@ -340,7 +340,7 @@ mod tests {
             &[0x30, 3, 2, 1, 0xff],
             &[0xa0, 2, 0x81, 0],
             &[3, 2, 1, 0xfe],
-            &nested(MAX_DEPTH - 1),
+            &nested(MAX_DER_NESTING - 1),
         ] {
             assert_eq!(check_der(good), Ok(()), "{good:?}");
         }
@@ -359,7 +359,7 @@ mod tests {
             &[0x1e, 3, 0, b'a', 0],
             &[0x1c, 6, 0, 0, 0, b'a', 0, 0],
             &[0, 0],
-            &nested(MAX_DEPTH + 1),
+            &nested(MAX_DER_NESTING + 1),
         ] {
             assert!(check_der(bad).is_err(), "{bad:?}");
         }

@@ -27,10 +27,10 @@ impl Serial {
     /// Random bytes of a time-based serial. 112 bits exceed the 64 bits that CA/B BR 7.1 requires.
     pub const RANDOM_BYTES: usize = MAX_SERIAL_OCTETS - TIME_PREFIX_BYTES;
 
-    /// A placeholder of maximum length that no certificate uses.
+    /// A placeholder of maximum length, to validate requests; no certificate has this serial number.
     pub(crate) const PLACEHOLDER: Self = Self { octets: [1; MAX_SERIAL_OCTETS], len: MAX_SERIAL_OCTETS as u8 };
 
-    /// Creates a serial of a time (milliseconds since 1970, clamped to the years 2004 to 6429) followed by `random`.
+    /// Creates a serial from a time (milliseconds since 1970, clamped to the years 2004 to 6429) followed by `random`.
     pub fn time_based(millis: u64, random: [u8; Self::RANDOM_BYTES]) -> Self {
         let millis = millis.clamp(*TIME_RANGE_MILLIS.start(), *TIME_RANGE_MILLIS.end());
         let mut octets = [0; MAX_SERIAL_OCTETS];
@@ -51,7 +51,7 @@ impl Serial {
         }
     }
 
-    /// Reads an unsigned big-endian integer.
+    /// Creates a serial from an unsigned big-endian integer.
     ///
     /// # Errors
     /// `Invalid` when empty or longer than 20 bytes without leading zeros.
@@ -88,7 +88,7 @@ impl Serial {
         let mut prefix = String::new();
         while octets.len() < MAX_SERIAL_OCTETS {
             let colon = if prefix.is_empty() { "" } else { ":" };
-            // Texts sort like the bytes. The first byte of a serial is not zero.
+            // Texts sort like the bytes that they encode. The first byte of a serial is not zero.
             let first = u8::from(octets.is_empty());
             let Some(octet) = (first..=u8::MAX).rev().find(|octet| *format!("{prefix}{colon}{octet:02x}") <= *text)
             else {
@@ -110,7 +110,7 @@ impl Serial {
         usize::from(self.len) == MAX_SERIAL_OCTETS && self.octets[0] >= 0x80
     }
 
-    /// All 20 bytes, padded with zeros at the end, and the number of bytes without the padding.
+    /// Returns the serial as 20 bytes, padded with zeros at the end, and its length without the padding.
     pub(super) fn padded(&self) -> (&[u8; MAX_SERIAL_OCTETS], usize) {
         (&self.octets, usize::from(self.len))
     }
@@ -157,10 +157,10 @@ impl Ord for Serial {
     }
 }
 
-/// Lower-case hex bytes separated by colons, as in every response.
+/// Formats a serial as lower-case hex bytes separated by colons, as in every response.
 impl fmt::Display for Serial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written in one call, because every response contains a serial.
+        // Writes the whole text in one call, because every response contains a serial.
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b':'; MAX_SERIAL_OCTETS * 3];
         for (i, octet) in self.octets().iter().enumerate() {

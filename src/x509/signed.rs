@@ -8,15 +8,15 @@ use super::reader::{DerReader, DerResult};
 use super::writer::SEQUENCE;
 use crate::error::Result;
 
-/// A signed structure with the positions of its parts. Its signature is not verified when it is read.
+/// A signed structure with the positions of its parts. Reading it does not verify the signature.
 #[derive(Clone, Debug)]
 pub(super) struct SignedDer {
     der: Vec<u8>,
     tbs: Range<usize>,
-    /// The content of the to-be-signed SEQUENCE.
+    /// Range of the content of the to-be-signed SEQUENCE.
     fields: Range<usize>,
     algorithm: Range<usize>,
-    /// Start of the signature, which ends the structure.
+    /// Byte offset of the signature, which extends to the end of the structure.
     signature: usize,
 }
 
@@ -56,7 +56,7 @@ impl SignedDer {
         &self.der[self.algorithm.clone()]
     }
 
-    /// The signature algorithm.
+    /// The signature algorithm, if it is accepted.
     ///
     /// # Errors
     /// Those of [`SignatureAlgorithm::from_der`].
@@ -64,7 +64,7 @@ impl SignedDer {
         SignatureAlgorithm::from_der(self.algorithm_der())
     }
 
-    /// The signature algorithm if it uses SHA-1.
+    /// The signature algorithm if it is one with SHA-1.
     pub(super) fn sha1_algorithm(&self) -> Option<Sha1Algorithm> {
         Sha1Algorithm::from_der(self.algorithm_der())
     }

@@ -1,5 +1,5 @@
-//! Assembly of certificates: pieces are joined to the to-be-signed bytes, signed elsewhere, and joined with the
-//! signature. Nothing is parsed or encoded twice.
+//! Assembly of certificates: encoded pieces are joined to the to-be-signed bytes, callers have them signed, and the
+//! signature is appended. Nothing is parsed or encoded twice.
 
 use super::algorithm::SignatureAlgorithm;
 use super::pieces::{Extensions, Name};

@@ -1,4 +1,4 @@
-//! The `openssl` command as an independent reader, writer and signer for tests.
+//! The `openssl` command, with which tests read, write and sign independently of the server's code.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ use super::serial::Serial;
 use super::tbs::{CertificateTbs, encode_signed};
 use super::time::from_epoch;
 
-/// `openssl genpkey` arguments for all kinds of keys.
+/// Arguments of `openssl genpkey` for each kind of key.
 pub(crate) const OPENSSL_KEY_ARGUMENTS: &[(&[&str], KeyKind)] = &[
     (&["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"], KeyKind::Rsa { bits: 2048 }),
     (&["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], KeyKind::Ec(Curve::P256)),
@@ -23,7 +23,7 @@ pub(crate) const OPENSSL_KEY_ARGUMENTS: &[(&[&str], KeyKind)] = &[
     (&["-algorithm", "ED25519"], KeyKind::Ed25519),
 ];
 
-/// A temporary directory in which commands run.
+/// The `openssl` command, run in a temporary directory of its own.
 pub(crate) struct OpenSsl(tempfile::TempDir);
 
 impl OpenSsl {
@@ -35,25 +35,25 @@ impl OpenSsl {
         self.0.path().join(name)
     }
 
-    /// Writes a file and returns its name.
+    /// Writes a file to the directory and returns its name.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         std::fs::write(self.path(name), content).unwrap();
         name.to_owned()
     }
 
-    /// Runs the command and returns its output, even if it fails.
+    /// Runs `openssl` and returns its output, even if it fails.
     pub(crate) fn try_run(&self, arguments: &[&str]) -> Output {
         Command::new("openssl").args(arguments).current_dir(self.0.path()).output().unwrap()
     }
 
-    /// Runs the command, which must succeed, and returns its standard output.
+    /// Runs `openssl`, which must succeed, and returns its standard output.
     pub(crate) fn run(&self, arguments: &[&str]) -> Vec<u8> {
         let output = self.try_run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     }
 
-    /// As [`OpenSsl::run`], with the output as text.
+    /// Like [`OpenSsl::run`], but returns the output as text.
     pub(crate) fn text(&self, arguments: &[&str]) -> String {
         String::from_utf8(self.run(arguments)).unwrap()
     }
@@ -65,7 +65,7 @@ impl OpenSsl {
     }
 }
 
-/// All kinds of issuer keys, as requests name them.
+/// All kinds of issuer keys: key type and bits, as in requests.
 pub(crate) const ISSUER_KEY_KINDS: &[(&str, u32)] =
     &[("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
 
@@ -75,14 +75,14 @@ pub(crate) trait TestSigner {
     fn signature(&self, algorithm: SignatureAlgorithm, message: &[u8]) -> Vec<u8>;
 }
 
-/// A private key of `openssl`.
+/// A private key that `openssl` generated and signs with.
 pub(crate) struct TestKey {
     openssl: OpenSsl,
     public: PublicKey,
 }
 
 impl TestKey {
-    /// Generates a key of a kind in [`OPENSSL_KEY_ARGUMENTS`], as requests name it.
+    /// Generates a key of this type and size, which [`OPENSSL_KEY_ARGUMENTS`] must contain.
     pub(crate) fn generate(key_type: &str, bits: u32) -> Self {
         let openssl = OpenSsl::new();
         let is_kind = |known: &&(&[&str], KeyKind)| known.1.name() == key_type && known.1.bits() == bits;
@@ -91,7 +91,7 @@ impl TestKey {
         Self { openssl, public: PublicKey::parse(&spki).unwrap() }
     }
 
-    /// The key as PKCS #8.
+    /// Returns the private key as PKCS #8.
     pub(crate) fn pkcs8(&self) -> Vec<u8> {
         self.openssl.run(&["pkcs8", "-topk8", "-nocrypt", "-in", "key.pem", "-outform", "DER"])
     }
@@ -120,14 +120,14 @@ impl TestSigner for TestKey {
     }
 }
 
-/// A self-signed root of a new key, valid from 2023 to 2049, with its key.
+/// Generates a key and returns it with a self-signed root certificate, valid from 2023 to 2049.
 pub(crate) fn root(key_type: &str, bits: u32) -> (TestKey, Certificate) {
     let key = TestKey::generate(key_type, bits);
     let certificate = root_of(&key);
     (key, certificate)
 }
 
-/// The self-signed root of a key, valid from 2023 to 2049.
+/// Returns a self-signed root certificate of this key, valid from 2023 to 2049.
 pub(crate) fn root_of(key: &impl TestSigner) -> Certificate {
     let public = key.public_key();
     let algorithm = SignatureAlgorithm::for_issuer(public.kind(), 0, false).unwrap();
@@ -143,7 +143,7 @@ pub(crate) fn root_of(key: &impl TestSigner) -> Certificate {
     Certificate::parse(&der).unwrap()
 }
 
-/// A certificate with a random serial number, valid from 2023 to 2049.
+/// Issues a certificate with a random serial number, valid from 2023 to 2049.
 pub(crate) fn issue(
     key: &impl TestSigner,
     algorithm: SignatureAlgorithm,

@@ -7,22 +7,24 @@ use super::reader::{DerError, DerReader, DerResult};
 use super::writer::{DerWriter, GENERALIZED_TIME, UTC_TIME};
 use crate::clock::Time;
 
-/// 9999-12-31T23:59:59Z, the end of GeneralizedTime and "no well-defined expiration" (RFC 5280 4.1.2.5).
+/// 9999-12-31T23:59:59Z, the latest GeneralizedTime, which means "no well-defined expiration" (RFC 5280 4.1.2.5); epoch
+/// seconds.
 pub const MAX_EPOCH_SECONDS: i64 = 253_402_300_799;
 
-/// 0001-01-01T00:00:00Z. Some readers do not support the year 0.
+/// 0001-01-01T00:00:00Z in epoch seconds. Some certificate readers do not support the year 0.
 const MIN_EPOCH_SECONDS: i64 = -62_135_596_800;
 
-/// 1950-01-01T00:00:00Z, the earliest UTCTime and the earliest time that RFC 5280 4.1.2.5 provides for.
+/// 1950-01-01T00:00:00Z in epoch seconds, the earliest UTCTime and the earliest time that RFC 5280 4.1.2.5 provides
+/// for.
 pub const MIN_UTC_EPOCH_SECONDS: i64 = -631_152_000;
 
-/// Converts epoch seconds, clamped to the supported range.
+/// Converts epoch seconds to a time, clamped to the supported range.
 pub fn from_epoch(seconds: i64) -> Time {
     OffsetDateTime::from_unix_timestamp(seconds.clamp(MIN_EPOCH_SECONDS, MAX_EPOCH_SECONDS))
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-/// Appends `at`, truncated to seconds.
+/// Appends `at`, truncated to seconds, as UTCTime or GeneralizedTime, depending on the year.
 pub(crate) fn write(w: &mut DerWriter, at: Time) {
     let (text, year) = format_digits(at);
     if is_utc(year) {
@@ -41,7 +43,7 @@ fn is_utc(year: i32) -> bool {
     (1950..2050).contains(&year)
 }
 
-/// The text of a time, in two parts.
+/// The text of an encoded time, in two parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TimeText {
     /// `true` for a UTCTime, which omits the first two digits.
@@ -52,10 +54,10 @@ pub(crate) struct TimeText {
     pub(crate) clock: [u8; 8],
 }
 
-/// Formats times. Consecutive times of one day share the date conversion.
+/// Formats times. Consecutive times on the same day share the date conversion.
 #[derive(Default)]
 pub(crate) struct TimeFormatter {
-    /// The last formatted day (days since 1970), its date, and `true` if it is in the range of UTCTime.
+    /// The last formatted day (in days since 1970), its date text, and `true` if it is in the range of UTCTime.
     last: Option<(i64, [u8; 8], bool)>,
 }
 
@@ -99,19 +101,19 @@ fn format_digits(at: Time) -> ([u8; 15], i32) {
     (text, year)
 }
 
-/// Reads a UTCTime or GeneralizedTime as epoch seconds, from the year 1.
+/// Reads a UTCTime or GeneralizedTime of the year 1 or later, and returns epoch seconds.
 pub(crate) fn read(reader: &mut DerReader<'_>) -> DerResult<i64> {
     let value = reader.any()?;
     parse(value.tag, value.content)
 }
 
-/// Reads a time if the next value is one.
+/// Reads the next value if it is a time.
 pub(crate) fn read_optional(reader: &mut DerReader<'_>) -> DerResult<Option<i64>> {
     let is_time = matches!(reader.next_tag(), Some(UTC_TIME | GENERALIZED_TIME));
     is_time.then(|| read(reader)).transpose()
 }
 
-/// As [`read`], for a value with this universal tag and this content.
+/// Like [`read`], for a value with this universal tag and this content.
 pub(crate) fn parse(tag: u8, content: &[u8]) -> DerResult<i64> {
     let (year, rest) = match (tag, content.len()) {
         (UTC_TIME, 13) => {

@@ -3,11 +3,11 @@
 use super::oid::{oid_text, parse_oid};
 use crate::error::{Error, Result};
 
-/// A set of key usages. Bit n of RFC 5280 4.2.1.3 is `1 << n`.
+/// A set of key usages. The usage with bit n in RFC 5280 4.2.1.3 is `1 << n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyUsage(pub(crate) u16);
 
-/// Names in lower case, without the optional prefix `KeyUsage`.
+/// Key usages by name, in lower case, without the optional prefix `KeyUsage`.
 const KEY_USAGE_NAMES: [(&str, KeyUsage); 11] = [
     ("digitalsignature", KeyUsage::DIGITAL_SIGNATURE),
     ("contentcommitment", KeyUsage::CONTENT_COMMITMENT),
@@ -44,15 +44,15 @@ impl KeyUsage {
 
     /// keyEncipherment and dataEncipherment.
     pub const ENCIPHERMENT: Self = Self::KEY_ENCIPHERMENT.union(Self::DATA_ENCIPHERMENT);
-    /// keyAgreement and the two usages that restrict it.
+    /// keyAgreement, and encipherOnly and decipherOnly, which restrict it.
     pub const AGREEMENT: Self = Self::KEY_AGREEMENT.union(Self::ENCIPHER_ONLY).union(Self::DECIPHER_ONLY);
 
-    /// Returns the named usages. Unknown names are ignored, see [`KeyUsage::first_unknown`].
+    /// Returns the set of usages with these names. Unknown names are ignored, see [`KeyUsage::first_unknown`].
     pub fn from_names(names: &[String]) -> Self {
         names.iter().filter_map(|name| Self::named(name)).fold(Self::default(), Self::union)
     }
 
-    /// Returns the index of the first unknown name.
+    /// Returns the index of the first name that is no key usage.
     pub fn first_unknown(names: &[String]) -> Option<usize> {
         names.iter().position(|name| Self::named(name).is_none())
     }
@@ -68,7 +68,7 @@ impl KeyUsage {
         self.0 & other.0 == other.0
     }
 
-    /// Returns the union.
+    /// Returns the usages in either set.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -95,8 +95,8 @@ impl KeyUsage {
         self.0 == 0
     }
 
-    /// Returns the content of the BIT STRING and its length: the number of unused bits, then bytes without trailing
-    /// zero bits (X.690 11.2.2).
+    /// Returns the content of the BIT STRING that encodes the set, and its length. The content is the number of unused
+    /// bits, then bytes without trailing zero bits (X.690 11.2.2).
     pub(crate) fn bit_string_content(self) -> ([u8; 3], usize) {
         // Bit 0 of the set is the most significant bit of the first byte.
         let bits = self.0.reverse_bits();
@@ -106,7 +106,7 @@ impl KeyUsage {
         ([(octets * 8 - used) as u8, first, second], 1 + octets)
     }
 
-    /// Reads the content of a BIT STRING; `None` if it is malformed.
+    /// Reads the content of a BIT STRING; returns `None` if it is malformed.
     pub(crate) fn from_bit_string_content(content: &[u8]) -> Option<Self> {
         let (&unused, octets) = content.split_first()?;
         if unused > 7 || octets.len() > 2 || (octets.is_empty() && unused != 0) {
@@ -125,17 +125,17 @@ const CLIENT_AUTH: &str = "clientauth";
 const CODE_SIGNING: &str = "codesigning";
 const EMAIL_PROTECTION: &str = "emailprotection";
 
-/// Names and OIDs of extended key usages, in the order of encoding.
+/// Names and OIDs (DER content bytes) of extended key usages, in the order of encoding.
 const EXT_KEY_USAGE_NAMES: [(&str, &[u8]); 12] = [
     ("any", &[0x55, 0x1d, 37, 0]),
-    (SERVER_AUTH, &pkix(1)),
-    (CLIENT_AUTH, &pkix(2)),
-    (CODE_SIGNING, &pkix(3)),
-    (EMAIL_PROTECTION, &pkix(4)),
-    ("ipsecendsystem", &pkix(5)),
-    ("ipsectunnel", &pkix(6)),
-    ("ipsecuser", &pkix(7)),
-    ("timestamping", &pkix(8)),
+    (SERVER_AUTH, &id_kp(1)),
+    (CLIENT_AUTH, &id_kp(2)),
+    (CODE_SIGNING, &id_kp(3)),
+    (EMAIL_PROTECTION, &id_kp(4)),
+    ("ipsecendsystem", &id_kp(5)),
+    ("ipsectunnel", &id_kp(6)),
+    ("ipsecuser", &id_kp(7)),
+    ("timestamping", &id_kp(8)),
     ("ocspsigning", OCSP_SIGNING),
     // 1.3.6.1.4.1.311.10.3.3
     ("microsoftservergatedcrypto", &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 10, 3, 3]),
@@ -144,10 +144,10 @@ const EXT_KEY_USAGE_NAMES: [(&str, &[u8]); 12] = [
 ];
 
 /// The OID of OCSPSigning (RFC 6960 4.2.2.2), DER content bytes.
-pub const OCSP_SIGNING: &[u8] = &pkix(9);
+pub const OCSP_SIGNING: &[u8] = &id_kp(9);
 
-/// 1.3.6.1.5.5.7.3.n
-const fn pkix(n: u8) -> [u8; 8] {
+/// Returns the OID 1.3.6.1.5.5.7.3.n (id-kp) as DER content bytes.
+const fn id_kp(n: u8) -> [u8; 8] {
     [0x2b, 6, 1, 5, 5, 7, 3, n]
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn eku_text(oid: &[u8]) -> String {
     }
 }
 
-/// Returns the index of the first unknown extended key usage.
+/// Returns the index of the first name that is no extended key usage.
 pub fn first_unknown_eku(names: &[String]) -> Option<usize> {
     let known = |name: &str| {
         let name = name.trim().to_ascii_lowercase();
@@ -267,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bit_string_is_read_or_refused(content in proptest::collection::vec(any::<u8>(), 0..5)) {
+        fn key_usage_of_any_bytes_does_not_panic(content in proptest::collection::vec(any::<u8>(), 0..5)) {
             let _ = KeyUsage::from_bit_string_content(&content);
         }
     }

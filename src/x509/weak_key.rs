@@ -1,5 +1,5 @@
-//! Rejection of public keys whose private key can be computed. Checked for every subject key that is received, not
-//! for stored keys.
+//! Rejection of public keys whose private key can be computed. Checked for every subject key in a request, not for
+//! stored keys.
 
 mod factors;
 
@@ -29,10 +29,10 @@ pub fn reject(what: &str, key: &PublicKey) -> Result<()> {
     rule.map_or(Ok(()), |rule| Err(Error::invalid(format!("{what}: {rule}"))))
 }
 
-/// The largest exponent that every reader supports: Go uses a signed 32-bit integer.
+/// The largest RSA exponent that every certificate reader supports: Go uses a signed 32-bit integer.
 const MAX_READABLE_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
 
-/// Returns the rule that an RSA key violates. Modulus and exponent are big-endian without leading zeros.
+/// Returns the rule that an RSA key violates, if any. Modulus and exponent are big-endian without leading zeros.
 fn violated_rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
     if (exponent.len(), exponent) > (MAX_READABLE_EXPONENT.len(), &MAX_READABLE_EXPONENT) {
         return Some("the RSA public exponent is above 2^31 - 1, which some readers reject");
@@ -75,7 +75,8 @@ const SMALL_ORDER_POINTS: [[u8; 32]; 5] = {
     ]
 };
 
-/// `true` if the y coordinate is below the field prime and not that of a point of small order.
+/// `true` if the y coordinate of an encoded Ed25519 point is below the field prime and not that of a point of small
+/// order.
 fn is_sound_point(encoded: &[u8]) -> bool {
     let Ok(mut y) = <[u8; 32]>::try_from(encoded) else { return false };
     y[31] &= 0x7f;
@@ -106,7 +107,8 @@ fn has_guessable_primes(modulus: &BigUint) -> bool {
     exponents.iter().enumerate().all(|(at, &one)| exponents[..at].iter().all(|&other| fit(one, other)))
 }
 
-/// Returns the exponent of 65537 that yields `value` modulo `prime`, and the order of 65537.
+/// Returns the exponent to which 65537 yields `value` modulo `prime`, and the order of 65537; `None` if there is no
+/// such exponent.
 fn discrete_logarithm(value: u64, prime: u64) -> Option<(u64, u64)> {
     let mut power = 1;
     let mut order = 0;
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn ed25519_points_of_small_order_or_not_canonical_are_refused() {
         let mut refused: Vec<[u8; 32]> = SMALL_ORDER_POINTS.to_vec();
-        // Not canonical: the prime itself, and all values above it up to 2^255.
+        // Encodings that are not canonical: the prime itself, and all values above it up to 2^255.
         refused.extend((0..19).map(|n| {
             let mut above = FIELD_PRIME;
             above[0] += n;
@@ -148,7 +150,7 @@ mod tests {
                 assert!(!is_sound_point(&point), "{point:02x?}");
             }
         }
-        // The base point.
+        // The base point of Ed25519.
         let mut base = [0x66; 32];
         base[0] = 0x58;
         assert!(is_sound_point(&base));

@@ -1,5 +1,5 @@
-//! A DER writer (ITU-T X.690). It appends to one buffer and patches lengths afterwards, so that a certificate costs
-//! one allocation. It does not validate its input.
+//! A DER writer (ITU-T X.690). It appends to one buffer and patches lengths afterwards, so that encoding a certificate
+//! costs one allocation. It does not validate its input.
 
 /// BOOLEAN.
 pub const BOOLEAN: u8 = 0x01;
@@ -52,7 +52,7 @@ pub const fn context_constructed(n: u8) -> u8 {
     0xa0 | n
 }
 
-/// DER under construction.
+/// A buffer with DER under construction.
 #[derive(Default)]
 pub struct DerWriter(Vec<u8>);
 
@@ -62,12 +62,12 @@ impl DerWriter {
         Self(Vec::with_capacity(octets))
     }
 
-    /// Appends bytes that are already DER.
+    /// Appends bytes that are already DER-encoded.
     pub fn raw(&mut self, der: &[u8]) {
         self.0.extend_from_slice(der);
     }
 
-    /// Appends tag and length of a value. The caller appends the `len` content bytes next.
+    /// Appends the tag and length of a value. The caller appends the `len` content bytes next.
     pub fn header(&mut self, tag: u8, len: usize) {
         self.0.push(tag);
         if len < 0x80 {
@@ -80,14 +80,14 @@ impl DerWriter {
         }
     }
 
-    /// Appends a value.
+    /// Appends a value with this tag and content.
     pub fn tlv(&mut self, tag: u8, content: &[u8]) {
         self.header(tag, content.len());
         self.raw(content);
     }
 
-    /// Appends a value whose content `body` writes. Content above 127 bytes is moved afterwards, to make room for its
-    /// longer length; use [`DerWriter::header`] for very long content.
+    /// Appends a value whose content `body` writes. Content above 127 bytes is moved afterwards to make room for a
+    /// longer length; for very long content use [`DerWriter::header`].
     pub fn nest(&mut self, tag: u8, body: impl FnOnce(&mut Self)) {
         let start = self.0.len() + 2;
         self.0.extend_from_slice(&[tag, 0]);
@@ -106,7 +106,7 @@ impl DerWriter {
         self.0[start..start + used.len()].copy_from_slice(used);
     }
 
-    /// Appends `[n] EXPLICIT` with one value, whose content `body` writes.
+    /// Appends `[n] EXPLICIT` around one value, whose content `body` writes.
     pub fn explicit(&mut self, n: u8, tag: u8, body: impl FnOnce(&mut Self)) {
         self.nest(context_constructed(n), |w| w.nest(tag, body));
     }
@@ -147,13 +147,13 @@ impl DerWriter {
     }
 }
 
-/// Returns the encoded length of a value with this content length, in bytes.
+/// Returns the total length in bytes of an encoded value with this content length.
 pub fn tlv_len(content: usize) -> usize {
     let length_octets = if content < 0x80 { 1 } else { 1 + size_of::<usize>() - content.leading_zeros() as usize / 8 };
     1 + length_octets + content
 }
 
-/// Returns a value whose content `body` writes.
+/// Returns an encoded value whose content `body` writes.
 pub fn build(tag: u8, capacity: usize, body: impl FnOnce(&mut DerWriter)) -> Vec<u8> {
     let mut writer = DerWriter::with_capacity(capacity);
     writer.nest(tag, body);

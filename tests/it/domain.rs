@@ -83,7 +83,7 @@ impl Domain {
             Ok((PlannedChange { view: next, writes: vec![write], rebuild_crls: false }, ()))
         });
         put.await.unwrap();
-        let replica = authority.replica();
+        let replica = authority.start_replica();
         Self { authority, replica, root, storage, _engine: engine, _folder: folder }
     }
 

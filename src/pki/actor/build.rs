@@ -1,4 +1,4 @@
-//! Runs one build of a mount's CRLs off the control actor's thread, and decides when it may start.
+//! Runs one build of a mount's CRLs off the control actor's thread, and decides when the build may start.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::pki::crl::{CrlBuildRequest, CrlBuildResult, CrlBuilder};
 use crate::pki::mount::view::MountView;
 use crate::telemetry;
 
-/// The minimum pause between two builds is the duration of the last build divided by this.
+/// The minimum pause between two CRL builds is the duration of the last build divided by this.
 const MIN_PAUSE_DIVISOR: u32 = 4;
-/// A build waits for further requests until the duration of the last build, divided by this, has passed without one.
+/// A CRL build waits until no request has arrived for the duration of the last build divided by this.
 const QUIET_PAUSE_DIVISOR: u32 = 8;
-/// Pauses are computed as if no build took longer than this, because the first build after a start does.
+/// Maximum duration of a build that pauses are computed from, because the first build after a start takes much longer.
 const MAX_COUNTED_BUILD_DURATION: Duration = Duration::from_millis(100);
 
-/// Count of revocations that are being stored and will then request a build.
+/// Number of revocations that are being stored and will then request a CRL build.
 #[derive(Clone, Default)]
 pub(super) struct PendingRevocations(Arc<AtomicUsize>);
 
@@ -38,8 +38,8 @@ impl PendingRevocations {
     }
 }
 
-/// Counts a revocation in progress until it is dropped: when the control actor has its build request, or when the
-/// revocation fails.
+/// A revocation that is being stored. Dropped when the control actor receives the build request, or when the revocation
+/// fails; until then the next CRL build may wait for it.
 pub struct PendingRevocation(Arc<AtomicUsize>);
 
 impl Drop for PendingRevocation {
@@ -81,7 +81,7 @@ impl BuildThrottle {
         self.first_request = None;
     }
 
-    /// Returns the remaining pause, or `None` when a build may start.
+    /// Returns the remaining pause before the next build, or `None` if it may start now.
     pub(super) fn remaining_pause(&self, now: Instant) -> Option<Duration> {
         let (ended, took) = self.last_build?;
         let from = if self.pending_revocations.has_any() {
@@ -94,7 +94,7 @@ impl BuildThrottle {
     }
 }
 
-/// Runs a build on a blocking thread. Returns the builder, even if the build panics, the result, and the duration.
+/// Runs a CRL build on a blocking thread. Returns the builder (even if the build panics), the result, and the duration.
 pub(super) async fn run_build(
     mut builder: CrlBuilder,
     view: Arc<MountView>,
@@ -117,8 +117,7 @@ pub(super) async fn run_build(
     (builder, result, took)
 }
 
-/// Records the metrics of a build that made a list or failed. Most periodic builds have nothing to do and are not
-/// counted.
+/// Records metrics of a build that built a CRL or failed. Most periodic builds have nothing to do and are not counted.
 fn record_build(mount: MountId, result: &Result<CrlBuildResult>, took: Duration) {
     let (outcome, failure) = match result {
         Ok(CrlBuildResult { failure: None, built_lists: 0, .. }) => return,

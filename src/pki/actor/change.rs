@@ -11,16 +11,16 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::{PkiOutcome, PkiStore};
 
 pub(super) enum ChangeOutcome {
-    /// Stored: the view to publish, and whether CRLs must be rebuilt.
+    /// The change is stored. `view` is to be published, and `rebuild_crls` says if CRLs must be rebuilt.
     Stored { view: MountView, rebuild_crls: bool },
-    /// Not stored; `reloaded` is the view of what storage holds, if it was read.
+    /// The change is not stored. `reloaded` is the view of the stored documents, if they were read.
     Failed { error: Error, reloaded: Option<MountView> },
     /// It is unknown whether the change is stored, because storage could not be read.
     Unknown { error: Error },
 }
 
-/// Plans and commits a change. With `reload`, it plans on a view that is read from storage first. When another node
-/// commits in the meantime, it plans again on the state that the other node stored.
+/// Plans and commits a change. With `reload`, the plan starts from a view that is read from storage first. If another
+/// node commits in the meantime, the plan runs again on the state that the other node stored.
 pub(super) async fn run_change(
     mut plan: ChangePlan,
     published: Arc<MountView>,
@@ -63,8 +63,8 @@ pub(super) async fn run_change(
             // Storage was too busy and stored nothing.
             Err(error) if error.kind() == Kind::Busy => return ChangeOutcome::Failed { error, reloaded },
             Err(error) if error.kind() == Kind::Conflict && tried + 1 < MAX_CHANGE_ATTEMPTS => again = true,
-            // Too many conflicts with other nodes, or a commit with unknown outcome. The mount continues with the state
-            // that storage holds.
+            // Too many conflicts with other nodes, or a commit with unknown outcome. The mount continues with the
+            // stored state.
             Err(error) => {
                 let error = if error.kind() == Kind::Conflict { contention_error("the mount") } else { error };
                 return match load_stored_view(&*store, &published).await {
@@ -78,7 +78,7 @@ pub(super) async fn run_change(
 }
 
 async fn run_plan(plan: ChangePlan, view: Arc<MountView>) -> Result<(ChangePlan, Result<PlannedChange>)> {
-    // Queued per mount, not per caller, so that a change does not wait behind other work of its caller.
+    // The plan is queued under the mount, not its caller, so that it does not wait behind other work of the caller.
     let mount = QueueCaller::server(&("changes", view.mount));
     let work = move || {
         let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panic_error()));
@@ -87,11 +87,11 @@ async fn run_plan(plan: ChangePlan, view: Arc<MountView>) -> Result<(ChangePlan,
     cpu::run_as(mount, work).await
 }
 
-/// Returns the view of the stored documents; state that does not come from documents is taken from `published`.
+/// Returns a view of the stored documents. State that documents do not contain is taken from `published`.
 async fn load_stored_view(store: &dyn PkiStore, published: &Arc<MountView>) -> Result<MountView> {
     let documents = store.documents(published.mount).await?;
     let published = Arc::clone(published);
-    // On the CPU queue, because a mount may have thousands of roles.
+    // Runs in the CPU queue, because a mount may have thousands of roles.
     let mount = QueueCaller::server(&("changes", published.mount));
     cpu::run_as(mount, move || published.reloaded(documents)).await?
 }
@@ -129,7 +129,7 @@ mod tests {
         assert!(matches!(writes().await, ChangeOutcome::Stored { rebuild_crls: false, .. }));
         assert_eq!(store.storage.commits(), commits + 1);
         assert_eq!(pki.documents(MOUNT).await.unwrap().len(), 1);
-        // A closed store fails every read and write, so a panic with the same outcome used neither.
+        // Every read and write of a closed store fails, so a panic with the same outcome as before used neither.
         store.storage.shutdown().await.unwrap();
         assert!(is_defect(panics().await));
         assert!(matches!(writes().await, ChangeOutcome::Unknown { .. }));

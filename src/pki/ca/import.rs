@@ -145,7 +145,7 @@ async fn import_bundle(
     imported.warnings.extend(crls);
     imported.warnings.extend(skipped);
     if let Some(accompanying) = accompanying {
-        imported.imported_crls = accompanying.carry_out().await.map_err(|error| {
+        imported.imported_crls = accompanying.import().await.map_err(|error| {
             let text = format!(
                 "{field}: the issuers were imported, but their CRLs only in part: repeat the import ({})",
                 error.text()

@@ -65,7 +65,7 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     authority.deps().compromised.refuse("key", key.key.public())?;
     let algorithm = signature.algorithm(&key.key.signing, &*authority.deps().signers)?;
     let info = encode_request_info(&subject, key.key.public().spki(), &extensions);
-    let prepared = LintedTbs::request(info, algorithm, &key.key.signing);
+    let prepared = LintedTbs::for_request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.deps().signers, &CallerWatch::ALWAYS).await?.der();
     // Validated like a CSR that a client sends, because other CAs will read it.
     Csr::from_der(&der)?.verify()?;

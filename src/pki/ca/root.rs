@@ -265,7 +265,7 @@ impl RootDraft {
         let key_id = key.public().key_id();
         let sources = &ca_request::ca_field_sources();
         let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &key_id, sources };
-        LintedTbs::certificate(tbs, CertificateKind::Authority, &expected, &[], key)
+        LintedTbs::for_certificate(tbs, CertificateKind::Authority, &expected, &[], key)
     }
 
     fn tbs(

@@ -1,5 +1,6 @@
-//! Long work, such as building a CRL, that may wait for a signer. It runs on a blocking thread. While it waits for a
-//! [signature](SignatureWaiter) it holds neither thread nor permit, so that a hanging signer does not block other work.
+//! Long work, such as building a CRL, that may wait for a signer. It runs on a blocking thread. While the work waits
+//! for a [signature](SignatureWaiter), it holds neither the thread nor a permit, so that a hanging signer does not
+//! block other work.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,11 +15,11 @@ use crate::keys::signing::SignatureFuture;
 /// A signature to wait for, and the channel for its result.
 type PendingSignature = (SignatureFuture, oneshot::Sender<Result<Vec<u8>>>);
 
-/// Waits for signatures without occupying the thread of the work.
+/// Lets work on a blocking thread wait for signatures without occupying the thread.
 pub struct SignatureWaiter(mpsc::UnboundedSender<PendingSignature>);
 
 impl SignatureWaiter {
-    /// Waits for a signature.
+    /// Waits for a signature; the calling work is suspended and its thread released.
     ///
     /// # Errors
     /// Those of the signer.
@@ -30,7 +31,7 @@ impl SignatureWaiter {
     }
 }
 
-/// Result of running the work on a thread until it ends or waits for a signature.
+/// Progress of the work on its thread: the final result, or a signature that the work waits for.
 enum BlockingProgress<W, T> {
     Done(T),
     Suspended(W, mpsc::UnboundedReceiver<PendingSignature>, PendingSignature),
@@ -41,7 +42,7 @@ enum BlockingProgress<W, T> {
 /// storage.
 ///
 /// # Errors
-/// `Internal` when it panics; `Busy` when the caller's part of the CPU queue is full.
+/// `Internal` when the work panics; `Busy` when the caller's share of the CPU queue is full.
 pub(crate) async fn run<W, T>(permits: Option<Arc<Semaphore>>, work: impl FnOnce(SignatureWaiter) -> W) -> Result<T>
 where
     W: Future<Output = T> + Send + 'static,

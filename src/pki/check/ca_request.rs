@@ -12,7 +12,7 @@ use crate::x509::pieces::{Extensions, Name};
 use crate::x509::profile;
 use crate::x509::reader::DerResult;
 
-/// Checks that a key is suitable for a CA.
+/// Checks that a key of this kind is suitable for a CA.
 ///
 /// # Errors
 /// `Invalid` naming `field`: P-224, which issuers must not use, and RSA below 2048 bits.
@@ -26,10 +26,10 @@ pub(crate) fn check_ca_key(field: &str, kind: KeyKind) -> Result<()> {
     }
 }
 
-/// Key usages of every CA.
+/// Key usages that every CA certificate has.
 pub(crate) const CA_KEY_USAGE: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
 
-/// keyUsage of a CA: keyCertSign, cRLSign and the requested usages.
+/// Returns the keyUsage of a CA certificate: keyCertSign, cRLSign and the requested usages.
 pub(crate) fn ca_key_usage(requested: &RequestedUsages) -> KeyUsage {
     requested.key_usage.unwrap_or_default().union(CA_KEY_USAGE)
 }
@@ -62,7 +62,7 @@ pub(crate) fn encode_ca_subject(requested: &RequestedSubject, common_name: &str,
     Ok(name::name(&rdns.iter().collect::<Vec<_>>()))
 }
 
-/// Maps the parts of a CA certificate to request fields.
+/// Returns the request field that each part of a CA certificate comes from, for error messages.
 pub(crate) fn ca_field_sources() -> FieldSources {
     FieldSources::all("certificate")
         .with_subject("common_name")
@@ -71,8 +71,8 @@ pub(crate) fn ca_field_sources() -> FieldSources {
         .with_extension(oid::EXT_KEY_USAGE, "ext_key_usage")
 }
 
-/// Rejects a CA without a subject; `field` is its source. The structural checks have the same rule; this one applies
-/// before a key is generated.
+/// Rejects a CA without a subject; `field` is the request field of the subject. The structural checks have the same
+/// rule; this one applies before a key is generated.
 ///
 /// # Errors
 /// `Invalid` naming the field.
@@ -83,7 +83,7 @@ pub(crate) fn check_subject(field: &str, subject: &Name) -> Result<()> {
     Ok(())
 }
 
-/// Encodes nameConstraints; empty without constraints.
+/// Encodes the nameConstraints extension; the result is empty without constraints.
 ///
 /// # Errors
 /// `Invalid` naming the list and the rule.
@@ -93,7 +93,7 @@ pub(crate) fn encode_name_constraints(requested: &NameConstraints) -> Result<Ext
     Ok(extension::name_constraints(requested))
 }
 
-/// Warns about name constraints that can be signed but that some verifiers reject.
+/// Warns about name constraints that can be signed but make some verifiers reject the certificates below the CA.
 pub(crate) fn constraint_warnings(requested: &NameConstraints) -> Warnings {
     let sides =
         [("permitted_dns_domains", &requested.permitted.dns), ("excluded_dns_domains", &requested.excluded.dns)];

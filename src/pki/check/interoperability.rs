@@ -8,7 +8,7 @@ use crate::x509::raw_extension::RawExtension;
 use crate::x509::reader::{DerReader, DerResult};
 use crate::x509::writer::SEQUENCE;
 
-/// Returns a warning for each problematic extension of a CA.
+/// Returns a warning for each extension of a CA certificate that some verifiers reject.
 pub(crate) fn verifier_warnings<'a>(
     extensions: impl Iterator<Item = &'a RawExtension>,
 ) -> impl Iterator<Item = String> {
@@ -52,7 +52,7 @@ fn has_dotted_host(value: &[u8]) -> DerResult<bool> {
     Ok(false)
 }
 
-/// `true` if name constraints have a subtree of a kind that Go does not support.
+/// `true` if name constraints have a subtree of a name type that Go does not support.
 fn constrains_unsupported_names(value: &[u8]) -> DerResult<bool> {
     let mut sides = DerReader::read_single(value, SEQUENCE)?.reader();
     while !sides.is_empty() {

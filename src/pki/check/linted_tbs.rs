@@ -22,7 +22,7 @@ use crate::x509::tbs::encode_signed;
 /// Largest RSA key that a worker may sign with; a 2048-bit signature takes 283 µs.
 const MAX_INLINE_RSA_BITS: u32 = 2048;
 
-/// Checked bytes to be signed, with the key and algorithm that sign them.
+/// Checked bytes to be signed, with the key and the signature algorithm.
 pub(crate) struct LintedTbs {
     tbs: Vec<u8>,
     key: SigningKey,
@@ -31,7 +31,7 @@ pub(crate) struct LintedTbs {
     low_priority: bool,
 }
 
-/// Checks a TBSCertificate without preparing a signature. Used to validate a request before its key is generated.
+/// Checks a TBSCertificate without preparing a signature, to validate a request before its key is generated.
 ///
 /// # Errors
 /// `Invalid` naming the rule and its source.
@@ -46,11 +46,11 @@ pub(crate) fn lint_certificate(
 }
 
 impl LintedTbs {
-    /// Checks a TBSCertificate; `chains` are the name constraints of the chains above it.
+    /// Checks a TBSCertificate; `chains` are the name constraints of the CA chains above the certificate.
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
-    pub(crate) fn certificate(
+    pub(crate) fn for_certificate(
         tbs: Vec<u8>,
         certificate_kind: CertificateKind,
         expected: &ExpectedIssuer<'_>,
@@ -66,7 +66,7 @@ impl LintedTbs {
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
-    pub(crate) fn ocsp(
+    pub(crate) fn for_ocsp_response(
         data: Vec<u8>,
         signer: &[Arc<IssuerHashes>],
         algorithm: SignatureAlgorithm,
@@ -77,13 +77,13 @@ impl LintedTbs {
         Ok(Self { tbs: data, key: key.clone(), algorithm, low_priority: true })
     }
 
-    /// Prepares a CertificationRequestInfo (RFC 2986 4.1). It certifies nothing, and its bytes cannot be parsed as a
-    /// TBSCertificate or TBSCertList.
-    pub(crate) fn request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &SigningKey) -> Self {
+    /// Prepares a CertificationRequestInfo (RFC 2986 4.1) for signing, without checks. It certifies nothing, and its
+    /// bytes cannot be parsed as a TBSCertificate or TBSCertList.
+    pub(crate) fn for_request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &SigningKey) -> Self {
         Self { tbs: info, key: key.clone(), algorithm, low_priority: false }
     }
 
-    /// `true` if the signature takes too long for a worker of this server.
+    /// `true` if the signature takes too long for an HTTP worker.
     pub(crate) fn is_slow(&self) -> bool {
         let slow = |kind| matches!(kind, KeyKind::Rsa { bits } if bits > MAX_INLINE_RSA_BITS);
         self.key.local().is_some_and(|key| slow(key.kind()))
@@ -141,7 +141,7 @@ fn client_disconnected_error() -> Error {
     Error::new(Kind::Unavailable, "the client disconnected before the signature was created")
 }
 
-/// A checked TBSCertList with key and algorithm.
+/// A checked TBSCertList with the key and the signature algorithm.
 pub(crate) struct LintedCrlTbs<'a> {
     tbs: &'a EncodedCrlTbs,
     key: &'a SigningKey,
@@ -149,7 +149,7 @@ pub(crate) struct LintedCrlTbs<'a> {
 }
 
 impl<'a> LintedCrlTbs<'a> {
-    /// Checks the list.
+    /// Checks a TBSCertList.
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
@@ -158,8 +158,8 @@ impl<'a> LintedCrlTbs<'a> {
         Ok(Self { tbs, key, algorithm: expected.algorithm })
     }
 
-    /// Signs the list. The time is proportional to its length, so never call this on a worker. The thread is released
-    /// ([`SignatureWaiter`]) while a signer works.
+    /// Signs the CRL. The time is proportional to the length of the CRL, so never call this on an HTTP worker. The
+    /// thread is released ([`SignatureWaiter`]) while a signer works.
     ///
     /// # Errors
     /// As [`LintedTbs::sign`].
@@ -173,7 +173,7 @@ impl<'a> LintedCrlTbs<'a> {
     }
 }
 
-/// Signed bytes with their signature.
+/// Signed bytes and their signature.
 pub(crate) struct SignedTbs {
     pub(crate) tbs: Vec<u8>,
     algorithm: SignatureAlgorithm,
@@ -206,7 +206,7 @@ mod tests {
         let name = "token".to_owned();
         let key =
             SigningKey::Managed(Arc::new(ManagedKey { mount: MountId(1), uuid, name, public, locator: String::new() }));
-        let prepared = LintedTbs::request(Vec::new(), SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &key);
+        let prepared = LintedTbs::for_request(Vec::new(), SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &key);
         assert!(!prepared.is_slow());
         let refused = prepared.sign(&NoSigners, &CallerWatch::ALWAYS).await.map(drop).unwrap_err();
         assert_eq!(refused.kind(), Kind::Invalid);

@@ -29,13 +29,13 @@ use crate::x509::name::Attribute;
 use crate::x509::profile;
 use crate::x509::reader::{DerError, DerResult};
 
-/// Maximum number of names in a request: all kinds, including the common name.
-const MAX_NAMES: usize = general_name::MAX_ALT_NAMES;
+/// Maximum number of names of all kinds in a request, including the common name.
+const MAX_NAMES_PER_REQUEST: usize = general_name::MAX_ALT_NAMES;
 const MAX_NAME_BYTES: usize = general_name::MAX_ALT_NAME_BYTES;
-/// Maximum total length of all names, bytes.
+/// Maximum total length of all names of a request, in bytes.
 pub(crate) const MAX_ALL_NAMES_BYTES: usize = 40 * 1024;
-/// Maximum number of policy steps on a worker: patterns of the role times the bytes that each scans. This takes at most
-/// a millisecond.
+/// Maximum number of steps of a name check on an HTTP worker: patterns of the role times the bytes that each pattern
+/// scans. The check takes at most a millisecond.
 const MAX_POLICY_STEPS: usize = 50_000;
 
 /// Names in a CSR, as parsed by `x509`.
@@ -57,7 +57,7 @@ pub struct CsrNames {
     pub uris: Vec<String>,
     /// otherName entries: dotted OID and value; `None` if the value's type is not the text type of its OID.
     pub other: Vec<(String, Option<String>)>,
-    /// A kind of name in the CSR that no role permits, if there is one.
+    /// Kind of the first name in the CSR that no role permits; `None` if there is none.
     pub unsupported_san_kind: Option<&'static str>,
 }
 
@@ -68,7 +68,7 @@ impl CsrNames {
     /// `Invalid` for an attribute that cannot be read.
     pub(crate) fn of(csr: &Csr) -> Result<Self> {
         let ParsedSans { dns, emails, ips, uris, other, unsupported_name_kind } = csr.sans()?;
-        // Of several values the last counts, as in certificate parsers.
+        // Of several values the last one counts, as in certificate parsers.
         let last = |attribute| csr.subject_values(attribute).map(|mut values| values.pop().unwrap_or_default());
         let other_name = |(oid, value): (Vec<u8>, OtherNameValue)| {
             let text = if let OtherNameValue::Text(text) = value { Some(text) } else { None };
@@ -109,11 +109,11 @@ pub struct NameSet {
     pub serial_number: String,
 }
 
-/// Appended to errors about `alt_names` when a role applies: the name may be given in a CSR instead.
+/// Appended to errors about `alt_names` of a request with a role: such a name may be given in a CSR instead.
 const ALT_NAMES_REMEDY: &str = "; alt_names accepts nothing else, even with \
                            enforce_hostnames=false. A role with enforce_hostnames=false accepts the name in the CSR";
 
-/// A validated [`NameSet`]. Only this module creates it; it dereferences to [`NameSet`].
+/// A validated [`NameSet`]. Only this module creates it; it dereferences to `NameSet`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidatedNames(NameSet);
 
@@ -125,7 +125,8 @@ impl Deref for ValidatedNames {
     }
 }
 
-/// Collects the names of a leaf: from the request or, if there is a CSR, from the one that the role selects.
+/// Collects the names of a leaf certificate from the request, or from the CSR where the role says so (such as
+/// `use_csr_sans`).
 ///
 /// # Errors
 /// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
@@ -150,7 +151,7 @@ pub fn collect_for_leaf(role: &Role, request: &RequestedNames, csr: Option<&CsrN
         _ => &request.user_ids,
     };
     collected.set.user_ids = user_ids.iter().filter(|id| !id.is_empty()).cloned().collect();
-    collected.bounded()
+    collected.require_bounded()
 }
 
 /// Collects the names of a CA certificate and checks only their syntax. The common name may be empty; user ids are
@@ -162,10 +163,10 @@ pub fn collect_for_ca(request: &RequestedNames) -> Result<(ValidatedNames, Warni
     let mut collected = CollectedNames::new(&request.common_name);
     collected.collect_request_sans(request, "")?;
     collected.set.serial_number.clone_from(&request.serial_number);
-    collected.finished()
+    collected.finish()
 }
 
-/// Converts the names for encoding.
+/// Converts validated names into the subject alternative names to encode.
 pub(crate) fn subject_alt_names(names: &ValidatedNames) -> Result<SubjectAltNames> {
     let other = names
         .other
@@ -185,7 +186,7 @@ pub(crate) fn subject_alt_names(names: &ValidatedNames) -> Result<SubjectAltName
     })
 }
 
-/// The SAN kind of a name in the request.
+/// The kind of SAN that a name of the request becomes.
 enum SanKind {
     Email,
     Dns(String),
@@ -198,18 +199,18 @@ fn is_ipv4(name: &str) -> bool {
     name.parse::<Ipv4Addr>().is_ok()
 }
 
-/// Error for an IPv4 address as a DNS name; `instead` is the field to use.
+/// Returns the error for an IPv4 address given as a DNS name; `instead` is the field to use.
 fn ip_address_error(field: &str, name: &str, instead: &str) -> Error {
     Error::invalid(format!("{field}: {} is an IP address: use {instead}", escape_for_message(name)))
 }
 
-/// Error for a DNS name that ends in a number.
+/// Returns the error for a DNS name that ends in a number.
 fn numeric_name_error(field: &str, name: &str) -> Error {
     let rule = "ends in a number, as IPv4 addresses do: it is not a host name (RFC 1123 2.1)";
     Error::invalid(format!("{field}: {} {rule}", escape_for_message(name)))
 }
 
-/// Determines the SAN kind of a name.
+/// Determines the kind of SAN that a name becomes; `field` is the source of the name, for errors.
 fn classify_name(field: &str, name: &str) -> Result<SanKind> {
     if name.contains('@') {
         return Ok(SanKind::Email);
@@ -223,14 +224,14 @@ fn classify_name(field: &str, name: &str) -> Result<SanKind> {
     }
 }
 
-/// Names that are not yet checked against the role.
+/// Names of a request that are not yet checked against the role.
 pub struct CollectedNames {
     set: NameSet,
     warnings: Warnings,
     from_csr: bool,
-    /// The SAN made from the common name.
+    /// The SAN that was added for the common name.
     common_name_san: Option<String>,
-    /// Set when the common name should have become a SAN but is neither a DNS name nor an e-mail address.
+    /// Set if the common name should become a SAN but is neither a DNS name nor an e-mail address.
     non_san_common_name: Option<NonSanCommonName>,
     excludes_common_name: bool,
 }
@@ -261,7 +262,7 @@ impl CollectedNames {
         if self.from_csr { "csr" } else { field }
     }
 
-    /// Field that a host name or e-mail address comes from.
+    /// Returns the field that a host name or e-mail address comes from, for errors.
     fn source_of(&self, name: &str) -> &'static str {
         let is_common_name = !self.from_csr && self.common_name_san.as_deref() == Some(name);
         if is_common_name { "common_name" } else { self.source("alt_names") }
@@ -341,9 +342,9 @@ impl CollectedNames {
 
     /// Checks the number of names. A common name counts too, because it may become a SAN.
     fn check_count(&self, count: usize) -> Result<()> {
-        if count + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES {
+        if count + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES_PER_REQUEST {
             return Err(Error::invalid(format!(
-                "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
+                "alt_names: at most {MAX_NAMES_PER_REQUEST} names of all kinds fit into one certificate"
             )));
         }
         Ok(())
@@ -416,8 +417,8 @@ impl CollectedNames {
         Ok(())
     }
 
-    /// Limits the size of the names, which bounds the cost of later steps.
-    fn bounded(self) -> Result<Self> {
+    /// Rejects names that are too long in total, which bounds the cost of later checks.
+    fn require_bounded(self) -> Result<Self> {
         check_size(&self.set)?;
         check_text("serial_number", &self.set.serial_number)?;
         Ok(self)
@@ -476,11 +477,11 @@ impl CollectedNames {
         let mut seen = HashSet::new();
         self.set.user_ids.retain(|id| seen.insert(id.clone()));
         self.resolve_common_name(role)?;
-        self.finished()
+        self.finish()
     }
 
-    /// Final syntax checks, sorting and removal of duplicates, for every certificate.
-    fn finished(mut self) -> Result<(ValidatedNames, Warnings)> {
+    /// Checks the syntax of all names, sorts them and removes duplicates, for certificates with and without a role.
+    fn finish(mut self) -> Result<(ValidatedNames, Warnings)> {
         let uris = self.source("uri_sans");
         for (names, fits) in [
             (&self.set.dns, profile::validate_dns_name as fn(&[u8]) -> DerResult<()>),
@@ -544,7 +545,7 @@ fn skips_common_name_validation(role: &Role) -> bool {
     role.cn_validations.iter().any(|word| word == "disabled")
 }
 
-/// Limits the total size, so that certificates stay acceptable to clients and cheap to sign.
+/// Limits the total size of all names, so that clients accept the certificate and signing it stays cheap.
 fn check_size(set: &NameSet) -> Result<()> {
     let texts = [&set.dns, &set.emails, &set.uris, &set.user_ids].into_iter().flatten().map(String::len);
     let others = set.other.iter().map(|(oid, value)| oid.len() + value.len());
@@ -556,7 +557,7 @@ fn check_size(set: &NameSet) -> Result<()> {
     Ok(())
 }
 
-/// Checks length and control characters of any name or subject value.
+/// Rejects control characters in a name or subject value, and a text above the length limit.
 pub(crate) fn check_text(source: &str, text: &str) -> Result<()> {
     if text.chars().any(char::is_control) {
         return Err(Error::invalid(format!("{source}: {} contains a control character", escape_for_message(text))));
@@ -580,7 +581,7 @@ fn check_other_name_value(oid: &str, value: &str) -> DerResult<()> {
     extension::parse_oid(oid).map_or(Ok(()), |oid| profile::validate_other_name_text(&oid, value.as_bytes()))
 }
 
-/// Converts a violation of the certificate profile into an error with source and name.
+/// Adds the source and the name to a violated rule of the certificate profile.
 fn validate_profile(source: &str, name: &str, held: DerResult<()>) -> Result<()> {
     held.map_err(|DerError(rule)| Error::invalid(format!("{source}: {}: {rule}", escape_for_message(name))))
 }

@@ -12,7 +12,7 @@ use crate::pki::mount::signer::requested_algorithm;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::usage::KeyUsage;
 
-/// Requested names, except the other attributes of a CA's subject. Texts are trimmed; empty means absent.
+/// Requested names, except the other subject attributes of a CA. Texts are trimmed; an empty text means absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedNames {
     /// Common name of the subject.
@@ -29,17 +29,17 @@ pub struct RequestedNames {
     pub serial_number: String,
     /// UID attributes of the subject.
     pub user_ids: Vec<String>,
-    /// Excludes the common name from the SANs.
+    /// `true` excludes the common name from the SANs.
     pub exclude_cn_from_sans: bool,
 }
 
 /// Handling of a requested lifetime above the limit of the role or mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExcessiveTtl {
-    /// Rejects the request.
+    /// Rejects a request with a lifetime above the limit.
     #[default]
     Refused,
-    /// Caps the lifetime and warns.
+    /// Shortens the lifetime to the limit and adds a warning.
     Capped,
 }
 
@@ -50,16 +50,16 @@ pub struct RequestedValidity {
     pub ttl: Option<Duration>,
     /// Handling of a `ttl` above the limit.
     pub excessive_ttl: ExcessiveTtl,
-    /// End; alternative to `ttl`.
+    /// Requested notAfter; alternative to `ttl`.
     pub not_after: Option<Time>,
-    /// Start.
+    /// Requested notBefore.
     pub not_before: Option<Time>,
 }
 
 /// The key to generate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedKey {
-    /// `rsa`, `ec` or `ed25519`.
+    /// Type of the key: `rsa`, `ec` or `ed25519`.
     pub key_type: Option<String>,
     /// Key size in bits; 0 is the default of the type.
     pub bits: Option<i64>,
@@ -68,9 +68,9 @@ pub struct RequestedKey {
 /// Requested usages of the subject's key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedUsages {
-    /// keyUsage.
+    /// Requested keyUsage.
     pub key_usage: Option<KeyUsage>,
-    /// extKeyUsage: OIDs as DER contents.
+    /// Requested extKeyUsage: OIDs as DER content bytes.
     pub ext_key_usage: Vec<Vec<u8>>,
 }
 
@@ -79,7 +79,7 @@ pub struct RequestedUsages {
 pub struct RequestedSignature {
     /// Hash size in bits; 0 is the default of the signing key.
     pub bits: u32,
-    /// Use RSASSA-PSS if the key is RSA.
+    /// `true` selects RSASSA-PSS if the key is RSA.
     pub pss: bool,
 }
 
@@ -118,6 +118,6 @@ pub struct RequestedSubject {
     pub organization: Vec<String>,
     /// organizationalUnitName (OU).
     pub ou: Vec<String>,
-    /// Encodes each value as its own RDN, in list order.
+    /// `true` encodes each value as its own RDN, in list order.
     pub separate_rdns: bool,
 }

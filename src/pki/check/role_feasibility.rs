@@ -24,7 +24,7 @@ use crate::x509::tbs::CertificateTbs;
 pub(crate) fn check_role_feasible(entry: &EncodedRole, now: Time) -> Result<()> {
     let kind = match entry.role.keys {
         RoleKeys::Only(spec) => spec.kind(),
-        // Of the kinds with small keys, EC permits the most usages.
+        // Among the key types with small keys, EC permits the most usages.
         RoleKeys::Any => KeyKind::Ec(Curve::P256),
     };
     validity::check_role_dates(&entry.role, now)
@@ -32,7 +32,7 @@ pub(crate) fn check_role_feasible(entry: &EncodedRole, now: Time) -> Result<()> 
         .map_err(|e| Error::invalid(format!("role: no certificate can be issued under this role: {}", e.text())))
 }
 
-/// Checks a minimal certificate of the role for a key of this kind.
+/// Checks a minimal certificate of the role for a key of kind `kind`.
 fn check_minimal_certificate(entry: &EncodedRole, kind: KeyKind) -> Result<()> {
     let key = PublicKey::placeholder(kind);
     let algorithm = SignatureAlgorithm::Ed25519;

@@ -33,27 +33,27 @@ pub(crate) enum CertificateKind {
     CrossSigned,
 }
 
-/// Request fields that the parts of a certificate or list come from, for error messages.
+/// The request fields that the parts of a certificate or CRL come from, for error messages.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldSources {
     rest: &'static str,
     subject: &'static str,
-    /// Field by extension OID.
+    /// Request field by OID of the extension.
     extensions: Vec<(&'static [u8], &'static str)>,
 }
 
 impl FieldSources {
-    /// All parts come from `field`.
+    /// Creates sources in which every part comes from `field`.
     pub(crate) const fn all(field: &'static str) -> Self {
         Self { rest: field, subject: field, extensions: Vec::new() }
     }
 
-    /// Sets the field of the subject.
+    /// Sets the request field of the subject.
     pub(crate) fn with_subject(self, field: &'static str) -> Self {
         Self { subject: field, ..self }
     }
 
-    /// Sets the field of an extension.
+    /// Sets the request field of an extension.
     pub(crate) fn with_extension(mut self, oid: &'static [u8], field: &'static str) -> Self {
         self.extensions.insert(0, (oid, field));
         self
@@ -77,15 +77,15 @@ enum CertificatePart<'a> {
     Rest,
 }
 
-/// Issuer data that a certificate or list must have, and the sources for error messages.
+/// Issuer data that a certificate or CRL must contain, and the request fields for error messages.
 pub(crate) struct ExpectedIssuer<'a> {
-    /// Algorithm that will sign.
+    /// Signature algorithm of the issuer's key.
     pub(crate) algorithm: SignatureAlgorithm,
-    /// Encoded name of the issuer.
+    /// Encoded subject of the issuer.
     pub(crate) issuer: &'a Name,
     /// Key identifier of the issuer.
     pub(crate) key_id: &'a [u8],
-    /// Sources named in error messages.
+    /// Request fields named in error messages.
     pub(crate) sources: &'a FieldSources,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn lint_certificate_structure(
         .try_for_each(|(part, check)| check(&candidate).map_err(|e| e.into_error(sources.of(*part))))
 }
 
-/// Checks a TBSCertList. Its entries come from this server's encoder and are not parsed again, so the cost does not
+/// Checks a TBSCertList. The entries come from this server's encoder and are not parsed again, so the cost does not
 /// depend on their number.
 ///
 /// # Errors
@@ -125,9 +125,9 @@ pub(crate) fn lint_crl_structure(tbs: &EncodedCrlTbs, expected: &ExpectedIssuer<
     CRL_CHECKS.iter().try_for_each(|check| check(&list)).map_err(of)
 }
 
-/// Maximum length of a TBSCertificate, bytes. With the largest signature, the certificate still fits into a request as
-/// PEM ([`Certificate::parse_untrusted`](crate::x509::certificate::Certificate::parse_untrusted)), for revocation or
-/// import.
+/// Maximum length of a TBSCertificate, in bytes. With the largest signature, the certificate in PEM still fits into a
+/// request for revocation or import
+/// ([`Certificate::parse_untrusted`](crate::x509::certificate::Certificate::parse_untrusted)).
 const MAX_TBS_BYTES: usize = 46 << 10;
 
 fn ensure(holds: bool, text: &'static str) -> DerResult<()> {
@@ -148,7 +148,7 @@ impl<'a> ParsedExtensions<'a> {
         Ok(Self(all))
     }
 
-    /// Validates each known extension completely.
+    /// Checks the criticality and the value of each extension that has a profile.
     fn validate(&self, sources: &FieldSources, known: fn(&[u8]) -> Option<ExtensionProfile>) -> Result<()> {
         for extension in &self.0 {
             let field = sources.of(CertificatePart::Extension(extension.oid));
@@ -164,13 +164,14 @@ impl<'a> ParsedExtensions<'a> {
         self.0.iter().find(|extension| extension.oid == oid)
     }
 
-    /// RFC 5280 4.2 and 5.2. Pairwise comparison is faster than a set for so few extensions.
+    /// Rejects duplicate extensions (RFC 5280 4.2, 5.2). Pairwise comparison is faster than a set for so few
+    /// extensions.
     fn check_no_duplicates(&self) -> DerResult<()> {
         let is_repeated = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
         ensure(!self.0.iter().enumerate().any(is_repeated), "an extension appears twice (RFC 5280 4.2)")
     }
 
-    /// X.690 11.5: default values must not be encoded.
+    /// Rejects extensions with an encoded default value (X.690 11.5).
     fn check_no_encoded_defaults(&self) -> DerResult<()> {
         ensure(
             self.0.iter().all(|e| e.critical != Some(false)),
@@ -178,8 +179,8 @@ impl<'a> ParsedExtensions<'a> {
         )
     }
 
-    /// RFC 5280 4.2.1.1 and 5.2.1: keyIdentifier must be the issuer's.
-    fn authority_key_id(&self, key_id: &[u8]) -> DerResult<()> {
+    /// Checks that keyIdentifier is the issuer's key identifier (RFC 5280 4.2.1.1, 5.2.1).
+    fn check_authority_key_id(&self, key_id: &[u8]) -> DerResult<()> {
         let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
         let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
         let mut fields = DerReader::read_single(extension.value, SEQUENCE)?.reader();
@@ -236,7 +237,7 @@ impl<'a> ParsedCertificateTbs<'a> {
     }
 }
 
-/// Usages of a key that can only sign.
+/// Key usages that fit a key that can only sign.
 const SIGNING_KEY_USAGES: [KeyUsage; 4] =
     [KeyUsage::DIGITAL_SIGNATURE, KeyUsage::CONTENT_COMMITMENT, KeyUsage::CERT_SIGN, KeyUsage::CRL_SIGN];
 
@@ -257,7 +258,7 @@ const CERTIFICATE_CHECKS: &[(CertificatePart<'static>, CertificateCheck)] = &[
     (CertificatePart::Extension(oid::KEY_USAGE), rfc5280_4_2_1_3_key_usage),
     (CertificatePart::Extension(oid::SUBJECT_ALT_NAME), rfc5280_4_2_1_6_subject_alternative_name),
     (CertificatePart::Extension(oid::BASIC_CONSTRAINTS), rfc5280_4_2_1_9_basic_constraints),
-    (CertificatePart::Rest, rfc5280_4_2_1_extensions_of_authorities),
+    (CertificatePart::Rest, rfc5280_4_2_1_ca_only_extensions),
     (CertificatePart::Extension(oid::NAME_CONSTRAINTS), rfc5280_4_2_1_10_name_constraints),
 ];
 
@@ -273,7 +274,8 @@ fn rfc5280_4_1_2_2_serial_number(c: &ParsedCertificateTbs<'_>) -> DerResult<()> 
     ensure(octets != [0] && len <= 20, "the serial number must be positive and at most 20 octets (RFC 5280 4.1.2.2)")
 }
 
-/// At least 64 bits from a CSPRNG. A generated serial number of fewer than 8 bytes is practically impossible.
+/// Serial numbers need at least 64 bits from a CSPRNG. A generated serial number of fewer than 8 bytes is practically
+/// impossible.
 fn cabf_br_7_1_serial_entropy(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     ensure(
         !matches!(c.certificate_kind, CertificateKind::Leaf | CertificateKind::Authority) || c.fields.serial.len() >= 8,
@@ -286,13 +288,14 @@ fn rfc5280_4_1_2_3_signature(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     ensure(same, "the signature algorithm is not the signer's (RFC 5280 4.1.2.3)")
 }
 
-/// Not empty, and byte-identical to the issuer's subject, so that every kind of name comparison matches.
+/// The issuer must not be empty, and must equal the issuer's subject byte for byte, so that every kind of name
+/// comparison matches.
 fn rfc5280_4_1_2_4_issuer(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     ensure(!name::is_empty(c.fields.issuer), "the issuer's name is empty (RFC 5280 4.1.2.4)")?;
     ensure(c.fields.issuer == c.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
 }
 
-/// notBefore < notAfter; UTCTime through 2049, GeneralizedTime from 2050.
+/// notBefore must be before notAfter. Times through 2049 must be UTCTime, times from 2050 on GeneralizedTime.
 fn rfc5280_4_1_2_5_validity(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     check_times(c.fields.validity.reader())?;
     ensure(c.fields.not_before < c.fields.not_after, "notBefore must be before notAfter (RFC 5280 4.1.2.5)")
@@ -305,7 +308,8 @@ fn check_times(mut fields: DerReader<'_>) -> DerResult<()> {
     Ok(())
 }
 
-/// 1950-01-01T00:00:00Z to 2050-01-01T00:00:00Z.
+/// Times from 1950-01-01T00:00:00Z (inclusive) to 2050-01-01T00:00:00Z (exclusive), which UTCTime can represent; epoch
+/// seconds.
 const UTC_TIME_RANGE: std::ops::Range<i64> = MIN_UTC_EPOCH_SECONDS..2_524_608_000;
 
 fn check_time_form(fields: &mut DerReader<'_>) -> DerResult<i64> {
@@ -349,7 +353,7 @@ fn rfc5280_4_2_extensions(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
 }
 
 fn rfc5280_4_2_1_1_authority_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
-    c.extensions.authority_key_id(c.expected.key_id)
+    c.extensions.check_authority_key_id(c.expected.key_id)
 }
 
 fn rfc5280_4_2_1_2_subject_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
@@ -366,8 +370,8 @@ fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     };
     let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
     ensure(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
-    // Of RFC 9295 3, only enforce that the key has some use. Other usages are harmless next to a valid one, and clients
-    // send lists that suit keys of every kind.
+    // Of the rules of RFC 9295 3, only enforce that the key has some use. Other usages are harmless next to a valid
+    // one, and clients send lists that suit keys of every kind.
     ensure(
         !c.has_signing_only_key() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
         "keyUsage of an Ed25519 key must have digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
@@ -394,7 +398,7 @@ fn rfc5280_4_2_1_9_basic_constraints(c: &ParsedCertificateTbs<'_>) -> DerResult<
     ensure(critical || !c.is_new_authority(), "basicConstraints of a CA must be critical (RFC 5280 4.2.1.9)")
 }
 
-/// Extensions that only CA certificates may have, each with its rule.
+/// Extensions that only CA certificates may have, each with the rule for the error message.
 const CA_ONLY_EXTENSIONS: [(&[u8], &str); 4] = [
     (oid::POLICY_MAPPINGS, "policyMappings need cA TRUE (RFC 5280 4.2.1.5)"),
     (oid::NAME_CONSTRAINTS, "nameConstraints need cA TRUE (RFC 5280 4.2.1.10)"),
@@ -402,7 +406,7 @@ const CA_ONLY_EXTENSIONS: [(&[u8], &str); 4] = [
     (oid::INHIBIT_ANY_POLICY, "inhibitAnyPolicy needs cA TRUE (RFC 5280 4.2.1.14)"),
 ];
 
-fn rfc5280_4_2_1_extensions_of_authorities(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
+fn rfc5280_4_2_1_ca_only_extensions(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     CA_ONLY_EXTENSIONS.iter().try_for_each(|(oid, text)| ensure(c.is_ca() || c.extensions.find(oid).is_none(), text))
 }
 
@@ -420,7 +424,7 @@ struct ParsedCrlTbs<'a> {
     issuer: &'a [u8],
     this_update: i64,
     next_update: i64,
-    /// Length of the list of entries according to its header, if there is one.
+    /// Content length of revokedCertificates according to its header, in bytes; `None` if the field is absent.
     entries: Option<usize>,
     encoded_entries_len: usize,
     extensions: ParsedExtensions<'a>,
@@ -500,7 +504,7 @@ fn rfc5280_5_1_2_6_revoked_certificates(list: &ParsedCrlTbs<'_>) -> DerResult<()
 fn rfc5280_5_2_extensions(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
     list.extensions.check_no_encoded_defaults()?;
     list.extensions.check_no_duplicates()?;
-    list.extensions.authority_key_id(list.expected.key_id)
+    list.extensions.check_authority_key_id(list.expected.key_id)
 }
 
 fn rfc5280_5_2_3_crl_number(list: &ParsedCrlTbs<'_>) -> DerResult<()> {

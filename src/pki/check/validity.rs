@@ -21,21 +21,21 @@ use crate::pki::values::original_text::Rfc3339Text;
 /// Start and end of a certificate in UTC, whole seconds, both inclusive (RFC 5280 4.1.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Start.
+    /// Start of validity.
     pub not_before: Time,
-    /// End, after the start.
+    /// End of validity, later than the start.
     pub not_after: Time,
 }
 
-/// The resolved lifetimes of the mount; none is zero.
+/// The lifetimes that apply to a mount after its own settings and the system-wide ones; none is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountLifetimes {
     /// Lifetime if neither request nor role sets one.
     pub mount_default: Duration,
     /// Maximum lifetime if the role sets none.
     pub mount_max: Duration,
-    /// Lifetime of a CA if the request sets none. On a mount without its own lifetimes it exceeds `mount_max`, because
-    /// the system-wide maximum is meant for leaves.
+    /// Lifetime of a CA if the request sets none. On a mount without lifetimes of its own it exceeds `mount_max`,
+    /// because the system-wide maximum is meant for leaf certificates.
     pub authority_default: Duration,
 }
 
@@ -52,7 +52,7 @@ impl MountLifetimes {
             if own.mount_default > own.mount_max {
                 warnings.add(format!("{applied}; to change it, set ttl or max_lease_ttl (sys/mounts/…/tune)"));
             } else if own.mount_default <= self.mount_default {
-                // Lifetimes up to the maximum need no change of settings.
+                // A lifetime up to the maximum can be requested without a change of the mount's settings.
                 let remedy = if own.mount_default == own.mount_max {
                     "set ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)".to_owned()
                 } else {
@@ -69,8 +69,8 @@ impl MountLifetimes {
         (own, warnings)
     }
 
-    /// The setting that determines the default lifetime. If default and maximum are equal, the maximum is named,
-    /// because a longer default needs a higher maximum too.
+    /// Returns the setting that determines the default lifetime, for messages. If default and maximum are equal, it is
+    /// the maximum, because a longer default needs a higher maximum too.
     fn default_source(&self) -> &'static str {
         match self.mount_default.cmp(&self.mount_max) {
             Ordering::Less => "the mount's default_lease_ttl",
@@ -99,12 +99,12 @@ pub fn for_leaf(
     if issuer_not_after < leaf.now {
         return Err(Error::invalid("issuer_ref: the CA certificate has expired; renew it or select another issuer"));
     }
-    let end = leaf.not_after()?;
+    let end = leaf.resolve_not_after()?;
     if end.0 < leaf.now {
         return Err(Error::invalid("not_after: lies in the past"));
     }
     let (end, source) = end;
-    let not_before = leaf.not_before()?;
+    let not_before = leaf.resolve_not_before()?;
     if not_before >= end {
         return Err(empty_validity_error());
     }
@@ -168,8 +168,8 @@ struct LeafValidityBuilder<'a> {
 }
 
 impl LeafValidityBuilder<'_> {
-    /// The end according to role and request, in epoch seconds, and the setting that it comes from.
-    fn not_after(&mut self) -> Result<(i64, &'static str)> {
+    /// Returns the end (epoch seconds) according to role and request, and the setting that it comes from.
+    fn resolve_not_after(&mut self) -> Result<(i64, &'static str)> {
         let role = self.role;
         let bound = &self.role.not_after_bound;
         let requested = self.requested.not_after.map(Time::unix_timestamp);
@@ -180,7 +180,7 @@ impl LeafValidityBuilder<'_> {
         if self.requested.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
             return Err(ttl_and_not_after_error());
         }
-        let ResolvedLifetime { seconds: ttl, source, cap_warning } = self.ttl()?;
+        let ResolvedLifetime { seconds: ttl, source, cap_warning } = self.resolve_ttl()?;
         let latest = add_seconds(self.now, ttl);
         let end = match (fixed, requested) {
             (Some(fixed), _) => {
@@ -190,7 +190,7 @@ impl LeafValidityBuilder<'_> {
                 (fixed, "the role's not_after")
             }
             (None, Some(requested)) => {
-                self.check_requested(requested, latest)?;
+                self.check_requested_not_after(requested, latest)?;
                 (requested, "the request's not_after")
             }
             (None, None) => {
@@ -207,9 +207,9 @@ impl LeafValidityBuilder<'_> {
         Ok(end)
     }
 
-    /// The lifetime of the request, else of the role or mount. A lifetime above the limit is capped with a warning,
-    /// unless the request prefers an error.
-    fn ttl(&self) -> Result<ResolvedLifetime> {
+    /// Returns the lifetime of the request, or else of the role or mount. A lifetime above the limit is capped with a
+    /// warning, unless the request prefers an error.
+    fn resolve_ttl(&self) -> Result<ResolvedLifetime> {
         let (limit, limit_source) = match self.role.max_ttl {
             0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
             seconds => (seconds, "the role's max_ttl"),
@@ -246,9 +246,9 @@ impl LeafValidityBuilder<'_> {
         Ok(ResolvedLifetime { seconds: limit, source: limit_source, cap_warning: Some(cap_warning) })
     }
 
-    /// Checks a requested end against the role. Without the first rule, clients could bypass `max_ttl` by sending a
-    /// date instead of a lifetime.
-    fn check_requested(&self, requested: i64, latest: i64) -> Result<()> {
+    /// Checks a requested notAfter against the role. Without the check of `max_ttl`, clients could bypass that limit by
+    /// sending a date instead of a lifetime.
+    fn check_requested_not_after(&self, requested: i64, latest: i64) -> Result<()> {
         if self.role.max_ttl > 0 && requested > add_seconds(self.now, self.role.max_ttl) {
             let max = format_lifetime(self.role.max_ttl);
             return Err(Error::invalid(format!("not_after: lies beyond the role's max_ttl, {max} from now")));
@@ -259,8 +259,9 @@ impl LeafValidityBuilder<'_> {
         Ok(())
     }
 
-    /// The start in epoch seconds. The role limits how far requests may backdate, but not how far ahead they may start.
-    fn not_before(&mut self) -> Result<i64> {
+    /// Returns the start in epoch seconds. The role limits how far requests may backdate, but not how far ahead they
+    /// may start.
+    fn resolve_not_before(&mut self) -> Result<i64> {
         let role = self.role;
         let earliest = subtract_seconds(self.now, effective_backdating(role.not_before_duration));
         let requested = self.requested.not_before.map(Time::unix_timestamp);
@@ -290,12 +291,12 @@ struct ResolvedLifetime {
     seconds: u64,
     /// Setting or request field that the lifetime comes from, for messages.
     source: &'static str,
-    /// Warning if a limit shortened it.
+    /// Warning that a limit shortened the lifetime.
     cap_warning: Option<String>,
 }
 
-/// Applies the issuer's `leaf_not_after_behavior` if a certificate would end (epoch seconds) after the issuer.
-/// `source` names the setting or field that the end comes from.
+/// Applies the issuer's `leaf_not_after_behavior` if a certificate would expire after its issuer. `end` and
+/// `issuer_end` are epoch seconds; `source` names the setting or field that `end` comes from.
 ///
 /// # Errors
 /// `Invalid` when the setting rejects it.
@@ -329,18 +330,18 @@ pub(crate) fn apply_issuer_end(
     }
 }
 
-/// Backdating in seconds; zero selects the default.
+/// Returns the backdating in seconds; 0 selects the default.
 fn effective_backdating(seconds: u64) -> u64 {
     if seconds == 0 { DEFAULT_NOT_BEFORE_DURATION } else { seconds }
 }
 
-/// The start for a request without `not_before`.
+/// Returns the start of validity for a request without `not_before`.
 fn default_not_before(now: i64, seconds: u64) -> Result<i64> {
     let start = subtract_seconds(now, effective_backdating(seconds));
     if start < 0 { Err(Error::invalid("not_before_duration: reaches back before 1970")) } else { Ok(start) }
 }
 
-/// Saturates; [`check_validity_range`] rejects values out of range.
+/// Adds seconds to a time and saturates; [`check_validity_range`] rejects values out of range.
 fn add_seconds(now: i64, seconds: u64) -> i64 {
     now.saturating_add_unsigned(seconds)
 }
@@ -385,7 +386,7 @@ fn format_time(seconds: i64) -> String {
     Time::from_unix_timestamp(seconds).map_or_else(|_| "beyond the year 9999".to_owned(), format_rfc3339)
 }
 
-/// Final check: a positive span within the years that certificates can encode.
+/// Checks that `end` is after `start`, and that certificates can encode both.
 pub(crate) fn check_validity_range(start: i64, end: i64) -> Result<Validity> {
     if start < 0 {
         return Err(Error::invalid("not_before: lies before 1970"));
@@ -435,7 +436,7 @@ mod tests {
         })
     }
 
-    /// Start and end in seconds from now, and the warnings.
+    /// Computes the validity of a leaf. Returns its start and end in seconds from now, and the warnings.
     fn leaf_under(
         role: Value,
         request: Value,
@@ -666,7 +667,8 @@ mod tests {
         assert_eq!(validity.not_after.unix_timestamp() - now(), HOUR);
         assert!(warnings[0].contains("the mount's default_lease_ttl applies (1h)"), "{warnings:?}");
         assert!(warnings[0].contains("set ttl (at most 87600h), or raise default_lease_ttl"), "{warnings:?}");
-        // A mount without its own lifetimes: the system-wide maximum is meant for leaves.
+        // On a mount without its own lifetimes, a CA may exceed the system-wide maximum, which is meant for leaf
+        // certificates.
         let untuned = MountLifetimes { authority_default: decade, ..LIMITS };
         let (validity, warnings) = for_root(&none, Duration::ZERO, untuned, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);

@@ -13,18 +13,18 @@ use crate::x509::name::{self, CaseFolding, ComparableRdn};
 /// uses this tag.
 pub(super) const UTF8_EMAIL_TAG: u8 = 0;
 
-/// A subtree: its base and everything below it.
+/// The base of a subtree, which covers the base and everything below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SubtreeBase {
-    /// Host name, or host of URIs: lower-case text, and the part after its first label.
+    /// A host name, also for URIs: `text` in lower case, and `above`, the part of `text` after its first label.
     Host { text: String, above: String },
-    /// Mailbox: local part, if any, and lower-case host.
+    /// Mailbox, host or domain of mailboxes: the local part, if any, and the host in lower case.
     Mailbox { local: Option<String>, host: String },
     /// Address and mask.
     Network(Vec<u8>),
     /// Directory name.
     Directory(ComparableDirectoryName),
-    /// A kind that this server cannot compare.
+    /// A kind of name that this server cannot compare.
     Unknown,
 }
 
@@ -33,7 +33,7 @@ impl SubtreeBase {
         match kind {
             DNS_NAME | URI_NAME => {
                 let text = lowercase_text(content);
-                let above = split_label(text.trim_start_matches('.')).1.to_owned();
+                let above = split_first_label(text.trim_start_matches('.')).1.to_owned();
                 Self::Host { text, above }
             }
             RFC822_NAME => {
@@ -62,7 +62,7 @@ pub(super) enum ComparableName<'a> {
     Ip(&'a [u8]),
     /// Directory name.
     Directory(ComparableDirectoryName),
-    /// A kind that this server cannot compare.
+    /// A kind of name that this server cannot compare.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ impl<'a> ComparableName<'a> {
         match tag {
             DNS_NAME => {
                 let host = ComparableHost::new(lowercase_text(content));
-                let (label, parent) = split_label(&host.text);
+                let (label, parent) = split_first_label(&host.text);
                 let parent = label.contains('*').then(|| parent.to_owned());
                 Self::Dns { host, parent }
             }
@@ -104,7 +104,7 @@ impl<'a> ComparableName<'a> {
             }
             (Self::Ip(address), SubtreeBase::Network(base)) => is_in_network(address, base),
             (Self::Directory(name), SubtreeBase::Directory(base)) => name.is_within(base),
-            // Kinds that cannot be compared are never inside permitted subtrees.
+            // Kinds of names that cannot be compared are never inside permitted subtrees.
             _ => false,
         }
     }
@@ -113,7 +113,7 @@ impl<'a> ComparableName<'a> {
     pub(super) fn may_match(&self, base: &SubtreeBase) -> bool {
         match (self, base) {
             (Self::Dns { host, parent }, SubtreeBase::Host { text, above }) => {
-                is_in_domain(&host.trimmed, without_root(text))
+                is_in_domain(&host.trimmed, without_root_dot(text))
                     || ends_in_dotted_base(&host.text, text)
                     || parent.as_ref() == Some(above)
             }
@@ -136,16 +136,16 @@ fn lowercase_text(content: &[u8]) -> String {
     lossy_text(content).to_ascii_lowercase()
 }
 
-fn split_label(name: &str) -> (&str, &str) {
+fn split_first_label(name: &str) -> (&str, &str) {
     name.split_once('.').unwrap_or((name, ""))
 }
 
-/// Removes the trailing dot of the DNS root.
-fn without_root(name: &str) -> &str {
+/// Removes the trailing dot that stands for the DNS root.
+fn without_root_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// `true` for the domain and everything below it; with a leading dot in `base`, only for everything below.
+/// `true` if `name` is the domain `base` or below it; if `base` begins with a dot, only if `name` is below it.
 fn is_in_domain(name: &str, base: &str) -> bool {
     if base.is_empty() {
         return true;
@@ -160,8 +160,7 @@ fn is_below(name: &str, domain: &str) -> bool {
     name.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
-/// Rule for hosts of mailboxes and URIs: exactly the host or, with a leading dot in `base`, everything below the
-/// domain.
+/// `true` if a host of a mailbox or URI equals `base` or, if `base` begins with a dot, is below that domain.
 fn is_host_within(host: &str, base: &str) -> bool {
     match base.strip_prefix('.') {
         Some(domain) => is_below(host, domain),
@@ -174,7 +173,7 @@ fn ends_in_dotted_base(name: &str, base: &str) -> bool {
     base.starts_with('.') && name.ends_with(base)
 }
 
-/// A lower-case host, as written and without leading and trailing dots.
+/// A lower-case host: `text` as written, and `trimmed` without leading and trailing dots.
 pub(super) struct ComparableHost {
     text: String,
     trimmed: String,
@@ -187,7 +186,7 @@ impl ComparableHost {
 
     /// Like [`is_host_within`], for any interpretation of leading and trailing dots.
     fn may_match(&self, base: &str) -> bool {
-        let base_host = without_root(base);
+        let base_host = without_root_dot(base);
         base_host.is_empty() || is_host_within(&self.trimmed, base_host) || ends_in_dotted_base(&self.text, base)
     }
 }
@@ -228,8 +227,8 @@ impl ComparableMailbox {
     }
 }
 
-/// The host of a URI as a URL parser reads it; `None` if there is none or it is an IP address, which RFC 5280 4.2.1.10
-/// rejects under any constraint.
+/// Returns the host of a URI as a URL parser reads it. `None` if there is none, or if it is an IP address, which RFC
+/// 5280 4.2.1.10 rejects under any constraint.
 fn uri_host(uri: &str) -> Option<String> {
     match url::Url::parse(uri).ok()?.host()? {
         url::Host::Domain(domain) => Some(domain.to_ascii_lowercase()),
@@ -238,8 +237,8 @@ fn uri_host(uri: &str) -> Option<String> {
     }
 }
 
-/// The host of a URI as simpler relying parties read it: from `//` to the next colon or slash. If it differs from
-/// [`uri_host`] (user information, or a query directly after the host), the compared host is ambiguous.
+/// Returns the host of a URI as simpler relying parties read it: from `//` to the next colon or slash. If it differs
+/// from [`uri_host`] (user information, or a query directly after the host), the host is ambiguous.
 fn naive_uri_host(uri: &str) -> Option<String> {
     let (_, rest) = uri.split_once(':')?;
     rest.strip_prefix("//")?.split([':', '/']).next().map(str::to_ascii_lowercase)
@@ -250,12 +249,12 @@ fn is_in_network(address: &[u8], base: &[u8]) -> bool {
     base.len() == 2 * address.len() && address.iter().zip(network).zip(mask).all(|((a, n), m)| a & m == n & m)
 }
 
-/// A directory name in comparable forms; `None` if it cannot be parsed.
+/// A directory name in two comparable forms, each `None` if the name cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ComparableDirectoryName {
-    /// Ignores the case of ASCII letters.
+    /// Form in which the case of ASCII letters is ignored.
     ascii_form: Option<Vec<ComparableRdn>>,
-    /// Ignores the case of all letters.
+    /// Form in which the case of all letters is ignored.
     unicode_form: Option<Vec<ComparableRdn>>,
 }
 
@@ -265,7 +264,7 @@ impl ComparableDirectoryName {
         Self { ascii_form: form(CaseFolding::Ascii), unicode_form: form(CaseFolding::Unicode) }
     }
 
-    /// `true` if the name begins with the RDNs of the base.
+    /// `true` if the name begins with the RDNs of the base, which ignores the case of ASCII letters only.
     fn is_within(&self, base: &Self) -> bool {
         matches!((&self.ascii_form, &base.ascii_form), (Some(name), Some(base)) if name.starts_with(base))
     }

@@ -18,18 +18,18 @@ use crate::documents::MountId;
 use crate::pki::mount::view::MountView;
 use crate::x509::ocsp::OcspCertStatus;
 
-/// Maximum age of a certificate's row that is used without reading it again.
+/// Maximum age of a certificate's row in the cache; an older row is read again.
 const MAX_ROW_AGE: Duration = Duration::from_secs(1);
-/// A signed response is reused for this fraction (1/12) of its lifetime.
+/// A signed response is reused for its lifetime divided by this.
 const REUSE_DIVISOR: u32 = 12;
 const CACHE_SHARDS: usize = 16;
 /// Maximum number of responses in one half of a shard; each takes at most a few kilobytes.
-const MAX_PER_HALF: usize = 1_024;
+const MAX_RESPONSES_PER_HALF: usize = 1_024;
 
-/// Times of an OCSP response, epoch seconds.
+/// Times in an OCSP response, epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OcspTimes {
-    /// Time of creation.
+    /// Time at which the response was created.
     pub made_at: i64,
     /// thisUpdate, backdated for clients whose clocks are behind.
     pub this_update: i64,
@@ -40,7 +40,7 @@ pub struct OcspTimes {
 /// Cache of signed OCSP responses, in shards.
 pub struct OcspCache {
     shards: [Mutex<OcspCacheShard>; CACHE_SHARDS],
-    /// Incremented with every revocation on this server.
+    /// Number of revocations that this server has recorded; a cached row from an earlier epoch must be read again.
     epoch: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ impl OcspCacheKey {
     }
 }
 
-/// A signed response.
+/// A signed OCSP response with its certificate status and times.
 #[derive(Clone)]
 pub(crate) struct SignedOcspResponse {
     pub(crate) der: Bytes,
@@ -76,12 +76,13 @@ pub(crate) struct SignedOcspResponse {
 
 struct OcspCacheEntry {
     signed: SignedOcspResponse,
-    /// The view that was used. The weak reference keeps the allocation, so that equal addresses mean equal views.
+    /// The mount view that the response was built from. The weak reference keeps the allocation, so that equal
+    /// addresses mean equal views.
     view: Weak<MountView>,
     read: RowRead,
 }
 
-/// Current time and revocation epoch, captured before a row is read.
+/// The time and the revocation epoch at which the read of a certificate's row began.
 #[derive(Clone, Copy)]
 pub(crate) struct RowRead {
     at: Time,
@@ -90,16 +91,17 @@ pub(crate) struct RowRead {
 
 /// Result of a cache look-up.
 pub(crate) enum OcspLookup {
-    /// The response can be sent.
+    /// The response can be sent without reading the certificate's row.
     Fresh(SignedOcspResponse),
-    /// The response can be sent if the row is unchanged.
+    /// The response can be sent if the certificate's row is unchanged.
     Stale(SignedOcspResponse),
-    /// No usable response.
+    /// The cache has no usable response.
     Miss,
 }
 
 impl OcspCache {
-    /// Records that a revocation was stored; called before the response to it.
+    /// Starts a new revocation epoch, so that cached rows are read again. Called when a revocation is stored, before
+    /// the caller that requested it gets its response.
     pub fn record_revocation(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
@@ -116,7 +118,7 @@ impl OcspCache {
         };
         let SignedOcspResponse { times, .. } = entry.signed;
         let second = now.at.unix_timestamp();
-        // If the clock was set back, the response would be from the future.
+        // A response from the future, which exists if the clock was set back, is not used.
         let usable = times.next_update.is_some_and(|next| {
             let part = (next - times.made_at) / i64::from(REUSE_DIVISOR);
             (times.made_at..times.made_at + part).contains(&second)
@@ -130,10 +132,10 @@ impl OcspCache {
         if fresh { OcspLookup::Fresh(signed) } else { OcspLookup::Stale(signed) }
     }
 
-    /// Caches a response whose row was read at `read`.
+    /// Caches a response that was built from a row read at `read`.
     pub(crate) fn insert(&self, key: OcspCacheKey, signed: SignedOcspResponse, view: &Arc<MountView>, read: RowRead) {
         let shard = &mut *self.shard(&key);
-        if shard.young.len() >= MAX_PER_HALF && !shard.young.contains_key(&key) {
+        if shard.young.len() >= MAX_RESPONSES_PER_HALF && !shard.young.contains_key(&key) {
             shard.old = std::mem::take(&mut shard.young);
         }
         shard.young.insert(key, OcspCacheEntry { signed, view: Arc::downgrade(view), read });
@@ -142,7 +144,7 @@ impl OcspCache {
     fn shard(&self, key: &OcspCacheKey) -> MutexGuard<'_, OcspCacheShard> {
         // The CertID ends with the serial number, whose bytes are random.
         let last = key.1.last().copied().unwrap_or_default();
-        // No code panics while it holds the lock, and entries are inserted whole.
+        // No code panics while it holds the lock, and each entry is inserted in one call.
         self.shards[usize::from(last) % CACHE_SHARDS].lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -214,7 +216,7 @@ mod tests {
         }
         let count: usize =
             ocsp_cache.shards.iter().map(|s| s.lock().unwrap()).map(|s| s.young.len() + s.old.len()).sum();
-        assert!(count <= 2 * MAX_PER_HALF * CACHE_SHARDS, "{count}");
+        assert!(count <= 2 * MAX_RESPONSES_PER_HALF * CACHE_SHARDS, "{count}");
         assert_eq!(describe(&ocsp_cache.find(&cache_key(u16::MAX - 1), &view, read)), "fresh");
         assert_eq!(describe(&ocsp_cache.find(&cache_key(0), &view, read)), "miss");
     }

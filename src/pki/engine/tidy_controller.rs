@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Time;
 use crate::pki::mount::settings::tidy::AutoTidyConfig;
 
-/// Signals to an active run.
+/// Signals to the active run of this node.
 #[derive(Default)]
 pub(crate) struct TidySignals {
     pub(crate) wake: Notify,
@@ -20,7 +20,7 @@ pub(crate) struct TidySignals {
 }
 
 impl TidySignals {
-    pub(crate) fn stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 }
@@ -28,11 +28,12 @@ impl TidySignals {
 pub(crate) struct TidyController {
     background: Handle,
     opened_at: Time,
-    /// Position of this node's first run in the range of start-up delays: 0 for the minimum, 255 for the maximum.
+    /// Position of this node's first run within the configured range of start-up delays: 0 for the minimum, 255 for the
+    /// maximum.
     startup_position: u8,
-    /// Start of the interval that ends when the next automatic run is due, as last read; epoch microseconds.
+    /// Start of the interval after which the next automatic run is due, as last read from storage; epoch microseconds.
     interval_start: AtomicI64,
-    /// Time before which no due run is looked for; epoch microseconds.
+    /// Time before which this node does not check if a run is due; epoch microseconds.
     suppressed_until: AtomicI64,
     run: Mutex<Option<(Arc<TidySignals>, JoinHandle<()>)>>,
 }
@@ -49,7 +50,7 @@ impl TidyController {
         }
     }
 
-    /// Returns `true` if this node expects a run to be due.
+    /// Returns `true` if an automatic run may be due according to what this node last read.
     pub(crate) fn may_be_due(&self, config: &AutoTidyConfig, now: Time) -> bool {
         let delay = config.min_startup_backoff_duration
             + (config.max_startup_backoff_duration - config.min_startup_backoff_duration)
@@ -61,34 +62,34 @@ impl TidyController {
             && is_due(self.interval_start.load(Ordering::Relaxed), config.interval_duration, now)
     }
 
-    /// Spawns background work that outlives the request.
+    /// Spawns background work that outlives the request that started it.
     pub(crate) fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.background.spawn(work)
     }
 
-    /// Sets the start of the interval to the next automatic run, epoch microseconds.
+    /// Sets the start of the interval after which the next automatic run is due, epoch microseconds.
     pub(crate) fn set_interval_start(&self, at: i64) {
         self.interval_start.store(at, Ordering::Relaxed);
     }
 
-    /// Suppresses checks for a due run until `at`.
+    /// Suppresses the check for a due run until `at`.
     pub(crate) fn suppress_until(&self, at: Time) {
         self.suppressed_until.store(epoch_micros(at), Ordering::Relaxed);
     }
 
-    /// Sets the run of this node.
+    /// Sets the active run of this node.
     pub(crate) fn set_run(&self, signals: Arc<TidySignals>, task: JoinHandle<()>) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some((signals, task));
     }
 
-    /// Wakes the run of this node, if any.
+    /// Wakes the active run of this node, if any.
     pub(crate) fn wake(&self) {
         if let Some((signals, _)) = &*self.run.lock().unwrap_or_else(PoisonError::into_inner) {
             signals.wake.notify_one();
         }
     }
 
-    /// Stops the run of this node after its current step.
+    /// Stops the active run of this node after its current step, and waits for its end.
     pub(crate) async fn stop(&self) {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((signals, task)) = run {
@@ -105,7 +106,7 @@ pub(crate) fn is_due(since: i64, interval: u64, now: Time) -> bool {
     epoch_micros(now) >= since.saturating_add(interval)
 }
 
-/// Converts to epoch microseconds, rounded down.
+/// Converts a time to epoch microseconds, rounded down.
 pub(crate) fn epoch_micros(at: Time) -> i64 {
     // Years up to 9999 are 2.6e17 µs, which fits.
     at.unix_timestamp_nanos().div_euclid(1000) as i64

@@ -151,7 +151,7 @@ async fn sign_empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
         KeyKind::Ed25519 => SignatureAlgorithm::Ed25519,
     };
     let info = encode_request_info(&name::name(&[]), key.public().spki(), &Extensions::default());
-    let prepared = LintedTbs::request(info, algorithm, &SigningKey::Local(Arc::clone(key)));
+    let prepared = LintedTbs::for_request(info, algorithm, &SigningKey::Local(Arc::clone(key)));
     let der = prepared.sign(&NoSigners, &CallerWatch::ALWAYS).await?.der();
     Ok(pem::encode(CSR_LABEL, &der))
 }

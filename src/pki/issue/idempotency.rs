@@ -103,7 +103,7 @@ pub async fn find_recorded_response(
     deps: &EngineDeps,
 ) -> Result<Option<IssuedCertificate>> {
     let now = deps.clock.now();
-    let found = deps.store.answered(idempotent_request.key).await?;
+    let found = deps.store.recorded_response(idempotent_request.key).await?;
     let Some(row) = found.filter(|row| now.unix_timestamp() < row.expires_at) else { return Ok(None) };
     if row.request != idempotent_request.request {
         return refuse("was used for another request, on another path or with another body");

@@ -223,7 +223,7 @@ impl CertificateDraft {
         .encode();
         let Self { algorithm, ref sources, .. } = *self;
         let expected = ExpectedIssuer { algorithm, issuer, key_id: &issuer_parts.key_id, sources };
-        LintedTbs::certificate(tbs, self.certificate_kind, &expected, &issuer_parts.constraints, &self.key.signing)
+        LintedTbs::for_certificate(tbs, self.certificate_kind, &expected, &issuer_parts.constraints, &self.key.signing)
     }
 
     fn into_issued(

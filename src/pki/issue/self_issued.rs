@@ -65,8 +65,13 @@ pub(super) async fn sign(
     let tbs = certificate.reissue_tbs(algorithm, issuer, &extensions);
     let sources = &FieldSources::all("certificate");
     let expected = ExpectedIssuer { algorithm, issuer, key_id: &issuer_parts.key_id, sources };
-    let prepared =
-        LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &issuer_parts.constraints, &key.signing)?;
+    let prepared = LintedTbs::for_certificate(
+        tbs,
+        CertificateKind::CrossSigned,
+        &expected,
+        &issuer_parts.constraints,
+        &key.signing,
+    )?;
     let signed = prepared.sign(&*deps.signers, &origin.requester.watch).await?;
     stages.record_sign(started);
     let issued_at = now.unix_timestamp();

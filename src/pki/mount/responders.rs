@@ -79,7 +79,7 @@ impl Responder {
 
     /// Index of the name encoding that a CertID was computed from.
     fn encoding(&self, id: &CertId<'_>) -> Option<usize> {
-        let issuer = id.issuer();
+        let issuer = id.issuer_hashes();
         self.hashes.iter().position(|hashes| hashes.for_hash(id.hash) == issuer)
     }
 
@@ -165,7 +165,7 @@ impl Responders {
 
     /// The responder that a CertID identifies.
     pub(crate) fn find(&self, id: &CertId<'_>) -> Option<&Responder> {
-        Some(&self.all[*self.by_hashes.get(&id.issuer())?])
+        Some(&self.all[*self.by_hashes.get(&id.issuer_hashes())?])
     }
 
     /// The responder of an issuer; `None` if this issuer may not sign OCSP responses.

@@ -7,23 +7,23 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::telemetry;
 
-/// Consecutive failures that open the breaker.
+/// Number of consecutive failures after which the breaker opens.
 pub(super) const FAILURES_TO_OPEN: u32 = 5;
-/// Time for which an open breaker rejects all calls.
+/// Duration for which an open breaker rejects all calls.
 pub(super) const OPEN_DURATION: Duration = Duration::from_secs(10);
 
 pub(super) struct CircuitBreaker(Mutex<BreakerState>);
 
 #[derive(Clone, Copy)]
 enum BreakerState {
-    /// Calls pass; `failures` counts consecutive failures.
+    /// Calls are admitted; `failures` is the number of consecutive failures.
     Closed {
         failures: u32,
     },
     Open {
         since: Time,
     },
-    /// One probe is in flight; other calls are rejected.
+    /// One probe call is in flight; other calls are rejected.
     Probing {
         since: Time,
     },
@@ -47,7 +47,7 @@ impl CircuitBreaker {
     }
 
     /// Admits a call, or returns `None` if the breaker rejects it.
-    pub(super) fn enter(&self, now: Time) -> Option<BreakerTicket<'_>> {
+    pub(super) fn admit(&self, now: Time) -> Option<BreakerTicket<'_>> {
         let mut state = self.state();
         let probe = match *state {
             BreakerState::Closed { .. } => false,
@@ -60,7 +60,7 @@ impl CircuitBreaker {
         Some(BreakerTicket { breaker: self, probe, recorded: false })
     }
 
-    /// Records the outcome of a call. Calls that started before the breaker opened are ignored.
+    /// Records the outcome of a call. The outcome of a call that started before the breaker opened is ignored.
     fn record(&self, probe: bool, answered: bool, now: Time) {
         let mut state = self.state();
         *state = match (*state, answered) {
@@ -97,7 +97,7 @@ impl Drop for CircuitBreaker {
     }
 }
 
-/// `true` if the breaker may let a probe through. A clock that was set back must not keep it open.
+/// `true` if the breaker may admit a probe call. A clock that was set back must not keep the breaker open.
 fn is_open_period_over(since: Time, now: Time) -> bool {
     now < since || now - since >= OPEN_DURATION
 }
@@ -106,7 +106,8 @@ fn add_to_gauge(change: f64) {
     metrics::gauge!(telemetry::PKI_POLICY_BREAKERS).increment(change);
 }
 
-/// An admitted call. If it is dropped without an outcome, nothing is recorded and another probe may start.
+/// An admitted call. If it is dropped without an outcome, no success or failure is recorded and another probe may
+/// start.
 #[must_use]
 pub(super) struct BreakerTicket<'a> {
     breaker: &'a CircuitBreaker,
@@ -115,7 +116,7 @@ pub(super) struct BreakerTicket<'a> {
 }
 
 impl BreakerTicket<'_> {
-    /// Records the outcome; `answered` is `true` if the engine works.
+    /// Records the outcome of the call; `answered` is `true` if the policy engine is available.
     pub(super) fn record(mut self, answered: bool, now: Time) {
         self.recorded = true;
         self.breaker.record(self.probe, answered, now);
@@ -142,7 +143,7 @@ mod tests {
     const NOW: Time = datetime!(2030-06-01 12:00:00 UTC);
 
     fn call(breaker: &CircuitBreaker, answered: bool, now: Time) {
-        breaker.enter(now).unwrap().record(answered, now);
+        breaker.admit(now).unwrap().record(answered, now);
     }
 
     fn opened() -> CircuitBreaker {
@@ -160,7 +161,7 @@ mod tests {
         }
         assert!(!breaker.refuses(NOW));
         (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
-        assert!(breaker.refuses(NOW) && breaker.enter(NOW).is_none());
+        assert!(breaker.refuses(NOW) && breaker.admit(NOW).is_none());
     }
 
     #[test]
@@ -168,8 +169,8 @@ mod tests {
         let breaker = opened();
         let later = NOW + OPEN_DURATION;
         assert!(breaker.refuses(later - Duration::from_millis(1)) && !breaker.refuses(later));
-        let probe = breaker.enter(later).unwrap();
-        assert!(breaker.refuses(later) && breaker.enter(later).is_none(), "one at a time");
+        let probe = breaker.admit(later).unwrap();
+        assert!(breaker.refuses(later) && breaker.admit(later).is_none(), "one at a time");
         probe.record(false, later);
         assert!(breaker.refuses(later), "open again, for a whole pause");
         call(&breaker, true, later + OPEN_DURATION);
@@ -180,15 +181,15 @@ mod tests {
     #[test]
     fn probe_without_a_result_releases_its_slot() {
         let breaker = opened();
-        drop(breaker.enter(NOW + OPEN_DURATION).unwrap());
-        assert!(breaker.enter(NOW + OPEN_DURATION).is_some());
+        drop(breaker.admit(NOW + OPEN_DURATION).unwrap());
+        assert!(breaker.admit(NOW + OPEN_DURATION).is_some());
     }
 
     #[test]
     fn calls_started_before_the_breaker_opened_are_ignored() {
         let breaker = CircuitBreaker::new();
-        let slow = breaker.enter(NOW).unwrap();
-        let slower = breaker.enter(NOW).unwrap();
+        let slow = breaker.admit(NOW).unwrap();
+        let slower = breaker.admit(NOW).unwrap();
         (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
         slow.record(true, NOW);
         slower.record(false, NOW + OPEN_DURATION);
@@ -197,6 +198,6 @@ mod tests {
 
     #[test]
     fn breaker_closes_despite_clock_moving_backwards() {
-        assert!(opened().enter(NOW - Duration::from_secs(3600)).is_some());
+        assert!(opened().admit(NOW - Duration::from_secs(3600)).is_some());
     }
 }

@@ -140,7 +140,7 @@ impl EngineTlsTrust {
         Ok(Self { chain, pinned })
     }
 
-    fn is_pinned(&self, shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    fn check_pinned(&self, shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
         let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == *shown) else {
             return Err(CertificateError::ApplicationVerificationFailure);
         };
@@ -152,11 +152,11 @@ impl ServerTrust for EngineTlsTrust {
     fn verify(&self, presented: &PresentedCertificate<'_>) -> Result<(), rustls::Error> {
         let PresentedCertificate { leaf, intermediates, name, ocsp, now } = *presented;
         if !self.pinned.is_empty() {
-            self.is_pinned(leaf, now)?;
+            self.check_pinned(leaf, now)?;
         }
         match &self.chain {
             Some(chain) => chain.verify_server_cert(leaf, intermediates, name, ocsp, now).map(drop),
-            // Without CAs, certificates are pinned (`EngineTlsTrust::new` requires it) and were compared above.
+            // Without CAs, the check of the pinned certificates above is enough (`EngineTlsTrust::new` requires some).
             None => Ok(()),
         }
     }
@@ -235,10 +235,13 @@ mod tests {
         let pinned = vec![PinnedCertificate { der: vec![1_u8].into(), not_before: 10, not_after: 20 }];
         let trust = EngineTlsTrust::new(RootCertStore::empty(), pinned, &provider).unwrap();
         let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-        assert_eq!(trust.is_pinned(&vec![1_u8].into(), at(10)), Ok(()));
-        assert_eq!(trust.is_pinned(&vec![1_u8].into(), at(20)), Ok(()));
-        assert_eq!(trust.is_pinned(&vec![1_u8].into(), at(9)), Err(CertificateError::NotValidYet));
-        assert_eq!(trust.is_pinned(&vec![1_u8].into(), at(21)), Err(CertificateError::Expired));
-        assert_eq!(trust.is_pinned(&vec![2_u8].into(), at(15)), Err(CertificateError::ApplicationVerificationFailure));
+        assert_eq!(trust.check_pinned(&vec![1_u8].into(), at(10)), Ok(()));
+        assert_eq!(trust.check_pinned(&vec![1_u8].into(), at(20)), Ok(()));
+        assert_eq!(trust.check_pinned(&vec![1_u8].into(), at(9)), Err(CertificateError::NotValidYet));
+        assert_eq!(trust.check_pinned(&vec![1_u8].into(), at(21)), Err(CertificateError::Expired));
+        assert_eq!(
+            trust.check_pinned(&vec![2_u8].into(), at(15)),
+            Err(CertificateError::ApplicationVerificationFailure)
+        );
     }
 }

@@ -33,28 +33,28 @@ const RESERVED_EXTENSIONS: [(&[u8], &str); 3] = [
 ];
 /// Maximum number of CRLs in a union; the signature of each is verified.
 pub const MAX_UNION_CRLS: usize = 100;
-/// Maximum length of an entry in bytes.
+/// Maximum length of a CRL entry, in bytes.
 const MAX_ENTRY_BYTES: usize = 16 << 10;
 
-/// An issuer that signs CRLs on request.
+/// An issuer that signs the CRLs that callers compose.
 pub struct CallerSuppliedCrlSigner {
     signer: Arc<IssuerSigner>,
     signers: Arc<dyn Signers>,
     now: i64,
 }
 
-/// A CRL to sign.
+/// A CRL that a caller composed, to be signed.
 pub struct CallerSuppliedCrl {
-    /// Number, base and lifetime.
+    /// CRL number, base CRL number and lifetime.
     pub terms: CallerSuppliedCrlTerms,
-    /// Its entries.
+    /// Entries of the CRL.
     pub entries: CrlEntryBatch,
-    /// Additional extensions.
+    /// Extensions of the CRL in addition to those that the server writes.
     pub extensions: CallerSuppliedExtensions,
 }
 
 impl CallerSuppliedCrlSigner {
-    /// Resolves an issuer by reference.
+    /// Resolves the issuer that `reference` (id, name or `default`) refers to.
     ///
     /// # Errors
     /// `NotFound` for an unknown issuer; `Invalid` when it may not sign CRLs or has no key.
@@ -91,7 +91,7 @@ impl CallerSuppliedCrlSigner {
     }
 }
 
-/// Number, base and lifetime of a CRL.
+/// CRL number, base CRL number (for a delta CRL) and lifetime of a CRL.
 #[derive(Clone, Copy)]
 pub struct CallerSuppliedCrlTerms {
     number: u64,
@@ -100,7 +100,7 @@ pub struct CallerSuppliedCrlTerms {
 }
 
 impl CallerSuppliedCrlTerms {
-    /// Creates terms with a lifetime of 72 hours. With `base`, the CRL is a delta of the CRL with that number.
+    /// Creates terms with a lifetime of 72 hours. With `base`, the CRL is a delta to the CRL with that number.
     ///
     /// # Errors
     /// `Invalid` when the base is above the number (RFC 5280 5.2.4).
@@ -111,7 +111,8 @@ impl CallerSuppliedCrlTerms {
         Ok(Self { number, base, lifetime: DEFAULT_CRL_LIFETIME })
     }
 
-    /// Sets the lifetime, at most [a century](crate::pki::mount::settings::crl::parse_lifetime).
+    /// Sets the lifetime. Its maximum, [a century](crate::pki::mount::settings::crl::parse_lifetime), is not checked
+    /// here.
     ///
     /// # Errors
     /// `Invalid` when it is shorter than a second.
@@ -130,12 +131,12 @@ impl CallerSuppliedCrlTerms {
     }
 }
 
-/// Extensions of an entry or CRL in order, each with the content bytes of its OID.
+/// Extensions of a CRL or entry in order, each with its OID (DER content bytes).
 #[derive(Default)]
 pub struct CallerSuppliedExtensions(Vec<(Vec<u8>, Extensions)>);
 
 impl CallerSuppliedExtensions {
-    /// Adds an extension; `id` holds the content bytes of its OID, and `path` names it in errors.
+    /// Adds an extension. `id` is its OID (DER content bytes); `path` names the extension in errors.
     ///
     /// # Errors
     /// `Invalid` for a duplicate, or for too many extensions.
@@ -161,17 +162,17 @@ impl CallerSuppliedExtensions {
     }
 }
 
-/// An entry that a caller specifies.
+/// A CRL entry that a caller specifies.
 pub struct CallerSuppliedEntry {
     /// The revoked serial number, which this server need not have issued.
     pub serial: Serial,
     /// Time of the revocation, epoch seconds, from 1970 to 9999.
     pub revoked_at: i64,
-    /// Entry extensions.
+    /// Extensions of the entry.
     pub extensions: CallerSuppliedExtensions,
 }
 
-/// Entries that a caller specifies.
+/// The CRL entries that a caller specifies.
 pub struct CallerSuppliedEntries {
     batch: CrlEntryBatch,
     seen: HashSet<Serial>,
@@ -183,7 +184,7 @@ pub struct CallerSuppliedEntries {
 }
 
 impl CallerSuppliedEntries {
-    /// Creates an empty collection for a CRL with these terms.
+    /// Creates an empty list of entries for a CRL with these terms.
     pub fn of(terms: &CallerSuppliedCrlTerms) -> Self {
         let is_delta = terms.base.is_some();
         Self {
@@ -233,7 +234,8 @@ impl CallerSuppliedEntries {
                  extensions, add an issuingDistributionPoint with indirectCRL TRUE"
             )));
         }
-        // Entries are sorted by serial, and one without certificateIssuer would inherit that of the previous entry.
+        // Entries are sorted by serial number, and an entry without certificateIssuer would inherit that of the
+        // previous entry.
         if let (Some(_), Some(path)) = (&self.first_with_issuer, self.first_without_issuer) {
             return Err(Error::invalid(format!(
                 "{path}: extensions: must have a certificateIssuer, because other entries of the list have one (RFC \
@@ -251,7 +253,7 @@ fn is_indirect(value: &[u8]) -> bool {
     std::iter::from_fn(|| fields.any().ok()).any(|field| field.tag == context(4) && field.content != [0])
 }
 
-/// Checks an entry extension here, because entries are not parsed again before signing.
+/// Checks the extensions of an entry, because entries are not parsed again before the CRL is signed.
 fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result<()> {
     let extension = ExtensionRef::next(&mut DerReader::new(raw.as_der())).map_err(|e| e.into_error(path))?;
     oid::check_oid_size(extension.oid).map_err(|e| e.into_error(&format!("{path}: extensions")))?;
@@ -265,7 +267,7 @@ fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result
     Ok(())
 }
 
-/// reasonCode removeFromCRL, as an ENUMERATED.
+/// Encoded reasonCode removeFromCRL, an ENUMERATED.
 const REMOVE_FROM_CRL: [u8; 3] = [ENUMERATED, 1, 8];
 
 /// Union of the entries of several CRLs of one key. If several CRLs list a serial number, its earliest revocation
@@ -281,7 +283,7 @@ pub struct CrlUnion<'a> {
 
 impl<'a> CrlUnion<'a> {
     /// Creates an empty union of CRLs signed by this issuer's key.
-    pub fn by(signer: &'a CallerSuppliedCrlSigner) -> Self {
+    pub fn new(signer: &'a CallerSuppliedCrlSigner) -> Self {
         let key = signer.signer.issuer.certificate.key();
         Self { key, entries: BTreeMap::new(), lists: 0, repeated: 0, stripped: 0, partial: 0 }
     }
@@ -312,7 +314,7 @@ impl<'a> CrlUnion<'a> {
         Ok(())
     }
 
-    /// Returns the entries to sign, and warnings about dropped information.
+    /// Returns the entries to sign, and warnings about information that the union does not contain.
     pub fn into_batch(self) -> (CrlEntryBatch, Warnings) {
         let Self { entries, repeated, stripped, partial, .. } = self;
         let mut warnings = Warnings::default();

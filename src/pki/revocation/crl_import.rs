@@ -31,25 +31,25 @@ use crate::x509::time::MAX_EPOCH_SECONDS;
 const ENTRIES_PER_PAGE: usize = 500;
 /// Maximum number of attempts to store a page while the write queue is full.
 const MAX_COMMIT_ATTEMPTS: usize = 20;
-/// Pause between these attempts.
+/// Pause between two attempts to store a page.
 const COMMIT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Tolerated clock difference of the CRL's issuer or of the caller, in seconds.
+/// Maximum number of seconds by which the clock of a CRL's issuer or of a caller may be ahead of this node's clock.
 pub(super) const MAX_CLOCK_SKEW_SECONDS: i64 = 300;
-/// End of validity that is assumed for revoked certificates that are not stored: 9999-12-31T23:59:59Z (RFC 5280
-/// 4.1.2.5). Their entries thus stay on the CRLs.
+/// notAfter that is assumed for revoked certificates that are not stored: 9999-12-31T23:59:59Z (RFC 5280 4.1.2.5).
+/// Their entries thus stay on the CRLs.
 const UNKNOWN_NOT_AFTER: i64 = MAX_EPOCH_SECONDS;
 
-/// Result of an import.
+/// Result of a CRL import.
 pub struct ImportedCrl {
     /// Ids of the issuers of the CRL, which share subject and key.
     pub issuers: Vec<String>,
-    /// CRL number, if present.
+    /// Number of the imported CRL, if present.
     pub number: Option<u64>,
-    /// Number of the CRL published here after the import; `None` if the issuer cannot have one.
+    /// Number of the CRL that this mount has published after the import; `None` if it has none with a higher number.
     pub published: Option<u64>,
-    /// Number of entries.
+    /// Number of entries of the imported CRL.
     pub entries: usize,
-    /// Number of entries that were not revoked here before.
+    /// Number of entries whose serial numbers were not yet revoked in this mount.
     pub imported: usize,
     /// Warnings for the caller.
     pub warnings: Warnings,
@@ -69,7 +69,7 @@ pub async fn import_crl(authority: &Arc<Authority>, list: ForeignCrl) -> Result<
         let view = authority.view();
         let import = CrlImport::of(authority, view, list).await?;
         let checked = import.check().await?;
-        import.carry_out(checked).await
+        import.store_and_publish(checked).await
     };
     tokio::spawn(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
@@ -78,13 +78,13 @@ pub async fn import_crl(authority: &Arc<Authority>, list: ForeignCrl) -> Result<
 pub struct AccompanyingCrls {
     authority: Arc<Authority>,
     lists: Vec<(CrlImport, CheckedCrlEntries)>,
-    /// Serial numbers on the added CRLs, each with the first issuer of its CRL.
+    /// Serial numbers on the added CRLs, each with the id of an issuer of the CRL.
     serials: HashMap<Serial, String>,
     _import_lock: OwnedMutexGuard<()>,
 }
 
 impl AccompanyingCrls {
-    /// Starts an empty import. Other CRL imports into the mount fail until it is dropped.
+    /// Starts an import without CRLs. Other CRL imports into the mount fail until this value is dropped.
     ///
     /// # Errors
     /// `Busy` while another CRL is imported.
@@ -98,7 +98,7 @@ impl AccompanyingCrls {
         })
     }
 
-    /// Checks and adds a CRL of an issuer in `view`, the state of the mount after the import.
+    /// Checks and adds a CRL. Its issuer is looked up in `view`, the state of the mount after the import.
     ///
     /// # Errors
     /// `Invalid` naming `crl` and the rule; those of the store. After an error the CRL is not added.
@@ -115,25 +115,26 @@ impl AccompanyingCrls {
         Ok(())
     }
 
-    /// Returns the ids of the issuers of the added CRLs.
+    /// Returns the ids of the issuers of all added CRLs.
     pub fn issuers(&self) -> HashSet<String> {
         self.lists.iter().flat_map(|(import, _)| import.issuers.iter().cloned()).collect()
     }
 
-    /// Stores the CRLs. Their issuers must be in the mount.
+    /// Imports the added CRLs. Their issuers must be in the mount.
     ///
     /// # Errors
     /// Those of the store; stored units remain, and the import can be repeated.
-    pub async fn carry_out(self) -> Result<Vec<ImportedCrl>> {
+    pub async fn import(self) -> Result<Vec<ImportedCrl>> {
         let mut imported = Vec::with_capacity(self.lists.len());
         for (import, checked) in self.lists {
-            imported.push(import.carry_out(checked).await?);
+            imported.push(import.store_and_publish(checked).await?);
         }
         Ok(imported)
     }
 }
 
-/// Adds the serials of a CRL to the map of issuers, unless one of them belongs to another issuer.
+/// Adds the serial numbers of a CRL to `known`, a map from serial number to issuer. Adds nothing if `known` contains
+/// one of them with another issuer.
 fn add_serials(
     mut known: HashMap<Serial, String>,
     list: &ForeignCrl,
@@ -171,10 +172,10 @@ struct CrlImport {
     authority: Arc<Authority>,
     list: Arc<ForeignCrl>,
     issuers: Vec<String>,
-    /// All issuer ids that stored certificates and revocations of these issuers may have, including ids of deleted
+    /// Ids under which certificates and revocations of the CRL's issuers may be stored, including ids of deleted
     /// issuers.
     own_issuer_ids: HashSet<String>,
-    /// Issuers of the mount that these issuers certify.
+    /// Issuers of the mount that the CRL's issuers have certified: serial number and issuer id.
     certified_issuers: HashMap<Serial, String>,
     entries: usize,
     held_entries: usize,
@@ -185,17 +186,17 @@ struct CrlImport {
 #[derive(Default)]
 struct CheckedCrlEntries {
     fresh: usize,
-    /// notAfter of the revoked certificates that are stored.
+    /// notAfter (epoch seconds) of each revoked certificate that is stored.
     ends: HashMap<Serial, i64>,
     revoked: Vec<(String, ForeignCrlEntry)>,
-    /// Entries that the CRLs of this mount will not contain.
+    /// Serial numbers on the imported CRL that the CRLs of this mount will not contain.
     unlisted: Vec<Serial>,
 }
 
 impl CrlImport {
     async fn of(authority: Arc<Authority>, view: Arc<MountView>, list: ForeignCrl) -> Result<Self> {
         let now = authority.deps().clock.now().unix_timestamp();
-        // On the CPU queue: the signature covers the whole CRL, and every entry is parsed.
+        // Runs in the CPU queue: the signature covers the whole CRL, and every entry is parsed.
         let read = move || {
             let issuers = find_issuers(&view, &list)?;
             if list.this_update > now + MAX_CLOCK_SKEW_SECONDS {
@@ -236,14 +237,14 @@ impl CrlImport {
         })
     }
 
-    /// Checks every entry against the mount. Stores nothing.
+    /// Checks every entry of the CRL against the stored certificates and revocations of the mount. Stores nothing.
     async fn check(&self) -> Result<CheckedCrlEntries> {
         let mut checked = CheckedCrlEntries::default();
         let store = &self.authority.deps().store;
         let mount = self.authority.mount();
         for page in self.list.pages(ENTRIES_PER_PAGE) {
             let page = page?;
-            let known = store.known(mount, page.iter().map(|entry| entry.serial).collect()).await?;
+            let known = store.known_serials(mount, page.iter().map(|entry| entry.serial).collect()).await?;
             for (entry, known) in page.into_iter().zip(known) {
                 self.require_own_serial(entry.serial, &known)?;
                 checked.fresh += usize::from(known.revocation.is_none());
@@ -269,7 +270,7 @@ impl CrlImport {
         Err(serial_in_use_error(serial))
     }
 
-    /// Rejects the import if the next CRL would exceed its limit, because it could then not be published at all.
+    /// Rejects the import if the next CRL would exceed `max_crl_entries` and could thus not be published at all.
     async fn check_crl_length(&self, fresh: usize) -> Result<()> {
         let Some(max) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
         let published = self.published().await.map_or(0, |list| list.entries);
@@ -287,8 +288,8 @@ impl CrlImport {
         self.authority.crls(issuer).await.ok().flatten().map(|lists| lists.complete)
     }
 
-    /// Stores the entries and then the CRL number, and builds the next CRL.
-    async fn carry_out(self, checked: CheckedCrlEntries) -> Result<ImportedCrl> {
+    /// Stores the entries and then the CRL number, and builds the next CRL of this mount.
+    async fn store_and_publish(self, checked: CheckedCrlEntries) -> Result<ImportedCrl> {
         let CheckedCrlEntries { ends, revoked, unlisted, .. } = checked;
         let (imported, full) = self.store(&ends).await?;
         self.authority.ocsp_cache().record_revocation();
@@ -308,7 +309,7 @@ impl CrlImport {
         }
         let issuers = self.issuers.clone();
         let now = self.authority.deps().clock.now();
-        // New entries cause a new CRL under any settings. Its number must also exceed the number of the published CRL.
+        // New entries require a new CRL under any settings, so its number must also exceed that of the published CRL.
         let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
         let number = self.list.number.unwrap_or(0).max(published);
         let plan = move |view: &MountView| {
@@ -346,7 +347,7 @@ impl CrlImport {
         Ok(ImportedCrl { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
 
-    /// Stores the entries page by page, together with keys that the CRL revokes as compromised. Returns the number of
+    /// Stores the entries page by page, each with the compromised keys among its certificates. Returns the number of
     /// new entries, and a warning if the list of compromised keys is full.
     async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
         let mut imported = 0;
@@ -354,7 +355,8 @@ impl CrlImport {
         for page in self.list.pages(ENTRIES_PER_PAGE) {
             let page = page?;
             let keys = self.compromised_keys(&page, ends).await?;
-            let unit: Vec<PkiWrite> = page.iter().map(|entry| self.revocation(entry, ends)).collect::<Result<_>>()?;
+            let unit: Vec<PkiWrite> =
+                page.iter().map(|entry| self.revocation_write(entry, ends)).collect::<Result<_>>()?;
             let commit = |listing: Vec<PkiWrite>| {
                 let unit = listing.into_iter().chain(unit.iter().cloned()).collect();
                 self.commit(unit).map(|outcomes| outcomes.map(Some)).boxed()
@@ -387,7 +389,7 @@ impl CrlImport {
         Ok(keys)
     }
 
-    fn revocation(&self, entry: &ForeignCrlEntry, ends: &HashMap<Serial, i64>) -> Result<PkiWrite> {
+    fn revocation_write(&self, entry: &ForeignCrlEntry, ends: &HashMap<Serial, i64>) -> Result<PkiWrite> {
         let ForeignCrlEntry { serial, revoked_at, reason, invalidity_date } = *entry;
         let revoked_at = Time::from_unix_timestamp(revoked_at).map_err(Error::internal)?;
         Ok(PkiWrite::Revocation(RevocationRow {
@@ -453,7 +455,8 @@ fn find_record(view: &MountView, id: &str) -> Result<IssuerRecord> {
         .ok_or_else(|| Error::internal("an issuer of the imported CRL is missing in the mount"))
 }
 
-/// Finds the issuers of a CRL by name and signing key; those whose private key is here come first.
+/// Returns the ids of a CRL's issuers, found by name and signing key; those with a private key in this mount come
+/// first.
 fn find_issuers(view: &MountView, list: &ForeignCrl) -> Result<Vec<String>> {
     let name = list.issuer().canonical();
     let mut named: Vec<_> = view.signers().filter(|s| *s.issuer.subject == name).collect();

@@ -18,13 +18,13 @@ use crate::pki::engine::{Authority, Engine};
 use crate::pki::store::{LeaseRange, LeaseRow, PkiOutcome, PkiStore, PkiWrite};
 use crate::telemetry;
 
-/// Maximum number of leases marked or swept in one commit.
+/// Maximum number of leases that are marked as ending, or removed after expiry, in one commit.
 const LEASES_PER_COMMIT: u32 = 500;
 /// Maximum number of leases whose certificates are revoked in one commit.
 const REVOKED_LEASES_PER_COMMIT: u32 = 100;
-/// Maximum length of an id, which is a path and a random part.
+/// Maximum length of a lease id, which is a path followed by a random part.
 const MAX_LEASE_ID_BYTES: usize = 4096;
-/// Upper bound of all ids, which are ASCII.
+/// Exclusive upper bound of all lease ids, which are printable ASCII.
 const LEASE_IDS_END: &str = "\u{7f}";
 
 /// Returns `true` if a text can be a lease id or its prefix.
@@ -32,8 +32,8 @@ fn is_lease_id(text: &str) -> bool {
     text.len() <= MAX_LEASE_ID_BYTES && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// Returns the exclusive bounds of all ids below a path.
-fn bounds_below(prefix: &str) -> (String, String) {
+/// Returns the exclusive lower and upper bounds of the lease ids below a path.
+fn lease_id_bounds_below(prefix: &str) -> (String, String) {
     match prefix.trim_end_matches('/') {
         "" => (String::new(), LEASE_IDS_END.to_owned()),
         // '0' follows '/' in ASCII.
@@ -41,20 +41,22 @@ fn bounds_below(prefix: &str) -> (String, String) {
     }
 }
 
-/// Returns the leases of a scope between two ids. Mounts in `scope.left_out` were moved, so their leases are excluded.
+/// Returns the range of the leases of a scope between two ids. It excludes the mounts in `scope.left_out`, which were
+/// moved.
 fn lease_range(scope: &PathScope, after: String, below: String) -> LeaseRange {
-    let without = scope.left_out.iter().map(|(mount, _)| *mount).collect();
-    LeaseRange { mount: scope.mount, without, after, below }
+    let excluded_mounts = scope.left_out.iter().map(|(mount, _)| *mount).collect();
+    LeaseRange { mount: scope.mount, excluded_mounts, after, below }
 }
 
-/// Lists the keys directly below a path in byte order: random parts of leases, and path segments with a trailing `/`.
+/// Lists the keys directly below a path in byte order. A key is the random part of a lease id, or a path segment with a
+/// trailing `/`.
 pub struct LeaseKeys {
     scopes: Vec<PathScope>,
     store: Arc<dyn PkiStore>,
 }
 
 /// Keys with their positions, and the position at which the next page starts. The position of a lease is its id
-/// relative to the listed path; the position of a segment is the upper bound of the ids below it.
+/// relative to the listed path. The position of a segment is the upper bound of the lease ids below it.
 pub type LeasePage = (Vec<(String, String)>, Option<String>);
 
 impl LeaseKeys {
@@ -90,10 +92,10 @@ impl LeaseKeys {
 }
 
 async fn list_scope_keys(store: &dyn PkiStore, scope: &PathScope, from: &str, max: u32) -> Result<LeasePage> {
-    let (start, end) = bounds_below(&scope.stored);
+    let (start, end) = lease_id_bounds_below(&scope.stored);
     if !scope.shown.is_empty() {
         let segment = scope.shown.split('/').next().unwrap_or_default();
-        let position = bounds_below(segment).1;
+        let position = lease_id_bounds_below(segment).1;
         let exists = *from < *position && !store.lease_ids(lease_range(scope, start, end), 1).await?.is_empty();
         return Ok((exists.then(|| (position, format!("{segment}/"))).into_iter().collect(), None));
     }
@@ -104,7 +106,7 @@ async fn list_scope_keys(store: &dyn PkiStore, scope: &PathScope, from: &str, ma
         let rest = &id[start.len()..];
         let (position, key) = match rest.split_once('/') {
             None => (rest.to_owned(), rest.to_owned()),
-            Some((segment, _)) => (bounds_below(segment).1, format!("{segment}/")),
+            Some((segment, _)) => (lease_id_bounds_below(segment).1, format!("{segment}/")),
         };
         reached = reached.max(position.clone());
         keys.push((position, key));
@@ -113,7 +115,8 @@ async fn list_scope_keys(store: &dyn PkiStore, scope: &PathScope, from: &str, ma
 }
 
 impl Engine {
-    /// Returns a lease that is neither ended nor revoked, by its original id or by its mount's current path.
+    /// Returns a lease that is neither expired nor marked as ending. `id` is its original id, or its id under the
+    /// current path of the mount.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -122,7 +125,7 @@ impl Engine {
         Ok(self.stored_lease(id, scopes).await?.filter(|lease| now < lease.expires_at))
     }
 
-    /// Like [`Engine::lease`], but also returns expired leases.
+    /// Like [`Engine::lease`], but also returns an expired lease.
     async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
         let original = PathScope::of(id);
         let searched = std::iter::once(&original).chain(scopes).filter(|scope| scope.shown.is_empty());
@@ -135,19 +138,19 @@ impl Engine {
         Ok(None)
     }
 
-    /// Returns a lister of the keys directly below a path, and the position at which the listing after `after` starts;
-    /// `None` for an invalid path.
+    /// Returns a lister of the keys directly below a path, and the position from which it lists the keys after `after`.
+    /// Returns `None` for an invalid path.
     pub fn lease_keys(&self, scopes: Vec<PathScope>, after: &str) -> Option<(LeaseKeys, String)> {
         if !is_lease_id(after) || scopes.iter().any(|scope| !is_lease_id(&scope.stored)) {
             return None;
         }
         // If `after` is a segment, it was already listed, so everything below it is skipped.
-        let from = if after.ends_with('/') { bounds_below(after).1 } else { after.to_owned() };
+        let from = if after.ends_with('/') { lease_id_bounds_below(after).1 } else { after.to_owned() };
         Some((LeaseKeys { scopes, store: Arc::clone(&self.deps().store) }, from))
     }
 
-    /// Revokes a lease, if it exists, and its certificate. Without `wait`, only marks the lease, and a sweep revokes it
-    /// soon.
+    /// Revokes a lease, if it exists, and its certificate. Without `wait`, only marks the lease as ending; a sweep
+    /// revokes it soon.
     ///
     /// # Errors
     /// `Unavailable` or `Busy` from storage; with `wait`, also when no CRL can be built. Sweeps retry leases that are
@@ -159,7 +162,7 @@ impl Engine {
         let lease = self.stored_lease(id, scopes).await?;
         let (id, mount) = lease.map_or((id.to_owned(), None), |lease| (lease.id, Some(lease.mount)));
         self.deps().store.commit(vec![PkiWrite::LeasesMark(vec![id.clone()])]).await?;
-        // Exclusive bounds that contain the id: '!' is the lowest printable character.
+        // These exclusive bounds contain the id: '!' is the lowest printable character.
         self.end_marked_leases(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
     }
 
@@ -175,7 +178,7 @@ impl Engine {
             return self.revoke_lease(prefix, scopes, wait).await;
         }
         for scope in scopes {
-            let (mut after, end) = bounds_below(&scope.stored);
+            let (mut after, end) = lease_id_bounds_below(&scope.stored);
             loop {
                 let ids =
                     self.deps().store.lease_ids(lease_range(scope, after, end.clone()), LEASES_PER_COMMIT).await?;
@@ -187,14 +190,14 @@ impl Engine {
         for scope in scopes {
             // The range includes the prefix itself, which may be the id of a lease that an earlier call marked.
             let path = &scope.stored;
-            let end = bounds_below(&scope.stored).1;
+            let end = lease_id_bounds_below(&scope.stored).1;
             let after = path.get(..path.len().saturating_sub(1)).unwrap_or_default();
             self.end_marked_leases(after, &end, None, wait).await?;
         }
         Ok(())
     }
 
-    /// Ends the marked leases between two ids; without `wait`, wakes the sweep instead.
+    /// Revokes the leases between two ids that are marked as ending; without `wait`, wakes the sweep instead.
     async fn end_marked_leases(
         self: &Arc<Self>,
         after: &str,
@@ -203,7 +206,7 @@ impl Engine {
         wait: bool,
     ) -> Result<()> {
         if !wait {
-            self.wake_leases();
+            self.wake_lease_sweep();
             return Ok(());
         }
         // Runs as a task of its own, so that a client disconnect does not leave revocations without their CRLs.
@@ -213,14 +216,14 @@ impl Engine {
         tokio::spawn(async move { engine.revoke_marked(&after, &below, mount).await }).await.map_err(Error::internal)?
     }
 
-    /// Revokes the certificates of marked leases and of ended tokens, and removes leases of expired certificates.
-    /// Called periodically; an interruption is harmless.
+    /// Revokes the certificates of leases that are marked as ending or whose tokens ended, and removes leases of
+    /// expired certificates. Called periodically; an interruption is harmless.
     ///
     /// # Errors
     /// `Unavailable` from storage, or when a certificate could not be revoked; the next call retries.
     pub async fn sweep_leases(&self) -> Result<()> {
         let store = &self.deps().store;
-        while store.mark_ended(LEASES_PER_COMMIT).await? == LEASES_PER_COMMIT {}
+        while store.mark_leases_of_ended_tokens(LEASES_PER_COMMIT).await? == LEASES_PER_COMMIT {}
         let revoked = self.revoke_marked("", LEASE_IDS_END, None).await;
         let now = self.deps().clock.synchronized_now()?.unix_timestamp();
         loop {
@@ -232,8 +235,8 @@ impl Engine {
         }
     }
 
-    /// Revokes the certificates of marked leases between two ids, then builds the CRLs once. Also waits for the CRLs of
-    /// `mount`, because a concurrent sweep may have ended the lease of the caller.
+    /// Revokes the certificates of the leases between two ids that are marked as ending, then builds the CRLs once.
+    /// Also waits for the CRLs of `mount`, because a concurrent sweep may have ended the caller's lease.
     async fn revoke_marked(&self, after: &str, below: &str, mount: Option<MountId>) -> Result<()> {
         let mut after = after.to_owned();
         let open = mount.and_then(|mount| Some((mount, self.authority(mount).ok()?)));
@@ -261,8 +264,8 @@ impl Engine {
         outcome
     }
 
-    /// Revokes the certificates of leases and removes the leases in one commit. Returns the mount if its CRLs must be
-    /// built.
+    /// Revokes the certificates of these leases and removes the leases, in one commit. Returns the mount if its CRLs
+    /// must be built.
     async fn end_leases(&self, mount: MountId, leases: Vec<LeaseRow>) -> Result<Option<Arc<Authority>>> {
         // The store returns only leases of existing mounts, but this node may not have opened a new mount yet.
         self.open(mount).await?;
@@ -302,7 +305,7 @@ mod tests {
     #[test]
     fn lease_bounds_contain_exactly_the_ids_below_a_path() {
         let within = |prefix: &str, id: &str| {
-            let (start, end) = bounds_below(prefix);
+            let (start, end) = lease_id_bounds_below(prefix);
             id > start.as_str() && id < end.as_str()
         };
         for prefix in ["", "/", "pki", "pki/", "pki/issue", "pki/issue/web", "pki/issue/web/"] {

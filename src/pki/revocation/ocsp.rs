@@ -24,18 +24,18 @@ use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::ocsp::{self, CertId, OcspCertStatus, OcspRequest, ResponseData, SingleResponse};
 
-/// Result of a request (OCSPResponseStatus, RFC 6960 4.2.1).
+/// Status of an OCSP response (OCSPResponseStatus, RFC 6960 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OcspOutcome {
-    /// Signed response.
+    /// The response is signed.
     Successful = 0,
     /// The request cannot be parsed.
     MalformedRequest = 1,
-    /// Internal failure.
+    /// An internal error occurred.
     InternalError = 2,
-    /// Storage or the signer is unavailable.
+    /// Storage or the signer is unavailable or busy.
     TryLater = 3,
-    /// No issuer may sign a response.
+    /// The mount has no issuer that may sign a response, or OCSP is disabled.
     Unauthorized = 6,
 }
 
@@ -51,13 +51,13 @@ impl OcspOutcome {
     }
 }
 
-/// A response to send.
+/// An OCSP response to send.
 pub struct OcspReply {
-    /// Result of the request.
+    /// Status of the response.
     pub outcome: OcspOutcome,
     /// OCSPResponse, DER.
     pub der: Bytes,
-    /// Times of a response that caches may store: it has no nonce and no unknown status.
+    /// Times of a response that HTTP caches may store; `None` for a response with a nonce or an unknown status.
     pub cacheable_times: Option<OcspTimes>,
 }
 
@@ -67,11 +67,11 @@ impl OcspReply {
         Self { outcome, der: Bytes::copy_from_slice(&ocsp::encode_failure(outcome as u8)), cacheable_times: None }
     }
 
-    /// Creates the response to a failure of storage or signer. Logs the cause, except for exceeded limits.
+    /// Creates the response to a failure of storage or the signer. Logs the cause, except for exceeded limits.
     pub fn from_error(error: &Error) -> Self {
         let outcome = match error.kind() {
             Kind::Busy | Kind::Unavailable | Kind::Quota => OcspOutcome::TryLater,
-            // The mount may not use the managed key, or may not sign OCSP responses with it.
+            // The mount may not use the managed key at all, or not for OCSP responses.
             Kind::Invalid => OcspOutcome::Unauthorized,
             _ => OcspOutcome::InternalError,
         };
@@ -83,7 +83,7 @@ impl OcspReply {
     }
 }
 
-/// Counts a response in the metrics.
+/// Counts an OCSP response in the metrics.
 pub fn count_reply(answered: &OcspReply) {
     metrics::counter!(telemetry::PKI_OCSP_ANSWERS, "result" => answered.outcome.name()).increment(1);
 }
@@ -120,7 +120,7 @@ async fn build_reply(authority: &Authority, view: &Arc<MountView>, request: &Ocs
     Ok(OcspReply { outcome: OcspOutcome::Successful, der, cacheable_times: is_cacheable.then_some(times) })
 }
 
-/// Handles the usual request, for one certificate without a nonce, from the cache if possible.
+/// Handles a request for one certificate without a nonce, the usual kind, from the cache if possible.
 async fn reply_for_single(authority: &Authority, view: &Arc<MountView>, id: &CertId<'_>) -> Result<OcspReply> {
     let deps = authority.deps();
     let ocsp_cache = authority.ocsp_cache();
@@ -153,8 +153,8 @@ fn reuse_response(signed: SignedOcspResponse) -> OcspReply {
     OcspReply { outcome: OcspOutcome::Successful, der: signed.der, cacheable_times: Some(signed.times) }
 }
 
-/// Returns the responder of the first known certificate, or else of the default issuer; `None` if that responder may
-/// not sign.
+/// Returns the responder for the first certificate with a known issuer, or else that of the default issuer. Returns
+/// `None` if the responder may not sign.
 fn find_responder<'a>(view: &'a MountView, ids: &[CertId<'_>]) -> Option<(&'a Responder, &'a ResponderKey)> {
     let responders = view.responders();
     let meant = ids.iter().find_map(|id| responders.find(id));
@@ -171,9 +171,10 @@ async fn certificate_status(
     if !responder.matches_cert_id(id) {
         return Ok(OcspCertStatus::Unknown);
     }
-    let stored = authority.deps().store.status(authority.mount(), id.serial).await?;
+    let stored = authority.deps().store.serial_status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
-    // A deleted issuer's revocation applies to responders with its name and key; to all if name and key are unknown.
+    // A revocation under a deleted issuer applies to the responder with that issuer's name and key, and to every
+    // responder if these are unknown.
     let was = |issuer: &str| {
         gone(issuer) && view.authority_id_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
     };
@@ -195,7 +196,8 @@ async fn certificate_status(
     Ok(if known { OcspCertStatus::Good } else { OcspCertStatus::Unknown })
 }
 
-/// Returns `true` if this responder signed a stored certificate whose issuer was deleted and perhaps reimported.
+/// Returns `true` if this responder's key signed the stored certificate. Its issuer was deleted and perhaps imported
+/// again.
 async fn was_signed_by(authority: &Authority, responder: &Responder, id: &CertId<'_>) -> Result<bool> {
     let Some(stored) = authority.deps().store.certificate(authority.mount(), id.serial).await? else {
         return Ok(false);
@@ -228,8 +230,8 @@ async fn sign_response(
         statuses.iter().map(|(id, status)| SingleResponse { cert_id: id.raw, status: *status }).collect();
     let data =
         ResponseData { responder: name, produced_at: this_update, next_update, responses: &responses, nonce }.encode();
-    let prepared = LintedTbs::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
-        // The server builds the response, so an invalid response is an internal error.
+    let prepared = LintedTbs::for_ocsp_response(data, responder.hashes(), signing.algorithm, &signing.key)
+        // The server itself built the response, so a violated rule is an internal error.
         .map_err(Error::internal)?;
     let basic = prepared.sign(&*authority.deps().signers, &CallerWatch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());

@@ -27,17 +27,17 @@ use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 use crate::x509::time::MIN_UTC_EPOCH_SECONDS;
 
-/// Remaining validity in seconds below which a certificate is not revoked.
+/// Seconds before its expiry from which a certificate counts as expired and is normally not revoked.
 const MIN_REMAINING_SECONDS: i64 = 2;
-/// Warning for a reason or invalidity date that is ignored, because the certificate was revoked earlier.
+/// Warning that the given reason or invalidity date is ignored, because the certificate was revoked earlier.
 const REASON_UNCHANGED_WARNING: &str =
     "already revoked: reason and invalidity date are unchanged; only a key compromise can be added later";
 
-/// A revocation request.
+/// A request to revoke a certificate.
 pub struct RevocationRequest {
     /// The certificate to revoke.
     pub certificate: CertificateRef,
-    /// Reason and invalidity date.
+    /// Reason and invalidity date of the revocation.
     pub why: RequestedReason,
 }
 
@@ -55,12 +55,13 @@ impl RequestedReason {
         RevocationReason { reason: self.reason.map(ReasonCode::code), invalidity_date: self.invalidity_date }
     }
 
-    /// Returns the key to list as compromised, if that is the reason.
+    /// Returns the certificate's key for the list of compromised keys if the reason is a compromise.
     fn compromised_key(self, serial: Serial, der: &[u8]) -> Option<NewCompromisedKey> {
         is_compromise(self.reason.map(ReasonCode::code)).then(|| NewCompromisedKey::of_revoked(serial, der)).flatten()
     }
 
-    /// Rejects a date that CRLs cannot represent, and a date later than the revocation at `now`.
+    /// Rejects an invalidity date that CRLs cannot represent or that is later than the revocation at `now`, with a
+    /// tolerance for clock skew.
     fn check_date(self, now: Time) -> Result<()> {
         match self.invalidity_date {
             Some(..MIN_UTC_EPOCH_SECONDS) => {
@@ -74,11 +75,11 @@ impl RequestedReason {
     }
 }
 
-/// A reference to a certificate.
+/// A certificate, given by serial number or by content.
 pub enum CertificateRef {
     /// Serial number of a stored certificate.
     Serial(Serial),
-    /// The certificate itself, stored or not.
+    /// A complete certificate, stored or not.
     Certificate(Box<Certificate>),
 }
 
@@ -92,16 +93,16 @@ pub enum ReasonCode {
     CaCompromise = 2,
     /// The subject's name or other data changed.
     AffiliationChanged = 3,
-    /// Another certificate replaces it.
+    /// Another certificate replaces the revoked one.
     Superseded = 4,
-    /// It is no longer needed.
+    /// The certificate is no longer needed.
     CessationOfOperation = 5,
-    /// A privilege that it grants was withdrawn.
+    /// A privilege that the certificate grants was withdrawn.
     PrivilegeWithdrawn = 9,
 }
 
 impl ReasonCode {
-    /// Error text for an unknown reason.
+    /// Error text for a reason that is unknown or not permitted.
     pub const RULE: &str = "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, \
         cessationOfOperation or privilegeWithdrawn, or its number; for a CA certificate also cACompromise";
 
@@ -113,14 +114,14 @@ impl ReasonCode {
 
 /// Outcome of a revocation request.
 pub enum RevocationOutcome {
-    /// Revoked, now or earlier.
+    /// The certificate is revoked, by this request or an earlier one.
     Revoked {
         /// Time of the first revocation.
         at: Time,
         /// Warnings for the caller.
         warnings: Warnings,
     },
-    /// Expired before the request; nothing was recorded.
+    /// The certificate has expired or is about to; no revocation was recorded.
     Expired,
 }
 
@@ -131,7 +132,7 @@ struct RevocationTarget {
     not_after: i64,
     /// The certificate, DER; empty if it is revoked but not stored.
     der: Vec<u8>,
-    /// Record of a certificate that the caller submitted and that is not stored yet.
+    /// Row of a certificate that the caller submitted and that is not stored yet.
     submitted: Option<Box<CertificateRow>>,
 }
 
@@ -164,8 +165,8 @@ impl RevocationTarget {
     }
 }
 
-/// Revokes a certificate. If it is already revoked, its time remains; a key compromise replaces the reason, and any
-/// other reason yields a warning.
+/// Revokes a certificate. An earlier revocation keeps its time; [`RevocationReason::amended_by`] decides about its
+/// reason and date, and a warning reports a given reason or date that is not applied.
 ///
 /// # Errors
 /// `Invalid` naming the rule; `Unavailable` when the revocation cannot be stored, or is stored and no CRL can be built.
@@ -179,8 +180,8 @@ pub async fn revoke(
     revoke_target(authority, target, why, pending).await
 }
 
-/// Like [`revoke`], for the holder of the private key. `proof` parses the key, and runs only after the certificate was
-/// found.
+/// Like [`revoke`], for the holder of the private key. `proof` parses the submitted key, and runs only after the
+/// certificate was found.
 ///
 /// # Errors
 /// As [`revoke`]; those of `proof`; `Invalid` when the key belongs to another certificate. Errors never quote the key.
@@ -215,8 +216,8 @@ fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> R
     Ok(())
 }
 
-/// Returns the revocation for an ending lease; `None` if the certificate is not stored, already revoked, expired, or an
-/// issuer's.
+/// Returns the revocation to store when a lease ends. Returns `None` if the certificate is not stored, already revoked,
+/// expired, or belongs to an issuer.
 pub(crate) async fn revocation_of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
     let Some(found) = authority.deps().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
     let now = authority.deps().clock.synchronized_now()?;
@@ -237,7 +238,7 @@ async fn revoke_target(
     if let Some(outcome) = try_revoke(authority, target, why, pending).await? {
         return Ok(outcome);
     }
-    // A concurrent request has stored the submitted certificate.
+    // A concurrent request stored the submitted certificate first, so revoke the stored one.
     let stored = authority.deps().store.certificate(authority.mount(), serial).await?;
     let target = RevocationTarget::from_equal_stored(
         stored.ok_or_else(|| unknown_serial_error(serial))?,
@@ -247,7 +248,7 @@ async fn revoke_target(
     again.ok_or_else(|| Error::internal("the store returned no outcome for a revocation"))
 }
 
-/// Returns `None` if another request stored the submitted certificate in the meantime; the caller then tries again.
+/// Returns `None` if a concurrent request stored the submitted certificate first; the caller then tries again.
 async fn try_revoke(
     authority: &Arc<Authority>,
     mut target: RevocationTarget,
@@ -266,7 +267,7 @@ async fn try_revoke(
         return Err(serial_collision_error());
     }
     let compromised = why.compromised_key(target.serial, &target.der);
-    // Checked before the expiry: a certificate that was revoked while valid remains revoked.
+    // An earlier revocation takes precedence over the expiry: a certificate revoked while valid remains revoked.
     let is_revoked = target.revocation.is_some();
     let unchanged = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
     if let Some(earlier) = unchanged.filter(|_| target.submitted.is_none()) {
@@ -281,7 +282,7 @@ async fn try_revoke(
     }
     let expired_too = view.crl_config.value.allow_expired_cert_revocation;
     if !is_revoked && target.expires_too_soon(now) && !expired_too {
-        // The expired certificate needs no revocation, but its key might be submitted again.
+        // The expired certificate needs no revocation, but its key might be submitted in another request.
         list_compromised_key(authority, compromised).await?;
         return Ok(Some(RevocationOutcome::Expired));
     }
@@ -309,7 +310,7 @@ async fn list_compromised_key(
     Ok(listed.await.map_err(Error::internal)??.warning())
 }
 
-/// Returns a warning if the stored revocation does not have the given reason or date.
+/// Returns a warning if the stored revocation does not have the given reason or invalidity date.
 fn reason_unchanged_warning(stored: RevocationReason, why: RequestedReason) -> Option<String> {
     let RevocationReason { reason, invalidity_date } = why.revocation_reason();
     let taken = reason.is_none_or(|reason| Some(reason) == stored.reason)
@@ -325,7 +326,7 @@ async fn store_revocation(
     why: RequestedReason,
     pending: PendingRevocation,
 ) -> Result<Option<RevocationOutcome>> {
-    // One transaction, so that neither the key nor the revocation is stored without the other.
+    // One transaction stores the compromised key and the revocation, so that neither is stored without the other.
     let commit = |mut writes: Vec<PkiWrite>| {
         writes.extend(unit.iter().cloned());
         let committed = authority.deps().store.commit(writes);
@@ -342,7 +343,7 @@ async fn store_revocation(
     let full = committed.warning();
     let Some((stored, fresh)) = committed.stored else { return Ok(None) };
     if authority.view().are_different_authorities(&stored.row.issuer, issuer) {
-        // A concurrently imported CRL uses the serial for a certificate of another issuer.
+        // A CRL imported concurrently revokes the serial number of another issuer's certificate.
         return Err(serial_collision_error());
     }
     if fresh {
@@ -387,9 +388,9 @@ async fn find_by_serial(authority: &Authority, view: &MountView, serial: Serial)
     }
 }
 
-/// Returns a certificate that is revoked but not stored: issued elsewhere, or removed after its expiry.
+/// Returns a revoked certificate that is not stored: it was issued elsewhere, or removed after its expiry.
 async fn find_revoked_only(authority: &Authority, serial: Serial) -> Result<Option<RevocationTarget>> {
-    let revocation = authority.deps().store.status(authority.mount(), serial).await?.revocation;
+    let revocation = authority.deps().store.serial_status(authority.mount(), serial).await?.revocation;
     Ok(revocation.map(|stored| RevocationTarget {
         serial,
         issuer: stored.row.issuer.clone(),
@@ -430,7 +431,7 @@ async fn find_by_certificate(
     let (issuer, is_issuers) = found.await?.ok_or_else(not_ours)?;
     // CRLs and OCSP responses identify certificates only by serial number, so a serial number that another issuer has
     // revoked is rejected.
-    let revocation = store.status(mount, serial).await?.revocation;
+    let revocation = store.serial_status(mount, serial).await?.revocation;
     let is_others = |stored: &StoredRevocation| view.are_different_authorities(&stored.row.issuer, &issuer);
     if is_issuers || revocation.as_ref().is_some_and(is_others) {
         return Err(serial_collision_error());
@@ -442,7 +443,7 @@ async fn find_by_certificate(
     Ok(RevocationTarget { revocation, serial, issuer, not_after, der, submitted: Some(Box::new(submitted)) })
 }
 
-/// Returns the record of a certificate that was not stored when it was issued.
+/// Builds the row for a submitted certificate that was not stored when it was issued.
 fn certificate_row(authority: &Authority, certificate: &Certificate, issuer: &str, requester: &str) -> CertificateRow {
     let common_name = certificate.common_name();
     CertificateRow {
@@ -467,8 +468,9 @@ fn issuer_not_allowed_error(field: &str) -> Error {
     Error::invalid(format!("{field}: issuers cannot be revoked here; use issuer/:ref/revoke"))
 }
 
-/// Revokes an issuer. It signs no more certificates, and its parents in this mount list it; it still signs its own CRL.
-/// Returns its id and warnings. A second revocation may only amend the reason, as for a [certificate](revoke).
+/// Revokes an issuer: it signs no more certificates but still signs its CRL, and its parents in this mount list it on
+/// theirs. Returns the issuer's id and warnings. A second revocation may only amend the reason, as for a
+/// [certificate](revoke).
 ///
 /// # Errors
 /// `NotFound` for an unknown issuer; `Unavailable` from storage.
@@ -487,7 +489,7 @@ pub async fn revoke_issuer(
     let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
     let wanted = id.clone();
     let rows = Arc::new(rows);
-    // One commit with the change of the issuer's record, so that neither is stored without the other.
+    // One commit stores these rows and the issuer's changed record, so that neither is stored without the other.
     let commit = |listing: Vec<PkiWrite>| {
         let wanted = wanted.clone();
         let rows = Arc::clone(&rows);
@@ -504,8 +506,9 @@ pub async fn revoke_issuer(
     Ok((id, warnings))
 }
 
-/// Plans the revocation of an issuer, with `listing` and `rows` in the same commit. Returns warnings, and `true` if it
-/// was not revoked before. A repeated revocation writes only an amended reason or date.
+/// Plans the revocation of an issuer. `listing` (the list of compromised keys) and `rows` are written in the same
+/// commit. Returns warnings, and `true` if the issuer was not revoked before. A repeated revocation only amends the
+/// reason or date.
 fn plan_issuer_revocation(
     view: &MountView,
     wanted: &str,
@@ -533,9 +536,9 @@ fn plan_issuer_revocation(
     Ok((PlannedChange { view: next, writes, rebuild_crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
 }
 
-/// Returns the rows to store next to the issuer's record: the revocation of its certificate, and the certificate if a
-/// parent in this mount signed it and it is not stored. Empty if no parent signed it, or if another certificate is
-/// stored under its serial number.
+/// Returns the rows to store with the issuer's changed record: the revocation of its certificate and, if a parent in
+/// this mount signed the certificate and it is not stored, the certificate. Returns no rows if no parent signed it, or
+/// if another certificate is stored under its serial number.
 async fn issuer_rows(
     authority: &Authority,
     view: &MountView,

@@ -1,4 +1,4 @@
-//! The embedded store as a fixture of tests.
+//! The embedded store as a test fixture.
 
 use crate::auth::store::AuthWrite;
 use crate::clock::Clock;
@@ -14,7 +14,7 @@ pub(crate) struct TestStore {
 }
 
 impl TestStore {
-    /// Opens a new store with one mount.
+    /// Opens a new store that contains one mount.
     pub(crate) async fn with_mount(mount: MountId) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();

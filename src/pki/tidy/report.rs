@@ -8,49 +8,49 @@ use crate::pki::engine::tidy_controller::epoch_micros;
 use crate::pki::mount::settings::tidy::TidyConfig;
 use crate::pki::store::TidyRow;
 
-/// State of a run.
+/// State of a tidy run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TidyRunState {
-    /// No run so far.
+    /// The mount has had no run so far.
     Inactive,
-    /// Running.
+    /// The run is active.
     Running,
-    /// Completed.
+    /// The run completed.
     Finished,
-    /// Failed.
+    /// The run failed.
     Error,
-    /// Running, with cancellation requested.
+    /// The run is active and its cancellation was requested.
     Cancelling,
-    /// Cancelled.
+    /// The run was cancelled.
     Cancelled,
 }
 
-/// Numbers of removed and found objects.
+/// Numbers of objects that a run removed or found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TidyCounts {
-    /// Removed certificates: expired or unreadable.
+    /// Removed certificates, which were expired or unreadable.
     pub certificates: u64,
     /// Removed revocations.
     pub revocations: u64,
-    /// Revocations whose issuer was missing in the mount.
+    /// Revocations found whose issuer was missing in the mount.
     pub missing_issuers: u64,
-    /// Removed metadata.
+    /// Removed metadata rows.
     pub metadata: u64,
     /// Removed issuers.
     pub issuers: u64,
 }
 
-/// Report of a run. Times are epoch microseconds.
+/// Report of a tidy run. Times are epoch microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TidyReport {
-    /// Tasks and buffers of the run.
+    /// Tasks and safety buffers of the run.
     pub config: TidyConfig,
     /// State as last recorded by the run.
     pub state: TidyRunState,
-    /// Error of a failed run.
+    /// Error text of a failed run.
     pub error: Option<String>,
-    /// The current step of the run, for `tidy-status`.
+    /// Description of the current step, for `tidy-status`; `None` after the run.
     pub message: Option<String>,
     /// Start of the run.
     pub started: i64,
@@ -58,12 +58,12 @@ pub struct TidyReport {
     pub finished: Option<i64>,
     /// End of the last successful run, this one or an earlier one.
     pub last_success: Option<i64>,
-    /// Objects removed and found so far.
+    /// Numbers of objects removed and found so far.
     pub counts: TidyCounts,
 }
 
 impl TidyReport {
-    /// Creates the report of a run that starts now.
+    /// Creates the report of a run that starts now; `before` is the report of the last run.
     pub fn begin(config: TidyConfig, now: Time, before: Option<&Self>) -> Self {
         Self {
             config,
@@ -77,7 +77,7 @@ impl TidyReport {
         }
     }
 
-    /// Parses a stored report and derives its state at `now`.
+    /// Parses a stored report and derives the state of the run at `now`.
     ///
     /// # Errors
     /// `Internal` when it cannot be parsed.
@@ -101,7 +101,8 @@ impl TidyReport {
         matches!(self.state, TidyRunState::Running | TidyRunState::Cancelling)
     }
 
-    /// Returns the start of the interval to the next automatic run: the last start, or a later successful end.
+    /// Returns the start of the interval after which the next automatic run is due: the start of this run, or the end
+    /// of the last successful run if that is later.
     pub fn interval_start(&self) -> i64 {
         self.last_success.unwrap_or(i64::MIN).max(self.started)
     }

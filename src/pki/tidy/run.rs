@@ -24,15 +24,15 @@ use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
-/// Maximum number of rows in a step. They occupy the store's single writer for a few milliseconds.
+/// Maximum number of rows that a step visits. A step occupies the store's single writer for a few milliseconds.
 const MAX_ROWS_PER_STEP: u32 = 250;
-/// Minimum pause between two steps, so that issuing takes precedence.
+/// Minimum pause between two steps, so that issuing certificates takes precedence.
 const MIN_STEP_PAUSE: Duration = Duration::from_millis(10);
-/// Maximum pause after a step: the configured pauses for its rows add up to at most this.
+/// Maximum sum of the configured pauses for the rows of one step.
 const MAX_STEP_PAUSE: Duration = Duration::from_secs(1);
-/// Duration of the lease after its last renewal.
+/// Validity of the run's lease after each renewal.
 pub(super) const RUN_LEASE_DURATION: Duration = Duration::from_secs(60);
-/// Maximum time between two renewals of the lease.
+/// Maximum time between two renewals of the run's lease.
 const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of attempts, one per second, to commit a step while the store's queue is full.
 const MAX_BUSY_ATTEMPTS: u32 = 60;
@@ -68,8 +68,8 @@ impl TidyRun {
         let started = Instant::now();
         metrics::gauge!(telemetry::PKI_TIDY_RUNNING).increment(1);
         let done = catch_panic(self.run_tasks()).await;
-        // Even after a failure: removed revocations remain on the CRLs until these are rebuilt.
-        let done = done.and(catch_panic(self.publish()).await);
+        // Rebuild CRLs even after a failure, because removed revocations remain on the CRLs until then.
+        let done = done.and(catch_panic(self.rebuild_crls()).await);
         let now = self.authority.deps().clock.now();
         self.report.message = None;
         self.report.finished = Some(epoch_micros(now));
@@ -121,8 +121,8 @@ impl TidyRun {
     async fn run_tasks(&mut self) -> TidyStepResult<()> {
         let config = self.report.config.clone();
         let has = |task| config.tasks.contains(&task);
-        let before = self.ended_before(config.safety_buffer);
-        let revoked_before = self.ended_before(config.revoked_buffer());
+        let before = self.cutoff_before_start(config.safety_buffer);
+        let revoked_before = self.cutoff_before_start(config.revoked_buffer());
         if has(TidyTask::Certificates) {
             self.set_step("removing expired certificates");
             self.remove_in_steps(|last| Removal::Certificates { before, revoked_before, after: last }).await?;
@@ -145,43 +145,45 @@ impl TidyRun {
         }
         if has(TidyTask::Issuers) {
             self.set_step("removing expired issuers");
-            self.remove_issuers(self.ended_before(config.issuer_safety_buffer)).await?;
+            self.remove_issuers(self.cutoff_before_start(config.issuer_safety_buffer)).await?;
         }
         if self.revocations_changed {
             self.set_step("building CRLs");
-            self.step(Vec::new).await?;
+            self.commit_step(Vec::new).await?;
         }
         Ok(())
     }
 
-    /// Rebuilds the CRLs if revocations changed. Skipped when the server stops, because it reads all revocations at its
-    /// next start.
-    async fn publish(&self) -> TidyStepResult<()> {
-        if !self.revocations_changed || self.signals.stopping() {
+    /// Rebuilds the CRLs if revocations changed. Skipped if the server is stopping, because it reads all revocations at
+    /// its next start.
+    async fn rebuild_crls(&self) -> TidyStepResult<()> {
+        if !self.revocations_changed || self.signals.is_stopping() {
             return Ok(());
         }
         self.authority.reload_revocations(self.revocations_moved).await?;
         Ok(())
     }
 
-    /// Removes revocations of certificates that ended before `before`, if a later CRL listed them (RFC 5280 3.3).
+    /// Removes revocations of certificates that expired before `before`, if a CRL issued after the expiry has listed
+    /// them (RFC 5280 3.3).
     async fn remove_revocations(&mut self, before: i64) -> TidyStepResult<()> {
         let store = Arc::clone(&self.authority.deps().store);
         let mount = self.authority.mount();
-        let crl_built = match store.unlisted(mount, before, self.authority.removable_revocations()).await? {
-            true => {
-                self.step(Vec::new).await?;
-                self.authority.publish_complete_crls().await
-            }
-            false => Ok(()),
-        };
+        let crl_built =
+            match store.has_unlisted_revocations(mount, before, self.authority.removable_revocations()).await? {
+                true => {
+                    self.commit_step(Vec::new).await?;
+                    self.authority.publish_complete_crls().await
+                }
+                false => Ok(()),
+            };
         let listed = self.authority.removable_revocations();
         let listed = RemovableRevocations { before: before.min(listed.before), ..listed };
         let removed = self.remove_in_steps(|_| Removal::Revocations(listed)).await;
-        // After a failed write, rows may have been removed.
+        // A failed write may nevertheless have removed rows.
         self.revocations_changed |= matches!(removed, Err(TidyEarlyEnd::Failed(_)));
         removed?;
-        // If the CRLs could not be built, only revocations on earlier CRLs were removed; a later run removes the rest.
+        // If the CRL build failed, only revocations on earlier CRLs were removed, and a later run removes the others.
         crl_built.map_err(TidyEarlyEnd::from)
     }
 
@@ -189,12 +191,12 @@ impl TidyRun {
         self.report.message = Some(format!("Tidying: {what}"));
     }
 
-    /// Returns the time in epoch seconds that is `buffer` seconds before the start of the run.
-    fn ended_before(&self, buffer: u64) -> i64 {
+    /// Returns the time (epoch seconds) that is `buffer` seconds before the start of the run.
+    fn cutoff_before_start(&self, buffer: u64) -> i64 {
         self.report.started.div_euclid(1_000_000).saturating_sub_unsigned(buffer)
     }
 
-    /// Returns the maximum number of rows in a step; the configured pauses for them take at most one second.
+    /// Returns the maximum number of rows in a step, such that the configured pauses for them take at most one second.
     fn rows_per_step(&self) -> u32 {
         let page =
             u32::try_from(self.report.config.page_size).ok().filter(|size| *size > 0).unwrap_or(MAX_ROWS_PER_STEP);
@@ -209,7 +211,7 @@ impl TidyRun {
         let mut last = None;
         loop {
             let started = Instant::now();
-            let removed = self.step(|| vec![PkiWrite::Remove { mount, what: what(last), limit }]).await?;
+            let removed = self.commit_step(|| vec![PkiWrite::Remove { mount, what: what(last), limit }]).await?;
             last = removed.last;
             if removed.visited < limit {
                 return Ok(());
@@ -218,15 +220,15 @@ impl TidyRun {
         }
     }
 
-    /// Commits the renewal of the lease, followed by `writes`, in one unit, and counts removed rows. Ends the run if it
-    /// was cancelled.
-    async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
+    /// Commits the renewal of the run's lease and `writes` in one unit, and counts removed rows. Returns an error if
+    /// the run was cancelled.
+    async fn commit_step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
         self.authority.deps().clock.require_agreed()?;
         for _ in 0..MAX_BUSY_ATTEMPTS {
             let unit = std::iter::once(self.renew_lease(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
             match self.authority.deps().store.commit(unit).await {
                 Ok(outcomes) => return self.count_removed(outcomes),
-                Err(error) if error.kind() == Kind::Busy && !self.signals.stopping() => {
+                Err(error) if error.kind() == Kind::Busy && !self.signals.is_stopping() => {
                     self.wait(Duration::from_secs(1)).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -247,7 +249,7 @@ impl TidyRun {
 
     fn count_removed(&mut self, outcomes: Vec<PkiOutcome>) -> TidyStepResult<RemovalResult> {
         let mut sum = RemovalResult::default();
-        let mut cancelled = self.signals.stopping();
+        let mut cancelled = self.signals.is_stopping();
         for outcome in outcomes {
             match outcome {
                 PkiOutcome::TidyRenewed { cancelled: is_cancelled } => cancelled |= is_cancelled,
@@ -266,7 +268,7 @@ impl TidyRun {
             count_tidied(kind, u64::from(count));
         }
         match cancelled {
-            true if self.signals.stopping() => {
+            true if self.signals.is_stopping() => {
                 Err(TidyEarlyEnd::Failed(Error::new(Kind::Unavailable, "the server stopped during the run")))
             }
             true => Err(TidyEarlyEnd::Cancelled),
@@ -274,7 +276,8 @@ impl TidyRun {
         }
     }
 
-    /// Pauses for the configured time per visited row, but at least as long as the step took.
+    /// Pauses for the configured time per visited row, at least as long as the step took, and renews the lease
+    /// meanwhile.
     async fn pause(&mut self, visited: u32, worked: Duration) -> TidyStepResult<()> {
         let mut left = self.report.config.pause().saturating_mul(visited).max(worked).max(MIN_STEP_PAUSE);
         while !left.is_zero() {
@@ -282,7 +285,7 @@ impl TidyRun {
             let woken = self.wait_or_wake(part).await;
             left -= part;
             if woken || !left.is_zero() {
-                self.step(Vec::new).await?;
+                self.commit_step(Vec::new).await?;
             }
         }
         Ok(())
@@ -295,7 +298,7 @@ impl TidyRun {
     async fn wait_or_wake(&self, time: Duration) -> bool {
         if time <= MIN_STEP_PAUSE {
             sleep(time).await;
-            return self.signals.stopping();
+            return self.signals.is_stopping();
         }
         timeout(time, self.signals.wake.notified()).await.is_ok()
     }
@@ -321,7 +324,7 @@ impl TidyRun {
             }
             let what = (!serials.is_empty()).then_some(Removal::Named { serials, revoked_before });
             let removal = |what| PkiWrite::Remove { mount, what, limit };
-            self.step(|| what.clone().map(removal).into_iter().collect()).await?;
+            self.commit_step(|| what.clone().map(removal).into_iter().collect()).await?;
             if !full {
                 return Ok(());
             }
@@ -329,7 +332,8 @@ impl TidyRun {
         }
     }
 
-    /// Assigns issuers to revocations whose issuer is missing in the mount.
+    /// Finds the issuers of revocations whose recorded issuer is missing in the mount, and assigns the revocations to
+    /// them.
     async fn assign_missing_issuers(&mut self) -> TidyStepResult<()> {
         let mount = self.authority.mount();
         let limit = self.rows_per_step();
@@ -342,7 +346,7 @@ impl TidyRun {
             after = page.last().map_or(after, |revocation| revocation.sequence);
             let missing: Vec<_> = page.into_iter().filter(|r| view.signer(&r.row.issuer).is_none()).collect();
             self.report.counts.missing_issuers += missing.len() as u64;
-            let found = self.issuers_of(view, missing).await?;
+            let found = self.find_issuers(view, missing).await?;
             self.revocations_changed |= !found.is_empty();
             self.revocations_moved |= !found.is_empty();
             let write = |(serial, issuer): &(_, String)| PkiWrite::RevocationIssuer {
@@ -350,7 +354,7 @@ impl TidyRun {
                 serial: *serial,
                 issuer: issuer.clone(),
             };
-            self.step(|| found.iter().map(write).collect()).await?;
+            self.commit_step(|| found.iter().map(write).collect()).await?;
             if !full {
                 return Ok(());
             }
@@ -358,7 +362,11 @@ impl TidyRun {
         }
     }
 
-    async fn issuers_of(&self, view: Arc<MountView>, missing: Vec<StoredRevocation>) -> Result<Vec<(Serial, String)>> {
+    async fn find_issuers(
+        &self,
+        view: Arc<MountView>,
+        missing: Vec<StoredRevocation>,
+    ) -> Result<Vec<(Serial, String)>> {
         let mount = self.authority.mount();
         let mut ders = Vec::with_capacity(missing.len());
         for revocation in missing {
@@ -376,9 +384,10 @@ impl TidyRun {
         tokio::task::spawn_blocking(find).await.map_err(Error::internal)
     }
 
-    /// Removes issuers that ended before `before`, and the CRL entries of revoked ones. The default issuer stays.
+    /// Removes issuers that expired before `before`, except the default issuer and revoked issuers that no CRL has
+    /// listed after their expiry.
     async fn remove_issuers(&mut self, before: i64) -> TidyStepResult<()> {
-        self.step(Vec::new).await?;
+        self.commit_step(Vec::new).await?;
         let is_removable = move |view: &MountView, issuer: &Issuer, listed: i64| {
             let record = &issuer.record;
             let end = issuer.certificate.not_after();
@@ -404,7 +413,7 @@ impl TidyRun {
                 }
             }
             let writes = next.remove_issuers(&ended, now);
-            // CRLs are rebuilt once, at the end of the run.
+            // CRLs are rebuilt only once, at the end of the run.
             Ok((PlannedChange { view: next, writes, rebuild_crls: false }, ended.len() as u64))
         };
         let removed: u64 = self.authority.change(plan).await?;
@@ -414,11 +423,11 @@ impl TidyRun {
         crl_built.map_err(TidyEarlyEnd::from)
     }
 
-    /// Releases the lease. If the release cannot be stored, the lease expires by itself.
+    /// Stores the final report and releases the run's lease. If that fails, the lease expires by itself.
     async fn record_end(&self) {
         for _ in 0..MAX_RECORD_END_ATTEMPTS {
             match self.authority.deps().store.commit(vec![self.renew_lease(None)]).await {
-                Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.stopping() => {
+                Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.is_stopping() => {
                     sleep(Duration::from_secs(1)).await;
                 }
                 Err(error) => return telemetry::warn_task_failed("the end of a tidy run was not recorded", &error),

@@ -1,12 +1,12 @@
-//! Case-sensitive patterns in which `*` matches any run of characters, including none and including dots. Patterns are
-//! parsed once and matched against every name of every request.
+//! Case-sensitive patterns in which `*` matches any number of characters, including none and including dots. Patterns
+//! are parsed once and matched against every name of every request.
 
 /// A pattern with at least one `*`.
 #[derive(Clone, Debug)]
 pub struct Glob {
-    /// The pattern, without adjacent `*`.
+    /// Text of the pattern, without adjacent `*`.
     pattern: Box<str>,
-    /// Positions of the first and last `*`.
+    /// Byte offset of the first `*`, followed by that of the last.
     first: usize,
     last: usize,
     /// Minimum length of a match: the number of bytes other than `*`.
@@ -28,8 +28,8 @@ impl Glob {
         Some(Self { pattern: pattern.into(), first, last, min_length })
     }
 
-    /// `true` if the pattern matches. Takes linear time: the leftmost match of each text between two `*` suffices, so
-    /// there is no backtracking.
+    /// `true` if the pattern matches the whole text. Takes linear time: using the leftmost match of each part between
+    /// two `*` suffices, so there is no backtracking.
     pub fn matches(&self, text: &str) -> bool {
         if text.len() < self.min_length {
             return false;
@@ -50,13 +50,13 @@ impl Glob {
 /// A list of patterns and plain texts, any of which may match.
 #[derive(Clone, Debug, Default)]
 pub struct PatternList {
-    /// Entries without `*`, sorted.
+    /// Entries without `*`, in sorted order.
     plain: Box<[Box<str>]>,
     globs: Box<[Glob]>,
 }
 
 impl PatternList {
-    /// Parses a list.
+    /// Parses a list of patterns and plain texts.
     pub fn new<T: AsRef<str>>(list: &[T]) -> Self {
         let texts = || list.iter().map(AsRef::as_ref);
         let mut plain: Vec<Box<str>> = texts().filter(|text| !text.contains('*')).map(Box::from).collect();
@@ -74,7 +74,7 @@ impl PatternList {
         self.globs.iter().any(|glob| glob.matches(text))
     }
 
-    /// Number of entries with a `*`: each of them scans the whole text.
+    /// Returns the number of entries with a `*`; matching each of them scans the whole text.
     pub fn glob_count(&self) -> usize {
         self.globs.len()
     }
@@ -94,7 +94,7 @@ pub(crate) mod tests {
         PatternList::new(&[pattern]).matches(text)
     }
 
-    /// Reference implementation; exponential, so only for small inputs.
+    /// Reference implementation of pattern matching; exponential, so only for small inputs.
     pub(crate) fn reference_match(pattern: &[char], text: &[char]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::x509::oid;
 
-/// Maximum length of a dotted OID, characters.
+/// Maximum length of a dotted OID, in characters.
 const MAX_OID_CHARS: usize = 256;
 
 /// `true` if `text` is a dotted OID: at least two decimal arcs without leading zeros, the first 0 to 2, the second

@@ -1,11 +1,11 @@
-//! Times stored as written, because reads return the original text.
+//! Times that are stored with their original text, because responses return that text.
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::parse_rfc3339;
 use crate::error::{Error, Result};
 
-/// A time as written (RFC 3339).
+/// A time and the RFC 3339 text in which it was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rfc3339Text {
@@ -14,7 +14,7 @@ pub struct Rfc3339Text {
 }
 
 impl Rfc3339Text {
-    /// Parses a time.
+    /// Parses an RFC 3339 time and keeps its text.
     ///
     /// # Errors
     /// `Invalid` naming `field`.
@@ -24,12 +24,12 @@ impl Rfc3339Text {
         Ok(Self { text, epoch_seconds })
     }
 
-    /// The text.
+    /// Returns the original text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The time in epoch seconds.
+    /// Returns the time in epoch seconds.
     pub fn epoch_seconds(&self) -> i64 {
         self.epoch_seconds
     }
@@ -49,7 +49,7 @@ impl From<Rfc3339Text> for String {
     }
 }
 
-/// Stores an optional time as a text that may be empty.
+/// Serializes an optional time as its original text; `None` as an empty text.
 pub(crate) mod or_empty {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 

@@ -2,7 +2,7 @@
 
 use crate::x509::serial::Serial;
 
-/// Renewal times are spread over this fraction of a lifetime: 1/20.
+/// Renewal times are spread over a lifetime divided by this.
 const RENEWAL_SPREAD_DIVISOR: i64 = 20;
 
 /// Returns when to renew a certificate (epoch seconds): at about two thirds of its lifetime, which starts at issuance

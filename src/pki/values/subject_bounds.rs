@@ -8,14 +8,14 @@ use crate::x509::name::{self, Attribute};
 use crate::x509::pieces::Name;
 use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING};
 
-/// Bounds of an attribute.
+/// The string type and length limit of a subject attribute.
 struct SubjectBound {
     attribute: Attribute,
-    /// Name of the body field, or of the attribute if there is no field.
+    /// Name of the request field, or of the attribute if there is no field.
     field: &'static str,
-    /// Maximum number of characters, and the name of the bound in the appendix.
+    /// Maximum number of characters, and the name of this bound in RFC 5280 appendix A.1.
     max_characters: Option<(usize, &'static str)>,
-    /// The only string type that is allowed.
+    /// The only permitted string type; `None` for any type.
     tag: Option<u8>,
 }
 
@@ -56,7 +56,7 @@ const SERIAL_NUMBER_BOUND: SubjectBound = SubjectBound {
 };
 
 impl SubjectBound {
-    /// Returns the rule that a value violates, if any; `tag` is its string type.
+    /// Returns the rule that a value violates, if any; `tag` is the string type of the value.
     fn violated_rule(&self, tag: u8, value: &str) -> Option<String> {
         if self.attribute == Attribute::Country && !(value.len() == 2 && value.bytes().all(|b| b.is_ascii_alphabetic()))
         {
@@ -72,7 +72,7 @@ impl SubjectBound {
         too_long.then(|| format!("must be at most {max_characters} characters long (RFC 5280 A.1, {name})"))
     }
 
-    /// Returns the first violation among values that this server will encode.
+    /// Returns the first violation among values of this attribute that the server will encode.
     fn first_violation(&self, values: &[impl AsRef<str>]) -> Option<String> {
         let rule = values
             .iter()
@@ -83,22 +83,22 @@ impl SubjectBound {
     }
 }
 
-/// Violations in a role's subject, at most one per attribute. `values` has the order C, ST, L, O, OU.
+/// Returns the violations in a role's subject, at most one per attribute. `values` has the order C, ST, L, O, OU.
 pub(crate) fn role_violations(values: [&[String]; 5]) -> Vec<String> {
     SUBJECT_BOUNDS.iter().zip(values).filter_map(|(bound, values)| bound.first_violation(values)).collect()
 }
 
-/// Violations in the subject attributes of a request.
+/// Returns the violations in the subject attributes of a request.
 pub(crate) fn name_violations(common_name: &str, serial_number: &str) -> Vec<String> {
     let own = [(&COMMON_NAME_BOUND, common_name), (&SERIAL_NUMBER_BOUND, serial_number)];
     own.into_iter().filter_map(|(bound, value)| bound.first_violation(&[value])).collect()
 }
 
-/// Violations in a complete Name, at most one per attribute. `source` is the field that contains the Name, if there is
-/// one.
+/// Returns the violations in a complete Name, at most one per attribute. `source` is the field that contains the Name,
+/// if there is one.
 pub(crate) fn subject_violations(source: Option<&str>, subject: &Name) -> Vec<String> {
     let violations = |bound: &SubjectBound| {
-        // Unreadable values are rejected when the certificate is checked.
+        // Values that cannot be read are rejected when the certificate is checked.
         let tags = name::tagged_values(subject.as_der(), bound.attribute).ok()?;
         let values = subject.values(bound.attribute).ok()?;
         let rule = tags.iter().zip(&values).find_map(|((tag, _), value)| bound.violated_rule(*tag, value))?;
@@ -110,7 +110,7 @@ pub(crate) fn subject_violations(source: Option<&str>, subject: &Name) -> Vec<St
     SUBJECT_BOUNDS.iter().filter_map(violations).collect()
 }
 
-/// Returns violations as warnings. With `strict_subject` the first violation is an error.
+/// Returns the violations as warnings. With `strict_subject`, the first violation is an error.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.

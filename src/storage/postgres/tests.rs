@@ -673,7 +673,7 @@ async fn token_revoked_on_one_node_ends_leases_of_other_nodes() {
     assert!(ended.iter().all(Result::is_ok));
     let stored = leased.iter().filter(|result| result.is_ok()).count();
     assert!(leased.iter().all(|result| result.as_ref().map_or_else(|e| e.kind() == Kind::Conflict, |_| true)));
-    while first.pki().mark_ended(7).await.unwrap() == 7 {}
+    while first.pki().mark_leases_of_ended_tokens(7).await.unwrap() == 7 {}
     let marked = first.pki().ending_leases(String::new(), "~".into(), 1000).await.unwrap();
     assert_eq!(marked.len(), stored, "none is left behind");
     assert_eq!(fixture.number("SELECT COUNT(*) FROM lease WHERE ending = 0"), 0);

@@ -30,7 +30,7 @@ pub(crate) async fn get<C: TableConnection>(db: &C, id: String) -> TableResult<C
 }
 
 pub(crate) async fn ids<C: TableConnection>(db: &C, range: LeaseRange, limit: u32) -> TableResult<C, Vec<String>> {
-    let without = range.without_text();
+    let without = range.excluded_mounts_text();
     let values: [SqlValue; 5] =
         [range.after.into(), range.below.into(), range.mount.into(), without.into(), i64::from(limit).into()];
     column(db, sql::IDS, &values).await

@@ -103,7 +103,7 @@ pub(crate) async fn unlisted<C: TableConnection>(
     before: i64,
     listed: RemovableRevocations,
 ) -> TableResult<C, bool> {
-    let values: [SqlValue; 4] = [mount.into(), before.into(), listed.before.into(), listed.last().into()];
+    let values: [SqlValue; 4] = [mount.into(), before.into(), listed.before.into(), listed.up_to_sql().into()];
     exists(db, sql::UNLISTED_REVOCATION, &values).await
 }
 
@@ -113,7 +113,8 @@ async fn remove_revocations<C: TableConnection>(
     listed: RemovableRevocations,
     limit: u32,
 ) -> TableResult<C, RemovalResult> {
-    let values: [SqlValue; 4] = [mount.into(), listed.before.into(), listed.last().into(), i64::from(limit).into()];
+    let values: [SqlValue; 4] =
+        [mount.into(), listed.before.into(), listed.up_to_sql().into(), i64::from(limit).into()];
     let serials: Vec<Serial> = column(db, sql::EXPIRED_REVOCATIONS, &values).await?;
     let certificates = delete_certificates(db, mount, &serials, listed.before).await?;
     let revocations = count(db.execute(sql::DELETE_REVOCATIONS, &[mount.into(), serial_list(&serials)]).await?);

@@ -1,5 +1,5 @@
-//! The fields of a TBSCertificate (RFC 5280 4.1.2) as slices. Received certificates are read this way, and issued
-//! ones are read back before they are signed.
+//! The fields of a TBSCertificate (RFC 5280 4.1.2) as slices. Used for received certificates, and for the bytes of new
+//! certificates before they are signed.
 
 use crate::x509::reader::{DerReader, DerResult, Tlv};
 use crate::x509::time;
@@ -7,7 +7,7 @@ use crate::x509::writer::{SEQUENCE, context, context_constructed};
 
 /// The fields of a TBSCertificate. Only the structure is validated.
 pub struct CertificateFields<'a> {
-    /// The encoded explicit version; empty for the default.
+    /// The encoded explicit version; empty for version 1, the default.
     pub version: &'a [u8],
     /// The version number: 0 is version 1, 2 is version 3.
     pub version_number: u32,

@@ -1,4 +1,5 @@
-//! Certificates encoded here and read by `openssl`, and certificates of `openssl` read here.
+//! `openssl` reads certificates that the server's encoders wrote, and the server's parser reads certificates of
+//! `openssl`.
 
 use std::sync::LazyLock;
 

@@ -2,16 +2,16 @@
 //!
 //! Rejected: versions above 1, no or too many certificates, unknown hashes, nonces of invalid length, unknown
 //! critical extensions, duplicates and trailing data. The requestor's name and signature are parsed but ignored,
-//! because the responder serves everyone.
+//! because the responder answers every client.
 
-use super::{CertId, MAX_CERTIFICATES, MAX_REQUEST_BYTES, NONCE_LENGTHS};
+use super::{CertId, MAX_CERTIFICATES_PER_REQUEST, MAX_REQUEST_BYTES, NONCE_LENGTHS};
 use crate::error::Result;
 use crate::x509::oid;
 use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{INTEGER, OCTET_STRING, SEQUENCE, context_constructed};
 
-/// A parsed request.
+/// A parsed OCSP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcspRequest<'a> {
     /// The requested certificates, in order; at least one.
@@ -21,7 +21,7 @@ pub struct OcspRequest<'a> {
 }
 
 impl<'a> OcspRequest<'a> {
-    /// Reads one request in DER.
+    /// Reads one OCSP request in DER.
     ///
     /// # Errors
     /// `Invalid`, naming the rule.
@@ -55,7 +55,7 @@ impl<'a> OcspRequest<'a> {
 fn read_certificates(mut list: DerReader<'_>) -> DerResult<Vec<CertId<'_>>> {
     let mut certificates = Vec::with_capacity(1);
     while !list.is_empty() {
-        if certificates.len() == MAX_CERTIFICATES {
+        if certificates.len() == MAX_CERTIFICATES_PER_REQUEST {
             return Err(DerError("must not ask for more than 32 certificates"));
         }
         let mut one = list.sequence()?;

@@ -15,16 +15,16 @@ use crate::x509::writer::{
 /// The status of a certificate (CertStatus, RFC 6960 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OcspCertStatus {
-    /// Issued and not revoked.
+    /// The certificate was issued and is not revoked.
     Good,
-    /// Revoked.
+    /// The certificate is revoked.
     Revoked {
         /// Time of the revocation, epoch seconds.
         at: i64,
         /// Reason code (RFC 5280 5.3.1); `None` for unspecified.
         reason: Option<u8>,
     },
-    /// Unknown to this server.
+    /// The certificate is unknown to this server.
     Unknown,
 }
 
@@ -38,15 +38,15 @@ pub struct SingleResponse<'a> {
 
 /// A response to be signed (ResponseData, RFC 6960 4.2.1).
 pub struct ResponseData<'a> {
-    /// The subject of the signer.
+    /// The subject of the issuer that signs.
     pub responder: &'a Name,
     /// producedAt, and thisUpdate of every certificate: epoch seconds.
     pub produced_at: i64,
     /// nextUpdate, epoch seconds; `None` if newer information is always available.
     pub next_update: Option<i64>,
-    /// The statuses, in the order of the request.
+    /// The statuses of the requested certificates, in the order of the request.
     pub responses: &'a [SingleResponse<'a>],
-    /// The nonce of the request (RFC 9654 2.1).
+    /// The nonce of the request (RFC 9654 2.1), which the response repeats.
     pub nonce: Option<&'a [u8]>,
 }
 

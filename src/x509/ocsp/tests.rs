@@ -1,4 +1,4 @@
-//! Valid requests in all forms, and invalid ones.
+//! OCSP requests in every form that clients send, and invalid ones.
 
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ fn nonce_extension(octets: usize) -> Vec<u8> {
     encode_extension(oid::OCSP_NONCE, false, &build(OCTET_STRING, octets, |w| w.raw(&vec![5; octets])))
 }
 
-/// An unknown extension.
+/// Encodes an extension with an unknown OID.
 fn unknown_extension(critical: bool) -> Vec<u8> {
     encode_extension(&[0x2a, 3, 4], critical, &[5, 0])
 }
@@ -92,7 +92,7 @@ fn ocsp_requests_are_read_in_every_client_form() {
             let request = OcspRequest::parse(&der).unwrap();
             let [id] = request.certificates[..] else { panic!("one certificate") };
             assert_eq!((id.hash, id.serial.octets()), (hash, &[1, 2][..]));
-            assert_eq!(id.issuer(), [vec![7; hash.digest_len()], vec![9; hash.digest_len()]].concat());
+            assert_eq!(id.issuer_hashes(), [vec![7; hash.digest_len()], vec![9; hash.digest_len()]].concat());
             assert!(request.nonce.is_none() && der.windows(id.raw.len()).any(|part| part == id.raw));
         }
     }
@@ -179,9 +179,10 @@ fn invalid_ocsp_requests_are_refused_with_the_reason() {
     }
     let boolean = [vec![OCTET_STRING, 0], vec![BOOLEAN, 1, 1]].concat();
     assert!(OcspRequest::parse(&encode_changed_request(|p| p.extensions = boolean)).is_err());
-    // As many certificates as the size limit allows are accepted.
-    let fits =
-        (1..=MAX_CERTIFICATES).rfind(|&count| encode_changed_request(small(count)).len() < MAX_REQUEST_BYTES).unwrap();
+    // A request with as many certificates as the size limit allows is accepted.
+    let fits = (1..=MAX_CERTIFICATES_PER_REQUEST)
+        .rfind(|&count| encode_changed_request(small(count)).len() < MAX_REQUEST_BYTES)
+        .unwrap();
     assert_eq!(OcspRequest::parse(&encode_changed_request(small(fits))).unwrap().certificates.len(), fits);
 }
 
@@ -197,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn mutated_ocsp_requests_are_read_or_refused(hash in 0..4_usize, at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
+    fn mutated_or_truncated_ocsp_requests_do_not_panic(hash in 0..4_usize, at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
         let mut parts = OcspRequestParts::of(CertIdHash::ALL[hash]);
         parts.extensions = nonce_extension(32);
         let mut der = parts.encode();

@@ -5,8 +5,8 @@ use zeroize::Zeroizing;
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{CONSTRUCTED, DerWriter, OCTET_STRING};
 
-/// Maximum nesting depth of a file.
-const MAX_DEPTH: usize = 16;
+/// Maximum nesting depth of the BER values in a file.
+const MAX_BER_NESTING: usize = 16;
 const TRUNCATED_BER: DerError = DerError("truncated BER");
 
 /// Converts the first value of `ber` to definite lengths and returns the remaining input. The result is longer than
@@ -16,7 +16,7 @@ const TRUNCATED_BER: DerError = DerError("truncated BER");
 /// The violated rule.
 pub(super) fn to_definite_lengths(ber: &[u8]) -> DerResult<(Vec<u8>, &[u8])> {
     let mut writer = DerWriter::with_capacity(ber.len());
-    let rest = convert(ber, &mut writer, MAX_DEPTH)?;
+    let rest = convert(ber, &mut writer, MAX_BER_NESTING)?;
     Ok((writer.finish(), rest))
 }
 
@@ -63,7 +63,7 @@ fn convert<'a>(ber: &'a [u8], out: &mut DerWriter, depth: usize) -> DerResult<&'
     Ok(rest)
 }
 
-/// Joins the segments of a segmented string.
+/// Joins the segments of a segmented string (the content of its constructed encoding).
 pub(super) fn join_segments(pieces: &[u8]) -> DerResult<Vec<u8>> {
     let mut reader = DerReader::new(pieces);
     let mut whole = Vec::with_capacity(pieces.len());
@@ -73,7 +73,7 @@ pub(super) fn join_segments(pieces: &[u8]) -> DerResult<Vec<u8>> {
     Ok(whole)
 }
 
-/// Reads a length, `None` for the indefinite form, and returns the remaining input.
+/// Reads a length and returns it with the remaining input; the length is `None` for the indefinite form.
 fn read_length(octets: &[u8]) -> DerResult<(Option<usize>, &[u8])> {
     let (&first, rest) = octets.split_first().ok_or(TRUNCATED_BER)?;
     match first {

@@ -13,14 +13,14 @@ use crate::x509::algorithm::HashFunction;
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{INTEGER, SEQUENCE};
 
-/// Three-key Triple DES, to read files of programs that use it by default.
+/// Three-key Triple DES, only to read files of programs that use it by default.
 #[allow(deprecated)]
 const TRIPLE_DES: &Algorithm = &aws_lc_rs::cipher::DES_EDE3_FOR_LEGACY_USE_ONLY;
 /// Maximum length of a salt, in bytes.
 pub(super) const MAX_SALT_BYTES: usize = 256;
 /// The last byte of pbeWithSHAAnd3-KeyTripleDES-CBC (RFC 7292 appendix C).
 const PBE_TRIPLE_DES: u8 = 3;
-/// Advice for files with an unsupported algorithm.
+/// Advice that is appended to the error for a file with an unsupported algorithm.
 const CONVERT_ADVICE: &str =
     "convert the file with `openssl pkcs12 -legacy -in OLD -nodes | openssl pkcs12 -export -out NEW`";
 
@@ -158,7 +158,7 @@ fn key_length(cipher: &'static Algorithm) -> usize {
     }
 }
 
-/// Checks that a salt is at most [`MAX_SALT_BYTES`] bytes long.
+/// Returns `salt`, or an error if it is longer than [`MAX_SALT_BYTES`].
 pub(super) fn bounded_salt(salt: &[u8]) -> DerResult<&[u8]> {
     if salt.len() > MAX_SALT_BYTES { Err(DerError("a salt is longer than 256 octets")) } else { Ok(salt) }
 }

@@ -14,14 +14,14 @@ use crate::x509::algorithm::{Hash, HashFunction};
 const MAX_PASSWORD_BYTES: usize = 1024;
 /// Maximum length of the password of a file that is written, in characters.
 const MAX_WRITTEN_PASSWORD_CHARS: usize = 128;
-/// Maximum number of iterations per file that is read, about a second of CPU time. GnuTLS writes 1,800,000.
+/// Maximum number of iterations for one file, about a second of CPU time. GnuTLS writes files with 1,800,000.
 const MAX_ITERATIONS: u32 = 3_000_000;
 
 /// The password of a file to be written: printable ASCII, because programs encode other characters differently.
 pub struct WrittenPassword(Pkcs12Password);
 
 impl WrittenPassword {
-    /// Validates the password in `field`.
+    /// Validates a password that the request field `field` contains.
     ///
     /// # Errors
     /// `Invalid` for a password that is empty, too long, or not printable ASCII.
@@ -48,7 +48,7 @@ pub(super) struct Pkcs12Password {
 }
 
 impl Pkcs12Password {
-    /// Validates the password in `field`.
+    /// Validates a password that the request field `field` contains.
     ///
     /// # Errors
     /// `Invalid` for a password that is too long or not UTF-8.
@@ -62,7 +62,7 @@ impl Pkcs12Password {
     }
 }
 
-/// The remaining iterations of the key derivations of one file.
+/// The number of iterations that the key derivations of one file may still use.
 pub(super) struct IterationBudget(u32);
 
 impl IterationBudget {
@@ -70,7 +70,7 @@ impl IterationBudget {
         Self(MAX_ITERATIONS)
     }
 
-    /// Subtracts the iterations of one derivation.
+    /// Subtracts the iterations of one key derivation; fails if too few are left.
     pub(super) fn spend(&mut self, iterations: u32) -> Result<NonZeroU32, String> {
         let count = NonZeroU32::new(iterations).ok_or("an iteration count of the key derivation is 0")?;
         self.0 = self.0.checked_sub(iterations).ok_or_else(|| {
@@ -80,7 +80,7 @@ impl IterationBudget {
     }
 }
 
-/// Returns the hash of a PBKDF2 pseudo-random function.
+/// Returns the hash function of the PBKDF2 pseudo-random function with this OID.
 pub(super) fn find_hmac_hash(oid: &[u8]) -> Option<HashFunction> {
     let known = [
         (oid::HMAC_SHA1, HashFunction::Sha1),
@@ -167,7 +167,7 @@ pub(super) fn derive_pkcs12(
     }
 }
 
-/// Adds a number and 1 to a big-endian number of the same length, discarding the final carry.
+/// Adds `addend` and 1 to a big-endian number of the same length, discarding the final carry.
 fn add_and_one(number: &mut [u8], addend: &[u8]) {
     let mut carry = 1;
     for (octet, added) in number.iter_mut().zip(addend).rev() {

@@ -3,13 +3,13 @@
 use crate::error::Error;
 use crate::x509::reader::DerError;
 
-/// The reason for which a file is rejected.
+/// The reason for which a PKCS #12 file is rejected.
 pub(super) enum Pkcs12Problem {
-    /// The encoding violates a rule.
+    /// The encoding of the file violates a rule.
     Encoding(DerError),
     /// The file is valid, but has an unsupported feature.
     Unsupported(String),
-    /// The MAC does not match the password.
+    /// The MAC of the file does not match the password.
     Password,
 }
 

@@ -1,4 +1,4 @@
-//! Reading of PKCS #12 files. The MAC is verified first.
+//! Reading of PKCS #12 files. The MAC is verified before the contents are parsed.
 
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
@@ -14,10 +14,10 @@ use crate::x509::pem;
 use crate::x509::reader::{DerError, DerReader, DerResult, Tlv};
 use crate::x509::writer::{INTEGER, OCTET_STRING, context, context_constructed};
 
-/// Maximum length of a file, in bytes.
+/// Maximum length of a PKCS #12 file, in bytes.
 pub const MAX_FILE_BYTES: usize = 384 * 1024;
 
-/// The contents of a file, in order.
+/// The contents of a PKCS #12 file, in order.
 #[derive(Default)]
 pub struct Pkcs12Contents {
     /// Private keys, each a PrivateKeyInfo (PKCS #8).
@@ -29,7 +29,7 @@ pub struct Pkcs12Contents {
 }
 
 impl Pkcs12Contents {
-    /// Returns the contents as PEM: private keys, certificates, CRLs.
+    /// Returns the contents as PEM: private keys, certificates, CRLs, in this order.
     pub fn to_pem(&self) -> Zeroizing<Vec<u8>> {
         let keys = self.private_keys.iter().map(|der| ("PRIVATE KEY", der.as_slice()));
         let certificates = self.certificates.iter().map(|der| ("CERTIFICATE", der.as_slice()));
@@ -46,7 +46,7 @@ impl Pkcs12Contents {
     }
 }
 
-/// Reads the file in `field` with its password. Takes up to about a second of CPU time.
+/// Reads the PKCS #12 file in the request field `field` with its password. Takes up to about a second of CPU time.
 ///
 /// # Errors
 /// `Invalid`, naming the field and the rule, for a file that is too long, not PKCS #12, without a MAC, with a MAC of
@@ -103,7 +103,7 @@ impl Pkcs12Reader<'_> {
         let hash = hash.ok_or("the MAC of the file has a digest other than SHA-1 and SHA-2")?;
         let value = info.octet_string()?;
         let salt = bounded_salt(mac.octet_string()?)?;
-        // The iteration count defaults to 1.
+        // The field `iterations` has the default 1.
         let iterations = if mac.is_empty() { 1 } else { mac.read_u32()? };
         mac.done()?;
         let iterations = self.budget.spend(iterations)?;
@@ -137,7 +137,7 @@ impl Pkcs12Reader<'_> {
         }
     }
 
-    /// Reads SafeContents.
+    /// Reads SafeContents, a list of bags with keys, certificates and CRLs.
     fn read_bags(&mut self, contents: &[u8]) -> Result<(), Pkcs12Problem> {
         let der = Zeroizing::new(to_definite_lengths(contents)?.0);
         let mut bags = DerReader::new(&der).sequence()?;
@@ -180,12 +180,12 @@ impl Pkcs12Reader<'_> {
     }
 }
 
-/// The value of the next `[0] EXPLICIT`.
+/// Reads the next `[0] EXPLICIT` and returns a reader of its content.
 fn read_explicit<'a>(reader: &mut DerReader<'a>) -> DerResult<DerReader<'a>> {
     Ok(reader.expect(context_constructed(0))?.reader())
 }
 
-/// The content of a `[0] IMPLICIT OCTET STRING`, primitive or in segments.
+/// Returns the content of a `[0] IMPLICIT OCTET STRING`, primitive or in segments.
 fn read_implicit_octets(value: Tlv<'_>) -> DerResult<Vec<u8>> {
     match value.tag {
         tag if tag == context(0) => Ok(value.content.to_vec()),

@@ -12,15 +12,15 @@ use crate::random;
 use crate::x509::algorithm::{Hash, HashFunction};
 use crate::x509::writer::{BMP_STRING, DerWriter, INTEGER, NULL, OCTET_STRING, SEQUENCE, SET, build, context};
 
-/// Iterations of each key derivation: the default of Java key stores.
+/// Number of iterations of each key derivation: the default of Java key stores.
 const KDF_ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
 const SALT_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 const SHA256: HashFunction = HashFunction::Sha2(Hash::Sha256);
-/// The localKeyId that links the key to its certificate. A file has one key.
+/// The localKeyId attribute that links the key to its certificate; constant, because a file has one key.
 const LOCAL_KEY_ID_VALUE: &[u8] = &[1];
 
-/// The derived keys of a file to be written.
+/// The keys derived from the password for one file to be written.
 pub struct Pkcs12Keys {
     encryption: PaddedBlockEncryptingKey,
     mac: hmac::Key,
@@ -28,7 +28,7 @@ pub struct Pkcs12Keys {
     mac_salt: [u8; SALT_BYTES],
 }
 
-/// The contents of a file.
+/// The contents of a file to be written.
 pub struct Pkcs12Entry<'a> {
     /// The friendlyName of the key (the alias in Java, the label in Windows); empty for none.
     pub name: &'a str,
@@ -39,7 +39,7 @@ pub struct Pkcs12Entry<'a> {
 }
 
 impl Pkcs12Keys {
-    /// Derives the keys of one file. Takes about 10 ms.
+    /// Derives the keys of one file from its password. Takes about 10 ms.
     ///
     /// # Errors
     /// `Internal` when the crypto library rejects the key.
@@ -117,7 +117,7 @@ impl Pkcs12Keys {
         }
     }
 
-    /// The AlgorithmIdentifier of PBES2 (RFC 8018 appendix A.4).
+    /// Writes the AlgorithmIdentifier of PBES2 (RFC 8018 appendix A.4).
     fn write_algorithm(&self, out: &mut DerWriter, iv: &[u8]) {
         out.nest(SEQUENCE, |algorithm| {
             algorithm.oid(oid::PBES2);

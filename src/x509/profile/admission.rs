@@ -1,5 +1,5 @@
-//! Professional admissions (Common PKI 2.0, part 1, table 29a). RFC 5280 does not define them, but certificate
-//! readers reject certificates with malformed ones.
+//! The extension for professional admissions (Common PKI 2.0, part 1, table 29a). RFC 5280 does not define it, but
+//! certificate readers reject certificates with a malformed one.
 
 use super::general_name::validate_name;
 use super::{name, read_oid, require, text};
@@ -8,10 +8,10 @@ use crate::x509::writer::{
     IA5_STRING, OCTET_STRING, OID, PRINTABLE_STRING, SEQUENCE, UTF8_STRING, context_constructed,
 };
 
-/// Maximum length of a text, in bytes.
+/// Maximum length of a text in an admission, in bytes.
 const MAX_ADMISSION_TEXT_BYTES: usize = 128;
 
-/// AdmissionSyntax: the admission authority and a list of admissions.
+/// Validates AdmissionSyntax: the admission authority and a list of admissions.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     if fields.next_tag().is_some_and(|tag| tag != SEQUENCE) {
@@ -53,7 +53,7 @@ fn read_naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
     authority.done()
 }
 
-/// Reads a DirectoryString, which must be a UTF8String, the type that every reader supports.
+/// Reads a DirectoryString. Only a UTF8String is accepted, the type that every certificate reader supports.
 fn read_directory_string(fields: &mut DerReader<'_>) -> DerResult<()> {
     let value = fields.any()?;
     let fits = value.tag == UTF8_STRING && (1..=MAX_ADMISSION_TEXT_BYTES).contains(&value.content.len());

@@ -10,7 +10,7 @@ use crate::x509::oid::check_oid_size;
 use crate::x509::reader::{DerError, DerReader, DerResult, Tlv, check_der, check_oid};
 use crate::x509::writer::{IA5_STRING, UTF8_STRING, context_constructed};
 
-/// Rejects malformed names, and kinds of names that some readers do not support.
+/// Rejects malformed GeneralNames, and kinds of names that some certificate readers do not support.
 ///
 /// # Errors
 /// The violated rule.
@@ -21,7 +21,7 @@ pub(crate) fn validate_names(mut names: DerReader<'_>) -> DerResult<()> {
     Ok(())
 }
 
-/// Validates one name. `uri` validates a URI, whose rules depend on its use.
+/// Validates one GeneralName. `uri` validates a URI, whose rules depend on its use.
 pub(super) fn validate_name(name: &Tlv<'_>, uri: fn(&[u8]) -> DerResult<()>) -> DerResult<()> {
     match name.tag {
         RFC822_NAME => text::validate_mailbox(name.content),
@@ -41,7 +41,7 @@ fn validate_ip_address(octets: &[u8]) -> DerResult<()> {
     }
 }
 
-/// Validates kinds of names whose rules are the same in alternative names and in name constraints.
+/// Validates the kinds of GeneralNames whose rules are the same in alternative names and in name constraints.
 pub(super) fn validate_other_kind(name: &Tlv<'_>) -> DerResult<()> {
     match name.tag {
         OTHER_NAME => validate_other_name(name.reader(), text::validate_srv_name),
@@ -60,7 +60,8 @@ pub(super) fn validate_other_kind(name: &Tlv<'_>) -> DerResult<()> {
     }
 }
 
-/// Validates the text of an otherName, in the string type of `kind`, by the rules of [`validate_names`].
+/// Validates the text of an otherName of type `kind`, in the string type that this type requires, by the rules of
+/// [`validate_names`].
 ///
 /// # Errors
 /// The violated rule.
@@ -72,8 +73,8 @@ pub(crate) fn validate_other_name_text(kind: &[u8], value: &[u8]) -> DerResult<(
     }
 }
 
-/// Validates an otherName. `service` validates the text of an SRVName, whose rules depend on its use. Unknown kinds
-/// must be DER, and valid UTF-8 in a UTF8String.
+/// Validates an otherName. `service` validates the text of an SRVName, whose rules depend on its use. The value of an
+/// unknown type must be DER, and valid UTF-8 if it is a UTF8String.
 pub(super) fn validate_other_name(mut name: DerReader<'_>, service: fn(&[u8]) -> DerResult<()>) -> DerResult<()> {
     let kind = read_oid(&mut name)?;
     let explicit = name.expect(context_constructed(0))?;

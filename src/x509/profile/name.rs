@@ -7,8 +7,8 @@ use crate::x509::writer::{
     BMP_STRING, IA5_STRING, NUMERIC_STRING, PRINTABLE_STRING, SEQUENCE, SET, TELETEX_STRING, UTF8_STRING,
 };
 
-/// Rejects a Name that is not DER or that some readers do not support. Each RDN has attributes, sorted (X.690 11.6)
-/// and without duplicates. Each value is a valid string without control characters.
+/// Rejects a Name that is not DER or that some certificate readers do not support. The attributes of each RDN must be
+/// sorted (X.690 11.6) and unique, and each value must be a valid string without control characters.
 ///
 /// # Errors
 /// The violated rule.
@@ -47,23 +47,23 @@ pub(crate) fn validate_directory_name(der: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-/// `true` if values of an attribute must not be empty (RFC 5280 A.1): those of X.520, emailAddress and userId.
+/// `true` if values of this attribute must not be empty (RFC 5280 A.1): those of X.520, emailAddress and userId.
 fn must_not_be_empty(oid: &[u8]) -> bool {
     const ATTRIBUTES_OF_X520: &[u8] = &[0x55, 4];
     let others = [Attribute::EmailAddress, Attribute::UserId];
     oid.starts_with(ATTRIBUTES_OF_X520) || others.iter().any(|other| other.oid() == oid)
 }
 
-/// `true` for attributes of X.520 that are DirectoryStrings, or PrintableStrings, which is one of the choices (RFC
-/// 5280 A.1). Readers do not decode an IA5String or NumericString there.
+/// `true` for attributes of X.520 that are DirectoryStrings, or PrintableStrings, which is one of the choices (RFC 5280
+/// A.1). Certificate readers do not decode an IA5String or NumericString there.
 fn is_directory_string(oid: &[u8]) -> bool {
     // commonName to countryName, localityName to description, businessCategory, postalCode, name to
     // generationQualifier, dnQualifier, pseudonym, organizationIdentifier.
     matches!(oid, [0x55, 4, 3..=13 | 15 | 17 | 41..=44 | 46 | 65 | 97])
 }
 
-/// Validates a string of a type that every reader supports (X.680 41): not UniversalString or VisibleString, and only
-/// ASCII in a TeletexString.
+/// Validates a string of a type that every certificate reader supports (X.680 41): not UniversalString or
+/// VisibleString, and only ASCII in a TeletexString.
 pub(super) fn validate_string(tag: u8, content: &[u8]) -> DerResult<()> {
     const INVALID_CHARACTERS: DerError =
         DerError("a character string contains octets that its type does not allow (X.680 41)");
@@ -85,7 +85,7 @@ fn reject_control(control: bool) -> DerResult<()> {
     if control { Err(DerError("a name contains control characters")) } else { Ok(()) }
 }
 
-/// Returns `true` if UTF-8 contains control characters, or `None` if it is invalid.
+/// Returns `true` if UTF-8 text contains control characters; `None` if the text is invalid.
 fn utf8_has_control(content: &[u8]) -> Option<bool> {
     if content.is_ascii() {
         return Some(content.iter().any(u8::is_ascii_control));
@@ -93,7 +93,7 @@ fn utf8_has_control(content: &[u8]) -> Option<bool> {
     std::str::from_utf8(content).ok().map(|text| text.contains(char::is_control))
 }
 
-/// As [`utf8_has_control`], for 16-bit characters, without surrogates and noncharacters (Unicode 23.7).
+/// Like [`utf8_has_control`], for a BMPString: 16-bit characters without surrogates and noncharacters (Unicode 23.7).
 fn bmp_has_control(content: &[u8]) -> Option<bool> {
     let mut control = false;
     let (units, rest) = content.as_chunks::<2>();

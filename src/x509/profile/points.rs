@@ -26,8 +26,8 @@ pub(super) fn validate_distribution_points(value: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-/// DistributionPointName, which must have full names. RFC 5280 4.2.1.13 advises against names relative to the issuer,
-/// and some readers do not support them.
+/// Validates a DistributionPointName, which must have full names. RFC 5280 4.2.1.13 advises against names relative to
+/// the issuer, and some certificate readers do not support them.
 fn validate_point_name(name: &Tlv<'_>) -> DerResult<()> {
     let mut choice = name.reader();
     let Some(full) = choice.optional(context_constructed(0))? else {

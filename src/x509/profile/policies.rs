@@ -8,10 +8,10 @@ use crate::x509::reader::{DerError, DerReader, DerResult, check_integer};
 use crate::x509::writer::{BMP_STRING, IA5_STRING, SEQUENCE, UTF8_STRING, VISIBLE_STRING, context};
 
 const MAX_POLICIES: usize = 1000;
-/// Maximum length of the text of a notice, in characters.
+/// Maximum length of the text of a user notice, in characters.
 const MAX_NOTICE_CHARS: usize = 200;
 
-/// certificatePolicies: not empty, without duplicates, with known qualifiers only.
+/// Validates certificatePolicies: not empty, without duplicates, with known qualifiers only.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut policies = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.4)")?;
     let mut seen = HashSet::new();
@@ -44,7 +44,7 @@ fn validate_qualifiers(mut qualifiers: DerReader<'_>) -> DerResult<()> {
     Ok(())
 }
 
-/// UserNotice: an optional reference and an optional text.
+/// Validates a UserNotice: an optional reference and an optional text.
 fn validate_notice(mut fields: DerReader<'_>) -> DerResult<()> {
     if let Some(reference) = fields.optional(SEQUENCE)? {
         let mut parts = reference.reader();
@@ -79,7 +79,7 @@ fn validate_display_text(of_type: bool, tag: u8, content: &[u8]) -> DerResult<()
     )
 }
 
-/// policyMappings: pairs of OIDs without anyPolicy.
+/// Validates policyMappings: pairs of OIDs without anyPolicy.
 pub(super) fn validate_mappings(value: &[u8]) -> DerResult<()> {
     let mut mappings = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.5)")?;
     while !mappings.is_empty() {

@@ -1,4 +1,4 @@
-//! Name constraints (RFC 5280 4.2.1.10).
+//! Validation of name constraints (RFC 5280 4.2.1.10).
 
 use super::general_name::{validate_other_kind, validate_other_name};
 use super::{name, require, text};
@@ -7,7 +7,7 @@ use crate::x509::general_name::{DIRECTORY_NAME, DNS_NAME, IP_ADDRESS, OTHER_NAME
 use crate::x509::reader::{DerError, DerReader, DerResult, Tlv};
 use crate::x509::writer::{SEQUENCE, context_constructed};
 
-/// Requires at least one subtree, and at most as many as this server evaluates when the CA signs a certificate.
+/// Validates nameConstraints: at least one subtree, and at most as many as this server can evaluate when the CA signs.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::read_single(value, SEQUENCE)?.reader();
     let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
@@ -24,7 +24,7 @@ fn validate_subtrees(mut side: DerReader<'_>) -> DerResult<()> {
         require(count <= MAX_SUBTREES, "more than 1000 permitted or excluded subtrees")?;
         let mut subtree = side.sequence()?;
         let name = subtree.any()?;
-        // `minimum` must be 0, which DER omits, and `maximum` must be absent.
+        // The field `minimum` must be 0, which DER omits, and `maximum` must be absent.
         subtree.done().map_err(|_| DerError("a subtree has a minimum or maximum (RFC 5280 4.2.1.10)"))?;
         validate_base(&name)?;
     }
@@ -44,7 +44,8 @@ fn validate_base(base: &Tlv<'_>) -> DerResult<()> {
     }
 }
 
-/// An address and a contiguous mask, without address bits outside the mask. IPv4 networks must be 8 bytes long.
+/// Validates an IP network: an address and a contiguous mask, without address bits outside the mask. IPv4 networks are
+/// 8 bytes long; longer encodings of them are rejected.
 fn validate_network(content: &[u8]) -> DerResult<()> {
     require(matches!(content.len(), 8 | 32), "a subtree of addresses must have 8 or 32 octets (RFC 5280 4.2.1.10)")?;
     let (address, mask) = content.split_at(content.len() / 2);

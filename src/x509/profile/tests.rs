@@ -490,7 +490,7 @@ fn policy_extensions_are_validated_completely() {
     );
 }
 
-/// A list with one distribution point of these fields.
+/// Encodes a list with one distribution point that has these fields.
 fn point(fields: &[&[u8]]) -> Vec<u8> {
     tlv(SEQUENCE, &[&tlv(SEQUENCE, fields)])
 }
@@ -843,7 +843,7 @@ const VALIDATED_EXTENSION_OIDS: [&[u8]; 29] = [
 
 proptest! {
     #[test]
-    fn any_value_is_read_or_refused(value in proptest::collection::vec(any::<u8>(), 0..60)) {
+    fn extension_validation_of_any_bytes_does_not_panic(value in proptest::collection::vec(any::<u8>(), 0..60)) {
         let inside = tlv(SEQUENCE, &[&value]);
         for oid in VALIDATED_EXTENSION_OIDS {
             for known in [find_certificate_extension(oid), find_crl_extension(oid), find_entry_extension(oid)].into_iter().flatten() {

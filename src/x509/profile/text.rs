@@ -14,7 +14,7 @@ use crate::x509::reader::{DerError, DerResult};
 const MAX_HOST_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
-/// As [`read_ia5`], and rejects an empty string.
+/// Like [`read_ia5`], but rejects an empty string.
 fn read_nonempty_ia5(content: &[u8]) -> DerResult<&str> {
     require(!content.is_empty(), "a name is empty (RFC 5280 4.2.1.6)")?;
     read_ia5(content)
@@ -32,7 +32,7 @@ fn is_label(label: &str, more: &[u8]) -> bool {
         && is_decodable(label)
 }
 
-/// `false` for a label that starts with `xn--` but is not a valid A-label. Readers and resolvers decode A-labels (RFC
+/// `false` for a label that starts with `xn--` but is not a valid A-label. Clients and resolvers decode A-labels (RFC
 /// 5890 2.3.2.1, UTS #46).
 pub(crate) fn is_decodable(label: &str) -> bool {
     let begins = label.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("xn--"));
@@ -70,8 +70,8 @@ pub(super) fn validate_utf8_mailbox(content: &[u8]) -> DerResult<()> {
     require(!local.is_ascii(), "an SmtpUTF8Mailbox has an ASCII local part; use an rfc822Name (RFC 9598 3)")?;
     // Non-ASCII characters are allowed wherever atoms are (RFC 6531 3.3), except for a byte order mark.
     let plain: String = local.chars().map(|c| if c.is_ascii() { c } else { 'x' }).collect();
-    let is_mail = !local.contains(|c: char| c.is_control() || c == '\u{feff}') && is_local(&plain);
-    if is_mail && (is_host(host) || is_literal(host)) { Ok(()) } else { Err(rest()) }
+    let is_mail = !local.contains(|c: char| c.is_control() || c == '\u{feff}') && is_local_part(&plain);
+    if is_mail && (is_host(host) || is_address_literal(host)) { Ok(()) } else { Err(rest()) }
 }
 
 /// Validates an SRVName: `_service.` and a host name (RFC 4985 2).
@@ -98,11 +98,12 @@ pub(super) fn validate_srv_name_base(content: &[u8]) -> DerResult<()> {
 }
 
 fn is_mailbox(text: &str) -> bool {
-    text.rsplit_once('@').is_some_and(|(local, host)| is_local(local) && (is_host(host) || is_literal(host)))
+    text.rsplit_once('@')
+        .is_some_and(|(local, host)| is_local_part(local) && (is_host(host) || is_address_literal(host)))
 }
 
-/// `true` for a dot-string or a quoted string (RFC 2821 4.1.2).
-fn is_local(local: &str) -> bool {
+/// `true` for a valid local part of a mailbox: a dot-string or a quoted string (RFC 2821 4.1.2).
+fn is_local_part(local: &str) -> bool {
     let is_atom = |atom: &str| {
         !atom.is_empty() && atom.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&b))
     };
@@ -112,7 +113,7 @@ fn is_local(local: &str) -> bool {
     }
 }
 
-/// `true` if every quotation mark and backslash is escaped by a backslash.
+/// `true` if `text`, the content of a quoted string, has no quotation mark or backslash without an escaping backslash.
 fn is_quoted(text: &str) -> bool {
     let mut octets = text.bytes();
     while let Some(octet) = octets.next() {
@@ -124,7 +125,7 @@ fn is_quoted(text: &str) -> bool {
     true
 }
 
-fn is_literal(host: &str) -> bool {
+fn is_address_literal(host: &str) -> bool {
     let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return false };
     match address.strip_prefix("IPv6:") {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
@@ -140,7 +141,8 @@ pub(crate) fn validate_uri_name(content: &[u8]) -> DerResult<()> {
     validate_uri(content, |_| false)
 }
 
-/// Validates the URI of a location. Directory URIs (`ldap:///…`) may omit the host (RFC 5280 4.2.1.13, 4.2.2.1).
+/// Validates the URI of a resource, such as a CRL. Directory URIs (`ldap:///…`) may omit the host (RFC 5280 4.2.1.13,
+/// 4.2.2.1).
 ///
 /// # Errors
 /// The violated rule.
@@ -150,7 +152,7 @@ pub(crate) fn validate_location_uri(content: &[u8]) -> DerResult<()> {
 
 fn validate_uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> DerResult<()> {
     let uri = read_nonempty_ia5(content)?;
-    require(has_uri_octets(content), "a URI has a character or a % that URIs must not contain (RFC 3986 2)")?;
+    require(has_only_uri_bytes(content), "a URI has a character or a % that URIs must not contain (RFC 3986 2)")?;
     let absolute = DerError("a URI is not absolute (RFC 5280 4.2.1.6)");
     let (scheme, specific) = uri.split_once(':').ok_or(absolute)?;
     if !is_scheme(scheme) || specific.is_empty() {
@@ -169,8 +171,9 @@ fn validate_uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> DerResult<()
     require(holds, "a URI has no usable host (RFC 5280 4.2.1.6)")
 }
 
-/// `true` for unreserved and reserved characters, two-digit escapes, and at most one `#` (RFC 3986 2 and 3.5).
-fn has_uri_octets(uri: &[u8]) -> bool {
+/// `true` if a URI consists of unreserved and reserved characters and two-digit escapes, with at most one `#` (RFC 3986
+/// 2 and 3.5).
+fn has_only_uri_bytes(uri: &[u8]) -> bool {
     let octet = |(at, b): (usize, &u8)| match b {
         b'%' => matches!(uri[at + 1..], [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
         b'-' | b'.' | b'_' | b'~' | b':' | b'/' | b'?' | b'#' | b'[' | b']' | b'@' => true,
@@ -210,7 +213,7 @@ pub(crate) fn validate_host_base(content: &[u8]) -> DerResult<()> {
     require(base.is_empty() || is_host(host), "a subtree is not a host name or domain (RFC 5280 4.2.1.10)")
 }
 
-/// Validates the base of a mailbox subtree: empty for all, a mailbox, a host, or a domain with a leading dot.
+/// Validates the base of a mailbox subtree: empty for all mailboxes, a mailbox, a host, or a domain with a leading dot.
 ///
 /// # Errors
 /// As [`validate_host_base`].
@@ -222,7 +225,8 @@ pub(crate) fn validate_mailbox_base(content: &[u8]) -> DerResult<()> {
     validate_host_base(content)
 }
 
-/// Validates the base of a URI subtree: empty for all, a host that is not an address, or a domain with a leading dot.
+/// Validates the base of a URI subtree: empty for all URIs, a host that is not an address, or a domain with a leading
+/// dot.
 ///
 /// # Errors
 /// As [`validate_host_base`].

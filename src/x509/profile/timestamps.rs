@@ -8,7 +8,7 @@ use crate::x509::writer::OCTET_STRING;
 const INCONSISTENT_LENGTH: DerError =
     DerError("the encoded length of a timestamp or of the list is wrong (RFC 6962 3.3)");
 
-/// Rejects an empty list, and timestamps of versions other than 1.
+/// Validates a list of signed certificate timestamps: rejects an empty list, and timestamps of versions other than 1.
 pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut rest = DerReader::read_single(value, OCTET_STRING)?.content;
     let mut list = read_vector(&mut rest)?;
@@ -20,7 +20,7 @@ pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-/// Reads a vector with a two-byte length.
+/// Reads a TLS vector with a two-byte length.
 fn read_vector<'a>(rest: &mut &'a [u8]) -> DerResult<&'a [u8]> {
     let [high, low] = read_bytes::<2>(rest)?;
     let (vector, after) =
@@ -42,7 +42,7 @@ fn validate_timestamp(mut rest: &[u8]) -> DerResult<()> {
     let at = u64::from_be_bytes(read_bytes(&mut rest)?);
     require(at / 1000 <= MAX_EPOCH_SECONDS.unsigned_abs(), "the time of a timestamp is after the year 9999")?;
     read_vector(&mut rest)?;
-    // 4 is SHA-256, 1 is RSA and 3 is ECDSA.
+    // Hash algorithm 4 is SHA-256; signature algorithm 1 is RSA and 3 is ECDSA.
     let [hash, signature] = read_bytes(&mut rest)?;
     require(
         hash == 4 && matches!(signature, 1 | 3),

@@ -1,9 +1,9 @@
-//! RSA moduli that are easy to factor: a small factor, a perfect power, two close factors. The checks take a few
-//! microseconds for 2048 bits; a primality test would take as long as a signature.
+//! RSA moduli that are easy to factor: those with a small factor, perfect powers, and products of two close factors.
+//! The checks take a few microseconds for 2048 bits; a primality test would take as long as a signature.
 
 use num_bigint::BigUint;
 
-/// The odd primes below 752, which the usual trial division covers.
+/// The odd primes below 752, which trial division commonly covers.
 const SMALL_PRIMES: [u64; 132] = {
     let mut primes = [0; 132];
     let mut count = 0;
@@ -47,8 +47,8 @@ pub(super) fn remainder(number: &BigUint, small: u64) -> u64 {
     (number % small).try_into().expect("a remainder is below its 64-bit divisor")
 }
 
-/// `true` if a small prime divides the modulus. Divides by products of primes that fit a machine word, to save
-/// divisions.
+/// `true` if one of [`SMALL_PRIMES`] divides the modulus. Divides by products of primes that fit into a machine word,
+/// to save divisions.
 fn has_small_factor(modulus: &BigUint) -> bool {
     let mut primes = &SMALL_PRIMES[..];
     while !primes.is_empty() {
@@ -78,7 +78,8 @@ fn power_mod(base: u64, exponent: u64, modulus: u64) -> u64 {
     (0..exponent).fold(1, |power, _| power * base % modulus)
 }
 
-/// Runs 100 rounds of Fermat's method on `root² + rest`: `true` if a difference to a larger square is a square.
+/// Runs 100 rounds of Fermat's method on the number `root² + rest`: `true` if the difference between a larger square
+/// and the number is itself a square.
 fn has_close_factors(root: &BigUint, rest: &BigUint) -> bool {
     let root_left = remainder(root, SIEVE_PRODUCT);
     let rest_left = remainder(rest, SIEVE_PRODUCT);

@@ -285,8 +285,8 @@ impl PkiStore for Double {
         "documents (pki)" documents(mount: MountId) -> Vec<Document>;
         "documents of a kind (pki)" documents_of_kind(mount: MountId, kind: &'static str) -> Vec<Document>;
         "certificate" certificate(mount: MountId, serial: Serial) -> Option<StoredCertificate>;
-        "status" status(mount: MountId, serial: Serial) -> SerialStatus;
-        "known" known(mount: MountId, serials: Vec<Serial>) -> Vec<KnownSerial>;
+        "status" serial_status(mount: MountId, serial: Serial) -> SerialStatus;
+        "known" known_serials(mount: MountId, serials: Vec<Serial>) -> Vec<KnownSerial>;
         "serials" serials(mount: MountId, after: Option<Serial>, limit: u32) -> Vec<Serial>;
         "revoked serials" revoked_serials(mount: MountId, after: Option<Serial>, limit: u32) -> Vec<Serial>;
         "revocations" revocations(mount: MountId, after: u64, limit: u32) -> Vec<StoredRevocation>;
@@ -296,10 +296,10 @@ impl PkiStore for Double {
         "lease" lease(id: String) -> Option<LeaseRow>;
         "lease ids" lease_ids(range: LeaseRange, limit: u32) -> Vec<String>;
         "certificates" certificates(mount: MountId, after: Option<Serial>, limit: u32) -> Vec<SerialAndDer>;
-        "ending" ending(mount: MountId, from: i64, limit: u32) -> Vec<SerialAndDer>;
-        "unlisted" unlisted(mount: MountId, before: i64, listed: RemovableRevocations) -> bool;
+        "ending" certificates_by_expiry(mount: MountId, from: i64, limit: u32) -> Vec<SerialAndDer>;
+        "unlisted" has_unlisted_revocations(mount: MountId, before: i64, listed: RemovableRevocations) -> bool;
         "tidy" tidy(mount: MountId) -> Option<TidyRow>;
-        "answered" answered(key: [u8; 32]) -> Option<RecordedResponseRow>;
+        "answered" recorded_response(key: [u8; 32]) -> Option<RecordedResponseRow>;
         "metadata" metadata(mount: MountId, serial: Serial) -> Option<MetadataRow>;
         "metadata serials" metadata_serials(mount: MountId, after: Option<Serial>, limit: u32) -> Vec<Serial>;
     );
@@ -317,8 +317,8 @@ impl PkiStore for Double {
     }
 
     /// A background job, which never fails.
-    fn mark_ended(&self, limit: u32) -> BoxFuture<'static, Result<u32>> {
-        self.0.real().pki.mark_ended(limit)
+    fn mark_leases_of_ended_tokens(&self, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        self.0.real().pki.mark_leases_of_ended_tokens(limit)
     }
 
     /// A background job, which never fails.

@@ -139,8 +139,8 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
     let _slot = call.state.long_lists.wait_for_first_page().await?;
     let store = &authority.deps().store;
     let mount = authority.mount();
-    let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
-    let known = store.known(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
+    let found = store.certificates_by_expiry(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
+    let known = store.known_serials(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
     let read = move || {
         let mut keys = Vec::new();
         let mut infos = Map::new();

@@ -12,24 +12,24 @@ use idna::uts46::{DnsLength, Hyphens, Uts46};
 
 use crate::x509::profile;
 
-/// Maximum length of a label, bytes (RFC 1035 2.3.4).
+/// Maximum length of a label of a host name, in bytes (RFC 1035 2.3.4).
 const MAX_LABEL_BYTES: usize = 63;
-/// Maximum length of a name without a trailing dot, bytes.
+/// Maximum length of a host name without a trailing dot, in bytes.
 const MAX_HOST_NAME_BYTES: usize = 253;
 
 /// Reason why a text has no ASCII form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AsciiConversionError {
-    /// `..`, a leading dot, or an empty text.
+    /// The text has an empty label: `..`, a leading dot, or no characters at all.
     EmptyLabel,
-    /// A label longer than 63 bytes in ASCII.
+    /// A label is longer than 63 bytes in ASCII.
     LongLabel,
-    /// Longer than 253 bytes in ASCII.
+    /// The text is longer than 253 bytes in ASCII.
     LongName,
 }
 
 impl AsciiConversionError {
-    /// Formats the problem, to be appended to the name.
+    /// Returns the problem as text, to be appended to the name in an error.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::EmptyLabel => "has an empty label",
@@ -39,7 +39,7 @@ impl AsciiConversionError {
     }
 }
 
-/// Converts a name to ASCII, label by label; keeps a trailing dot.
+/// Converts a host name to ASCII, label by label; keeps a trailing dot.
 pub(crate) fn to_ascii(name: &str) -> Result<Cow<'_, str>, AsciiConversionError> {
     // The ASCII form has at least as many characters. Reject long names before doing work that grows with the input.
     if name.chars().nth(MAX_HOST_NAME_BYTES + 1).is_some() {
@@ -84,8 +84,8 @@ pub(crate) fn dns_form(name: &str) -> Result<Option<String>, AsciiConversionErro
     Ok(is_host.then(|| ascii.into_owned()))
 }
 
-/// `true` if `name` (without wildcard) has the syntax of a host name. May end in a number, because a common name may;
-/// callers that create a dNSName check this themselves.
+/// `true` if `name` (without wildcard) has the syntax of a host name. The name may end in a number, because a common
+/// name may; callers that create a dNSName check that themselves.
 pub(crate) fn is_host_name(name: &str) -> bool {
     to_ascii(name).is_ok_and(|ascii| has_host_syntax(name, &ascii))
 }
@@ -105,8 +105,8 @@ pub(crate) fn ends_in_number(name: &str) -> bool {
     }
 }
 
-/// `true` for a valid wildcard label with one `*`: the texts on both sides are empty or valid labels, so no hyphen
-/// touches the `*`.
+/// `true` for a valid wildcard label with one `*`: the texts on both sides of the `*` are empty or valid labels, so no
+/// hyphen touches it.
 pub(crate) fn is_wildcard_label(label: &str) -> bool {
     let fits = |part: &str| part.is_empty() || is_label(part);
     label.split_once('*').is_some_and(|(left, right)| fits(left) && fits(right))
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn label_that_resolvers_would_map_is_refused() {
-        // Upper case, full-width letters, ideographic full stop, soft hyphen, combining form, unassigned, prefixed
-        // non-ASCII.
+        // Labels with upper case, full-width letters, an ideographic full stop, a soft hyphen, a combining form, an
+        // unassigned character, and a prefixed non-ASCII label.
         for name in ["BÜCHER.foo", "ｆｏｏ.com", "a。b", "a\u{ad}b", "bu\u{308}cher.foo", "\u{378}.foo", "xn--ü.foo"]
         {
             assert!(!is_host_name(name), "{name}");

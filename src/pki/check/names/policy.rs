@@ -18,7 +18,7 @@ pub(super) struct NamePolicy<'a> {
 struct ParsedName<'n> {
     name: &'n str,
     is_email: bool,
-    /// The name, or the host of an e-mail address.
+    /// The host: the whole name, or what follows the `@` of an e-mail address.
     domain: &'n str,
     /// The first label of a wildcard name.
     wild_label: Option<&'n str>,
@@ -46,7 +46,7 @@ impl<'n> ParsedName<'n> {
         (single && !is_email).then_some(Self { name, is_email, domain, wild_label: Some(label), rest })
     }
 
-    /// The part of the name that is compared with the role's domains.
+    /// Returns the part of the name that is compared with the domains of the role.
     fn compared_domain(&self) -> &'n str {
         self.rest.unwrap_or_default()
     }
@@ -55,7 +55,7 @@ impl<'n> ParsedName<'n> {
         self.wild_label.is_some()
     }
 
-    /// `true` if the host part has valid syntax. A wildcard label may also stand alone.
+    /// `true` if the host has valid syntax. A name may also be a wildcard label alone.
     fn has_host_syntax(&self) -> bool {
         self.rest.is_none_or(is_host_name) && self.wild_label.is_none_or(is_wildcard_label)
     }
@@ -65,7 +65,7 @@ impl<'n> ParsedName<'n> {
     }
 }
 
-/// Appended to "not allowed by this role".
+/// Appended to "not allowed by this role" if the name is not a host name.
 const NOT_A_HOST_NAME_SUFFIX: &str = ": it is not a host name, which the role's enforce_hostnames requires";
 
 impl NamePolicy<'_> {
@@ -95,18 +95,18 @@ impl NamePolicy<'_> {
             return false;
         }
         role.allow_any_name
-            || self.is_local(&parsed)
-            || self.is_display_name(&parsed)
-            || self.is_within_domains(&parsed)
+            || self.is_allowed_localhost(&parsed)
+            || self.is_allowed_display_name(&parsed)
+            || self.is_within_allowed_domains(&parsed)
     }
 
-    fn is_local(&self, parsed: &ParsedName<'_>) -> bool {
+    fn is_allowed_localhost(&self, parsed: &ParsedName<'_>) -> bool {
         let local =
             |domain| parsed.compared_domain() == domain || (self.role.allow_subdomains && parsed.is_below(domain));
         self.role.allow_localhost && (local("localhost") || local("localdomain"))
     }
 
-    fn is_display_name(&self, parsed: &ParsedName<'_>) -> bool {
+    fn is_allowed_display_name(&self, parsed: &ParsedName<'_>) -> bool {
         let display = self.display_name;
         if !self.role.allow_token_displayname || display.is_empty() {
             return false;
@@ -123,7 +123,7 @@ impl NamePolicy<'_> {
             || (parsed.is_email && display_host.is_some_and(|host| parsed.is_below(host)))
     }
 
-    fn is_within_domains(&self, parsed: &ParsedName<'_>) -> bool {
+    fn is_within_allowed_domains(&self, parsed: &ParsedName<'_>) -> bool {
         let role = self.role;
         let domains = &self.role.allowed.domains;
         let texts = &domains.texts;

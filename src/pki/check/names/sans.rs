@@ -46,7 +46,7 @@ pub(super) fn check_ips(role: &CompiledRole, source: &str, ips: &[IpAddr]) -> Re
     }
 }
 
-/// Checks URIs from `source`, as written, against the role's patterns.
+/// Checks URIs from `source`, as the caller wrote them, against the role's patterns.
 pub(super) fn check_uris(role: &CompiledRole, source: &str, uris: &[String]) -> Result<()> {
     let allowed = &role.allowed.uris;
     if allowed.is_empty() && !uris.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn check_uris(role: &CompiledRole, source: &str, uris: &[String]) -> 
     }
 }
 
-/// Converts URIs from `source` to the texts to encode.
+/// Encodes URIs from `source` as ASCII texts for the certificate.
 pub(super) fn encode_uris(source: &str, uris: &[String]) -> Result<Vec<String>> {
     let encodable = |uri: &String| {
         uri::encode_uri(uri)
@@ -69,7 +69,7 @@ pub(super) fn encode_uris(source: &str, uris: &[String]) -> Result<Vec<String>> 
     uris.iter().map(encodable).collect()
 }
 
-/// Parses `other_sans`.
+/// Parses the entries of `other_sans` into dotted OIDs and texts.
 pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
     let parse = |text: &String| {
         let (oid, value) = parse_other_name("other_sans", text)?;

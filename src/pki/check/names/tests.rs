@@ -44,8 +44,9 @@ fn validate_leaf(role_body: &Value, request_body: &Value, csr: Option<&CsrNames>
     collected.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
-/// Builds a role from words: `bare sub glob any` set flags, `!wild !local !host` clear them.
-fn flags(domains: &str, words: &str) -> Value {
+/// Builds a role with `domains` as allowed_domains: the words `bare sub glob any` set flags, `!wild !local !host` clear
+/// them.
+fn role_with_flags(domains: &str, words: &str) -> Value {
     let mut body = json!({"allowed_domains": domains});
     for word in words.split_whitespace() {
         let (name, value) = match word {
@@ -63,12 +64,12 @@ fn flags(domains: &str, words: &str) -> Value {
     body
 }
 
-/// All roles of `domains` with the fixed `words` and any subset of the `free` words.
+/// Builds a role for each subset of the `free` words; every role has `domains` and all of `words`.
 fn each_role(domains: &str, words: &str, free: &[&str]) -> Vec<Value> {
     (0..1u32 << free.len())
         .map(|choice| {
             let chosen: Vec<&str> = (0..free.len()).filter(|i| choice >> i & 1 == 1).map(|i| free[i]).collect();
-            flags(domains, &format!("{words} {}", chosen.join(" ")))
+            role_with_flags(domains, &format!("{words} {}", chosen.join(" ")))
         })
         .collect()
 }
@@ -150,30 +151,30 @@ fn name_policy_allows_exactly_the_listed_names() {
             }
         }
     }
-    assert!(issue(&flags("", "any"), &json!({"common_name": "a b.com"})).is_err(), "N33: a blank");
+    assert!(issue(&role_with_flags("", "any"), &json!({"common_name": "a b.com"})).is_err(), "N33: a blank");
 }
 
 #[test]
 fn common_name_becomes_the_matching_san() {
     let mail = "test@mail.com";
     for (case, role, name, dns, emails) in [
-        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "x*x.foo", vec![], vec![]),
-        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "*x.foo", vec![], vec![]),
-        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "x*.foo", vec![], vec![]),
-        ("N25: nor is the entry itself", flags("x*x.foo", "glob !host"), "x*x.foo", vec![], vec![]),
-        ("N20: a leading wildcard is one", flags("foo", "sub"), "*.foo", vec!["*.foo"], vec![]),
-        ("N34: host names not enforced", flags("", "any !host"), "foo_bar", vec![], vec![]),
-        ("N34: host names not enforced", flags("", "any !host"), "some name", vec![], vec![]),
-        ("N35: a trailing dot stays out", flags("", "any !host"), "example.com.", vec![], vec![]),
-        ("N43: e-mail as a bare domain", flags(mail, "bare"), mail, vec![], vec![mail]),
-        ("N44: bare domain of an e-mail", flags("mail.com", "bare"), mail, vec![], vec![mail]),
-        ("N50: the SAN is converted", flags("foo", "sub"), "bücher.foo", vec!["xn--bcher-kva.foo"], vec![]),
-        ("N55: an IPv4 literal is no DNS SAN", flags("1.2.3.4", "bare"), "1.2.3.4", vec![], vec![]),
-        ("N61: not copied", flags("", "any !host"), "b*c.a.com", vec![], vec![]),
-        ("a bare star", flags("", "any !host"), "*", vec![], vec![]),
-        ("a number, as clients read addresses", flags("", "any !host"), "127.1", vec![], vec![]),
-        ("a number alone", flags("", "any !host"), "0004711", vec![], vec![]),
-        ("upper case beyond ASCII names no host", flags("", "any !host"), "ÜNAL.foo", vec![], vec![]),
+        ("N20: a partial wildcard is no DNS SAN", role_with_flags("foo", "sub !host"), "x*x.foo", vec![], vec![]),
+        ("N20: a partial wildcard is no DNS SAN", role_with_flags("foo", "sub !host"), "*x.foo", vec![], vec![]),
+        ("N20: a partial wildcard is no DNS SAN", role_with_flags("foo", "sub !host"), "x*.foo", vec![], vec![]),
+        ("N25: nor is the entry itself", role_with_flags("x*x.foo", "glob !host"), "x*x.foo", vec![], vec![]),
+        ("N20: a leading wildcard is one", role_with_flags("foo", "sub"), "*.foo", vec!["*.foo"], vec![]),
+        ("N34: host names not enforced", role_with_flags("", "any !host"), "foo_bar", vec![], vec![]),
+        ("N34: host names not enforced", role_with_flags("", "any !host"), "some name", vec![], vec![]),
+        ("N35: a trailing dot stays out", role_with_flags("", "any !host"), "example.com.", vec![], vec![]),
+        ("N43: e-mail as a bare domain", role_with_flags(mail, "bare"), mail, vec![], vec![mail]),
+        ("N44: bare domain of an e-mail", role_with_flags("mail.com", "bare"), mail, vec![], vec![mail]),
+        ("N50: the SAN is converted", role_with_flags("foo", "sub"), "bücher.foo", vec!["xn--bcher-kva.foo"], vec![]),
+        ("N55: an IPv4 literal is no DNS SAN", role_with_flags("1.2.3.4", "bare"), "1.2.3.4", vec![], vec![]),
+        ("N61: not copied", role_with_flags("", "any !host"), "b*c.a.com", vec![], vec![]),
+        ("a bare star", role_with_flags("", "any !host"), "*", vec![], vec![]),
+        ("a number, as clients read addresses", role_with_flags("", "any !host"), "127.1", vec![], vec![]),
+        ("a number alone", role_with_flags("", "any !host"), "0004711", vec![], vec![]),
+        ("upper case beyond ASCII names no host", role_with_flags("", "any !host"), "ÜNAL.foo", vec![], vec![]),
     ] {
         let (names, _) = issue(&role, &json!({"common_name": name})).unwrap_or_else(|e| panic!("{case}: {e}"));
         assert_eq!(
@@ -187,7 +188,7 @@ fn common_name_becomes_the_matching_san() {
 #[test]
 fn address_as_common_name_becomes_ip_san_where_allowed() {
     let role = |words: &str, networks: &str, ip_sans: bool| {
-        let mut role = flags("10.1.2.3", words);
+        let mut role = role_with_flags("10.1.2.3", words);
         role["allow_ip_sans"] = ip_sans.into();
         role["allowed_ip_sans_cidr"] = networks.into();
         role
@@ -208,8 +209,8 @@ fn address_as_common_name_becomes_ip_san_where_allowed() {
     let excluded = json!({"common_name": "10.1.2.3", "exclude_cn_from_sans": true});
     let (names, warnings) = issue(&role("any", "", true), &excluded).unwrap();
     assert!(names.ips.is_empty() && warnings.is_empty(), "{warnings:?}");
-    // If the role does not allow the address, it stays in the common name. There are two warnings: about the address,
-    // and about a certificate without SANs.
+    // If the role does not allow the address, the address stays in the common name. There are two warnings: about the
+    // address, and about a certificate without SANs.
     for role in [role("any", "", false), role("any", "192.0.2.0/24", true)] {
         let (names, warnings) = issue(&role, &ask("10.1.2.3")).unwrap();
         assert!(names.ips.is_empty() && names.dns.is_empty());
@@ -224,7 +225,7 @@ fn certificate_without_alternative_name_warns_servers_only() {
         issue(role, body).unwrap().1.iter().any(|warning| warning.contains("no subject alternative name"))
     };
     let named = json!({"common_name": "Jane Doe"});
-    let server = flags("", "any !host");
+    let server = role_with_flags("", "any !host");
     let mut client = server.clone();
     client["server_flag"] = false.into();
     let mut any = client.clone();
@@ -244,11 +245,11 @@ fn strings(texts: &[&str]) -> Vec<String> {
 #[test]
 fn cn_validations_limits_the_kinds_of_common_names() {
     let all = |kinds: &str| {
-        let mut role = flags("foo", "bare sub glob");
+        let mut role = role_with_flags("foo", "bare sub glob");
         role["cn_validations"] = kinds.into();
         role
     };
-    // All flags except allow_any_name, which would allow bar@bar.
+    // Every flag except allow_any_name, which would allow bar@bar.
     for (case, kinds, names, expected) in [
         ("N37", "email", "bar@bar@bar bar@bar bar.foo bar.bar", false),
         ("N38", "email", "bar@foo", true),
@@ -275,12 +276,12 @@ fn cn_validations_limits_the_kinds_of_common_names() {
 #[test]
 fn alt_names_keep_order_and_case_and_follow_the_policy() {
     let (names, _) = issue(
-        &flags("example.net, EXAMPLE.COM", "bare"),
+        &role_with_flags("example.net, EXAMPLE.COM", "bare"),
         &json!({"common_name": "Example.Net", "alt_names": "eXaMPLe.COM"}),
     )
     .unwrap();
     assert_eq!(names.dns, ["Example.Net", "eXaMPLe.COM"], "N41: order and case stay");
-    let sub = flags("foo.com", "sub");
+    let sub = role_with_flags("foo.com", "sub");
     let one = |alt: &str| json!({"common_name": "a.foo.com", "alt_names": alt});
     let denied = issue(&sub, &one("a.foo.com,b.bar.com")).unwrap_err();
     assert!(denied.text().contains("b.bar.com not allowed by this role"), "N51: {denied}");
@@ -289,20 +290,22 @@ fn alt_names_keep_order_and_case_and_follow_the_policy() {
     let expected = NameSet { common_name: "a.foo.com".into(), ..NameSet::default() };
     assert_eq!(names, expected, "N53: no SAN at all");
     assert!(issue(&sub, &excluded("bad.com")).is_err(), "N54: the common name is still checked");
-    let literal = issue(&flags("1.2.3.4,foo", "bare"), &json!({"common_name": "foo", "alt_names": "1.2.3.4"}));
+    let literal =
+        issue(&role_with_flags("1.2.3.4,foo", "bare"), &json!({"common_name": "foo", "alt_names": "1.2.3.4"}));
     assert!(literal.unwrap_err().text().contains("use ip_sans"), "N55");
     for name in ["127.1", "0x7f000001", "2130706433", "*.1", "a.017"] {
         for words in ["any", "any !host"] {
-            let refused = issue(&flags("", words), &json!({"common_name": "foo", "alt_names": name})).unwrap_err();
+            let refused =
+                issue(&role_with_flags("", words), &json!({"common_name": "foo", "alt_names": name})).unwrap_err();
             assert!(refused.text().starts_with(&format!("alt_names: {name} ends in a number")), "{refused}");
         }
     }
     let mails = json!({"common_name": "c.x.com", "alt_names": "b@x.com,z.x.com,a@x.com,d.x.com,b@x.com,z.x.com"});
-    let (names, _) = issue(&flags("x.com", "bare sub"), &mails).unwrap();
+    let (names, _) = issue(&role_with_flags("x.com", "bare sub"), &mails).unwrap();
     assert_eq!(names.emails, ["a@x.com", "b@x.com"], "S43: e-mails are sorted");
     assert_eq!(names.dns, ["c.x.com", "z.x.com", "d.x.com"], "S43: DNS names keep their order");
     let unencodable = json!({"common_name": "jörg@x.com"});
-    assert!(issue(&flags("x.com", "bare"), &unencodable).unwrap_err().text().contains("ASCII"));
+    assert!(issue(&role_with_flags("x.com", "bare"), &unencodable).unwrap_err().text().contains("ASCII"));
 }
 
 #[test]
@@ -310,7 +313,7 @@ fn invalid_alt_name_refuses_the_whole_request() {
     let bad = "under_score.evil.com|a_b.ok.test|foo.ok.test.|ok.test.|not valid|-a.ok.test|a-.ok.test|x*y.ok.test|\
                *.*.ok.test|*|BÜCHER.ok.test|ａ.ok.test|a\u{ad}b.ok.test|[::1]|10.0.0.1/8|https://a.ok.test";
     for words in ["sub bare", "sub bare !host", "any", "any glob !host"] {
-        let mut role = flags("ok.test", words);
+        let mut role = role_with_flags("ok.test", words);
         role["use_csr_sans"] = false.into();
         for name in bad.split('|') {
             let requested = json!({"common_name": "a.ok.test", "alt_names": ["b.ok.test", name]});
@@ -325,8 +328,8 @@ fn invalid_alt_name_refuses_the_whole_request() {
 #[test]
 fn long_names_and_control_characters_are_refused_by_field() {
     let l63 = "a".repeat(63);
-    let sub = flags("foo", "sub");
-    // 3 × 64 + 57 + 4 = 253.
+    let sub = role_with_flags("foo", "sub");
+    // The name has 3 × 64 + 57 + 4 = 253 bytes if the last label has 57.
     let name = |last: usize| format!("{l63}.{l63}.{l63}.{}.foo", "a".repeat(last));
     for (name, fits) in
         [(format!("{l63}.foo"), true), (format!("a{l63}.foo"), false), (name(57), true), (name(58), false)]
@@ -339,11 +342,11 @@ fn long_names_and_control_characters_are_refused_by_field() {
             assert_eq!(issue(&sub, &body).is_ok(), fits, "N59, N60: {body}");
         }
     }
-    let mut any = flags("", "any !host");
+    let mut any = role_with_flags("", "any !host");
     for list in ["allowed_user_ids", "allowed_serial_numbers", "allowed_other_sans"] {
         any[list] = "*".into();
     }
-    // N62, with the field that the error names.
+    // Case N62: each error names the field.
     for (field, body) in [
         ("common_name", json!({"common_name": "a\u{0}b.example.com"})),
         ("common_name", json!({"common_name": "a\u{7f}b", "exclude_cn_from_sans": true})),
@@ -362,9 +365,9 @@ fn long_names_and_control_characters_are_refused_by_field() {
     assert!(issue(&any, &json!({"common_name": "a ".repeat(4000), "exclude_cn_from_sans": true})).is_err());
 }
 
-/// A role with `any` and the given field.
-fn any_with(member: &str, value: Value) -> Value {
-    let mut role = flags("", "any");
+/// Builds a role with `allow_any_name` and the given field.
+fn role_with_any_name_and(member: &str, value: Value) -> Value {
+    let mut role = role_with_flags("", "any");
     role[member] = value;
     role
 }
@@ -372,19 +375,23 @@ fn any_with(member: &str, value: Value) -> Value {
 #[test]
 fn ip_and_uri_sans_follow_the_lists_of_the_role() {
     let ask = |field: &str, value: &str| json!({"common_name": "localhost", field: value});
-    let cidr = any_with("allowed_ip_sans_cidr", json!("1.2.3.4/31"));
-    let uris = any_with("allowed_uri_sans", json!("http://someuri/*,spiffe://host.com/*"));
+    let cidr = role_with_any_name_and("allowed_ip_sans_cidr", json!("1.2.3.4/31"));
+    let uris = role_with_any_name_and("allowed_uri_sans", json!("http://someuri/*,spiffe://host.com/*"));
     let ok = [
         ("S2", json!({}), ask("ip_sans", "1.2.3.4,::1")),
         ("S6", cidr.clone(), ask("ip_sans", "1.2.3.4,1.2.3.5,::ffff:1.2.3.5")),
         ("S8", uris.clone(), ask("uri_sans", "http://someuri/abc,spiffe://host.com/x")),
-        ("S9", any_with("allowed_uri_sans", json!("spiffe://domain/**")), ask("uri_sans", "spiffe://domain/spiffe")),
+        (
+            "S9",
+            role_with_any_name_and("allowed_uri_sans", json!("spiffe://domain/**")),
+            ask("uri_sans", "spiffe://domain/spiffe"),
+        ),
     ];
     for (case, role, body) in ok {
         issue(&role, &body).unwrap_or_else(|e| panic!("{case}: {e}"));
     }
     let denied = [
-        ("S1", any_with("allow_ip_sans", json!(false)), ask("ip_sans", "1.2.3.4")),
+        ("S1", role_with_any_name_and("allow_ip_sans", json!(false)), ask("ip_sans", "1.2.3.4")),
         ("S3", json!({}), ask("ip_sans", "300.1.1.1")),
         ("S3", json!({}), ask("ip_sans", "01.2.3.4")),
         ("S3: a network", json!({}), ask("ip_sans", "::1/128")),
@@ -394,9 +401,17 @@ fn ip_and_uri_sans_follow_the_lists_of_the_role() {
         ("S6: of the other family", cidr.clone(), ask("ip_sans", "::1")),
         ("S6: one of two", cidr, ask("ip_sans", "1.2.3.4,1.2.3.6")),
         ("S7", json!({}), ask("uri_sans", "spiffe://host.com/x")),
-        ("S10", any_with("allowed_uri_sans", json!("spiffe://domain/*")), ask("uri_sans", "spiffe://other/x")),
+        (
+            "S10",
+            role_with_any_name_and("allowed_uri_sans", json!("spiffe://domain/*")),
+            ask("uri_sans", "spiffe://other/x"),
+        ),
         ("one bad URI denies all", uris.clone(), ask("uri_sans", "spiffe://host.com/x,spiffe://evil/x")),
-        ("a URI that does not parse", any_with("allowed_uri_sans", json!("*")), ask("uri_sans", "no uri")),
+        (
+            "a URI that does not parse",
+            role_with_any_name_and("allowed_uri_sans", json!("*")),
+            ask("uri_sans", "no uri"),
+        ),
         ("dot segments", uris, ask("uri_sans", "spiffe://host.com/a/../../evil")),
     ];
     for (case, role, body) in denied {
@@ -409,7 +424,7 @@ fn ip_and_uri_sans_follow_the_lists_of_the_role() {
 
 #[test]
 fn other_names_follow_the_list_of_the_role() {
-    let listed = any_with(
+    let listed = role_with_any_name_and(
         "allowed_other_sans",
         json!("1.3.6.1.4.1.311.20.2.3;UTF8:devops@*,1.3.6.1.4.1.311.20.2.4;utf8:d*e@foobar.com"),
     );
@@ -430,8 +445,8 @@ fn other_names_follow_the_list_of_the_role() {
     let (names, _) = issue(&listed, &ask(both)).unwrap();
     let oids: Vec<&str> = names.other.iter().map(|(oid, _)| oid.as_str()).collect();
     assert_eq!(oids, ["1.3.6.1.4.1.311.20.2.4", "1.3.6.1.4.1.311.20.2.3"], "S17: in request order");
-    assert!(issue(&any_with("allowed_other_sans", json!("*")), &ask("1.2.3;UTF8:x")).is_ok(), "S18");
-    assert!(issue(&flags("", "any"), &ask("1.2.3;UTF8:x")).is_err(), "an empty list allows none");
+    assert!(issue(&role_with_any_name_and("allowed_other_sans", json!("*")), &ask("1.2.3;UTF8:x")).is_ok(), "S18");
+    assert!(issue(&role_with_flags("", "any"), &ask("1.2.3;UTF8:x")).is_err(), "an empty list allows none");
 }
 
 #[test]
@@ -453,7 +468,8 @@ fn subject_values_follow_the_lists_of_the_role() {
         ("S27", "allowed_user_ids", "human*", "robot", false),
     ] {
         let field = if member == "allowed_user_ids" { "user_ids" } else { "serial_number" };
-        let result = issue(&any_with(member, json!(allowed)), &json!({"common_name": "a.foo", field: requested}));
+        let result =
+            issue(&role_with_any_name_and(member, json!(allowed)), &json!({"common_name": "a.foo", field: requested}));
         assert_eq!(result.is_ok(), expected, "{case}: {result:?}");
         if let Ok((names, _)) = result {
             let got = if field == "user_ids" { names.user_ids.join(",") } else { names.serial_number };
@@ -464,14 +480,14 @@ fn subject_values_follow_the_lists_of_the_role() {
 
 #[test]
 fn missing_common_name_is_accepted_without_require_cn() {
-    let mut role = flags("foo.com", "sub");
+    let mut role = role_with_flags("foo.com", "sub");
     assert!(issue(&role, &json!({})).unwrap_err().text().contains("require_cn"), "S31");
     assert!(issue(&role, &json!({"common_name": " "})).is_err(), "S31: blanks");
     role["require_cn"] = false.into();
     let (names, _) = issue(&role, &json!({"alt_names": "a.foo.com"})).unwrap();
     assert_eq!((names.common_name.as_str(), names.dns.as_slice()), ("", &strings(&["a.foo.com"])[..]), "S32");
     assert_eq!(issue(&role, &json!({})).unwrap().0, NameSet::default(), "S33: the role's subject may be a name");
-    let mut any = any_with("allowed_other_sans", json!("*"));
+    let mut any = role_with_any_name_and("allowed_other_sans", json!("*"));
     any["require_cn"] = false.into();
     let (names, _) = issue(&any, &json!({"alt_names": "a.foo.com", "other_sans": "1.2.3;UTF8:x"})).unwrap();
     assert_eq!((names.dns.len(), names.other.len(), names.common_name.len()), (1, 1, 0), "S44");
@@ -487,19 +503,19 @@ fn subject_values_of_a_role_stay_as_written() {
 fn csr_common_name_and_sans_are_used_as_the_role_says() {
     let api = json!({"common_name": "b.foo", "alt_names": "y.foo"});
     let csr = CsrNames { common_name: "a.foo".into(), dns: strings(&["x.foo"]), ..CsrNames::default() };
-    let (names, warnings) = sign(&flags("foo", "sub"), &api, &csr).unwrap();
+    let (names, warnings) = sign(&role_with_flags("foo", "sub"), &api, &csr).unwrap();
     assert_eq!((names.common_name.as_str(), &names.dns), ("a.foo", &strings(&["x.foo", "a.foo"])), "C15, C18");
     assert!(warnings[0].starts_with("common_name") && warnings[1].starts_with("alt_names"), "{warnings:?}");
-    let mut role = flags("foo", "sub");
+    let mut role = role_with_flags("foo", "sub");
     role["use_csr_common_name"] = false.into();
     assert_eq!(sign(&role, &api, &csr).unwrap().0.dns, ["x.foo", "b.foo"], "C16");
     role["use_csr_sans"] = false.into();
     assert_eq!(sign(&role, &api, &csr).unwrap().0.dns, ["b.foo", "y.foo"], "C19");
     let nameless = CsrNames { common_name: String::new(), ..csr.clone() };
-    let (names, warnings) = sign(&flags("foo", "sub"), &json!({"common_name": "b.foo"}), &nameless).unwrap();
+    let (names, warnings) = sign(&role_with_flags("foo", "sub"), &json!({"common_name": "b.foo"}), &nameless).unwrap();
     assert_eq!((names.common_name.as_str(), warnings.len()), ("b.foo", 0), "C17: a fallback is not ignored");
     let evil = CsrNames { dns: strings(&["evil.com"]), ..csr.clone() };
-    let error = sign(&flags("foo", "sub"), &json!({}), &evil).unwrap_err();
+    let error = sign(&role_with_flags("foo", "sub"), &json!({}), &evil).unwrap_err();
     assert!(error.text().starts_with("csr: ") && error.text().contains("evil.com"), "C20: {error}");
 }
 
@@ -512,7 +528,7 @@ fn csr_sans_follow_the_rules_of_the_role() {
     role["use_csr_sans"] = false.into();
     assert_eq!(sign(&role, &json!({}), &ip).unwrap().0.ips.len(), 0, "S5");
     assert!(sign(&json!({"allow_ip_sans": false}), &json!({}), &ip).is_err());
-    let any = flags("", "any !host");
+    let any = role_with_flags("", "any !host");
     for (case, csr) in [
         ("an IPv4 literal as DNS name", CsrNames { dns: strings(&["1.2.3.4"]), ..base.clone() }),
         ("an empty DNS name", CsrNames { dns: strings(&[""]), ..base.clone() }),
@@ -540,12 +556,12 @@ fn csr_sans_follow_the_rules_of_the_role() {
     for name in ["127.1", "0x7f000001", "2130706433"] {
         let csr = CsrNames { dns: strings(&[name]), ..base.clone() };
         assert_eq!(sign(&any, &json!({}), &csr).unwrap().0.dns[0], name, "host names are not enforced");
-        let refused = sign(&flags("", "any"), &json!({}), &csr).unwrap_err();
+        let refused = sign(&role_with_flags("", "any"), &json!({}), &csr).unwrap_err();
         assert!(refused.text().starts_with(&format!("csr: {name} ends in a number")), "{refused}");
     }
     let other = CsrNames { other: vec![("1.2.3".into(), Some("b".into()))], ..base.clone() };
     let both = json!({"other_sans": "1.2.3;UTF8:a"});
-    let (names, _) = sign(&any_with("allowed_other_sans", json!("*")), &both, &other).unwrap();
+    let (names, _) = sign(&role_with_any_name_and("allowed_other_sans", json!("*")), &both, &other).unwrap();
     let values: Vec<&str> = names.other.iter().map(|(_, value)| value.as_str()).collect();
     assert_eq!(values, ["a", "b"], "otherNames of both");
 }
@@ -558,7 +574,7 @@ fn csr_subject_values_are_fallbacks() {
         user_ids: strings(&["humanoid"]),
         ..CsrNames::default()
     };
-    let mut role = flags("foo", "sub");
+    let mut role = role_with_flags("foo", "sub");
     role["allowed_user_ids"] = "human*".into();
     role["allowed_serial_numbers"] = "*".into();
     let (names, _) = sign(&role, &json!({}), &csr).unwrap();
@@ -596,7 +612,7 @@ proptest! {
         words in proptest::sample::subsequence(vec!["bare", "sub", "any", "!wild", "!host"], 0..=5),
         from_csr in any::<bool>(),
     ) {
-        let role_body = flags(&domain, &words.join(" "));
+        let role_body = role_with_flags(&domain, &words.join(" "));
         let role = CompiledRole::from(role(&role_body));
         let requested = RequestedNames { common_name, alt_names, ..RequestedNames::default() };
         let csr = CsrNames {
@@ -650,9 +666,9 @@ proptest! {
     }
 }
 
-/// `is_slow_to_validate` is true for many names under many patterns, so that their check does not run on a worker.
+/// `is_slow_to_validate` is `true` for many names under many patterns, so that their check does not run on a worker.
 #[test]
-fn many_names_with_many_patterns_count_as_long() {
+fn many_names_with_many_patterns_count_as_slow() {
     let many = |form: fn(usize) -> String, count| (0..count).map(form).collect::<Vec<_>>();
     let pattern = |i| format!("*a*b*{i}.test");
     let role = |change: fn(&mut Role, Vec<String>), patterns| {

@@ -9,7 +9,7 @@ use url::Url;
 use crate::x509::general_name::{is_pchar, percent_encode};
 use crate::x509::profile;
 
-/// Returns the text to encode for `uri`; the error is the problem, to append to the URI.
+/// Returns the text to encode in the certificate for `uri`. The error is the problem, to be appended to the URI.
 ///
 /// The URI must be absolute, accepted by a URL parser, and have a host if it has an authority (RFC 5280 4.2.1.6).
 pub(super) fn encode_uri(uri: &str) -> Result<String, &'static str> {
@@ -34,7 +34,7 @@ pub(super) fn encode_uri(uri: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Returns the end of scheme and authority.
+/// Returns the byte offset at which scheme and authority end.
 fn authority_end(uri: &str) -> Option<usize> {
     let after_scheme = uri.find(':')? + 1;
     let Some(authority) = uri[after_scheme..].strip_prefix("//") else { return Some(after_scheme) };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ParsedExtensions, ensure};
 use crate::error::Result;
-use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES, NONCE_LENGTHS};
+use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES_PER_REQUEST, NONCE_LENGTHS};
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{ENUMERATED, GENERALIZED_TIME, OCTET_STRING, SEQUENCE, context, context_constructed};
 use crate::x509::{oid, time};
@@ -23,14 +23,14 @@ pub(crate) fn lint_ocsp_response(data: &[u8], signer: &[Arc<IssuerHashes>]) -> R
 
 struct ParsedResponseData<'a> {
     signer: &'a [Arc<IssuerHashes>],
-    /// ResponderID: tag and content of the choice.
+    /// ResponderID: the tag and the content of the chosen alternative.
     responder: (u8, &'a [u8]),
     produced_at: i64,
     singles: Vec<ParsedSingleResponse<'a>>,
     extensions: ParsedExtensions<'a>,
 }
 
-/// A SingleResponse.
+/// A parsed SingleResponse.
 struct ParsedSingleResponse<'a> {
     id: CertId<'a>,
     status: u8,
@@ -84,7 +84,7 @@ impl<'a> ParsedSingleResponse<'a> {
     }
 }
 
-/// Parses RevokedInfo; returns the content of the reason.
+/// Parses RevokedInfo and returns the content of its revocationReason, if present.
 fn parse_revoked_info(mut fields: DerReader<'_>) -> DerResult<Option<&[u8]>> {
     read_generalized_time(&mut fields)?;
     let reason = match fields.optional(context_constructed(0))? {
@@ -124,7 +124,7 @@ fn rfc6960_4_2_1_responder_id(answer: &ParsedResponseData<'_>) -> DerResult<()> 
 }
 
 fn rfc6960_4_2_1_responses(answer: &ParsedResponseData<'_>) -> DerResult<()> {
-    let some = (1..=MAX_CERTIFICATES).contains(&answer.singles.len());
+    let some = (1..=MAX_CERTIFICATES_PER_REQUEST).contains(&answer.singles.len());
     ensure(some, "a response must cover 1 to 32 certificates (RFC 6960 4.2.1)")
 }
 
@@ -144,7 +144,7 @@ fn rfc6960_4_2_2_1_times(answer: &ParsedResponseData<'_>) -> DerResult<()> {
 
 /// The signer may only report on its own certificates; for others the status must be unknown.
 fn rfc6960_4_2_2_2_authorized_responder(answer: &ParsedResponseData<'_>) -> DerResult<()> {
-    let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.for_hash(id.hash) == id.issuer());
+    let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.for_hash(id.hash) == id.issuer_hashes());
     let own = |s: &ParsedSingleResponse<'_>| s.status == UNKNOWN_TAG || is_signer(&s.id);
     ensure(
         answer.singles.iter().all(own),

@@ -12,7 +12,7 @@ use crate::x509::writer::{OCTET_STRING, build};
 
 const KEY_ID: [u8; 2] = [7, 7];
 
-/// The variable parts of a valid certificate.
+/// The parts of a valid certificate that tests change.
 struct TestCertificate {
     serial: Vec<u8>,
     issuer: Name,
@@ -96,10 +96,10 @@ impl TestCertificate {
     }
 }
 
-/// Source of all parts of a certificate.
+/// Sources that name the field `certificate` for every part.
 const CERTIFICATE_SOURCES: FieldSources = FieldSources::all("certificate");
 
-/// An extension with a value that the encoder does not produce.
+/// Encodes an extension with a value that the server's encoders do not produce.
 fn custom_extension(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
     extension::extension(oid, critical, value)
 }
@@ -354,7 +354,7 @@ fn algorithm_version_and_time_form_are_read_from_the_bytes() {
     assert!(
         lint_certificate_structure(&version, CertificateKind::Leaf, &expected).unwrap_err().text().contains("4.1.2.1")
     );
-    // 1970 as GeneralizedTime: two more bytes in the time, and in the lengths around it.
+    // 1970 as GeneralizedTime: the time and all values around it are two bytes longer.
     let utc: &[u8] = b"\x17\x0d700101000000Z";
     let generalized: &[u8] = b"\x18\x0f19700101000000Z";
     let at = good.windows(utc.len()).position(|w| w == utc).unwrap();
@@ -427,7 +427,7 @@ fn each_rule_for_crls_is_enforced() {
         let refusal = lint_crl_structure(&list, &expected).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     }
-    // An empty revokedCertificates after the two times, and wrong lengths.
+    // An empty revokedCertificates after the two times, and wrong lengths of the CRL.
     let good = tbs(&issuer, 9, &both);
     assert!(good.head()[1] < 0x7c, "the length has one octet");
     let refused = |more: u8, header: &[u8], entries: &[u8], rule: &str| {

@@ -35,14 +35,18 @@ async fn insert_tokens(w: &ContractStore, rows: impl IntoIterator<Item = TokenRo
 
 /// The ids of all active leases.
 async fn visible_leases(w: &ContractStore) -> Vec<String> {
-    let range =
-        LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: AFTER_ALL_LEASE_IDS.into() };
+    let range = LeaseRange {
+        mount: None,
+        excluded_mounts: Vec::new(),
+        after: String::new(),
+        below: AFTER_ALL_LEASE_IDS.into(),
+    };
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
 /// The serials of all leases that await revocation, after those of ended tokens are marked.
 async fn serials_of_ending_leases(w: &ContractStore) -> Vec<Serial> {
-    while w.pki.mark_ended(2).await.unwrap() == 2 {}
+    while w.pki.mark_leases_of_ended_tokens(2).await.unwrap() == 2 {}
     let mut rows = w.pki.ending_leases(String::new(), AFTER_ALL_LEASE_IDS.into(), 10_000).await.unwrap();
     rows.sort_by_key(|lease| lease.serial);
     rows.into_iter().map(|lease| lease.serial).collect()
@@ -165,7 +169,7 @@ pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &i
     let mut pages = Vec::new();
     loop {
         let after = pages.last().cloned().unwrap_or_else(|| "pki/issue/r1/".to_owned());
-        let range = LeaseRange { mount: None, without: Vec::new(), after, below: "pki/issue/r10".into() };
+        let range = LeaseRange { mount: None, excluded_mounts: Vec::new(), after, below: "pki/issue/r10".into() };
         let page = w.pki.lease_ids(range, 3).await.unwrap();
         if page.is_empty() {
             break;

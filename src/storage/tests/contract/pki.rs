@@ -90,14 +90,14 @@ pub(super) async fn compromise_replaces_another_reason_once_with_a_new_number(fi
     let unit = vec![PkiWrite::Revocation(row(4, Some(5), None)), PkiWrite::Revocation(later(4, Some(1), None))];
     let batch = join_all([w.pki.commit(unit), w.pki.commit(vec![PkiWrite::Revocation(later(4, Some(1), None))])]).await;
     assert!(batch.iter().all(Result::is_ok));
-    let status = w.pki.status(w.mount, serial(4)).await.unwrap().revocation.unwrap();
+    let status = w.pki.serial_status(w.mount, serial(4)).await.unwrap().revocation.unwrap();
     assert_eq!((status.row.reason, status.row.revoked_at), (Some(1), now()));
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 4));
 }
 
 pub(super) async fn status_of_a_serial_covers_certificate_and_revocation(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    let status = async |n| w.pki.status(w.mount, certificate(w.mount, n).serial).await.unwrap();
+    let status = async |n| w.pki.serial_status(w.mount, certificate(w.mount, n).serial).await.unwrap();
     assert_eq!(status(1).await, SerialStatus::default(), "never used");
     let row = certificate(w.mount, 1);
     w.put(vec![PkiWrite::Certificate(row.clone())]).await;
@@ -111,7 +111,7 @@ pub(super) async fn status_of_a_serial_covers_certificate_and_revocation(fixture
     assert_eq!(status(2).await, SerialStatus { issuer: None, revocation: Some(alone) });
     let other = MountId::random();
     w.create_mount(other).await;
-    assert_eq!(w.pki.status(other, certificate(other, 1).serial).await.unwrap(), SerialStatus::default());
+    assert_eq!(w.pki.serial_status(other, certificate(other, 1).serial).await.unwrap(), SerialStatus::default());
 }
 
 pub(super) async fn known_serials_are_returned_in_the_requested_order(fixture: &impl Fixture) {
@@ -124,7 +124,7 @@ pub(super) async fn known_serials_are_returned_in_the_requested_order(fixture: &
     w.put(vec![PkiWrite::Revocation(revocation(w.mount, 3))]).await;
     let known = async |mount, numbers: &[u32]| {
         let serials = numbers.iter().map(|n| certificate(mount, *n).serial).collect();
-        w.pki.known(mount, serials).await.unwrap()
+        w.pki.known_serials(mount, serials).await.unwrap()
     };
     let certificate = Some((stored.issuer.clone(), stored.not_after));
     let revocation = Some(revocation(w.mount, 1).issuer);

@@ -32,24 +32,24 @@ async fn is_stored(w: &ContractStore, n: u32) -> bool {
 
 pub(super) async fn idempotency_key_is_used_once_until_it_expires(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    assert_eq!(w.pki.answered(key(1)).await.unwrap(), None);
+    assert_eq!(w.pki.recorded_response(key(1)).await.unwrap(), None);
     assert_eq!(w.pki.commit(unit(&w, 1, 10, NOW)).await.unwrap(), [PkiOutcome::Done, PkiOutcome::Done]);
     assert_eq!(w.pki.commit(unit(&w, 2, 11, NOW)).await.unwrap(), [PkiOutcome::Done, PkiOutcome::Done]);
     let taken = w.pki.commit(unit(&w, 1, 12, NOW + RecordedResponseRow::LIFETIME_SECONDS - 1)).await.unwrap();
     assert_eq!(taken, [PkiOutcome::SerialTaken, PkiOutcome::SerialTaken]);
     assert!(!is_stored(&w, 12).await, "nothing of its unit");
     for (n, of) in [(1, 10), (2, 11)] {
-        assert_eq!(w.pki.answered(key(n)).await.unwrap(), Some(row(n, of, NOW)));
+        assert_eq!(w.pki.recorded_response(key(n)).await.unwrap(), Some(row(n, of, NOW)));
     }
     let later = NOW + RecordedResponseRow::LIFETIME_SECONDS;
     assert!(!w.pki.commit(unit(&w, 1, 13, later)).await.unwrap().contains(&PkiOutcome::SerialTaken));
-    assert_eq!(w.pki.answered(key(1)).await.unwrap(), Some(row(1, 13, later)));
+    assert_eq!(w.pki.recorded_response(key(1)).await.unwrap(), Some(row(1, 13, later)));
     assert!(w.pki.commit(unit(&w, 3, 13, NOW)).await.unwrap().contains(&PkiOutcome::SerialTaken));
-    assert_eq!(w.pki.answered(key(3)).await.unwrap(), None);
+    assert_eq!(w.pki.recorded_response(key(3)).await.unwrap(), None);
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (3, 0));
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, w.mount).await;
-    assert_eq!(w.pki.answered(key(2)).await.unwrap(), Some(row(2, 11, NOW)));
+    assert_eq!(w.pki.recorded_response(key(2)).await.unwrap(), Some(row(2, 11, NOW)));
 }
 
 pub(super) async fn idempotency_key_admits_one_of_many_units(fixture: &impl Fixture) {
@@ -69,7 +69,7 @@ pub(super) async fn idempotency_key_admits_one_of_many_units(fixture: &impl Fixt
             assert_eq!(is_stored(&w, of).await, stored(outcome), "{of}");
         }
         for n in 0..3 {
-            let found = w.pki.answered(key(round * 10 + n)).await.unwrap().unwrap();
+            let found = w.pki.recorded_response(key(round * 10 + n)).await.unwrap().unwrap();
             assert!(w.pki.certificate(w.mount, found.serial).await.unwrap().is_some());
         }
     }
@@ -86,7 +86,7 @@ pub(super) async fn expired_recorded_responses_are_swept(fixture: &impl Fixture)
     assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 3);
     assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 2, "ended: now >= its end");
     assert_eq!(fixture.number("SELECT COUNT(*) FROM answered_request"), 2);
-    assert!(w.pki.answered(key(5)).await.unwrap().is_some());
+    assert!(w.pki.recorded_response(key(5)).await.unwrap().is_some());
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (7, 0), "their certificates stay");
     // Rows of a removed mount stay until they expire.
     w.auth.commit(vec![AuthWrite::MountDelete(w.mount)]).await.unwrap();

@@ -135,10 +135,10 @@ pub(super) async fn tidy_finds_expired_revocations_missing_on_a_crl(fixture: &im
         (NOW + 99, (i64::MIN, 0), true),
     ] {
         let listed = RemovableRevocations { before: listed.0, up_to: listed.1 };
-        assert_eq!(w.pki.unlisted(m, before, listed).await.unwrap(), unlisted, "{before} {listed:?}");
+        assert_eq!(w.pki.has_unlisted_revocations(m, before, listed).await.unwrap(), unlisted, "{before} {listed:?}");
     }
     assert!(
-        !w.pki.unlisted(MountId::random(), NOW + 99, RemovableRevocations::NONE).await.unwrap(),
+        !w.pki.has_unlisted_revocations(MountId::random(), NOW + 99, RemovableRevocations::NONE).await.unwrap(),
         "of another mount"
     );
     let listed = RemovableRevocations { before: NOW + 9, up_to: 7 };
@@ -180,7 +180,7 @@ pub(super) async fn certificates_are_listed_in_the_order_of_expiry(fixture: &imp
             w.put(vec![PkiWrite::Revocation(revocation)]).await;
         }
     }
-    let found = async |from: i64, limit: u32| w.pki.ending(m, NOW + from, limit).await.unwrap();
+    let found = async |from: i64, limit: u32| w.pki.certificates_by_expiry(m, NOW + from, limit).await.unwrap();
     let of = |numbers: &[u32]| numbers.iter().map(|n| (serial(*n), certificate(m, *n).der)).collect::<Vec<_>>();
     assert_eq!(found(0, 100).await, of(&[5, 4, 2, 3, 1, 0]));
     assert_eq!(found(20, 3).await, of(&[4, 2, 3]), "one that ends now has not ended");

@@ -30,7 +30,7 @@ fn perfect_powers_are_found_up_to_the_tenth() {
     for exponent in 2..=10 {
         assert!(violates_rule(&power(exponent), "is a perfect power"), "{exponent}");
     }
-    // Eleventh powers are not checked.
+    // The check does not cover eleventh powers.
     assert!(!violates_rule(&power(11), "is a perfect power"));
 }
 

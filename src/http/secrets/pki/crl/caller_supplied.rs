@@ -115,7 +115,7 @@ fn merge_crls(
     if crls.len() > MAX_UNION_CRLS {
         return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} CRLs are allowed")));
     }
-    let mut union = CrlUnion::by(signer);
+    let mut union = CrlUnion::new(signer);
     for (at, text) in crls.iter().enumerate() {
         let crl = parse_crl(text).map_err(|e| Error::invalid(format!("crls: CRL index {at}: {}", e.text())))?;
         union.push(&crl)?;

@@ -22,7 +22,7 @@ fn often() -> Value {
 async fn stays(pki: &Pki, expected: &Value) {
     let shared = pki.app.shared();
     for _ in 0..2 {
-        shared.engine.tidy_due().await;
+        shared.engine.start_due_tidy_runs().await;
     }
     assert_eq!(status(pki).await, *expected);
 }
@@ -100,7 +100,7 @@ async fn manual_run_blocks_automatic_runs() {
     until(&pki, "Running").await;
     pki.post("config/auto-tidy", with(&often(), json!({ "interval_duration": 1 }))).await;
     advance(&pki, 2).await;
-    pki.app.shared().engine.tidy_due().await;
+    pki.app.shared().engine.start_due_tidy_runs().await;
     let still = status(&pki).await;
     assert_eq!((&still["state"], &still["pause_duration"]), (&json!("Running"), &json!("1h")));
     pki.post("tidy-cancel", json!({})).await;
@@ -131,11 +131,11 @@ async fn one_of_two_nodes_runs_tidy() {
     );
     other.open(mount).await.unwrap();
     advance(&pki, 60).await;
-    other.tidy_due().await;
-    shared.engine.tidy_due().await;
+    other.start_due_tidy_runs().await;
+    shared.engine.start_due_tidy_runs().await;
     let running = until(&pki, "Running").await;
-    other.tidy_due().await;
-    shared.engine.tidy_due().await;
+    other.start_due_tidy_runs().await;
+    shared.engine.start_due_tidy_runs().await;
     assert_eq!(status(&pki).await["time_started"], running["time_started"]);
     // Both see the run, and either may cancel it.
     let seen = other.authority(mount).unwrap().tidy_status().await.unwrap();
@@ -146,7 +146,7 @@ async fn one_of_two_nodes_runs_tidy() {
     let ended = until(&pki, "Cancelled").await;
     assert_eq!(ended["cert_store_deleted_count"], 1);
     write_config(&authority, |stands| Ok(AutoTidyConfig { enabled: false, ..stands.clone() })).await.unwrap();
-    other.stop_tidying().await;
+    other.stop_tidy_runs().await;
     drop(other);
     pki.stop().await;
 }
