@@ -1,4 +1,4 @@
-//! Tests with bundles as operators paste them, and with arbitrary text.
+//! Tests of bundle parsing with PEM texts as operators paste them, and with arbitrary text.
 
 use std::sync::LazyLock;
 
@@ -129,14 +129,14 @@ fn keys_with_parts_of_two_keys_are_refused() {
     let numbers = |text: &str| pem::parse_first_block(text).unwrap().unwrap().1;
     let one = numbers(&one);
     let two = numbers(&two);
-    // The structure ends with the CRT values, here those of the other key.
+    // An RSA private key ends with its CRT values (RFC 8017 A.1.2). The test replaces them by those of another key.
     let at = one.len() - 200;
     let mixed = [&one[..at], &two[two.len() - 200..]].concat();
     let error = parse_key("pem_bundle", &pem::encode("PRIVATE KEY", &mixed)).err().expect("must be refused");
     assert!(error.text().starts_with("pem_bundle: private key: "), "{error}");
 }
 
-/// A key of every kind in every encoding, with its PEM label.
+/// Private keys of every kind, each in PKCS#8 and in its traditional encoding, with the PEM label of the encoding.
 static ENCODED_KEYS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
     let mut forms = Vec::new();
     for (key_type, bits) in [("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
@@ -167,7 +167,7 @@ proptest! {
         text[at] = byte;
         let text = String::from_utf8(text).unwrap();
         if let Ok(bundle) = CaBundle::parse("pem_bundle", &text, ALLOWED) {
-            // Every accepted certificate is a CA's and every accepted key can sign.
+            // Every accepted certificate is a CA certificate, and every accepted key can sign.
             prop_assert!(bundle.certificates.iter().all(Certificate::is_ca));
             for key in &bundle.keys {
                 let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
