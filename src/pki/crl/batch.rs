@@ -1,9 +1,9 @@
-//! Collects entries in the order of revocation and sorts them by serial for [`super::entries`].
+//! Collects CRL entries in the order of revocation and sorts them by serial number for [`super::entries`].
 //!
 //! Each entry is encoded once into the bucket of its serial number. A bucket fits into the processor's cache when it is
-//! sorted, and its memory is freed as soon as its entries are in the list. The first bits of random serial numbers fill
-//! the buckets evenly. Serial numbers that begin with a time share their first bits, so a bucket that grows too large
-//! is split into quarters, repeatedly if necessary.
+//! sorted, and its memory is freed as soon as its entries are copied. The first bits of random serial numbers fill the
+//! buckets evenly. Serial numbers that begin with a time share their first bits, so a bucket that grows too large is
+//! split into quarters, repeatedly if necessary.
 
 use std::cmp::Ordering;
 
@@ -11,24 +11,24 @@ use crate::pki::store::RevocationRow;
 use crate::x509::crl::{CrlEntryWriter, first_entry};
 use crate::x509::serial::Serial;
 
-/// Bytes of a block of encoded entries. Full blocks never move, so growing a batch copies little.
+/// Size of a block of encoded entries in bytes. Full blocks never move, so growing a batch copies little.
 const BLOCK_BYTES: usize = 16 << 10;
-/// Number of leading bits of a serial number that select its row of buckets.
+/// Number of leading bits of a serial number that select the row of buckets for its entry.
 const ROW_BITS: u32 = 5;
 /// Number of entries at which a bucket is split.
 const BUCKET_SPLIT_ENTRIES: usize = 1 << 16;
-/// Number of parts into which a full bucket is split. With fewer parts, an entry is copied more often; with more parts,
-/// entries are written to more places in memory.
+/// Number of buckets into which a full bucket is split. With fewer, an entry is copied more often; with more, entries
+/// are written to more memory locations.
 const SPLIT_PARTS: usize = 4;
-/// To choose the points where a bucket is split, one key per this many entries is sampled.
+/// When a bucket is split, one sort key per this many entries is sampled to choose the split points.
 const ENTRIES_PER_SAMPLE: usize = 64;
 /// Maximum number of entries that are sorted by comparison alone.
 const COMPARISON_SORT_MAX_ENTRIES: usize = 256;
 
-/// End of a certificate's validity, epoch seconds; saturates in 2106.
+/// notAfter of a certificate in seconds since the epoch; saturates in 2106.
 pub(super) type CertificateEnd = u32;
 
-/// A list entry on its way from a batch into [entries](super::entries).
+/// A DER-encoded CRL entry with its serial number and the notAfter of its certificate.
 #[derive(Clone, Copy)]
 pub(super) struct EncodedEntry<'a> {
     pub(super) serial: &'a [u8],
@@ -36,11 +36,11 @@ pub(super) struct EncodedEntry<'a> {
     pub(super) end: CertificateEnd,
 }
 
-/// Encoded entries in buckets by serial number; within a bucket, in arrival order.
+/// Encoded CRL entries in buckets by serial number. Within a bucket, the entries are in insertion order.
 #[derive(Default)]
 pub struct CrlEntryBatch {
     writer: CrlEntryWriter,
-    /// The first bits of a serial number select the row; the buckets of a row ascend by their lowest key. Empty until
+    /// The leading bits of a serial number select the row; the buckets of a row ascend by their lowest key. Empty until
     /// the first entry is added.
     rows: Vec<Vec<EntryBucket>>,
     len: usize,
@@ -48,11 +48,11 @@ pub struct CrlEntryBatch {
     latest: Option<i64>,
 }
 
-/// Entries whose serial numbers share a prefix, each preceded by its [`CertificateEnd`]. A single write position per
-/// bucket keeps all write positions in the processor's first-level cache.
+/// Encoded entries of a range of serial numbers, each preceded by the notAfter of its certificate. As a bucket has only
+/// one write position, all write positions fit into the processor's first-level cache.
 #[derive(Default)]
 struct EntryBucket {
-    /// The lowest [`serial_key`] of this bucket.
+    /// Lower bound of the [`serial_key`] of every entry in this bucket.
     lowest_key: u64,
     len: usize,
     split_entries: usize,
@@ -65,7 +65,7 @@ const CERTIFICATE_END_BYTES: usize = size_of::<CertificateEnd>();
 #[derive(Clone, Copy, Default)]
 struct EntryPosition {
     key: u64,
-    /// Block number times [`BLOCK_BYTES`], plus the offset in the block.
+    /// Index of the block times [`BLOCK_BYTES`], plus the offset of the entry in the block.
     start: u32,
     len: u32,
 }
@@ -75,10 +75,10 @@ fn to_certificate_end(not_after: i64) -> CertificateEnd {
 }
 
 impl CrlEntryBatch {
-    /// Maximum number of entries; the position of every entry then fits into 32 bits.
+    /// Maximum number of entries in a batch; the position of every entry then fits into 32 bits.
     pub const MAX_ENTRIES: usize = 1 << 24;
 
-    /// Returns the number of entries.
+    /// Returns the number of entries in the batch.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -96,7 +96,7 @@ impl CrlEntryBatch {
         self.latest
     }
 
-    /// Encodes and adds a revocation.
+    /// Encodes a revocation as a CRL entry and adds it to the batch.
     pub fn add(&mut self, row: &RevocationRow) {
         let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
@@ -107,7 +107,8 @@ impl CrlEntryBatch {
         self.writer = writer;
     }
 
-    /// Adds an encoded entry; `revoked_at` (the time in it) and `not_after` (of the certificate) are epoch seconds.
+    /// Adds an encoded CRL entry. `revoked_at` (the revocation time in the entry) and `not_after` (of the certificate)
+    /// are epoch seconds.
     pub fn push(&mut self, serial: Serial, encoded: &[u8], revoked_at: i64, not_after: i64) {
         self.latest = self.latest.max(Some(revoked_at));
         self.append(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
@@ -135,7 +136,8 @@ impl CrlEntryBatch {
         self.len += 1;
     }
 
-    /// Returns all entries in serial order, in parts. If a serial occurs several times, the last entry is used.
+    /// Returns all entries in order of serial number, one sorted bucket at a time. If entries have the same serial
+    /// number, only the last one added is returned.
     pub(super) fn sorted(self) -> impl Iterator<Item = SortedBucket> {
         self.rows.into_iter().flatten().filter(|bucket| bucket.len > 0).map(EntryBucket::sorted)
     }
@@ -146,7 +148,7 @@ impl EntryBucket {
         Self { lowest_key, split_entries: BUCKET_SPLIT_ENTRIES, ..Self::default() }
     }
 
-    /// Appends an entry of at most `max_len` bytes; returns its length.
+    /// Appends the entry that `write` encodes, at most `max_len` bytes long; returns its length.
     fn write(&mut self, end: CertificateEnd, max_len: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         if self.current_block.len() + CERTIFICATE_END_BYTES + max_len > BLOCK_BYTES {
             self.full_blocks.push(std::mem::replace(&mut self.current_block, Vec::with_capacity(BLOCK_BYTES)));
@@ -158,9 +160,9 @@ impl EntryBucket {
         self.current_block.len() - before
     }
 
-    /// Splits the bucket: keeps the part with the lowest serials and returns the other parts, each in arrival order. A
-    /// block whose entries all belong to one part, the usual case for time-ordered serials, is moved without copying. A
-    /// bucket whose serials share one key is not split.
+    /// Splits the bucket: it keeps the lowest serial numbers, and new buckets with the others are returned. Each bucket
+    /// keeps the insertion order. A block whose entries all go to one bucket, the usual case for time-ordered serial
+    /// numbers, is moved without copying. A bucket whose serial numbers share one key is not split.
     fn split(&mut self) -> Vec<Self> {
         let mut sample = Vec::with_capacity(self.len / ENTRIES_PER_SAMPLE + self.full_blocks.len() + 1);
         let spans: Vec<BlockKeySpan> =
@@ -261,7 +263,7 @@ pub(super) struct SortedBucket {
 }
 
 impl SortedBucket {
-    /// Returns encoded entries and the ends of their certificates. Locating an entry needs only the index, not the
+    /// Returns each encoded entry with the notAfter of its certificate. Locating an entry needs only the index, not the
     /// entry before it, so the processor can prefetch several at a time.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], CertificateEnd)> {
         self.index.iter().map(|position| {
@@ -287,7 +289,8 @@ fn entry_key(entry: &[u8]) -> u64 {
     first_entry(entry).map_or(0, |(serial, _)| serial_key(serial))
 }
 
-/// Returns the first eight bytes of a serial as a number, padded with zeros at the end. Keys ascend with the serials.
+/// Returns the first eight bytes of a serial number as an integer, padded with zero bytes at the end. Keys are in the
+/// same order as their serial numbers.
 fn serial_key(serial: &[u8]) -> u64 {
     let mut octets = [0; 8];
     let len = serial.len().min(8);
@@ -309,7 +312,7 @@ fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, ord
     all.iter().for_each(|one| ends[slot(one)] += 1);
     let mut sum = 0;
     for end in &mut ends {
-        // Start of the slot; becomes its end while entries are placed.
+        // Stores the start of the slot. Each item that is placed advances it, so it becomes the end of the slot.
         sum += std::mem::replace(end, sum);
     }
     let mut spread = vec![T::default(); all.len()];
@@ -381,7 +384,8 @@ mod tests {
         expected
     }
 
-    /// One serial per millisecond, every tenth one twice; in ascending, descending and mixed order.
+    /// Serial numbers begin with a time in milliseconds, every tenth one twice, and are added in ascending, descending
+    /// and mixed order.
     #[test]
     fn serials_that_begin_with_a_time_are_divided_among_buckets() {
         let count = 4 * BUCKET_SPLIT_ENTRIES as u64;

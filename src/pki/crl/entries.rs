@@ -1,5 +1,5 @@
-//! Encoded list entries, sorted by serial number, in chunks that are shared between lists. A new list copies only the
-//! chunks that receive entries, so a million entries are in memory once, however many lists contain them.
+//! Encoded CRL entries, sorted by serial number, in chunks that several CRLs share. A new CRL copies only the chunks
+//! that receive entries, so a million entries are in memory once, however many CRLs contain them.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -12,20 +12,20 @@ use super::batch::{CertificateEnd, CrlEntryBatch, EncodedEntry, SortedBucket};
 use crate::x509::crl::{first_entry, iter_entries};
 use crate::x509::serial::Serial;
 
-/// Maximum bytes of a chunk, unless a single entry is longer. An insertion copies one chunk; a list of a million
-/// entries has some thousands of chunks.
+/// Maximum size of a chunk in bytes, unless a single entry is longer. An insertion copies one chunk; the entries of a
+/// CRL with a million entries form some thousands of chunks.
 const MAX_CHUNK_BYTES: usize = 16 << 10;
 
-/// Number of entries from which sorting uses a second thread.
+/// Number of entries from which a second thread sorts a batch.
 const PARALLEL_SORT_MIN_ENTRIES: usize = 50_000;
 
-/// Entries in ascending order of serial number. Clones share them.
+/// CRL entries in ascending order of serial number. Clones share the encoded entries.
 #[derive(Clone, Default)]
 pub struct CrlEntries {
     chunks: Vec<EntryChunk>,
     len: usize,
     bytes: usize,
-    /// Latest revocation time, epoch seconds; an upper bound, because replaced entries count as well.
+    /// Upper bound of the latest revocation time, epoch seconds: replaced entries count as well.
     latest: Option<i64>,
 }
 
@@ -33,7 +33,7 @@ pub struct CrlEntries {
 struct EntryChunk {
     first: Serial,
     encoded: Bytes,
-    /// End of validity of each entry's certificate, in entry order.
+    /// notAfter of each entry's certificate, in entry order.
     ends: Arc<[CertificateEnd]>,
 }
 
@@ -48,7 +48,7 @@ impl CrlEntries {
         self.len == 0
     }
 
-    /// Returns the total number of encoded bytes.
+    /// Returns the total size of the encoded entries in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -70,7 +70,7 @@ impl CrlEntries {
         chunk.is_some_and(|chunk| chunk.items().any(|item| item.serial == serial.octets()))
     }
 
-    /// Merges two lists; entries of `others` replace entries with the same serial.
+    /// Merges two sets of entries. An entry of `others` replaces the entry with the same serial number.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
         if self.is_empty() {
@@ -80,7 +80,7 @@ impl CrlEntries {
         Self { latest: self.latest.max(others.latest), ..both }
     }
 
-    /// Merges a batch; its entries replace those with the same serial, and later entries replace earlier ones.
+    /// Merges the entries of a batch. They replace entries with the same serial number, also earlier ones in the batch.
     #[must_use]
     pub fn with(&self, batch: CrlEntryBatch) -> Self {
         let count = batch.len();
@@ -94,7 +94,7 @@ impl CrlEntries {
         Self { latest: self.latest.max(latest), ..both }
     }
 
-    /// Converts a batch into a list. For a large batch, one thread sorts its parts while another fills the list.
+    /// Converts a batch to sorted entries. For a large batch, one thread sorts its buckets while another fills chunks.
     fn of(batch: CrlEntryBatch) -> Self {
         let mut filling =
             EntriesWriter { list: Self::default(), building: ChunkBuilder::new(batch.bytes().min(MAX_CHUNK_BYTES)) };
@@ -105,14 +105,14 @@ impl CrlEntries {
         }
         thread::scope(|scope| {
             let (done, parts) = mpsc::sync_channel(1);
-            // A send fails only if the receiver panicked; the scope propagates that panic.
+            // Sending fails only if the receiver panicked; the scope propagates that panic.
             scope.spawn(move || batch.sorted().try_for_each(|part| done.send(part)));
             parts.into_iter().for_each(&mut fill);
         });
         filling.finish()
     }
 
-    /// Merges sorted items into a list that is not empty.
+    /// Merges sorted entries, `items`, into this set of entries, which is not empty.
     fn with_items<'a>(&self, count: usize, bytes: usize, items: impl Iterator<Item = EncodedEntry<'a>>) -> Self {
         if count == 0 {
             return self.clone();
@@ -131,8 +131,8 @@ impl CrlEntries {
         list
     }
 
-    /// Appends a chunk merged with the items that precede `next`. Copies the range between two items in one piece, and
-    /// splits chunks that become too long.
+    /// Appends a chunk merged with the items whose serial numbers are below `next`. Copies all bytes between two items
+    /// at once, and splits chunks that become too long.
     fn merge<'a>(
         &mut self,
         chunk: &EntryChunk,
@@ -163,8 +163,8 @@ impl CrlEntries {
         self.chunks.push(chunk);
     }
 
-    /// Counts entries that are missing from `next` although their certificates are valid at `now` (epoch seconds).
-    /// Skips chunks that both lists share.
+    /// Counts entries that are missing in `next` although their certificates have not expired at `now` (epoch seconds).
+    /// Skips chunks that both sets of entries share.
     pub fn count_lost(&self, next: &Self, now: i64) -> usize {
         let shared: HashSet<*const u8> = next.chunks.iter().map(|c| c.encoded.as_ptr()).collect();
         let mut others = next.chunks.iter().flat_map(EntryChunk::items).peekable();
@@ -197,7 +197,7 @@ struct ChunkCursor<'a> {
 }
 
 impl ChunkCursor<'_> {
-    /// Advances to the first entry that is not below `serial`; returns `true` if it has that serial.
+    /// Advances to the first entry whose serial number is not below `serial`; returns `true` if it is equal.
     fn seek(&mut self, serial: &[u8]) -> bool {
         while let Some((there, len)) = first_entry(&self.chunk.encoded[self.octets..]) {
             if there >= serial {
@@ -209,7 +209,7 @@ impl ChunkCursor<'_> {
         false
     }
 
-    /// Advances beyond the current entry.
+    /// Advances past the current entry.
     fn skip(&mut self) {
         if let Some((_, len)) = first_entry(&self.chunk.encoded[self.octets..]) {
             self.octets += len;
@@ -252,7 +252,8 @@ impl ChunkBuilder {
         self.ends.extend_from_slice(ends);
     }
 
-    /// Moves the first half of an overlong chunk to the list, so that both halves can grow.
+    /// Moves the first half of a chunk that is too long to `list`, repeatedly if necessary, so that both halves can
+    /// grow.
     fn split(&mut self, list: &mut CrlEntries) {
         while self.encoded.len() > MAX_CHUNK_BYTES && self.ends.len() > 1 {
             let mut octets = 0;
@@ -276,7 +277,7 @@ impl ChunkBuilder {
         let Some(first) = first_entry(&self.encoded).and_then(|(serial, _)| Serial::from_octets(serial).ok()) else {
             return;
         };
-        // Boxed to free unused capacity.
+        // Converts the buffer to a boxed slice, to free unused capacity.
         list.push(EntryChunk { first, encoded: self.encoded.into_boxed_slice().into(), ends: self.ends.into() });
     }
 }
@@ -346,7 +347,7 @@ mod tests {
 
     #[test]
     fn large_batch_sorts_in_parallel_to_the_same_full_chunks() {
-        // Spread over the 32-bit range; some occur twice.
+        // Serial numbers spread over the 32-bit range; some occur twice.
         let serials = (1..70_000_u32).map(|n| (n % 69_000).wrapping_mul(0x9e37_79b1));
         let list = CrlEntries::default().with(batch(serials.clone()));
         assert!(joined(&list) == expected(serials));
