@@ -17,9 +17,9 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::{CertificateRow, RecordedResponseRow, StoredCertificate};
 use crate::x509::serial::Serial;
 
-/// The header's name, as error messages spell it.
+/// Name of the request header with the idempotency key.
 pub const IDEMPOTENCY_KEY_HEADER: &str = "Idempotency-Key";
-/// Length of the time prefix of a stored key in bytes: milliseconds since 1970, as in UUID version 7.
+/// Length in bytes of the time prefix of a stored key: milliseconds since 1970, as in UUID version 7.
 const TIME_PREFIX_BYTES: usize = 6;
 
 /// A request with an idempotency key.
@@ -31,29 +31,30 @@ pub struct IdempotentRequest {
     generates_key: bool,
 }
 
-/// The caller; idempotency keys are separate for each caller.
+/// The caller of an idempotent request. Each caller has its own idempotency keys.
 #[derive(Clone, Copy, Debug)]
 pub enum IdempotencyCaller<'a> {
-    /// An entity, whichever of its tokens it uses: a client that lost the response may have lost the token too.
+    /// Id of the caller's entity. All tokens of an entity count as one caller: a client that lost the response may have
+    /// lost its token too.
     Entity(&'a str),
-    /// A token without an entity, by the name that records use for the token.
+    /// A token without an entity, as requester records identify it.
     Token(&'a str),
 }
 
-/// The content of the request.
+/// The content of an idempotent request. A repeated request must have the same content.
 #[derive(Clone, Copy, Debug)]
 pub struct IdempotentContent<'a> {
-    /// The path, in canonical spelling.
+    /// Request path in canonical spelling.
     pub path: &'a str,
-    /// The canonical encoding of the body.
+    /// Canonical encoding of the request body.
     pub body: &'a [u8],
     /// `true` if the server generates the private key.
     pub generates_key: bool,
 }
 
 impl IdempotentRequest {
-    /// Hashes a request and its idempotency key. If the key is a UUID of version 7, its time becomes the prefix of the
-    /// stored key, so that new rows are appended to the index.
+    /// Hashes a request and its idempotency key. If the key is a UUID version 7, its timestamp becomes the prefix of
+    /// the stored key, so that new rows are appended to the database index.
     pub fn new(mount: MountId, caller: IdempotencyCaller<'_>, key: &str, content: IdempotentContent<'_>) -> Self {
         let (kind, id) = match caller {
             IdempotencyCaller::Entity(id) => ("entity", id),
@@ -68,7 +69,7 @@ impl IdempotentRequest {
         }
     }
 
-    /// The row to record with the certificate.
+    /// Returns the row that is recorded together with the certificate.
     pub(crate) fn row(&self, serial: Serial, lease: Option<&CertificateLease>, now: Time) -> RecordedResponseRow {
         RecordedResponseRow {
             key: self.key,
@@ -80,10 +81,10 @@ impl IdempotentRequest {
     }
 }
 
-/// Rejects an idempotency key if the certificate is not stored.
+/// Rejects an idempotent request if its certificate is not stored.
 ///
 /// # Errors
-/// `Invalid`, with the reason `why` it is not stored.
+/// `Invalid`, with the reason `why` the certificate is not stored.
 pub fn require_stored(store: bool, idempotent_request: Option<&IdempotentRequest>, why: &str) -> Result<()> {
     match idempotent_request {
         Some(_) if !store => {
@@ -141,7 +142,7 @@ fn refuse<T>(why: &str) -> Result<T> {
     Err(Error::invalid(format!("{IDEMPOTENCY_KEY_HEADER}: {why}")))
 }
 
-/// Returns the time prefix of a UUID version 7 (RFC 9562 5.7).
+/// Returns the timestamp prefix of a UUID version 7 (RFC 9562 5.7); `None` for other keys.
 fn uuid_time_prefix(key: &str) -> Option<[u8; TIME_PREFIX_BYTES]> {
     let bytes = key.as_bytes();
     let is_uuid = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&at| bytes[at] == b'-');
@@ -156,7 +157,7 @@ fn uuid_time_prefix(key: &str) -> Option<[u8; TIME_PREFIX_BYTES]> {
     Some(time)
 }
 
-/// SHA-256 of parts, each prefixed with its length.
+/// Returns the SHA-256 hash of `parts`, each prefixed with its length.
 fn hash_parts(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in parts {

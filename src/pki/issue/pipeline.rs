@@ -21,20 +21,20 @@ use crate::pki::mount::view::MountView;
 
 /// A certificate request to a mount.
 pub enum CertificateRequest {
-    /// `issue` and `sign`.
+    /// A request to `issue` or `sign`.
     Leaf(LeafRequest),
-    /// `sign-verbatim`.
+    /// A request to `sign-verbatim`.
     SignVerbatim(VerbatimRequest),
-    /// `sign-intermediate`.
+    /// A request to `sign-intermediate`.
     SignIntermediate(Box<IntermediateRequest>),
-    /// `sign-self-issued`.
+    /// A request to `sign-self-issued`.
     SignSelfIssued(SelfIssuedRequest),
     /// A request that the mount's external policy engine decides on.
     ExternalPolicy(Box<ExternalPolicyRequest>),
 }
 
 impl CertificateRequest {
-    /// `true` if the server generates the private key.
+    /// Returns `true` if the server generates the private key.
     pub fn generates_key(&self) -> bool {
         match self {
             Self::Leaf(request) => matches!(request.key, RequestedSubjectKey::Generated(_)),
@@ -44,12 +44,12 @@ impl CertificateRequest {
     }
 }
 
-/// Issues the certificate of a request; all kinds of requests enter here. The arguments are references, so that the
-/// future stays small.
+/// Issues the certificate of a request; all kinds of requests enter here. The arguments are passed by reference, so
+/// that the future stays small.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Busy` without capacity; `Unavailable` when the record cannot be stored, in which
-/// case no certificate is released.
+/// `Invalid` naming field and rule; `Busy` when the server has no capacity; `Unavailable` when the record cannot be
+/// stored, in which case no certificate is released.
 pub(crate) async fn issue(
     views: &ArcSwap<MountView>,
     deps: &EngineDeps,

@@ -24,7 +24,7 @@ use crate::x509::oid;
 use crate::x509::pieces::Extensions;
 use crate::x509::raw_extension::grants_ocsp_signing;
 
-/// Signs a self-issued certificate.
+/// Signs the self-issued certificate of another CA with the key of an issuer of the mount.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
@@ -98,7 +98,7 @@ fn check_self_issued(certificate: &Certificate) -> Result<()> {
     if !certificate.issuer().matches(certificate.subject()) {
         return refuse("must be self-issued: its issuer and subject differ");
     }
-    // Its extensions are kept, so the purpose cannot be dropped.
+    // The certificate's extensions are kept, so the extended key usage OCSPSigning cannot be dropped.
     if grants_ocsp_signing(certificate.extensions()) {
         return refuse(&format!("extKeyUsage has {CA_WITH_OCSP_SIGNING_REASON}"));
     }
@@ -127,8 +127,8 @@ async fn refuse_used_serial(
     Ok(())
 }
 
-/// The certificate's extensions, in which each non-empty extension of `own` replaces the extension with the same OID,
-/// or is appended.
+/// Returns the certificate's extensions, in which each non-empty extension of `own` (OID, extension) replaces the
+/// extension with the same OID, or is appended.
 pub(crate) fn replace_extensions(certificate: &Certificate, own: &[(&[u8], &Extensions)]) -> Extensions {
     let of = |oid: &[u8]| own.iter().find(|(own, one)| *own == oid && !one.is_empty()).map(|(_, one)| *one);
     let kept = certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or(&e.raw));

@@ -1,4 +1,4 @@
-//! Durations of the stages of issuing. The metric handles are created once, so that recording is cheap.
+//! Durations of the stages of issuing a certificate. The metric handles are created once, so that recording is cheap.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use metrics::{Histogram, histogram};
 
 use crate::telemetry;
 
-/// Metric handles for one operation.
+/// Metric handles for the stages of one issuing operation.
 #[derive(Clone)]
 pub struct IssuanceStages {
     rules: Histogram,
@@ -16,7 +16,7 @@ pub struct IssuanceStages {
 }
 
 impl IssuanceStages {
-    /// Registers the handles of `operation` (`issue` or `sign`).
+    /// Registers the metric handles of `operation` (`issue` or `sign`).
     pub fn new(operation: &'static str) -> Self {
         let stage =
             |stage: &'static str| histogram!(telemetry::PKI_STAGE_SECONDS, "operation" => operation, "stage" => stage);
@@ -40,7 +40,7 @@ impl IssuanceStages {
     }
 }
 
-/// Records the time since `started` and starts the next stage.
+/// Records the time since `started` as the duration of `stage`; returns the start of the next stage.
 fn record_stage(stage: &Histogram, started: Instant) -> Instant {
     let now = Instant::now();
     stage.record((now - started).as_secs_f64());
