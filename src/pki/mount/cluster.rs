@@ -41,18 +41,18 @@ impl ClusterUrl {
     }
 }
 
-/// The addresses of a mount.
+/// The base URLs of a mount, as clients and relying parties reach it (`config/cluster`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
     /// Base URL of the mount's API, such as `https://ca.example.test/v1/pki`.
     pub path: ClusterUrl,
-    /// Base URL for authority information; often plain HTTP.
+    /// Base URL for authority information access (AIA); often plain HTTP.
     pub aia_path: ClusterUrl,
 }
 
 impl Cluster {
-    /// Replaces the placeholders that have a value in this configuration.
+    /// Replaces the placeholders in `url` for which this configuration has a value.
     pub(crate) fn fill(&self, url: &str) -> String {
         [(CLUSTER_PLACEHOLDERS[0], &self.path), (CLUSTER_PLACEHOLDERS[1], &self.aia_path)]
             .into_iter()
@@ -80,10 +80,10 @@ pub(crate) fn relying_party_warning(url: &str) -> Option<&'static str> {
     )
 }
 
-/// Placeholders of URLs that this configuration fills.
+/// Placeholders in URLs that `config/cluster` fills.
 pub(crate) const CLUSTER_PLACEHOLDERS: [&str; 2] = ["{{cluster_path}}", "{{cluster_aia_path}}"];
 
-/// `true` if the text is an absolute URL with a host, in visible ASCII, so that a certificate can hold it.
+/// Returns `true` if the text is an absolute URL with a host, in visible ASCII, so that a certificate can hold it.
 pub(crate) fn is_absolute_url(text: &str) -> bool {
     profile::validate_location_uri(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
 }

@@ -1,4 +1,4 @@
-//! Documents stored by an earlier version: they must load unchanged and be stored again byte for byte.
+//! Tests with documents stored by an earlier version: they must load and be stored again byte for byte.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

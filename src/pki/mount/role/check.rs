@@ -14,7 +14,7 @@ const OCSP_SIGNING_WARNING: &str = "ext_key_usage: certificates with OCSPSigning
     sign any status for every certificate of the issuer, even revoked ones (RFC 6960 4.2.2.2)";
 
 impl Role {
-    /// `true` if certificates of the role may sign OCSP responses.
+    /// Returns `true` if certificates of the role may sign OCSP responses.
     pub(crate) fn grants_ocsp_signing(&self) -> bool {
         let named = eku_oids(&self.ext_key_usage, false, false, false, false, &self.ext_key_usage_oids);
         named.is_ok_and(|oids| oids.iter().any(|oid| oid == OCSP_SIGNING))
@@ -64,8 +64,8 @@ impl Role {
         Ok((self, warnings))
     }
 
-    /// Warns about key usages in the role that certificates with its type of key must not have. Such certificates are
-    /// issued nevertheless, because some clients send the same list for every type of key.
+    /// Returns a warning about key usages in the role that certificates with its type of key must not have. Such
+    /// certificates are issued nevertheless, because some clients send the same list for every type of key.
     fn unsuitable_usage_warning(&self) -> Option<String> {
         let RoleKeys::Only(spec) = self.keys else { return None };
         let (unfit, rule) = match spec.kind() {
@@ -87,7 +87,7 @@ impl Role {
         (!named.is_empty()).then(|| format!("key_usage: {named} must not be in certificates of {kind} keys ({rule})"))
     }
 
-    /// Warns if time-stamp verifiers reject certificates of a role with id-kp-timeStamping.
+    /// Returns a warning if time-stamp verifiers reject certificates of a role with id-kp-timeStamping.
     fn time_stamping_warning(&self) -> Option<String> {
         let purposes = self.purposes().ok()?;
         if !purposes.iter().any(|purpose| purpose == oid::TIME_STAMPING) {
@@ -125,7 +125,7 @@ impl Role {
         warnings
     }
 
-    /// Checks flags and lifetimes.
+    /// Checks the role's flags and lifetimes.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
@@ -141,7 +141,7 @@ impl Role {
         Ok(())
     }
 
-    /// Converts the lists to their stored form.
+    /// Converts the role's lists to their stored form.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.

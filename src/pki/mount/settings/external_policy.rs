@@ -13,7 +13,7 @@ use crate::pki::policy_engine::PolicyEngine;
 use crate::pki::policy_engine::tls::{CLIENT_BUNDLE_FIELD, EngineTlsMaterial, certificates_only};
 use crate::secret::{Secret, sealed};
 
-/// Maximum timeout of an exchange with the engine, seconds. Requests wait no longer than this.
+/// Maximum timeout of a call to the policy engine, seconds. Certificate requests wait no longer than this.
 const MAX_TIMEOUT_SECONDS: u64 = 60;
 
 /// Maximum length of a text field, bytes; PEM texts with certificates may be longer.
@@ -22,16 +22,16 @@ pub fn max_text_bytes(field: &str) -> usize {
 }
 
 resource! {
-    /// The settings. No `Debug`, because they contain a private key.
+    /// The settings of external policy. No `Debug`, because they contain a private key.
     #[derive(Clone, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct ExternalPolicyConfig {
         /// Enables the external policy endpoints.
         flag enabled = false;
-        /// HTTPS URL that requests are posted to.
+        /// HTTPS URL to which the server posts the requests.
         #[serde(rename = "url")]
         text external_service_url;
-        /// Timeout of an exchange, seconds.
+        /// Timeout of a call to the policy engine, seconds.
         seconds timeout = 15;
         /// Trust anchors for the engine's TLS certificate, PEM.
         text trusted_ca;
@@ -90,7 +90,7 @@ impl ExternalPolicyConfig {
         EngineTlsMaterial::read(&self.trusted_ca, &self.trusted_leaf_certificate_bundle, &self.client_bundle)
     }
 
-    /// Creates a client for these settings. Does not connect yet.
+    /// Creates a policy engine client for these settings. Does not connect yet.
     ///
     /// # Errors
     /// `Invalid` naming the field, `Internal` when TLS cannot be set up.
@@ -98,13 +98,13 @@ impl ExternalPolicyConfig {
         PolicyEngine::new(&self.external_service_url, Duration::from_secs(self.timeout), self.trust()?)
     }
 
-    /// `true` if the settings are equal except for the time of the last write.
+    /// Returns `true` if the settings are equal except for the time of the last write.
     pub(crate) fn has_same_connection(&self, other: &Self) -> bool {
         let connection = |config: &Self| Self { updated_at: 0, ..config.clone() };
         connection(self) == connection(other)
     }
 
-    /// The certificates of the client bundle as PEM. The private key is never returned.
+    /// Returns the certificates of the client bundle as PEM. The private key is never returned.
     pub fn client_certificates(&self) -> String {
         certificates_only(&self.client_bundle)
     }

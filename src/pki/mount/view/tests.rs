@@ -1,4 +1,4 @@
-//! Incremental changes must produce the same view as loading the documents at startup.
+//! Tests that incremental changes produce the same view as loading the documents at startup.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,7 +44,7 @@ fn common_name(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
-/// Encodes a CA certificate, self-signed or signed by another CA.
+/// Returns the DER encoding of a CA certificate, self-signed or signed by another CA.
 fn certify(issuer: (&str, &PrivateKey), subject: (&str, &PrivateKey)) -> Vec<u8> {
     let algorithm = SignatureAlgorithm::for_issuer(issuer.1.kind(), 0, false).unwrap();
     let extensions = [extension::basic_constraints(true, None)];
@@ -148,7 +148,7 @@ fn batched_issuer_changes_equal_single_changes() {
     assert_eq!(chains(&together), chains(&one_by_one));
 }
 
-/// The documents of these issuers, each with its body as JSON.
+/// Returns the stored documents of these issuers, each with its body as JSON.
 fn documents(authorities: &[(&str, Vec<u8>)]) -> Vec<(Document, serde_json::Value)> {
     let mut view = MountView::empty(MountId(1));
     let mut document = |(id, der): &(&str, Vec<u8>)| {
@@ -184,13 +184,13 @@ fn recorded_signature_results_are_not_checked_again() {
     for stored in [some, none.clone()] {
         assert_eq!(chains(&MountView::load(MountId(1), with_json_bodies(stored)).unwrap()), right);
     }
-    // A false result in a record proves that the record is used instead of a check.
+    // A wrong result in a record proves that the record is used instead of a signature check.
     let (_, of_d) = stored.iter_mut().find(|(document, _)| document.key.name == "4-d").unwrap();
     assert_eq!(of_d["signatures"], serde_json::json!({ "checks": 1, "by": { "2-c": true } }));
     of_d["signatures"]["by"]["2-c"] = false.into();
     let loaded_view = MountView::load(MountId(1), with_json_bodies(stored)).unwrap();
     assert_eq!((loaded_view.parents("4-d"), loaded_view.parents("2-c").len()), (&[][..], 3));
-    // Results computed before another node's change are used in the same way.
+    // Results that were computed before another node's change are used in the same way.
     assert_eq!(loaded_view.reloaded(with_json_bodies(none)).unwrap().parents("4-d"), [""; 0]);
 }
 
