@@ -25,7 +25,7 @@ use crate::pki::store::{RemovableRevocations, StoredRevocation};
 
 pub use self::builder::verify::UnreproducibleCrl;
 pub use self::builder::{CrlBuildRequest, CrlBuildResult, CrlBuilder};
-pub use self::groups::has_signer;
+pub use self::groups::has_crl_signer;
 pub use self::list::PublishedCrl;
 pub use self::summary::{CrlMetricsByMount, MountCrlMetrics};
 

@@ -20,7 +20,7 @@ const MIN_KEY_TEXT_BYTES: usize = 64;
 
 /// Controls whether an endpoint accepts private keys in an imported PEM text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum PrivateKeys {
+pub enum PrivateKeyAcceptance {
     /// The text may contain certificates, CRLs and private keys.
     Allowed,
     /// The text may contain certificates and CRLs; a private key is an error.
@@ -52,14 +52,14 @@ impl CaBundle {
     /// `Invalid` naming the field, the PEM block and the violated rule, but never quoting the text: for a text of
     /// invalid length, for missing, malformed, encrypted or unknown blocks, for an invalid or disallowed private key,
     /// and for a certificate that [`check_certificate`] rejects.
-    pub(crate) fn parse(field: &str, text: &str, private_keys: PrivateKeys) -> Result<Self> {
+    pub(crate) fn parse(field: &str, text: &str, private_keys: PrivateKeyAcceptance) -> Result<Self> {
         let mut bundle = Self::default();
         for (index, (label, content)) in
             parse_pem_blocks(field, text, MIN_CERTIFICATE_TEXT_BYTES)?.into_iter().enumerate()
         {
             let at = |e: Error| Error::invalid(format!("{field}: block {index}: {}", e.text()));
             if pem::is_private_key(&label) {
-                if private_keys == PrivateKeys::Refused {
+                if private_keys == PrivateKeyAcceptance::Refused {
                     return Err(Error::invalid(format!("{field}: private keys are not accepted here")));
                 }
                 bundle.add_key(read_key(&label, &content).map_err(at)?);
@@ -68,7 +68,7 @@ impl CaBundle {
                 bundle.add_certificate(certificate);
             } else if label == pem::CRL_LABEL {
                 bundle.crls.push(BundledCrl { block: index, der: content.to_vec() });
-            } else if !is_skipped(&label) {
+            } else if !is_skipped_label(&label) {
                 return Err(Error::invalid(format!("{field}: block {index}: {}", unsupported_block_reason(&label))));
             }
         }
@@ -97,7 +97,7 @@ impl CaBundle {
 /// As [`CaBundle::parse`], and `Invalid` if the text contains any other PEM block.
 pub(crate) fn parse_key(field: &str, text: &str) -> Result<PrivateKey> {
     let mut blocks = parse_pem_blocks(field, text, MIN_KEY_TEXT_BYTES)?;
-    blocks.retain(|(label, _)| !is_skipped(label));
+    blocks.retain(|(label, _)| !is_skipped_label(label));
     match blocks.as_slice() {
         [(label, content)] if pem::is_private_key(label) => {
             read_key(label, content).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))
@@ -109,8 +109,8 @@ pub(crate) fn parse_key(field: &str, text: &str) -> Result<PrivateKey> {
 
 type PemBlock = (String, Zeroizing<Vec<u8>>);
 
-fn parse_pem_blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<PemBlock>> {
-    if text.len() < shortest {
+fn parse_pem_blocks(field: &str, text: &str, min_bytes: usize) -> Result<Vec<PemBlock>> {
+    if text.len() < min_bytes {
         return Err(Error::invalid(format!("{field}: provided data is too short; was a path passed?")));
     }
     if text.len() > MAX_BUNDLE_TEXT_BYTES {
@@ -124,7 +124,7 @@ fn parse_pem_blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<PemB
     Ok(blocks)
 }
 
-fn is_skipped(label: &str) -> bool {
+fn is_skipped_label(label: &str) -> bool {
     label == "EC PARAMETERS"
 }
 

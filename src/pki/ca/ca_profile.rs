@@ -59,7 +59,7 @@ pub(super) fn check_ca_profile<'a>(
     certificate: &Certificate,
     others: impl Iterator<Item = &'a Certificate>,
 ) -> Result<Vec<String>> {
-    check_own_signature(certificate, others)?;
+    check_self_issued_signature(certificate, others)?;
     certificate.check_unique_ids().map_err(|e| e.into_error("certificate: unique identifier"))?;
     let mut unusual = Vec::new();
     if let Err(weak) = certificate.check_algorithm() {
@@ -74,7 +74,7 @@ pub(super) fn check_ca_profile<'a>(
         let of = "certificate";
         for held in [known.validate_critical(of, extension.critical), known.validate_value(of, &extension.value)] {
             match held {
-                Err(error) if is_tolerated(&extension.oid, error.text()) => {
+                Err(error) if is_tolerated_violation(&extension.oid, error.text()) => {
                     validate_each_element(&known, &extension.oid, &extension.value)?;
                     unusual.push(error.text().to_owned());
                 }
@@ -111,7 +111,7 @@ fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
 ///
 /// # Errors
 /// As [`check_ca_profile`], naming the issuer.
-pub(super) fn check_linked(next: &MountView, linked: &[String]) -> Result<()> {
+pub(super) fn check_linked_issuers(next: &MountView, linked: &[String]) -> Result<()> {
     for signer in linked.iter().filter_map(|id| next.signer(id)) {
         let parents = next.parents(&signer.issuer.record.id).iter().filter_map(|id| next.signer(id));
         let parents = parents.map(|parent| &parent.issuer.certificate);
@@ -127,8 +127,9 @@ fn validate_each_element(known: &ExtensionProfile, oid: &[u8], value: &[u8]) -> 
     let of = "certificate";
     known.with_field_name(of, check_der(value))?;
     let each = known.with_field_name(of, split_elements(oid, value))?;
-    let refused =
-        each.iter().find_map(|alone| known.validate_value(of, alone).err().filter(|e| !is_tolerated(oid, e.text())));
+    let refused = each
+        .iter()
+        .find_map(|alone| known.validate_value(of, alone).err().filter(|e| !is_tolerated_violation(oid, e.text())));
     refused.map_or(Ok(()), Err)
 }
 
@@ -153,7 +154,7 @@ fn split_elements(oid: &[u8], value: &[u8]) -> DerResult<Vec<Vec<u8>>> {
     Ok(each)
 }
 
-fn is_tolerated(oid: &[u8], text: &str) -> bool {
+fn is_tolerated_violation(oid: &[u8], text: &str) -> bool {
     TOLERATED_RULES
         .iter()
         .any(|rule| text.ends_with(rule) && (*rule != INVALID_URI_RULE || oid != oid::SUBJECT_ALT_NAME))
@@ -161,7 +162,10 @@ fn is_tolerated(oid: &[u8], text: &str) -> bool {
 
 /// Checks that a self-issued certificate was signed by its own key or by the key of one of `others` (RFC 5280 3.2).
 /// Skips certificates whose key identifiers name another signer.
-fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<Item = &'a Certificate>) -> Result<()> {
+fn check_self_issued_signature<'a>(
+    certificate: &Certificate,
+    mut others: impl Iterator<Item = &'a Certificate>,
+) -> Result<()> {
     let by = |other: &Certificate| signatures::certifies(other, certificate);
     if !certificate.names_itself_as_issuer() || certificate.certifies_itself() || others.any(by) {
         return Ok(());

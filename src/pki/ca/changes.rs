@@ -363,7 +363,7 @@ pub async fn write_external_policy(
 /// parties may not support.
 fn url_warnings(view: &MountView) -> Warnings {
     let urls = view.global_urls();
-    let mut warnings: Warnings = urls.advice().into_iter().collect();
+    let mut warnings: Warnings = urls.relying_party_warnings().into_iter().collect();
     if urls.has_unresolved_placeholders() && view.signers().next().is_some() {
         warnings.add("cluster config missing: no certificates can be issued, because the URLs use its paths");
     }

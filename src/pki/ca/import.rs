@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 
-pub use super::bundle::PrivateKeys;
+pub use super::bundle::PrivateKeyAcceptance;
 use super::bundle::{BundledCrl, CaBundle, parse_key};
 use super::ca_profile;
 use super::key::put::put_key;
@@ -56,9 +56,9 @@ pub struct ImportedBundle {
 
 /// Options of an import.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct BundleRules {
+pub struct BundleImportOptions {
     /// Controls whether private keys are accepted.
-    pub private_keys: PrivateKeys,
+    pub private_keys: PrivateKeyAcceptance,
     /// Treatment of CRLs that cannot be imported.
     pub invalid_crls: InvalidCrlHandling,
 }
@@ -94,15 +94,15 @@ pub async fn import_pem_bundle(
     authority: &Arc<Authority>,
     field: &'static str,
     text: Secret,
-    rules: BundleRules,
+    options: BundleImportOptions,
 ) -> Result<ImportedBundle> {
-    let bundle = cpu::run(move || CaBundle::parse(field, expose_pem(field, &text)?, rules.private_keys)).await??;
+    let bundle = cpu::run(move || CaBundle::parse(field, expose_pem(field, &text)?, options.private_keys)).await??;
     if bundle.crls.is_empty() {
-        return import_bundle(authority, field, bundle, rules).await;
+        return import_bundle(authority, field, bundle, options).await;
     }
     let authority = Arc::clone(authority);
     // The import runs in its own task: if the caller disconnects, issuers are still not imported without their CRLs.
-    let work = async move { import_bundle(&authority, field, bundle, rules).await };
+    let work = async move { import_bundle(&authority, field, bundle, options).await };
     tokio::spawn(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
 
@@ -110,7 +110,7 @@ async fn import_bundle(
     authority: &Arc<Authority>,
     field: &'static str,
     mut bundle: CaBundle,
-    rules: BundleRules,
+    options: BundleImportOptions,
 ) -> Result<ImportedBundle> {
     let compromised = &authority.deps().compromised;
     bundle.keys.iter().try_for_each(|key| compromised.refuse(field, key.public()))?;
@@ -130,7 +130,7 @@ async fn import_bundle(
     let ((incoming, after_import), import_lock) = cpu::run(rehearse).await??;
     let mut skipped = Warnings::default();
     if let Some(accompanying) = &mut accompanying {
-        skipped = check_crls(accompanying, field, Arc::new(after_import), lists, rules.invalid_crls).await?;
+        skipped = check_crls(accompanying, field, Arc::new(after_import), lists, options.invalid_crls).await?;
     }
     let issuers_with_crl = accompanying.as_ref().map(AccompanyingCrls::issuers).unwrap_or_default();
     let (mut imported, crls) = authority
@@ -141,7 +141,7 @@ async fn import_bundle(
             import.add_all(&incoming)?;
             // An endpoint that refuses private keys imports certificates for keys generated here, which have signed no
             // CRLs elsewhere.
-            let may_have_published_crls = rules.private_keys == PrivateKeys::Allowed;
+            let may_have_published_crls = options.private_keys == PrivateKeyAcceptance::Allowed;
             import.finish(view, may_have_published_crls.then_some(&published))
         })
         .await?;
@@ -378,7 +378,7 @@ impl<'a> BundleImport<'a> {
         for issuer in self.next.issuers() {
             refuse_same_identity(field, certificate, &issuer.certificate)?;
         }
-        self.check_readable(candidate, incoming)?;
+        self.check_imported_profile(candidate, incoming)?;
         let key = self.next.key_of(certificate.key());
         let key_id = key.map(|key| key.id.clone()).unwrap_or_default();
         let algorithm = key.map(|key| default_revocation_algorithm(&key.signing, self.signers));
@@ -419,7 +419,7 @@ impl<'a> BundleImport<'a> {
     /// Checks that relying parties can read an imported CA certificate. A violation is an error if the mount has the
     /// private key, because the issuer could sign certificates. Without the key the issuer only completes chains, so it
     /// is accepted with a warning.
-    fn check_readable(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
+    fn check_imported_profile(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
         let IssuerCandidate { certificate, signatures, .. } = candidate;
         let here = self.next.issuers().map(|issuer| (&issuer.record.id, &issuer.certificate));
         let other_candidates =
@@ -447,14 +447,14 @@ impl<'a> BundleImport<'a> {
         published: Option<&HashSet<String>>,
     ) -> Result<(PlannedChange, ImportedBundle)> {
         self.next.end_batch();
-        ca_profile::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
-        self.choose_default();
-        self.warn(before);
+        ca_profile::check_linked_issuers(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
+        self.choose_default_issuer();
+        self.warn_of_missing_key_and_urls(before);
         if let Some(published) = published {
-            self.warn_of_numbers(before, published);
+            self.warn_of_crl_numbers(before, published);
         }
         self.warn_of_shared_crls();
-        self.warn_of_chains(before);
+        self.warn_of_unverifiable_chains(before);
         let issuers = self.result.imported_issuers.iter().chain(&self.result.existing_issuers);
         let key_of = |id: &String| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()));
         self.result.mapping = issuers.filter_map(key_of).collect();
@@ -467,7 +467,7 @@ impl<'a> BundleImport<'a> {
     /// If the mount has no default issuer, chooses the first new issuer with a key, or else the first newly linked one.
     /// If `default_follows_latest_issuer` is set, a new issuer with a key becomes the default if the import adds
     /// exactly one.
-    fn choose_default(&mut self) {
+    fn choose_default_issuer(&mut self) {
         let has_key = |id: &&String| self.next.signer(id).is_some_and(|s| s.key.is_some());
         let new: Vec<&String> = self.result.imported_issuers.iter().filter(has_key).collect();
         let mut config = self.next.issuers_config.value.clone();
@@ -486,7 +486,7 @@ impl<'a> BundleImport<'a> {
     }
 
     /// Warns that the CRL numbers of a newly imported CA start at 1, although the CA may have published CRLs elsewhere.
-    fn warn_of_numbers(&mut self, before: &MountView, published: &HashSet<String>) {
+    fn warn_of_crl_numbers(&mut self, before: &MountView, published: &HashSet<String>) {
         let here = before.signers().filter(|signer| signer.key.is_some());
         let here = here.map(|signer| signer.issuer.authority_id());
         let mut named: HashSet<String> = here.chain(published.iter().cloned()).collect();
@@ -523,18 +523,18 @@ impl<'a> BundleImport<'a> {
     }
 
     /// Warns about issuers without a verifiable chain that are new, or that had a verifiable chain before the import.
-    fn warn_of_chains(&mut self, before: &MountView) {
-        let could_issue = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.refusal().is_none());
+    fn warn_of_unverifiable_chains(&mut self, before: &MountView) {
+        let could_issue = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.rejection_reason().is_none());
         for signer in self.next.signers() {
             let id = &signer.issuer.record.id;
-            if let Some(refusal) = signer.paths.refusal().filter(|_| could_issue(id)) {
+            if let Some(refusal) = signer.paths.rejection_reason().filter(|_| could_issue(id)) {
                 let refusal = refusal.trim_start_matches("issuer_ref: ");
                 self.result.warnings.add(format!("issuer {id} cannot issue certificates: {refusal}"));
             }
         }
     }
 
-    fn warn(&mut self, before: &MountView) {
+    fn warn_of_missing_key_and_urls(&mut self, before: &MountView) {
         if self.result.imported_issuers.is_empty() {
             return;
         }

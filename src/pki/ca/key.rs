@@ -175,11 +175,11 @@ impl CaKey {
     pub(crate) fn put(&self, next: &mut MountView, signers: &dyn Signers, now: i64) -> Result<PutKeyResult> {
         if self.is_new {
             let put = put_key(next, MountKey::clone(&self.key), signers, now)?;
-            return ca_profile::check_linked(next, &put.linked).map(|()| put);
+            return ca_profile::check_linked_issuers(next, &put.linked).map(|()| put);
         }
         let there = next.key(&self.key.id).is_some();
         there
-            .then(|| PutKeyResult::known(Arc::clone(&self.key)))
+            .then(|| PutKeyResult::for_existing_key(Arc::clone(&self.key)))
             .ok_or_else(|| Error::invalid("key_ref: no key of this mount has this id or name"))
     }
 

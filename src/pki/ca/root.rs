@@ -276,7 +276,7 @@ impl RootDraft {
         serial: &Serial,
     ) -> Result<Vec<u8>> {
         let key_id = key.key_id();
-        let locations = self.locations(&view.global_urls())?;
+        let locations = self.url_extensions(&view.global_urls())?;
         let trailing_extensions = Extensions::joined(&[
             &extension::authority_key_id(&key_id),
             &locations.authority_info,
@@ -300,7 +300,7 @@ impl RootDraft {
 
     /// Returns the extensions with the mount's URLs; empty if a URL contains the id of the issuer, which is assigned
     /// after signing.
-    fn locations(&mut self, urls: &Urls) -> Result<UrlExtensions> {
+    fn url_extensions(&mut self, urls: &Urls) -> Result<UrlExtensions> {
         if urls.is_empty() {
             self.warnings.add(NO_URLS_WARNING.to_owned());
         } else if urls.contains_issuer_id() {

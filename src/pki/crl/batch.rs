@@ -26,14 +26,14 @@ const ENTRIES_PER_SAMPLE: usize = 64;
 const COMPARISON_SORT_MAX_ENTRIES: usize = 256;
 
 /// notAfter of a certificate in seconds since the epoch; saturates in 2106.
-pub(super) type CertificateEnd = u32;
+pub(super) type NotAfterSeconds = u32;
 
 /// A DER-encoded CRL entry with its serial number and the notAfter of its certificate.
 #[derive(Clone, Copy)]
 pub(super) struct EncodedEntry<'a> {
     pub(super) serial: &'a [u8],
     pub(super) encoded: &'a [u8],
-    pub(super) end: CertificateEnd,
+    pub(super) not_after: NotAfterSeconds,
 }
 
 /// Encoded CRL entries in buckets by serial number. Within a bucket, the entries are in insertion order.
@@ -60,7 +60,7 @@ struct EntryBucket {
     full_blocks: Vec<Vec<u8>>,
 }
 
-const CERTIFICATE_END_BYTES: usize = size_of::<CertificateEnd>();
+const NOT_AFTER_BYTES: usize = size_of::<NotAfterSeconds>();
 
 #[derive(Clone, Copy, Default)]
 struct EntryPosition {
@@ -70,8 +70,8 @@ struct EntryPosition {
     len: u32,
 }
 
-fn to_certificate_end(not_after: i64) -> CertificateEnd {
-    CertificateEnd::try_from(not_after.max(0)).unwrap_or(CertificateEnd::MAX)
+fn to_not_after_seconds(not_after: i64) -> NotAfterSeconds {
+    NotAfterSeconds::try_from(not_after.max(0)).unwrap_or(NotAfterSeconds::MAX)
 }
 
 impl CrlEntryBatch {
@@ -127,7 +127,7 @@ impl CrlEntryBatch {
             }
         };
         let bucket = &mut row[at];
-        let written = bucket.write(to_certificate_end(not_after), max_len, write);
+        let written = bucket.write(to_not_after_seconds(not_after), max_len, write);
         if bucket.len >= bucket.split_entries {
             let others = bucket.split();
             row.splice(at + 1..at + 1, others);
@@ -149,11 +149,11 @@ impl EntryBucket {
     }
 
     /// Appends the entry that `write` encodes, at most `max_len` bytes long; returns its length.
-    fn write(&mut self, end: CertificateEnd, max_len: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
-        if self.current_block.len() + CERTIFICATE_END_BYTES + max_len > BLOCK_BYTES {
+    fn write(&mut self, not_after: NotAfterSeconds, max_len: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        if self.current_block.len() + NOT_AFTER_BYTES + max_len > BLOCK_BYTES {
             self.full_blocks.push(std::mem::replace(&mut self.current_block, Vec::with_capacity(BLOCK_BYTES)));
         }
-        self.current_block.extend_from_slice(&end.to_ne_bytes());
+        self.current_block.extend_from_slice(&not_after.to_ne_bytes());
         let before = self.current_block.len();
         write(&mut self.current_block);
         self.len += 1;
@@ -244,17 +244,17 @@ impl BlockKeySpan {
 }
 
 fn entry_ranges(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
-    let mut start = CERTIFICATE_END_BYTES;
+    let mut start = NOT_AFTER_BYTES;
     std::iter::from_fn(move || {
         let (_, len) = block.get(start..).and_then(first_entry)?;
         let range = (start, len);
-        start += len + CERTIFICATE_END_BYTES;
+        start += len + NOT_AFTER_BYTES;
         Some(range)
     })
 }
 
-fn read_not_after(block: &[u8], start: usize) -> CertificateEnd {
-    block[start - CERTIFICATE_END_BYTES..].first_chunk().copied().map_or(0, CertificateEnd::from_ne_bytes)
+fn read_not_after(block: &[u8], start: usize) -> NotAfterSeconds {
+    block[start - NOT_AFTER_BYTES..].first_chunk().copied().map_or(0, NotAfterSeconds::from_ne_bytes)
 }
 
 pub(super) struct SortedBucket {
@@ -265,7 +265,7 @@ pub(super) struct SortedBucket {
 impl SortedBucket {
     /// Returns each encoded entry with the notAfter of its certificate. Locating an entry needs only the index, not the
     /// entry before it, so the processor can prefetch several at a time.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], CertificateEnd)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], NotAfterSeconds)> {
         self.index.iter().map(|position| {
             let start = position.start as usize % BLOCK_BYTES;
             let len = position.len as usize;
@@ -275,8 +275,9 @@ impl SortedBucket {
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = EncodedEntry<'_>> {
-        self.entries()
-            .filter_map(|(encoded, end)| first_entry(encoded).map(|(serial, _)| EncodedEntry { serial, encoded, end }))
+        self.entries().filter_map(|(encoded, not_after)| {
+            first_entry(encoded).map(|(serial, _)| EncodedEntry { serial, encoded, not_after })
+        })
     }
 }
 
@@ -336,10 +337,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_end_outside_the_range_saturates() {
+    fn not_after_outside_the_range_saturates() {
         assert_eq!(
-            (to_certificate_end(-5), to_certificate_end(i64::MAX), to_certificate_end(7)),
-            (0, CertificateEnd::MAX, 7)
+            (to_not_after_seconds(-5), to_not_after_seconds(i64::MAX), to_not_after_seconds(7)),
+            (0, NotAfterSeconds::MAX, 7)
         );
     }
 
@@ -351,7 +352,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn sort_by_key_sorts_keys_of_any_spread(keys in keys()) {
+        fn sort_by_key_orders_keys_of_any_distribution(keys in keys()) {
             let mut all: Vec<(u64, usize)> = keys.into_iter().zip(0..).collect();
             let mut expected = all.clone();
             expected.sort_unstable();
@@ -360,7 +361,7 @@ mod tests {
         }
 
         #[test]
-        fn serials_of_any_length_come_in_order_and_once(
+        fn serials_of_any_length_are_sorted_without_duplicates(
             serials in prop::collection::vec(prop::collection::vec(0..3_u8, 1..=12), 0..1500)
         ) {
             let serials: Vec<Serial> = serials.iter().map(|octets| Serial::from_octets(octets).unwrap()).collect();
@@ -373,7 +374,7 @@ mod tests {
         for (at, serial) in serials.iter().enumerate() {
             batch.push(*serial, &crate::x509::crl::encode_entry(serial, 0, None, None), 0, at as i64);
         }
-        let shown = |item: EncodedEntry<'_>| (Serial::from_octets(item.serial).unwrap(), item.end as usize);
+        let shown = |item: EncodedEntry<'_>| (Serial::from_octets(item.serial).unwrap(), item.not_after as usize);
         batch.sorted().map(|part| part.items().map(shown).collect()).collect()
     }
 
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn serials_with_a_common_prefix_stay_together() {
+    fn bucket_of_serials_with_one_key_is_not_split() {
         let alike = |n: usize| {
             let mut random = [0; Serial::RANDOM_BYTES];
             random[6..].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());

@@ -62,7 +62,7 @@ impl CrlBuildRequest {
 
     /// Requests the work of both requests.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self {
             complete: self.complete || other.complete,
             delta: self.delta || other.delta,
@@ -229,7 +229,7 @@ impl CrlBuilder {
     /// Reads new revocations; the first time, and with `follow`, also the stored CRLs.
     async fn load(&mut self, view: &MountView, groups: &[IssuerGroup], follow: bool) -> Result<()> {
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
-        let (mut stored, rewound) = self.find_newer_lists(groups, rows);
+        let (mut stored, rewound) = self.find_newer_crls(groups, rows);
         let limits = |group: &str| {
             let lists = stored.get(group)?;
             Some(RevocationsByList::new(lists.complete.covers, lists.delta.as_ref().map_or(0, |row| row.covers)))
@@ -245,7 +245,7 @@ impl CrlBuilder {
         for group in groups {
             let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
             match (stored.remove(&group.id), &group.rebuild_issuer) {
-                (Some(lists), Some(signer)) => self.adopt_stored(view, group, signer, lists, sorted),
+                (Some(lists), Some(signer)) => self.adopt_stored_crls(view, group, signer, lists, sorted),
                 _ => self.add_revocations(group, sorted),
             }
         }
@@ -256,7 +256,7 @@ impl CrlBuilder {
     /// Returns two maps by group id. The first has stored CRLs that are newer than those of this builder. The second
     /// has groups for which more revocations were read than the newer CRL covers; they are read again after the given
     /// sequence number.
-    fn find_newer_lists(
+    fn find_newer_crls(
         &self,
         groups: &[IssuerGroup],
         rows: Vec<CrlRow>,
@@ -317,7 +317,7 @@ impl CrlBuilder {
             loaded = loaded.max(last);
         }
         for group in rewound.keys() {
-            self.states.entry(group.clone()).or_default().rewind();
+            self.states.entry(group.clone()).or_default().drop_new_entries();
         }
         (self.loaded, self.orphans) = (loaded, orphans);
         Ok(())
@@ -326,7 +326,7 @@ impl CrlBuilder {
     /// Adds revocations to the new entries of a group. Used if no newer CRL of the group is adopted from storage.
     fn add_revocations(&mut self, group: &IssuerGroup, sorted: GroupRevocations) {
         let state = self.states.entry(group.id.clone()).or_default();
-        state.new_entries = state.new_entries.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
+        state.new_entries = state.new_entries.union(&sorted.complete).union(&sorted.delta).union(&sorted.later);
         state.last_sequence = state.last_sequence.max(sorted.last);
         if self.restored {
             let both = state.waiting_since.into_iter().chain(sorted.oldest);
@@ -336,7 +336,7 @@ impl CrlBuilder {
 
     /// Rebuilds and adopts the stored CRLs of a group, after a start or after another node published them. If that
     /// fails, new CRLs become due.
-    fn adopt_stored(
+    fn adopt_stored_crls(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
@@ -354,10 +354,10 @@ impl CrlBuilder {
         let mut fresh = sorted.delta.clone();
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
             // Only the delta CRL is new. Entries that were dropped from memory have been read again.
-            state.entries = state.entries.and(&sorted.complete);
-            fresh = state.new_entries.and(&fresh);
+            state.entries = state.entries.union(&sorted.complete);
+            fresh = state.new_entries.union(&fresh);
         } else {
-            let entries = state.entries.and(&state.new_entries).and(&sorted.complete).with(issuers);
+            let entries = state.entries.union(&state.new_entries).union(&sorted.complete).with_batch(issuers);
             let listed = none_if_disabled(&entries);
             // A CRL from before a restore or an import may have successors that are not stored here.
             let is_last = row.number > floor;
@@ -386,7 +386,7 @@ impl CrlBuilder {
             .and_then(|delta| rebuild_stored_crl(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
         state.delta_last_sequence = delta_last;
         state.stale = state.rebuilt || state.delta.is_none();
-        state.new_entries = fresh.and(&sorted.later);
+        state.new_entries = fresh.union(&sorted.later);
         state.last_sequence = state.last_sequence.max(sorted.last);
         state.waiting_since = sorted.oldest.filter(|_| self.restored);
     }
@@ -398,7 +398,7 @@ impl CrlBuilder {
         let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.new_entries]).chain(newer.iter().copied());
         let mut batch = CrlEntryBatch::default();
         for row in self.layout.revoked_issuers(&group.id) {
-            if !lists().any(|entries| entries.has(&row.serial)) {
+            if !lists().any(|entries| entries.contains(&row.serial)) {
                 batch.add(row);
             }
         }
@@ -421,8 +421,8 @@ impl CrlBuilder {
         let issuers = !self.unlisted_revoked_issuers(group, &[]).is_empty();
         let state = self.states.entry(group.id.clone()).or_default();
         let from_storage = wanted.complete || (wanted.reload && state.rebuilt);
-        let complete = state.complete_due(config, from_storage, issuers, group.floor, now);
-        if !complete && !state.delta_due(config, wanted.delta, now) {
+        let complete = state.is_complete_crl_due(config, from_storage, issuers, group.floor, now);
+        if !complete && !state.is_delta_crl_due(config, wanted.delta, now) {
             return Ok(0);
         }
         if let Some((until, error)) = state.backoff.as_ref().filter(|_| !(wanted.complete || wanted.delta))
@@ -432,8 +432,8 @@ impl CrlBuilder {
         }
         let begun = Instant::now();
         let made = match complete {
-            true => self.publish_complete(view, group, signer, waiter).await.map(|()| 2),
-            false => self.publish_delta(view, group, signer, waiter).await.map(|()| 1),
+            true => self.publish_complete_crl(view, group, signer, waiter).await.map(|()| 2),
+            false => self.publish_delta_crl(view, group, signer, waiter).await.map(|()| 1),
         };
         let took = begun.elapsed();
         let state = self.states.entry(group.id.clone()).or_default();
@@ -445,7 +445,7 @@ impl CrlBuilder {
         made
     }
 
-    async fn publish_complete(
+    async fn publish_complete_crl(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
@@ -457,11 +457,11 @@ impl CrlBuilder {
         for _ in 0..MAX_NUMBER_ATTEMPTS {
             let issuers = self.unlisted_revoked_issuers(group, &[]);
             let state = self.states.entry(group.id.clone()).or_default();
-            let entries = state.entries.and(&state.new_entries).with(issuers);
+            let entries = state.entries.union(&state.new_entries).with_batch(issuers);
             let listed = if config.disable { CrlEntries::default() } else { entries.clone() };
             guard::check_entry_limit(config, &listed)?;
             let now = self.clock.synchronized_now()?.unix_timestamp();
-            state.check_next_list(number, self.loaded, &listed, now, config.disable)?;
+            state.check_next_complete_crl(number, self.loaded, &listed, now, config.disable)?;
             // thisUpdate must not precede that of the previous CRL, whether this mount or another system published it.
             let floor = self.floor.max(group.floor);
             let last = match &state.complete {
@@ -484,7 +484,7 @@ impl CrlBuilder {
                 }
                 // Another node took the number first. The next CRL must include the revocations on that node's CRL.
                 Err(e) if e.kind() == Kind::Conflict => {
-                    let stored = self.adopt_newer_lists(view, group, number, e).await?;
+                    let stored = self.adopt_newer_crls(view, group, number, e).await?;
                     let state = self.states.entry(group.id.clone()).or_default();
                     if !state.stale && state.new_entries.is_empty() && state.number() >= stored {
                         state.record_publish_delay(self.clock.now());
@@ -496,10 +496,10 @@ impl CrlBuilder {
                 Err(e) => return Err(e),
             }
         }
-        Err(number_conflict_error())
+        Err(crl_number_conflict_error())
     }
 
-    async fn publish_delta(
+    async fn publish_delta_crl(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
@@ -527,12 +527,12 @@ impl CrlBuilder {
                 }
                 // Another node took the number first. Its CRLs may already have all new entries.
                 Err(e) if e.kind() == Kind::Conflict => {
-                    let stored = self.adopt_newer_lists(view, group, number, e).await?;
+                    let stored = self.adopt_newer_crls(view, group, number, e).await?;
                     let state = self.states.entry(group.id.clone()).or_default();
                     if state.stale {
-                        return self.publish_complete(view, group, signer, waiter).await;
+                        return self.publish_complete_crl(view, group, signer, waiter).await;
                     }
-                    if state.number() >= stored && !state.has_unlisted() {
+                    if state.number() >= stored && !state.has_unlisted_revocation() {
                         return Ok(());
                     }
                     number = stored.max(state.number()) + 1;
@@ -540,21 +540,21 @@ impl CrlBuilder {
                 Err(e) => return Err(e),
             }
         }
-        Err(number_conflict_error())
+        Err(crl_number_conflict_error())
     }
 
     /// Adopts the CRLs of the node that took `number` first; returns the group's highest stored CRL number.
     ///
     /// # Errors
     /// `error` when no other node took the number; those of the store.
-    async fn adopt_newer_lists(
+    async fn adopt_newer_crls(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
         number: u64,
         error: Error,
     ) -> Result<u64> {
-        let stored = self.stored_number(group).await?;
+        let stored = self.highest_stored_number(group).await?;
         if stored < number {
             // Not a number conflict: the mount is gone, or the CRL would cover less than the stored one.
             return Err(error);
@@ -563,7 +563,7 @@ impl CrlBuilder {
         Ok(stored)
     }
 
-    async fn stored_number(&self, group: &IssuerGroup) -> Result<u64> {
+    async fn highest_stored_number(&self, group: &IssuerGroup) -> Result<u64> {
         let rows = self.store.crls(self.mount).await?;
         let delta = delta_group_id(&group.id);
         let numbers = rows.iter().filter(|r| r.group == group.id || r.group == delta).map(|r| r.number);
@@ -579,7 +579,7 @@ impl CrlBuilder {
         let Some(complete) = &state.complete else { return };
         let config = &view.crl_config.value;
         let renewal = group.signer.as_ref().map(|_| renewal_time(config, complete));
-        built.summary = built.summary.and(MountCrlMetrics::of(complete, renewal));
+        built.summary = built.summary.combined_with(MountCrlMetrics::of(complete, renewal));
         if group.signer.is_some() {
             let now = self.clock.now().unix_timestamp();
             let backoff = state
@@ -594,7 +594,7 @@ impl CrlBuilder {
     }
 }
 
-fn number_conflict_error() -> Error {
+fn crl_number_conflict_error() -> Error {
     Error::new(Kind::Busy, "other nodes took the CRL number repeatedly; retry")
 }
 

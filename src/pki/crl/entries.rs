@@ -8,7 +8,7 @@ use std::thread;
 
 use bytes::Bytes;
 
-use super::batch::{CertificateEnd, CrlEntryBatch, EncodedEntry, SortedBucket};
+use super::batch::{CrlEntryBatch, EncodedEntry, NotAfterSeconds, SortedBucket};
 use crate::x509::crl::{first_entry, iter_entries};
 use crate::x509::serial::Serial;
 
@@ -34,7 +34,7 @@ struct EntryChunk {
     first: Serial,
     encoded: Bytes,
     /// notAfter of each entry's certificate, in entry order.
-    ends: Arc<[CertificateEnd]>,
+    not_afters: Arc<[NotAfterSeconds]>,
 }
 
 impl CrlEntries {
@@ -64,7 +64,7 @@ impl CrlEntries {
     }
 
     /// Returns `true` if there is an entry for `serial`.
-    pub fn has(&self, serial: &Serial) -> bool {
+    pub fn contains(&self, serial: &Serial) -> bool {
         let after = self.chunks.partition_point(|chunk| chunk.first <= *serial);
         let chunk = after.checked_sub(1).and_then(|at| self.chunks.get(at));
         chunk.is_some_and(|chunk| chunk.items().any(|item| item.serial == serial.octets()))
@@ -72,7 +72,7 @@ impl CrlEntries {
 
     /// Merges two sets of entries. An entry of `others` replaces the entry with the same serial number.
     #[must_use]
-    pub fn and(&self, others: &Self) -> Self {
+    pub fn union(&self, others: &Self) -> Self {
         if self.is_empty() {
             return others.clone();
         }
@@ -82,12 +82,12 @@ impl CrlEntries {
 
     /// Merges the entries of a batch. They replace entries with the same serial number, also earlier ones in the batch.
     #[must_use]
-    pub fn with(&self, batch: CrlEntryBatch) -> Self {
+    pub fn with_batch(&self, batch: CrlEntryBatch) -> Self {
         let count = batch.len();
         let bytes = batch.bytes();
         let latest = batch.latest_revocation();
         if self.is_empty() {
-            return Self { latest, ..Self::of(batch) };
+            return Self { latest, ..Self::from_batch(batch) };
         }
         let parts: Vec<SortedBucket> = batch.sorted().collect();
         let both = self.with_items(count, bytes, parts.iter().flat_map(SortedBucket::items));
@@ -95,10 +95,11 @@ impl CrlEntries {
     }
 
     /// Converts a batch to sorted entries. For a large batch, one thread sorts its buckets while another fills chunks.
-    fn of(batch: CrlEntryBatch) -> Self {
+    fn from_batch(batch: CrlEntryBatch) -> Self {
         let mut filling =
             EntriesWriter { list: Self::default(), building: ChunkBuilder::new(batch.bytes().min(MAX_CHUNK_BYTES)) };
-        let mut fill = |part: SortedBucket| part.entries().for_each(|(encoded, end)| filling.push(encoded, end));
+        let mut fill =
+            |part: SortedBucket| part.entries().for_each(|(encoded, not_after)| filling.push(encoded, not_after));
         if batch.len() < PARALLEL_SORT_MIN_ENTRIES {
             batch.sorted().for_each(fill);
             return filling.finish();
@@ -123,7 +124,7 @@ impl CrlEntries {
         for (at, chunk) in self.chunks.iter().enumerate() {
             let next = self.chunks.get(at + 1).map(|next| next.first.octets());
             if items.peek().is_some_and(|item| next.is_none_or(|next| item.serial < next)) {
-                list.merge(chunk, &mut items, next);
+                list.merge_chunk(chunk, &mut items, next);
             } else {
                 list.push(chunk.clone());
             }
@@ -133,7 +134,7 @@ impl CrlEntries {
 
     /// Appends a chunk merged with the items whose serial numbers are below `next`. Copies all bytes between two items
     /// at once, and splits chunks that become too long.
-    fn merge<'a>(
+    fn merge_chunk<'a>(
         &mut self,
         chunk: &EntryChunk,
         items: &mut Peekable<impl Iterator<Item = EncodedEntry<'a>>>,
@@ -145,20 +146,20 @@ impl CrlEntries {
             let octets = cursor.octets;
             let entries = cursor.entries;
             let found = cursor.seek(item.serial);
-            building.append(&chunk.encoded[octets..cursor.octets], &chunk.ends[entries..cursor.entries]);
-            building.append(item.encoded, &[item.end]);
+            building.append(&chunk.encoded[octets..cursor.octets], &chunk.not_afters[entries..cursor.entries]);
+            building.append(item.encoded, &[item.not_after]);
             if found {
                 cursor.skip();
             }
             building.split(self);
         }
-        building.append(&chunk.encoded[cursor.octets..], &chunk.ends[cursor.entries..]);
+        building.append(&chunk.encoded[cursor.octets..], &chunk.not_afters[cursor.entries..]);
         building.split(self);
         building.finish(self);
     }
 
     fn push(&mut self, chunk: EntryChunk) {
-        self.len += chunk.ends.len();
+        self.len += chunk.not_afters.len();
         self.bytes += chunk.encoded.len();
         self.chunks.push(chunk);
     }
@@ -173,7 +174,7 @@ impl CrlEntries {
             for item in chunk.items() {
                 while others.next_if(|other| other.serial < item.serial).is_some() {}
                 let there = others.peek().is_some_and(|other| other.serial == item.serial);
-                lost += usize::from(!there && i64::from(item.end) >= now);
+                lost += usize::from(!there && i64::from(item.not_after) >= now);
             }
         }
         lost
@@ -182,10 +183,10 @@ impl CrlEntries {
 
 impl EntryChunk {
     fn items(&self) -> impl Iterator<Item = EncodedEntry<'_>> {
-        iter_entries(&self.encoded).zip(self.ends.iter()).map(|((serial, encoded), end)| EncodedEntry {
+        iter_entries(&self.encoded).zip(self.not_afters.iter()).map(|((serial, encoded), not_after)| EncodedEntry {
             serial,
             encoded,
-            end: *end,
+            not_after: *not_after,
         })
     }
 }
@@ -224,11 +225,11 @@ struct EntriesWriter {
 }
 
 impl EntriesWriter {
-    fn push(&mut self, encoded: &[u8], end: CertificateEnd) {
+    fn push(&mut self, encoded: &[u8], not_after: NotAfterSeconds) {
         if self.building.encoded.len() + encoded.len() > MAX_CHUNK_BYTES {
             std::mem::replace(&mut self.building, ChunkBuilder::new(MAX_CHUNK_BYTES)).finish(&mut self.list);
         }
-        self.building.append(encoded, &[end]);
+        self.building.append(encoded, &[not_after]);
     }
 
     fn finish(mut self) -> CrlEntries {
@@ -239,26 +240,26 @@ impl EntriesWriter {
 
 struct ChunkBuilder {
     encoded: Vec<u8>,
-    ends: Vec<CertificateEnd>,
+    not_afters: Vec<NotAfterSeconds>,
 }
 
 impl ChunkBuilder {
     fn new(capacity: usize) -> Self {
-        Self { encoded: Vec::with_capacity(capacity), ends: Vec::with_capacity(capacity / 36) }
+        Self { encoded: Vec::with_capacity(capacity), not_afters: Vec::with_capacity(capacity / 36) }
     }
 
-    fn append(&mut self, encoded: &[u8], ends: &[CertificateEnd]) {
+    fn append(&mut self, encoded: &[u8], not_afters: &[NotAfterSeconds]) {
         self.encoded.extend_from_slice(encoded);
-        self.ends.extend_from_slice(ends);
+        self.not_afters.extend_from_slice(not_afters);
     }
 
     /// Moves the first half of a chunk that is too long to `list`, repeatedly if necessary, so that both halves can
     /// grow.
     fn split(&mut self, list: &mut CrlEntries) {
-        while self.encoded.len() > MAX_CHUNK_BYTES && self.ends.len() > 1 {
+        while self.encoded.len() > MAX_CHUNK_BYTES && self.not_afters.len() > 1 {
             let mut octets = 0;
             let mut entries = 0;
-            for (_, entry) in iter_entries(&self.encoded).take(self.ends.len() - 1) {
+            for (_, entry) in iter_entries(&self.encoded).take(self.not_afters.len() - 1) {
                 octets += entry.len();
                 entries += 1;
                 if octets >= MAX_CHUNK_BYTES / 2 {
@@ -266,10 +267,10 @@ impl ChunkBuilder {
                 }
             }
             let mut left = Self::new(octets);
-            left.append(&self.encoded[..octets], &self.ends[..entries]);
+            left.append(&self.encoded[..octets], &self.not_afters[..entries]);
             left.finish(list);
             self.encoded.drain(..octets);
-            self.ends.drain(..entries);
+            self.not_afters.drain(..entries);
         }
     }
 
@@ -278,7 +279,11 @@ impl ChunkBuilder {
             return;
         };
         // Converts the buffer to a boxed slice, to free unused capacity.
-        list.push(EntryChunk { first, encoded: self.encoded.into_boxed_slice().into(), ends: self.ends.into() });
+        list.push(EntryChunk {
+            first,
+            encoded: self.encoded.into_boxed_slice().into(),
+            not_afters: self.not_afters.into(),
+        });
     }
 }
 
@@ -330,15 +335,15 @@ mod tests {
 
     #[test]
     fn changed_list_shares_unchanged_chunks() {
-        let first = CrlEntries::default().with(batch((0..20_000).map(|n| n * 3)));
-        let second = first.with(batch([30_001]));
+        let first = CrlEntries::default().with_batch(batch((0..20_000).map(|n| n * 3)));
+        let second = first.with_batch(batch([30_001]));
         let before: std::collections::HashSet<_> = first.pieces().iter().map(|p| p.as_ptr()).collect();
         let new = second.pieces().iter().filter(|p| !before.contains(&p.as_ptr())).count();
         assert!((1..=2).contains(&new), "{new} of {} chunks are new", second.chunks.len());
         assert!(second.chunks.len() > 10);
         assert!(second.pieces().iter().all(|p| p.len() <= MAX_CHUNK_BYTES));
         assert_eq!((first.len(), second.len()), (20_000, 20_001));
-        assert!(second.has(&row(30_001, 0).serial) && !first.has(&row(30_001, 0).serial));
+        assert!(second.contains(&row(30_001, 0).serial) && !first.contains(&row(30_001, 0).serial));
         assert_eq!((first.count_lost(&second, 0), second.count_lost(&first, 0)), (0, 1));
         assert_eq!(second.count_lost(&first, 100), 1, "ends now");
         assert_eq!(second.count_lost(&first, 101), 0, "its certificate has ended");
@@ -346,10 +351,10 @@ mod tests {
     }
 
     #[test]
-    fn large_batch_sorts_in_parallel_to_the_same_full_chunks() {
+    fn large_batch_sorted_in_parallel_gives_full_chunks() {
         // Serial numbers spread over the 32-bit range; some occur twice.
         let serials = (1..70_000_u32).map(|n| (n % 69_000).wrapping_mul(0x9e37_79b1));
-        let list = CrlEntries::default().with(batch(serials.clone()));
+        let list = CrlEntries::default().with_batch(batch(serials.clone()));
         assert!(joined(&list) == expected(serials));
         assert!(list.len() >= PARALLEL_SORT_MIN_ENTRIES && list.pieces().iter().all(|p| p.len() <= MAX_CHUNK_BYTES));
         let not_full = list.pieces().iter().filter(|p| p.len() < MAX_CHUNK_BYTES - 100).count();
@@ -370,34 +375,36 @@ mod tests {
             let all = first.iter().chain(&later).map(|r| (r.serial, encode_entry(&r.serial, 0, r.reason, None)));
             all.collect::<BTreeMap<Serial, Vec<u8>>>().into_values().flatten().collect::<Vec<_>>()
         };
-        let list = CrlEntries::default().with(batch(&first));
-        let replaced = list.with(batch(&later));
+        let list = CrlEntries::default().with_batch(batch(&first));
+        let replaced = list.with_batch(batch(&later));
         assert_eq!(replaced.len(), 3_001);
         assert!(joined(&replaced) == expected(&first));
-        assert!(joined(&list.and(&CrlEntries::default().with(batch(&later)))) == expected(&first));
-        assert!(joined(&CrlEntries::default().with(batch(&[first, later.to_vec()].concat()))) == joined(&replaced));
+        assert!(joined(&list.union(&CrlEntries::default().with_batch(batch(&later)))) == expected(&first));
+        assert!(
+            joined(&CrlEntries::default().with_batch(batch(&[first, later.to_vec()].concat()))) == joined(&replaced)
+        );
         assert_eq!((list.count_lost(&replaced, 0), replaced.count_lost(&list, 0)), (0, 1));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn merging_in_any_order_gives_the_sorted_list_once(
+        fn merging_in_any_order_gives_sorted_entries_without_duplicates(
             batches in prop::collection::vec(prop::collection::vec(0..6_000_u32, 0..1_500), 1..6)
         ) {
             let mut merged = CrlEntries::default();
             let mut joins = CrlEntries::default();
             for serials in &batches {
-                merged = merged.with(batch(serials.iter().copied()));
-                joins = joins.and(&CrlEntries::default().with(batch(serials.iter().copied())));
+                merged = merged.with_batch(batch(serials.iter().copied()));
+                joins = joins.union(&CrlEntries::default().with_batch(batch(serials.iter().copied())));
             }
             let all: Vec<u32> = batches.concat();
             let expected = expected(all.iter().copied());
             prop_assert!(joined(&merged) == expected);
             prop_assert!(joined(&joins) == expected);
             prop_assert_eq!(merged.count_lost(&joins, 0), 0);
-            prop_assert!(all.iter().all(|s| merged.has(&row(*s, 0).serial)));
-            prop_assert!(!merged.has(&row(7_000, 0).serial));
+            prop_assert!(all.iter().all(|s| merged.contains(&row(*s, 0).serial)));
+            prop_assert!(!merged.contains(&row(7_000, 0).serial));
         }
     }
 }

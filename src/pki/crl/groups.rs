@@ -39,7 +39,7 @@ impl IssuerGroup {
 }
 
 /// Returns `true` if an issuer of the mount with the same subject and key as `issuer` signs CRLs.
-pub fn has_signer(view: &MountView, issuer: &Issuer) -> bool {
+pub fn has_crl_signer(view: &MountView, issuer: &Issuer) -> bool {
     let id = issuer.authority_id();
     let mut signing = view.signers().filter(|signer| signer.key.is_some() && signer.issuer.record.usage.crl);
     signing.any(|signer| signer.issuer.authority_id() == id)

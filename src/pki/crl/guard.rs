@@ -83,7 +83,7 @@ mod tests {
             let serial = Serial::from_octets(&[last]).unwrap();
             batch.push(serial, &encode_entry(&serial, 0, None, None), 0, i64::from(last) * 100);
         }
-        CrlEntries::default().with(batch)
+        CrlEntries::default().with_batch(batch)
     }
 
     #[test]

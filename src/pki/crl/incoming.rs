@@ -22,7 +22,7 @@ impl CrlEntriesBuilder {
 
     fn sort_batch(&mut self) {
         if !self.batch.is_empty() {
-            self.entries = self.entries.with(std::mem::take(&mut self.batch));
+            self.entries = self.entries.with_batch(std::mem::take(&mut self.batch));
         }
     }
 

@@ -79,7 +79,7 @@ impl CrlGroupState {
     }
 
     /// Drops the new entries, because the builder has read them again.
-    pub(super) fn rewind(&mut self) {
+    pub(super) fn drop_new_entries(&mut self) {
         self.new_entries = CrlEntries::default();
         self.last_sequence = 0;
     }
@@ -87,7 +87,14 @@ impl CrlGroupState {
     /// Returns `true` if a complete CRL is due. `wanted` requests it, and `issuers` is `true` if a revoked issuer is
     /// not listed yet. A published CRL with a number up to `floor` does not count, because relying parties may have
     /// seen a higher number elsewhere.
-    pub(super) fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, floor: u64, now: i64) -> bool {
+    pub(super) fn is_complete_crl_due(
+        &self,
+        config: &CrlConfig,
+        wanted: bool,
+        issuers: bool,
+        floor: u64,
+        now: i64,
+    ) -> bool {
         let Some(complete) = self.complete.as_ref().filter(|list| list.number > floor) else { return true };
         let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.new_entries.is_empty());
         // thisUpdate is legitimately ahead of this clock if a listed revocation is, because the clock of the node that
@@ -97,18 +104,18 @@ impl CrlGroupState {
         wanted || self.stale || by_revocation || ahead || now >= renewal_time(config, complete)
     }
 
-    pub(super) fn delta_due(&self, config: &CrlConfig, wanted: bool, now: i64) -> bool {
+    pub(super) fn is_delta_crl_due(&self, config: &CrlConfig, wanted: bool, now: i64) -> bool {
         let on = config.enable_delta && !config.disable;
-        on && (wanted || (self.has_unlisted() && now >= self.delta_time(config)))
+        on && (wanted || (self.has_unlisted_revocation() && now >= self.delta_crl_due_at(config)))
     }
 
     /// Returns `true` if a revocation, or an amended reason of one, is on neither CRL.
-    pub(super) fn has_unlisted(&self) -> bool {
+    pub(super) fn has_unlisted_revocation(&self) -> bool {
         !self.new_entries.is_empty() && self.last_sequence > self.delta_last_sequence
     }
 
     /// Returns when the next delta CRL is due, epoch seconds.
-    pub(super) fn delta_time(&self, config: &CrlConfig) -> i64 {
+    pub(super) fn delta_crl_due_at(&self, config: &CrlConfig) -> i64 {
         let interval = config.delta_rebuild_interval().as_secs() as i64;
         self.delta.as_ref().map_or(0, |delta| delta.made_at + interval)
     }
@@ -117,14 +124,14 @@ impl CrlGroupState {
     /// earlier builds.
     pub(super) fn next_check(&self, config: &CrlConfig, now: i64) -> Option<i64> {
         let complete = self.complete.as_ref()?;
-        let delta = (config.enable_delta && !config.disable).then(|| match self.delta_time(config) {
+        let delta = (config.enable_delta && !config.disable).then(|| match self.delta_crl_due_at(config) {
             past if past <= now => now + (config.delta_rebuild_interval().as_secs() as i64).max(1),
             time => time,
         });
         delta.into_iter().chain([renewal_time(config, complete)]).min()
     }
 
-    pub(super) fn check_next_list(
+    pub(super) fn check_next_complete_crl(
         &self,
         number: u64,
         covers: u64,

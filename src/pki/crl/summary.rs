@@ -24,7 +24,7 @@ pub struct MountCrlMetrics {
 impl MountCrlMetrics {
     /// Combines the metrics of two sets of CRLs: the largest sizes and the earliest times.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn combined_with(self, other: Self) -> Self {
         let earlier = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
         Self {
             entries: self.entries.max(other.entries),

@@ -16,7 +16,7 @@ pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets it
 
 /// Returns the start of an error text with the field that requests the extended key usage OCSPSigning, if any: the
 /// CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
-pub(crate) fn responder_field(copied: &[RawExtension], requested: &[Vec<u8>]) -> Option<&'static str> {
+pub(crate) fn ocsp_signing_source(copied: &[RawExtension], requested: &[Vec<u8>]) -> Option<&'static str> {
     match raw_extension::find_extension(copied, oid::EXT_KEY_USAGE) {
         Some(_) => grants_ocsp_signing(copied).then_some("csr: extKeyUsage has"),
         None => requested.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage: the request has"),

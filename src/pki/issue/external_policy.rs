@@ -121,7 +121,7 @@ async fn prepare_subject_key(
         PolicyOperation::Issue(requested) => requested,
         PolicyOperation::Sign(csr) | PolicyOperation::SignIntermediate(csr) => {
             csr::verify(csr)?;
-            stages.record_rules(started);
+            stages.record_rules_stage(started);
             engine.require_available(deps.clock.now())?;
             return Ok(PolicySubjectKey {
                 csr_pem: pem::encode(CSR_LABEL, csr.der()),
@@ -132,10 +132,10 @@ async fn prepare_subject_key(
     };
     let key_type = requested.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa");
     let spec = KeySpec::new(key_type, requested.bits.unwrap_or(0))?;
-    let started = stages.record_rules(started);
+    let started = stages.record_rules_stage(started);
     engine.require_available(deps.clock.now())?;
     let key = Arc::new(deps.pool.generate(spec, &origin.requester.watch).await?);
-    stages.record_key(started);
+    stages.record_key_stage(started);
     let csr_pem = sign_empty_csr(&key).await?;
     Ok(PolicySubjectKey { csr_pem, key: key.public().clone(), private: Some(key) })
 }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn idempotency_key_is_per_caller_and_request_is_path_and_body() {
+    fn idempotent_request_depends_on_caller_path_and_body() {
         let first = idempotent_request(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         let again = idempotent_request(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         assert_eq!((first.key, first.request), (again.key, again.request));

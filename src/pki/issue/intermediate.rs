@@ -45,12 +45,12 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
     let naming = resolve_ca_names(&request.names, csr, &mut warnings)?;
-    refuse_responder(request, naming.from_csr)?;
+    refuse_ocsp_signing(request, naming.from_csr)?;
     if naming.subject.matches(issuer.certificate.subject()) {
         warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
     }
     let enforce = request.enforce_leaf_not_after_behavior;
-    let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
+    let behaviour = issuer.record.leaf_not_after_behavior.on_truncating_endpoint(enforce);
     let lifetimes = Role { not_before_duration: request.not_before_duration.as_secs(), ..Role::default() };
     let span = issuer.certificate.validity_range();
     let (limits, more) = origin.limits.for_authority(&request.validity);
@@ -86,9 +86,9 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
 
 /// Rejects a CA certificate with the extended key usage OCSPSigning: its key could sign OCSP responses for the issuer
 /// above. A CA needs no extended key usage to sign OCSP responses about its own certificates.
-fn refuse_responder(request: &IntermediateRequest, from_csr: bool) -> Result<()> {
+fn refuse_ocsp_signing(request: &IntermediateRequest, from_csr: bool) -> Result<()> {
     let copied = if from_csr { &request.csr.extensions[..] } else { &[] };
-    let field = csr::responder_field(copied, &request.usages.ext_key_usage);
+    let field = csr::ocsp_signing_source(copied, &request.usages.ext_key_usage);
     field.map_or(Ok(()), |field| Err(Error::invalid(format!("{field} {CA_WITH_OCSP_SIGNING_REASON}"))))
 }
 
@@ -224,7 +224,7 @@ impl CaExtensions {
         let copied: Vec<_> = csr
             .extensions
             .iter()
-            .filter(|e| is_wanted(&e.oid) && verbatim::is_copied(e, &issuer_parts.locations))
+            .filter(|e| is_wanted(&e.oid) && verbatim::is_copied_from_csr(e, &issuer_parts.locations))
             .filter(|e| incomplete_usage.is_none() || e.oid != oid::KEY_USAGE)
             .collect();
         warnings.extend(interoperability::verifier_warnings(copied.iter().copied()).map(|why| format!("csr: {why}")));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_have_the_names_of_the_catalogue() {
+    fn issuing_operations_match_the_metrics_catalogue() {
         let names = IssuingOperation::ALL.map(|operation| format!("{operation:?}").to_lowercase());
         assert_eq!(names, ISSUING_OPERATIONS.map(|name| name.replace('_', "")));
     }

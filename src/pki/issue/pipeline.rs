@@ -78,13 +78,13 @@ pub(crate) async fn issue(
             if let Some(stand_in) = spec.placeholder_key() {
                 draft.check_with_placeholder(&stand_in)?;
             }
-            let started = stages.record_rules(started);
+            let started = stages.record_rules_stage(started);
             let key = deps.pool.generate(spec, &origin.requester.watch).await?;
-            stages.record_key(started);
+            stages.record_key_stage(started);
             generated.insert(Arc::new(key)).public()
         }
         SubjectKey::OfCsr(csr) => {
-            stages.record_rules(started);
+            stages.record_rules_stage(started);
             &csr.key
         }
     };

@@ -136,13 +136,13 @@ impl<'a> IssuanceRecord<'a> {
 }
 
 impl CertificateDraft {
-    /// Runs all checks that precede the signature, with the placeholder key `stand_in`, so that an invalid request
-    /// fails before a key is generated.
+    /// Runs all checks that precede the signature, with a placeholder key, so that an invalid request fails before a key
+    /// is generated.
     ///
     /// # Errors
     /// `Invalid` from the checks.
-    pub(crate) fn check_with_placeholder(&self, stand_in: &PublicKey) -> Result<()> {
-        self.prepare(&Serial::PLACEHOLDER, stand_in).map(drop)
+    pub(crate) fn check_with_placeholder(&self, placeholder: &PublicKey) -> Result<()> {
+        self.prepare(&Serial::PLACEHOLDER, placeholder).map(drop)
     }
 
     /// Signs, stores and then releases the certificate. If a concurrent request with the same idempotency key was
@@ -164,7 +164,7 @@ impl CertificateDraft {
             let serial = view.new_serial(&*deps.serials)?;
             let prepared = self.prepare(&serial, subject_key)?;
             let der = prepared.sign(&*deps.signers, &requester.watch).await?.der();
-            let started = stages.record_sign(started);
+            let started = stages.record_sign_stage(started);
             let now = deps.clock.now();
             if !record.store && record.side_effects.is_empty() {
                 return Ok(self.into_issued(der, serial, None, now));
@@ -178,7 +178,7 @@ impl CertificateDraft {
                 not_before: self.validity.not_before.unix_timestamp(),
                 not_after: self.validity.not_after.unix_timestamp(),
                 issued_at: now.unix_timestamp(),
-                requester: requester.recorded_as.clone(),
+                requester: requester.requester_record.clone(),
                 der: der.clone(),
             };
             let (mut unit, lease) = record.side_effects.writes(&row)?;
@@ -187,7 +187,7 @@ impl CertificateDraft {
                 idempotent_request.map(|idempotent_request| idempotent_request.row(serial, lease.as_ref(), now));
             unit.extend(response.map(PkiWrite::RecordedResponse));
             let outcome = deps.store.commit(unit).await?;
-            stages.record_store(started);
+            stages.record_store_stage(started);
             if !outcome.contains(&PkiOutcome::SerialTaken) {
                 metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
                 return Ok(self.into_issued(der, serial, lease, now));

@@ -23,7 +23,7 @@ use crate::x509::extension::NameConstraints;
 pub struct IssueRequester {
     /// The caller's requester record for storage (accessor hash, entity id, display name); never a token or accessor in
     /// clear text.
-    pub recorded_as: String,
+    pub requester_record: String,
     /// Display name of the token; a role may allow it as a requested name.
     pub display_name: String,
     /// Identity of the caller, which fills in the templates of roles.

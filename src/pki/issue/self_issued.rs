@@ -54,7 +54,7 @@ pub(super) async fn sign(
     let mut warnings = request.warnings.clone();
     warnings.extend(repeated_identity_warning(certificate, &signer.issuer));
     refuse_used_serial(view, deps, &signer.issuer, certificate).await?;
-    let started = stages.record_rules(started);
+    let started = stages.record_rules_stage(started);
     let algorithm = preferred_algorithm(&key.signing, &*deps.signers, certificate.signature_algorithm())?;
     let issuer = signer.issuer.certificate.subject();
     let own = [
@@ -68,7 +68,7 @@ pub(super) async fn sign(
     let prepared =
         LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &issuer_parts.constraints, &key.signing)?;
     let signed = prepared.sign(&*deps.signers, &origin.requester.watch).await?;
-    stages.record_sign(started);
+    stages.record_sign_stage(started);
     let issued_at = now.unix_timestamp();
     let issued =
         IssuedCertificate::new(signed.der(), certificate.serial(), certificate.validity_range(), signer, issued_at);
@@ -118,7 +118,7 @@ async fn refuse_used_serial(
         row.der != certificate.der() && !view.are_different_authorities(&row.issuer, &issuer.record.id)
     });
     let is_issuers =
-        || view.find_certified(issuer, serial).is_some_and(|one| one.certificate.key() != certificate.key());
+        || view.find_issuer_certified_by(issuer, serial).is_some_and(|one| one.certificate.key() != certificate.key());
     if is_taken || is_issuers() {
         return Err(Error::invalid(format!(
             "certificate: its serial number {serial} is that of another certificate of the issuer (RFC 5280 4.1.2.2)"

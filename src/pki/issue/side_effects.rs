@@ -67,7 +67,7 @@ impl IssueSideEffects {
     ///
     /// # Errors
     /// `Invalid` on the last use of a token, and for a batch token without a parent.
-    pub(crate) fn leased(path: &str, requester: &IssueRequester) -> Result<Self> {
+    pub(crate) fn lease_only(path: &str, requester: &IssueRequester) -> Result<Self> {
         Ok(Self { lease: Some(lease_request(path, requester)?), metadata: None })
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn usable_key(signer: &IssuerSigner, clock: &Clock) -> Result<(Arc<Mo
     if certificate.not_after() <= now.unix_timestamp() {
         return refuse("it is expired");
     }
-    if let Some(refusal) = signer.paths.refusal() {
+    if let Some(refusal) = signer.paths.rejection_reason() {
         return Err(Error::invalid(refusal.to_owned()));
     }
     Ok((Arc::clone(key), now))

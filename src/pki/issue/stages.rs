@@ -23,19 +23,19 @@ impl IssuanceStages {
         Self { rules: stage("rules"), key: stage("key"), sign: stage("sign"), store: stage("store") }
     }
 
-    pub(crate) fn record_rules(&self, started: Instant) -> Instant {
+    pub(crate) fn record_rules_stage(&self, started: Instant) -> Instant {
         record_stage(&self.rules, started)
     }
 
-    pub(crate) fn record_key(&self, started: Instant) -> Instant {
+    pub(crate) fn record_key_stage(&self, started: Instant) -> Instant {
         record_stage(&self.key, started)
     }
 
-    pub(crate) fn record_sign(&self, started: Instant) -> Instant {
+    pub(crate) fn record_sign_stage(&self, started: Instant) -> Instant {
         record_stage(&self.sign, started)
     }
 
-    pub(crate) fn record_store(&self, started: Instant) -> Instant {
+    pub(crate) fn record_store_stage(&self, started: Instant) -> Instant {
         record_stage(&self.store, started)
     }
 }

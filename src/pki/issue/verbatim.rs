@@ -49,14 +49,14 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
     csr::verify(csr)?;
     refuse_ca(csr)?;
     if !may_sign_ocsp {
-        refuse_responder(request)?;
+        refuse_ocsp_signing(request)?;
     }
     let signer = issuance.find_signer(Some(&role))?;
     let (key, now) = usable_key(&signer, &deps.clock)?;
     let issuer_parts = signer.encoded_parts()?;
     let issuer = &signer.issuer;
     let enforce = request.enforce_leaf_not_after_behavior;
-    let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
+    let behaviour = issuer.record.leaf_not_after_behavior.on_truncating_endpoint(enforce);
     let span = issuer.certificate.validity_range();
     let (validity, mut warnings) = validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, now)?;
     let subject = subject_with_user_ids(csr, &request.user_ids)?;
@@ -128,8 +128,8 @@ fn refuse_ca(csr: &Csr) -> Result<()> {
 }
 
 /// Rejects the extended key usage OCSPSigning: the key could sign any status for every certificate of the issuer.
-fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
-    match csr::responder_field(&request.csr.extensions, &request.usages.ext_key_usage) {
+fn refuse_ocsp_signing(request: &VerbatimRequest) -> Result<()> {
+    match csr::ocsp_signing_source(&request.csr.extensions, &request.usages.ext_key_usage) {
         Some(field) => Err(Error::invalid(format!(
             "{field} OCSPSigning, which lets its holder sign OCSP responses for the issuer (RFC 6960 4.2.2.2); use a \
              role whose ext_key_usage lists OCSPSigning"
@@ -181,7 +181,7 @@ fn leading_extensions(request: &VerbatimRequest, role: &Role) -> Result<Extensio
 /// Returns the extensions to copy from the CSR. `own` are the issuer's URL extensions.
 fn copied_extensions(csr: &Csr, own: &UrlExtensions, subject_is_empty: bool, warnings: &mut Warnings) -> Extensions {
     let mut copied = Extensions::default();
-    for extension in csr.extensions.iter().filter(|extension| is_copied(extension, own)) {
+    for extension in csr.extensions.iter().filter(|extension| is_copied_from_csr(extension, own)) {
         // RFC 5280 4.1.2.6: without a subject, relying parties must not ignore subjectAltName.
         if extension.oid == oid::SUBJECT_ALT_NAME && subject_is_empty && !extension.critical {
             warnings.add("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
@@ -195,7 +195,7 @@ fn copied_extensions(csr: &Csr, own: &UrlExtensions, subject_is_empty: bool, war
 
 /// Returns `true` if an extension of a CSR is copied: not authorityKeyIdentifier, and URLs only if the issuer has none.
 /// Also applies to `use_csr_values` of `sign-intermediate`.
-pub(crate) fn is_copied(extension: &RawExtension, own: &UrlExtensions) -> bool {
+pub(crate) fn is_copied_from_csr(extension: &RawExtension, own: &UrlExtensions) -> bool {
     match extension.oid.as_slice() {
         oid::AUTHORITY_KEY_ID => false,
         oid::AUTHORITY_INFO_ACCESS => own.authority_info.is_empty(),

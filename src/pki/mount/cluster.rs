@@ -53,7 +53,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Replaces the placeholders in `url` for which this configuration has a value.
-    pub(crate) fn fill(&self, url: &str) -> String {
+    pub(crate) fn fill_placeholders(&self, url: &str) -> String {
         [(CLUSTER_PLACEHOLDERS[0], &self.path), (CLUSTER_PLACEHOLDERS[1], &self.aia_path)]
             .into_iter()
             .filter(|(_, value)| **value != ClusterUrl::default())
@@ -90,7 +90,7 @@ pub(crate) fn is_absolute_url(text: &str) -> bool {
 
 /// Like [`is_absolute_url`], for URLs that are fetched: a directory URL (`ldap:///…`) may omit the host and leave it to
 /// the relying party (RFC 5280 4.2.1.13, RFC 4516 2).
-pub(crate) fn is_location(text: &str) -> bool {
+pub(crate) fn is_fetchable_url(text: &str) -> bool {
     let has_location = |url: url::Url| url.has_host() || url.scheme() == "ldap" && url.path().len() > 1;
     profile::validate_location_uri(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(has_location)
 }
@@ -103,9 +103,9 @@ mod tests {
     fn cluster_urls_are_validated_and_replace_placeholders() {
         let one = Cluster { path: ClusterUrl::new("path", "https://ca.test/v1/pki").unwrap(), ..Cluster::default() };
         let both = Cluster { aia_path: ClusterUrl::new("aia_path", "http://aia.test").unwrap(), ..one.clone() };
-        assert_eq!(both.fill("{{cluster_aia_path}}/ca"), "http://aia.test/ca");
-        assert_eq!(both.fill("{{cluster_path}}/ca"), "https://ca.test/v1/pki/ca");
-        assert_eq!(one.fill("{{cluster_aia_path}}/ca"), "{{cluster_aia_path}}/ca");
+        assert_eq!(both.fill_placeholders("{{cluster_aia_path}}/ca"), "http://aia.test/ca");
+        assert_eq!(both.fill_placeholders("{{cluster_path}}/ca"), "https://ca.test/v1/pki/ca");
+        assert_eq!(one.fill_placeholders("{{cluster_aia_path}}/ca"), "{{cluster_aia_path}}/ca");
         assert!(ClusterUrl::new("path", "").is_ok());
         for bad in ["http://ca.test/?q", "http://ca.test/#f"] {
             assert!(

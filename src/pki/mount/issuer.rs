@@ -51,7 +51,7 @@ impl Keyword for LeafNotAfterBehavior {
 impl LeafNotAfterBehavior {
     /// Returns the effective setting on endpoints that truncate by default (`sign-verbatim`, `sign-intermediate`).
     /// `enforced` is the request's `enforce_leaf_not_after_behavior` flag.
-    pub fn truncating_unless(self, enforced: bool) -> Self {
+    pub fn on_truncating_endpoint(self, enforced: bool) -> Self {
         if enforced || self == Self::AlwaysEnforceErr { self } else { Self::Truncate }
     }
 }

@@ -88,25 +88,25 @@ impl CertificationPaths {
     /// Returns the path to serve at a time (epoch seconds): the first that is valid and not rejected, else the first
     /// that is not rejected, else the first.
     pub fn served_at(&self, now: i64) -> Option<&CertificationPath> {
-        let mut accepted = self.accepted();
-        let valid = self.accepted().find(|path| path.span.contains(&now));
+        let mut accepted = self.accepted_paths();
+        let valid = self.accepted_paths().find(|path| path.span.contains(&now));
         valid.or_else(|| accepted.next()).or_else(|| self.0.first())
     }
 
     /// Returns the last time, up to `now`, at which a path became valid or expired, so that the served path may have
     /// changed. In epoch seconds; 0 for never.
-    pub fn changed_at(&self, now: i64) -> i64 {
+    pub fn served_path_changed_at(&self, now: i64) -> i64 {
         let bounds = self.0.iter().flat_map(|path| [*path.span.start(), path.span.end().saturating_add(1)]);
         bounds.filter(|at| *at <= now).max().unwrap_or(0).max(0)
     }
 
     /// Returns why no path verifies; `None` if some path does.
-    pub fn refusal(&self) -> Option<&str> {
-        if self.accepted().next().is_some() { None } else { self.0.first()?.rejection.as_deref() }
+    pub fn rejection_reason(&self) -> Option<&str> {
+        if self.accepted_paths().next().is_some() { None } else { self.0.first()?.rejection.as_deref() }
     }
 
     /// Returns the paths that are not rejected.
-    pub(crate) fn accepted(&self) -> impl Iterator<Item = &CertificationPath> {
+    pub(crate) fn accepted_paths(&self) -> impl Iterator<Item = &CertificationPath> {
         self.0.iter().filter(|path| path.rejection.is_none())
     }
 
@@ -114,14 +114,14 @@ impl CertificationPaths {
     /// verifier may build any of them. Incomplete paths (root unknown) count only if no path is complete (RFC 5280
     /// 4.2.1.9).
     pub(super) fn path_length(&self) -> Option<u32> {
-        let has_root = self.accepted().any(CertificationPath::is_complete);
-        let counted = self.accepted().filter(|path| path.is_complete() || !has_root);
+        let has_root = self.accepted_paths().any(CertificationPath::is_complete);
+        let counted = self.accepted_paths().filter(|path| path.is_complete() || !has_root);
         counted.filter_map(|path| path.path_length).min()
     }
 
     /// Returns the name constraints of the paths that are not rejected; empty if none has any.
     pub(super) fn constraints(&self) -> Vec<ChainConstraints> {
-        let all: Vec<_> = self.accepted().map(CertificationPath::constraints).collect();
+        let all: Vec<_> = self.accepted_paths().map(CertificationPath::constraints).collect();
         if all.iter().all(|chain| chain.links.is_empty()) { Vec::new() } else { all }
     }
 }

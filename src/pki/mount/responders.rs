@@ -71,7 +71,7 @@ impl Responder {
     /// Returns the subject of the issuers, encoded as in the client's certificate if a requested CertID matches; else
     /// in any encoding.
     pub(crate) fn name<'i>(&self, mut requested: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
-        let known = requested.find_map(|id| self.encoding(id));
+        let known = requested.find_map(|id| self.name_encoding_index(id));
         known.map_or_else(|| self.representative.certificate.subject(), |at| &self.names[at])
     }
 
@@ -81,7 +81,7 @@ impl Responder {
     }
 
     /// Returns the index of the name encoding from which a CertID was computed.
-    fn encoding(&self, id: &CertId<'_>) -> Option<usize> {
+    fn name_encoding_index(&self, id: &CertId<'_>) -> Option<usize> {
         let issuer = id.issuer();
         self.hashes.iter().position(|hashes| hashes.for_hash(id.hash) == issuer)
     }
@@ -93,7 +93,7 @@ impl Responder {
 
     /// Returns `true` if a CertID identifies one of the responder's issuers.
     pub(crate) fn matches_cert_id(&self, id: &CertId<'_>) -> bool {
-        self.encoding(id).is_some()
+        self.name_encoding_index(id).is_some()
     }
 
     /// Looks up an issuer of the mount that the responder's key certifies. The inner value is its revocation time

@@ -203,7 +203,7 @@ impl Role {
     /// Roles of older versions do not record whether `key_usage` was set. Any list other than the default counts as
     /// set; unknown names in it are ignored.
     pub fn key_usage_for(&self, kind: KeyKind) -> KeyUsage {
-        if self.names_key_usage() {
+        if self.has_explicit_key_usage() {
             return KeyUsage::from_names(&self.key_usage);
         }
         // Time-stamp verifiers reject any other key usage in addition to digitalSignature (RFC 3161 2.3).
@@ -214,7 +214,7 @@ impl Role {
     }
 
     /// Returns `true` if a write of the role set `key_usage`.
-    pub(crate) fn names_key_usage(&self) -> bool {
+    pub(crate) fn has_explicit_key_usage(&self) -> bool {
         self.key_usage_is_named || self.key_usage != DEFAULT_KEY_USAGE
     }
 

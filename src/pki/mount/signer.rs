@@ -34,14 +34,15 @@ impl IssuerSigner {
     /// Returns a warning if every path requires certificate policies and `policies` (OIDs in DER contents) meet none of
     /// these requirements.
     pub(crate) fn policy_warning(&self, policies: impl FnOnce() -> BTreeSet<Vec<u8>>) -> Option<String> {
-        let mut demands = self.paths.accepted().map(|path| path.policy.as_ref());
+        let mut demands = self.paths.accepted_paths().map(|path| path.policy.as_ref());
         let first = demands.next()??;
-        if self.paths.accepted().any(|path| path.policy.is_none()) {
+        if self.paths.accepted_paths().any(|path| path.policy.is_none()) {
             return None;
         }
         let own = policies();
-        let is_met = self.paths.accepted().filter_map(|path| path.policy.as_ref()).any(|demand| demand.is_met_by(&own));
-        (!is_met).then(|| first.advice())
+        let is_met =
+            self.paths.accepted_paths().filter_map(|path| path.policy.as_ref()).any(|demand| demand.is_met_by(&own));
+        (!is_met).then(|| first.unmet_warning())
     }
 
     /// Returns the pre-encoded extensions of the issuer's certificates.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{CLUSTER_PLACEHOLDERS, Cluster, is_absolute_url, is_location, relying_party_warning};
+use super::cluster::{CLUSTER_PLACEHOLDERS, Cluster, is_absolute_url, is_fetchable_url, relying_party_warning};
 use crate::error::{Error, Result};
 use crate::fields::{ListFieldSlot, ListLimit, Resource as _, resource};
 
@@ -67,7 +67,7 @@ impl Urls {
         let mut urls = self.clone();
         if urls.templating {
             for ListFieldSlot { slot, .. } in Self::LISTS {
-                (slot.get_mut)(&mut urls).iter_mut().for_each(|url| *url = cluster.fill(url));
+                (slot.get_mut)(&mut urls).iter_mut().for_each(|url| *url = cluster.fill_placeholders(url));
             }
         }
         urls
@@ -106,7 +106,7 @@ impl Urls {
             }
         }
         // OCSP runs over HTTP (RFC 6960 A.1).
-        let is_url = if field == "ocsp_servers" { is_absolute_url(&text) } else { is_location(&text) };
+        let is_url = if field == "ocsp_servers" { is_absolute_url(&text) } else { is_fetchable_url(&text) };
         if !is_url {
             return Err(Error::invalid(format!(
                 "{field}: every entry must be an absolute URL with a scheme and a host"
@@ -116,7 +116,7 @@ impl Urls {
     }
 
     /// Returns warnings about URLs that relying parties may be unable to use. Call [`Urls::in_cluster`] first.
-    pub fn advice(&self) -> Vec<String> {
+    pub fn relying_party_warnings(&self) -> Vec<String> {
         let of = |(name, list): (&'static str, &Vec<String>)| {
             let wrong = list.iter().find_map(|url| relying_party_warning(url));
             wrong.map(|why| format!("{name}: {why}"))
@@ -186,14 +186,17 @@ mod tests {
             ocsp_servers: single_url(ocsp),
             ..Urls::default()
         };
-        assert_eq!(urls(&["http://a.test/crl", "ldap://a.test/cn=crl"], "http://[2001:db8::1]/ocsp").advice(), [""; 0]);
-        let wrong =
-            urls(&["http://a.test/crl", "HTTPS://a.test/crl", "https://b.test"], "http://127.0.0.2:80/o").advice();
+        assert_eq!(
+            urls(&["http://a.test/crl", "ldap://a.test/cn=crl"], "http://[2001:db8::1]/ocsp").relying_party_warnings(),
+            [""; 0]
+        );
+        let wrong = urls(&["http://a.test/crl", "HTTPS://a.test/crl", "https://b.test"], "http://127.0.0.2:80/o")
+            .relying_party_warnings();
         assert!(wrong[0].starts_with("crl_distribution_points: https and ldaps should not"), "{wrong:?}");
         assert!(wrong[1].starts_with("ocsp_servers: loopback addresses are"), "{wrong:?}");
         assert_eq!(wrong.len(), 2);
         for loopback in ["http://localhost/o", "http://LocalHost:8080/o", "http://[::1]:80/o", "http://a.localhost/"] {
-            assert_eq!(urls(&[], loopback).advice().len(), 1, "{loopback}");
+            assert_eq!(urls(&[], loopback).relying_party_warnings().len(), 1, "{loopback}");
         }
     }
 

@@ -179,7 +179,7 @@ impl MountView {
                 "auto-tidy" => self.auto_tidy = StoredSetting { value: parse_document(body)?, version },
                 "external-policy" => {
                     let config: external_policy::ExternalPolicyConfig = parse_document(body)?;
-                    let engine = config.enabled.then(|| config.engine());
+                    let engine = config.enabled.then(|| config.create_engine());
                     self.policy_engine = engine.map(|e| e.map(Arc::new).map_err(|e| e.text().to_owned()));
                     self.external_policy = StoredSetting { value: config, version };
                 }
@@ -321,7 +321,7 @@ impl MountView {
     }
 
     /// Finds the issuer of this mount whose certificate was signed by `issuer` and has this serial number.
-    pub fn find_certified(&self, issuer: &Issuer, serial: Serial) -> Option<&Arc<Issuer>> {
+    pub fn find_issuer_certified_by(&self, issuer: &Issuer, serial: Serial) -> Option<&Arc<Issuer>> {
         let own = &issuer.certificate;
         self.issuers.values().find(|one| {
             let one = &one.certificate;
@@ -536,8 +536,8 @@ impl MountView {
     /// # Errors
     /// `Invalid` when no client can be created from the settings.
     pub fn set_external_policy(&mut self, value: external_policy::ExternalPolicyConfig) -> Result<PkiWrite> {
-        if !value.has_same_connection(&self.external_policy.value) {
-            let engine = value.enabled.then(|| value.engine()).transpose()?;
+        if !value.equals_except_update_time(&self.external_policy.value) {
+            let engine = value.enabled.then(|| value.create_engine()).transpose()?;
             self.policy_engine = engine.map(Arc::new).map(Ok);
         }
         Ok(self.set_config("external-policy", |view| &mut view.external_policy, value))
@@ -550,7 +550,7 @@ impl MountView {
 
     /// Takes over the policy engine's client of another view if the connection settings are the same.
     fn reuse_policy_engine(mut self, other: &Self) -> Self {
-        let same = self.external_policy.value.has_same_connection(&other.external_policy.value);
+        let same = self.external_policy.value.equals_except_update_time(&other.external_policy.value);
         if same && matches!((&self.policy_engine, &other.policy_engine), (Some(Ok(_)), Some(Ok(_)))) {
             self.policy_engine.clone_from(&other.policy_engine);
         }

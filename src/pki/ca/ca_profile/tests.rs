@@ -150,7 +150,7 @@ fn self_issued_certificate_is_signed_by_itself_or_known_issuer() {
 }
 
 #[test]
-fn properties_that_break_verification_below_are_reported() {
+fn ca_properties_that_break_chains_are_reported() {
     let key = root("ec", 256).0;
     // The OID of a private extension, 1.3.9.9.9.
     let private: &[u8] = &[0x2b, 9, 9, 9];

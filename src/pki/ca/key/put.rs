@@ -27,7 +27,7 @@ pub(crate) struct PutKeyResult {
 
 impl PutKeyResult {
     /// Creates the result for a key that the mount already has.
-    pub(crate) fn known(key: Arc<MountKey>) -> Self {
+    pub(crate) fn for_existing_key(key: Arc<MountKey>) -> Self {
         Self { key, known: true, writes: Vec::new(), linked: Vec::new(), warnings: Warnings::default() }
     }
 
@@ -86,7 +86,7 @@ fn update_existing_key(
     signers: &dyn Signers,
     now: i64,
 ) -> Result<PutKeyResult> {
-    let mut put = PutKeyResult::known(known);
+    let mut put = PutKeyResult::for_existing_key(known);
     if !key.name.is_empty() && key.name != put.key.name {
         put.warnings.add("key_name ignored: the key already exists in the mount and keeps its name");
     }
@@ -96,7 +96,7 @@ fn update_existing_key(
             put.warnings.add(format!("the key already exists in the mount; it now signs with managed key {name:?}"));
             let relinked = MountKey { signing: key.signing.clone(), ..MountKey::clone(&put.key) };
             put.writes.push(next.put_key(relinked.clone())?);
-            put.writes.extend(refit_revocation_algorithms(next, &relinked, signers, now)?);
+            put.writes.extend(replace_unsupported_revocation_algorithms(next, &relinked, signers, now)?);
             put.key = Arc::new(relinked);
         }
         (SigningKey::Local(_), SigningKey::Managed(_)) => {
@@ -109,7 +109,7 @@ fn update_existing_key(
 }
 
 /// Changes the CRL and OCSP signature algorithm of issuers whose new managed key does not support the current one.
-fn refit_revocation_algorithms(
+fn replace_unsupported_revocation_algorithms(
     next: &mut MountView,
     key: &MountKey,
     signers: &dyn Signers,

@@ -129,7 +129,7 @@ impl NamePolicy<'_> {
         let texts = &domains.texts;
         let bare = || texts.has(parsed.name) || (parsed.is_email && texts.has(parsed.domain));
         let below = || {
-            domains.contain_parent_of(parsed.compared_domain())
+            domains.contain_parent_domain_of(parsed.compared_domain())
                 || (parsed.is_wild() && texts.has(parsed.compared_domain()))
         };
         (role.allow_bare_domains && bare())

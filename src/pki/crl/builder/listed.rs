@@ -16,7 +16,9 @@ impl CrlBuilder {
         }
         let signed = groups.iter().filter(|group| group.signer.is_some());
         let of = |group: &IssuerGroup| {
-            self.states.get(&group.id).map_or(RemovableRevocations::NONE, |state| state.listed(self.loaded))
+            self.states
+                .get(&group.id)
+                .map_or(RemovableRevocations::NONE, |state| state.removable_revocations(self.loaded))
         };
         signed.map(of).fold(RemovableRevocations::ALL, RemovableRevocations::and)
     }
@@ -25,7 +27,7 @@ impl CrlBuilder {
 impl CrlGroupState {
     /// Returns the revocations that may be removed from the CRLs of this group. Every revocation up to the sequence
     /// number `loaded` was read.
-    fn listed(&self, loaded: u64) -> RemovableRevocations {
+    fn removable_revocations(&self, loaded: u64) -> RemovableRevocations {
         let Some(complete) = &self.complete else { return RemovableRevocations::NONE };
         let up_to = if self.new_entries.is_empty() { loaded } else { self.covers };
         RemovableRevocations { before: complete.this_update, up_to }

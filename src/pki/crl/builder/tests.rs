@@ -26,7 +26,7 @@ struct Nodes {
 }
 
 /// CRL number and listed serial numbers of a node's complete CRL and of its delta CRL.
-type Shown = [(u64, Vec<Serial>); 2];
+type CrlContents = [(u64, Vec<Serial>); 2];
 
 impl Nodes {
     async fn new() -> Self {
@@ -78,7 +78,7 @@ impl Nodes {
         serial
     }
 
-    async fn build(&self, mut node: CrlBuilder, wanted: CrlBuildRequest) -> (CrlBuilder, Shown) {
+    async fn build(&self, mut node: CrlBuilder, wanted: CrlBuildRequest) -> (CrlBuilder, CrlContents) {
         let view = Arc::clone(&self.view);
         let work = |waiter: blocking::SignatureWaiter| async move {
             let built = node.build(&view, wanted, &waiter).await;
@@ -88,11 +88,11 @@ impl Nodes {
         let built = built.unwrap();
         assert!(built.failure.is_none());
         let GroupCrls { complete, delta } = &built.crls.by_issuer["root"];
-        (node, [shown(complete), shown(delta.as_ref().unwrap())])
+        (node, [crl_contents(complete), crl_contents(delta.as_ref().unwrap())])
     }
 }
 
-fn shown(list: &PublishedCrl) -> (u64, Vec<Serial>) {
+fn crl_contents(list: &PublishedCrl) -> (u64, Vec<Serial>) {
     let der: Vec<u8> = list.pieces().flat_map(|piece| piece.to_vec()).collect();
     let crl = Crl::parse(&der).unwrap();
     (list.number, crl.entries().iter().map(|entry| entry.serial).collect())

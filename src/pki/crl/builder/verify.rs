@@ -36,7 +36,7 @@ impl CrlBuilder {
                 if made != Some(row.number) {
                     // A delta CRL cannot be rebuilt without its complete CRL, so that CRL's amended revocations count
                     // for it too.
-                    let amended = self.amended(group, row).await?.max(of_complete);
+                    let amended = self.count_amended_revocations(group, row).await?.max(of_complete);
                     of_complete = amended;
                     unreproducible.push(UnreproducibleCrl {
                         list: format!("CRL number {} of issuer group {name}", row.number),
@@ -50,7 +50,7 @@ impl CrlBuilder {
 
     /// Counts the group's revocations that are dated before the CRL but have a higher sequence number than the CRL
     /// covers. Their reasons were amended after the CRL was signed, so the reasons on the CRL are unknown.
-    async fn amended(&self, group: &IssuerGroup, row: &CrlRow) -> Result<usize> {
+    async fn count_amended_revocations(&self, group: &IssuerGroup, row: &CrlRow) -> Result<usize> {
         let mut after = row.covers;
         let mut amended = 0;
         loop {

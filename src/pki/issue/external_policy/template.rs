@@ -75,7 +75,7 @@ fn lease_side_effects(origin: &IssueContext, approval: &PolicyResponse) -> Resul
     match (approval.lease, approval.store) {
         (false, _) => Ok(IssueSideEffects::default()),
         (true, false) => refuse("the policy engine set generate_lease without store_certificate"),
-        (true, true) => IssueSideEffects::leased(&origin.path, &origin.requester),
+        (true, true) => IssueSideEffects::lease_only(&origin.path, &origin.requester),
     }
 }
 

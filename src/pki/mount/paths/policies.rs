@@ -53,7 +53,7 @@ impl RequiredPolicies {
     }
 
     /// Returns the warning for a certificate, or a role, that does not meet the requirement.
-    pub(crate) fn advice(&self) -> String {
+    pub(crate) fn unmet_warning(&self) -> String {
         let required = match &self.0 {
             None => "any".to_owned(),
             Some(allowed) if allowed.is_empty() => "but the CAs of the chain have none in common".to_owned(),

@@ -118,7 +118,7 @@ impl AllowedDomains {
 
     /// Returns `true` if `name` ends in a dot and one of the domains, case-sensitively. Reads the name from its end and
     /// narrows the range of matching domains with each byte, in linear time.
-    pub fn contain_parent_of(&self, name: &str) -> bool {
+    pub fn contain_parent_domain_of(&self, name: &str) -> bool {
         let mut left = &self.reversed[..];
         for (read, byte) in name.bytes().rev().enumerate() {
             // A domain that is read completely sorts before longer ones with the same ending.
@@ -155,7 +155,7 @@ mod tests {
             for text in [&text, &of_list] {
                 let known = || list.iter().filter(|domain| !domain.is_empty());
                 let below = |domain: &String| text.strip_suffix(&**domain).is_some_and(|head| head.ends_with('.'));
-                prop_assert_eq!(domains.contain_parent_of(text), known().any(below), "{:?} {:?}", text, list);
+                prop_assert_eq!(domains.contain_parent_domain_of(text), known().any(below), "{:?} {:?}", text, list);
                 prop_assert_eq!(domains.texts.has(text), known().any(|domain| domain.eq_ignore_ascii_case(text)));
             }
         }

@@ -54,7 +54,7 @@ impl Role {
         if self.issuer_ref.is_empty() {
             self.issuer_ref = "default".to_owned();
         }
-        if self.keys.are_rsa() && self.signature_bits == SignatureBits::OF_ISSUER {
+        if self.keys.are_rsa() && self.signature_bits == SignatureBits::ISSUER_DEFAULT {
             self.signature_bits = SignatureBits::SHA_256;
         }
         self.normalize_lists()?;
@@ -77,7 +77,7 @@ impl Role {
             let usage = KeyUsage::from_names(std::slice::from_ref(*name));
             !usage.is_empty() && unfit.contains(usage)
         };
-        let fits = !self.names_key_usage() || self.key_usage_for(spec.kind()) == default_key_usage(spec.kind());
+        let fits = !self.has_explicit_key_usage() || self.key_usage_for(spec.kind()) == default_key_usage(spec.kind());
         let named: Vec<&str> = match fits {
             true => Vec::new(),
             false => self.key_usage.iter().filter(is_unfit).map(String::as_str).collect(),

@@ -97,7 +97,7 @@ pub struct SignatureBits(u32);
 
 impl SignatureBits {
     /// No size is set: the issuer's key determines the hash.
-    pub const OF_ISSUER: Self = Self(0);
+    pub const ISSUER_DEFAULT: Self = Self(0);
     /// SHA-256.
     pub const SHA_256: Self = Self(256);
 

@@ -72,9 +72,9 @@ impl ExternalPolicyConfig {
         if !self.external_service_url.is_empty() {
             check_url(&self.external_service_url)?;
         }
-        self.trust()?;
-        check_expression("entity_jmespath", &self.entity_jmespath)?;
-        check_expression("group_jmespath", &self.group_jmespath)?;
+        self.tls_material()?;
+        check_jmespath("entity_jmespath", &self.entity_jmespath)?;
+        check_jmespath("group_jmespath", &self.group_jmespath)?;
         if self.enabled && self.external_service_url.is_empty() {
             return Err(Error::invalid("external_service_url: must be set while enabled is true"));
         }
@@ -86,7 +86,7 @@ impl ExternalPolicyConfig {
         Ok(())
     }
 
-    fn trust(&self) -> Result<EngineTlsMaterial> {
+    fn tls_material(&self) -> Result<EngineTlsMaterial> {
         EngineTlsMaterial::read(&self.trusted_ca, &self.trusted_leaf_certificate_bundle, &self.client_bundle)
     }
 
@@ -94,12 +94,12 @@ impl ExternalPolicyConfig {
     ///
     /// # Errors
     /// `Invalid` naming the field, `Internal` when TLS cannot be set up.
-    pub(crate) fn engine(&self) -> Result<PolicyEngine> {
-        PolicyEngine::new(&self.external_service_url, Duration::from_secs(self.timeout), self.trust()?)
+    pub(crate) fn create_engine(&self) -> Result<PolicyEngine> {
+        PolicyEngine::new(&self.external_service_url, Duration::from_secs(self.timeout), self.tls_material()?)
     }
 
     /// Returns `true` if the settings are equal except for the time of the last write.
-    pub(crate) fn has_same_connection(&self, other: &Self) -> bool {
+    pub(crate) fn equals_except_update_time(&self, other: &Self) -> bool {
         let connection = |config: &Self| Self { updated_at: 0, ..config.clone() };
         connection(self) == connection(other)
     }
@@ -126,7 +126,7 @@ fn check_url(text: &str) -> Result<()> {
 }
 
 /// Accepts the JMESPath subset: empty, `@`, and names joined by dots (`metadata.team`).
-fn check_expression(field: &str, text: &str) -> Result<()> {
+fn check_jmespath(field: &str, text: &str) -> Result<()> {
     let is_member = |name: &str| {
         let mut bytes = name.bytes();
         bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn changed_connection_is_distinguished_from_a_later_write() {
         let later = with(|c| c.updated_at = 5);
-        assert!(later.has_same_connection(&ExternalPolicyConfig::default()));
-        assert!(!with(|c| c.timeout = 3).has_same_connection(&later));
+        assert!(later.equals_except_update_time(&ExternalPolicyConfig::default()));
+        assert!(!with(|c| c.timeout = 3).equals_except_update_time(&later));
     }
 }

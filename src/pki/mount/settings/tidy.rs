@@ -109,13 +109,13 @@ impl TidyConfig {
         for slot in Self::SECONDS {
             check_at_least_one_second(slot.name, *(slot.get)(&self))?;
         }
-        check_at_least_one_second("revoked_safety_buffer", self.revoked_buffer())?;
+        check_at_least_one_second("revoked_safety_buffer", self.revoked_safety_buffer_seconds())?;
         check_page_size(self.page_size)?;
         Ok(self)
     }
 
     /// Returns the safety buffer for revoked certificates, seconds.
-    pub fn revoked_buffer(&self) -> u64 {
+    pub fn revoked_safety_buffer_seconds(&self) -> u64 {
         self.revoked_safety_buffer.unwrap_or(self.safety_buffer)
     }
 
