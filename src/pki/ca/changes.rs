@@ -270,7 +270,7 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
 /// Writes `config/urls`; returns warnings.
 ///
 /// # Errors
-/// Those of `merge`; `Invalid` naming the list and the rule.
+/// Those of `merge`; `Invalid` naming the list of URLs and the rule.
 pub async fn write_urls(
     authority: &Authority,
     merge: impl Fn(&Urls) -> Result<Urls> + Send + 'static,
@@ -337,7 +337,7 @@ pub async fn write_crl_config(
 /// Writes `config/external-policy`. Does not call the policy engine.
 ///
 /// # Errors
-/// Those of `merge`; `Invalid` naming the member and the rule.
+/// Those of `merge`; `Invalid` naming the field and the rule.
 pub async fn write_external_policy(
     authority: &Authority,
     merge: impl Fn(&external_policy::ExternalPolicyConfig) -> Result<external_policy::ExternalPolicyConfig> + Send + 'static,

@@ -41,7 +41,7 @@ pub struct GeneratedCsr {
     pub warnings: Warnings,
 }
 
-/// Generates a CSR; stores its key if it is new.
+/// Generates the CSR of an intermediate CA; stores its key if it is new.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.

@@ -1,5 +1,5 @@
-//! The key of a CA: generated, existing in the mount, or a managed key (held by a remote signer). Used for roots, CSRs
-//! and `keys/generate`.
+//! Obtains the key of a CA: a generated key, an existing key of the mount, or a managed key (held by a remote signer).
+//! Used for roots, CSRs and `keys/generate`.
 //!
 //! A mount stores each public key once (`put`), so a managed key that it already has is not stored again.
 
@@ -148,7 +148,7 @@ impl CaKeySource {
     }
 }
 
-/// Rejects a name that a key of the mount has, unless `is_permitted_key` accepts that key.
+/// Rejects a key name that another key of the mount has, unless `is_permitted_key` accepts the other key.
 fn check_new_key_name(name: &str, view: &MountView, is_permitted_key: impl Fn(&MountKey) -> bool) -> Result<()> {
     check_name("key_name", name)?;
     if !name.is_empty() && view.key(name).is_some_and(|key| !is_permitted_key(key)) {

@@ -336,7 +336,7 @@ impl RootDraft {
     }
 }
 
-/// Makes the new issuer the default if there is none or the mount follows the latest issuer.
+/// Makes the new issuer the default if the mount has no default issuer, or if `default_follows_latest_issuer` is set.
 fn update_default_issuer(view: &mut MountView, issuer_id: &str) -> Option<PkiWrite> {
     let mut config = view.issuers_config.value.clone();
     if !config.default.is_empty() && !config.default_follows_latest_issuer {

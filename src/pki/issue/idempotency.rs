@@ -94,10 +94,11 @@ pub fn require_stored(store: bool, idempotent_request: Option<&IdempotentRequest
     }
 }
 
-/// Returns the certificate of an earlier request with the same key, if any.
+/// Returns the certificate of an earlier request with the same idempotency key, if any.
 ///
 /// # Errors
-/// `Invalid` when the key was used for another request, or the response cannot be repeated; `Unavailable` from storage.
+/// `Invalid` when the key was used for a different request, or the response cannot be repeated; `Unavailable` from
+/// storage.
 pub async fn find_recorded_response(
     idempotent_request: &IdempotentRequest,
     view: &MountView,

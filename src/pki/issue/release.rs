@@ -72,7 +72,7 @@ pub(super) struct PreparedCertificate<'r> {
     pub(super) warnings: Warnings,
 }
 
-/// The key to certify.
+/// The key that the certificate certifies.
 #[derive(Clone, Copy)]
 pub(super) enum SubjectKey<'r> {
     /// A key that the server generates.

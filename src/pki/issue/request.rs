@@ -64,7 +64,7 @@ pub struct IssueContext {
     pub requester: IssueRequester,
     /// Default and maximum lifetime of the mount's certificates.
     pub limits: MountLifetimes,
-    /// Idempotency data, if the client sent an idempotency key.
+    /// The request's idempotency key and content as hashes, if the client sent an `Idempotency-Key`.
     pub idempotent_request: Option<Box<IdempotentRequest>>,
     /// Metrics of the mount.
     pub mount: MountMeter,

@@ -75,8 +75,8 @@ pub(super) async fn sign(
     Ok(IssuedCertificate { warnings, ..issued })
 }
 
-/// Warns if the certificate has the issuer's own name, such as a new key of the CA signed by its old key: the result
-/// then has the same issuer and serial number as the certificate in the request (RFC 5280 4.1.2.2).
+/// Returns a warning if the certificate has the issuer's own name, such as a new key of the CA signed by its old key:
+/// the signed certificate then has the same issuer and serial number as the one in the request (RFC 5280 4.1.2.2).
 fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
     let serial = certificate.serial();
     certificate.issuer().matches(issuer.certificate.subject()).then(|| {

@@ -35,7 +35,7 @@ impl ClusterUrl {
         Ok(Self(url))
     }
 
-    /// The URL as text; empty when not configured.
+    /// Returns the URL as text; empty when not configured.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -30,7 +30,7 @@ pub struct EncodedRole {
 }
 
 impl EncodedRole {
-    /// Encodes a role.
+    /// Encodes the parts that all certificates of a role share.
     ///
     /// # Errors
     /// `Invalid` when an OID of the role does not parse.
@@ -96,7 +96,7 @@ fn encode_policies(role: &Role) -> Result<Extensions> {
 
 /// Pre-encoded data common to all certificates of an issuer.
 pub struct EncodedIssuerParts {
-    /// Subject key identifier of the issuer certificate, of any length.
+    /// Key identifier of the issuer, of any length; see [`issuer_key_id`].
     pub key_id: Vec<u8>,
     /// authorityKeyIdentifier with [`EncodedIssuerParts::key_id`].
     pub authority_key_id: Extensions,
@@ -108,16 +108,16 @@ pub struct EncodedIssuerParts {
 
 /// The extensions that contain an issuer's URLs; each is empty when it has no URL.
 pub struct UrlExtensions {
-    /// authorityInfoAccess.
+    /// The extension authorityInfoAccess.
     pub authority_info: Extensions,
-    /// cRLDistributionPoints.
+    /// The extension cRLDistributionPoints.
     pub distribution_points: Extensions,
-    /// freshestCRL.
+    /// The extension freshestCRL.
     pub freshest_crl: Extensions,
 }
 
 impl UrlExtensions {
-    /// Encodes URLs. Their placeholders must already be replaced.
+    /// Encodes the extensions with these URLs. Placeholders in the URLs must already be replaced.
     pub fn new(urls: &Urls) -> Self {
         Self {
             authority_info: extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates),
@@ -128,7 +128,7 @@ impl UrlExtensions {
 }
 
 impl EncodedIssuerParts {
-    /// Encodes an issuer. The placeholders in `urls` must already be replaced.
+    /// Encodes the parts that all certificates of an issuer share. The placeholders in `urls` must already be replaced.
     pub fn new(issuer: &Issuer, constraints: Vec<ChainConstraints>, urls: &Urls) -> Self {
         let key_id = issuer_key_id(issuer);
         Self {

@@ -65,8 +65,8 @@ pub(crate) fn revocation_algorithm(signer: &IssuerSigner) -> Result<SignatureAlg
 }
 
 /// Selects the algorithm that a key signs with, by hash size and scheme. If a managed key supports only some
-/// algorithms, these determine what the request leaves open: the hash if `bits` is 0, and the scheme unless `pss`. Does
-/// not call the key's backend.
+/// algorithms, these determine what the request leaves open: the hash if `bits` is 0, and the scheme unless `pss` is
+/// set. Does not call the key's backend.
 ///
 /// # Errors
 /// `Invalid` for a hash size other than 256, 384 or 512 bits, for a P-224 key, and when the key supports no matching

@@ -548,7 +548,7 @@ impl MountView {
         self.set_config("auto-tidy", |view| &mut view.auto_tidy, value)
     }
 
-    /// Takes over the policy engine's client of another view if the connection settings are the same.
+    /// Takes over the policy engine's client of another view if the settings are the same.
     fn reuse_policy_engine(mut self, other: &Self) -> Self {
         let same = self.external_policy.value.equals_except_update_time(&other.external_policy.value);
         if same && matches!((&self.policy_engine, &other.policy_engine), (Some(Ok(_)), Some(Ok(_)))) {

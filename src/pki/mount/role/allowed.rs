@@ -100,11 +100,11 @@ impl CaseInsensitiveTexts {
 
 /// The `allowed_domains` of a role, indexed for each kind of comparison.
 pub struct AllowedDomains {
-    /// The domains themselves.
+    /// The allowed domains, to find names that are equal to one.
     pub texts: CaseInsensitiveTexts,
     /// The reversed bytes of the domains, sorted, to find subdomains.
     reversed: Box<[Box<[u8]>]>,
-    /// The domains with a `*`, as patterns.
+    /// The allowed domains with a `*`, as patterns.
     pub patterns: PatternList,
 }
 

@@ -28,8 +28,8 @@ impl Role {
         self.checked_after(None)
     }
 
-    /// Like [`Role::checked`], for a change of the role `before`. Size limits apply only to changed lists, so that
-    /// lists stored by an older version stay valid.
+    /// Like [`Role::checked`], for a write that replaces the role `before`. Size limits apply only to changed lists, so
+    /// that lists stored by an older version stay valid.
     ///
     /// # Errors
     /// As [`Role::checked`].

@@ -12,9 +12,9 @@ use crate::x509::algorithm::KeyKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "StoredRoleKeys", into = "StoredRoleKeys")]
 pub enum RoleKeys {
-    /// Any key that this server certifies; the request selects the key that `issue` generates.
+    /// Any key that this server certifies; the request selects type and size of a key that `issue` generates.
     Any,
-    /// Keys of one type: `issue` generates this size, `sign` accepts this size and larger.
+    /// Keys of one type: `issue` generates keys of this size, `sign` accepts this size and larger.
     Only(KeySpec),
 }
 

@@ -176,7 +176,7 @@ fn recorded_signature_results_are_not_checked_again() {
         }
     };
     let right = chains(&MountView::load(MountId(1), with_json_bodies(stored.clone())).unwrap());
-    // Records of an earlier version have no results, so the signatures are checked.
+    // Records of an earlier version have no signature results, so the signatures are checked.
     let mut some = stored.clone();
     let mut none = stored.clone();
     without(&mut some, &|at| at % 2 == 0);
