@@ -264,7 +264,7 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
             let known = !import.result.existing_keys.is_empty();
             let stored = import
                 .next
-                .key_of(&public)
+                .key_by_public_key(&public)
                 .ok_or_else(|| Error::internal("the imported key is missing in the planned state of the mount"))?;
             let id = stored.id.clone();
             let name = stored.name.clone();
@@ -379,7 +379,7 @@ impl<'a> BundleImport<'a> {
             refuse_same_identity(field, certificate, &issuer.certificate)?;
         }
         self.check_imported_profile(candidate, incoming)?;
-        let key = self.next.key_of(certificate.key());
+        let key = self.next.key_by_public_key(certificate.key());
         let key_id = key.map(|key| key.id.clone()).unwrap_or_default();
         let algorithm = key.map(|key| default_revocation_algorithm(&key.signing, self.signers));
         let crl = may_sign_crls(certificate);
@@ -427,7 +427,9 @@ impl<'a> BundleImport<'a> {
         let others = here.chain(other_candidates.map(|other| (&other.id, &other.certificate)));
         let others = others.filter(|(id, _)| signatures.signed_by.get(*id) != Some(&false)).map(|(_, other)| other);
         let problems = match ca_profile::check_ca_profile(certificate, others) {
-            Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
+            Err(error) if self.next.key_by_public_key(certificate.key()).is_some() => {
+                return Err(error.within(incoming.field));
+            }
             Err(error) => vec![format!("{}; certificates below it may not verify", error.text())],
             Ok(unusual) => unusual,
         };

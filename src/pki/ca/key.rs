@@ -8,7 +8,7 @@ pub(crate) mod put;
 
 use std::sync::Arc;
 
-use self::managed::{refers_to, resolve_managed_key};
+use self::managed::{is_reference_to, resolve_managed_key};
 use self::put::{PutKeyResult, put_key};
 use super::ca_profile;
 use crate::error::{Error, Result, Warnings};
@@ -106,7 +106,9 @@ impl CaKeySource {
                          set in this mode",
                     ));
                 }
-                check_new_key_name(&name, view, |key| key.signing.managed().is_some_and(|key| refers_to(&named, key)))?;
+                check_new_key_name(&name, view, |key| {
+                    key.signing.managed().is_some_and(|key| is_reference_to(&named, key))
+                })?;
                 Ok(Self::Managed { named, name })
             }
             KeyOrigin::Internal | KeyOrigin::Exported => {

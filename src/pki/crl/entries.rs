@@ -166,7 +166,7 @@ impl CrlEntries {
 
     /// Counts entries that are missing in `next` although their certificates have not expired at `now` (epoch seconds).
     /// Skips chunks that both sets of entries share.
-    pub fn count_lost(&self, next: &Self, now: i64) -> usize {
+    pub fn count_lost_entries(&self, next: &Self, now: i64) -> usize {
         let shared: HashSet<*const u8> = next.chunks.iter().map(|c| c.encoded.as_ptr()).collect();
         let mut others = next.chunks.iter().flat_map(EntryChunk::items).peekable();
         let mut lost = 0;
@@ -344,10 +344,10 @@ mod tests {
         assert!(second.pieces().iter().all(|p| p.len() <= MAX_CHUNK_BYTES));
         assert_eq!((first.len(), second.len()), (20_000, 20_001));
         assert!(second.contains(&row(30_001, 0).serial) && !first.contains(&row(30_001, 0).serial));
-        assert_eq!((first.count_lost(&second, 0), second.count_lost(&first, 0)), (0, 1));
-        assert_eq!(second.count_lost(&first, 100), 1, "ends now");
-        assert_eq!(second.count_lost(&first, 101), 0, "its certificate has ended");
-        assert_eq!(second.count_lost(&CrlEntries::default(), 0), 20_001);
+        assert_eq!((first.count_lost_entries(&second, 0), second.count_lost_entries(&first, 0)), (0, 1));
+        assert_eq!(second.count_lost_entries(&first, 100), 1, "ends now");
+        assert_eq!(second.count_lost_entries(&first, 101), 0, "its certificate has ended");
+        assert_eq!(second.count_lost_entries(&CrlEntries::default(), 0), 20_001);
     }
 
     #[test]
@@ -383,7 +383,7 @@ mod tests {
         assert!(
             joined(&CrlEntries::default().with_batch(batch(&[first, later.to_vec()].concat()))) == joined(&replaced)
         );
-        assert_eq!((list.count_lost(&replaced, 0), replaced.count_lost(&list, 0)), (0, 1));
+        assert_eq!((list.count_lost_entries(&replaced, 0), replaced.count_lost_entries(&list, 0)), (0, 1));
     }
 
     proptest! {
@@ -402,7 +402,7 @@ mod tests {
             let expected = expected(all.iter().copied());
             prop_assert!(joined(&merged) == expected);
             prop_assert!(joined(&joins) == expected);
-            prop_assert_eq!(merged.count_lost(&joins, 0), 0);
+            prop_assert_eq!(merged.count_lost_entries(&joins, 0), 0);
             prop_assert!(all.iter().all(|s| merged.contains(&row(*s, 0).serial)));
             prop_assert!(!merged.contains(&row(7_000, 0).serial));
         }

@@ -40,7 +40,7 @@ pub(super) fn check_next_crl(
     if !compare && next.entries.len() >= last.entries.len() {
         return Ok(());
     }
-    match (last.entries.count_lost(next.entries, now), explanation) {
+    match (last.entries.count_lost_entries(next.entries, now), explanation) {
         (0, _) => Ok(()),
         (lost, Some(change)) => {
             tracing::warn!(number = next.number, lost, change, "a CRL lost entries because of an operator's change");

@@ -81,7 +81,7 @@ struct PolicySubjectKey {
 /// # Errors
 /// `Invalid` when external policy is not configured, when request or template violate a rule, or when the engine
 /// rejects the request; `Unavailable`, `Busy` and `BadGateway` of the call.
-pub(super) async fn run(
+pub(super) async fn issue_with_engine(
     views: &ArcSwap<MountView>,
     issuance: Issuance<'_>,
     request: &ExternalPolicyRequest,

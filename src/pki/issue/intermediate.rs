@@ -35,7 +35,7 @@ use crate::x509::pieces::{Extensions, Name};
 /// `Invalid` naming field and rule; `Busy` when store or signer have no capacity.
 pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateRequest) -> Result<PreparedCertificate<'r>> {
     let Issuance { deps, origin, .. } = issuance;
-    let record = IssuanceRecord::begin(issuance, None, None)?;
+    let record = IssuanceRecord::for_request(issuance, None, None)?;
     let csr = &request.csr;
     csr::verify(csr)?;
     let signer = issuance.find_signer(None)?;

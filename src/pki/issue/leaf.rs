@@ -35,7 +35,7 @@ use crate::x509::weak_key;
 pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest) -> Result<PreparedCertificate<'r>> {
     let entry = find_role(issuance.view, &request.role)?;
     let role = &entry.role;
-    let record = IssuanceRecord::begin(issuance, Some((&request.role, role)), request.metadata.as_deref())?;
+    let record = IssuanceRecord::for_request(issuance, Some((&request.role, role)), request.metadata.as_deref())?;
     let mut warnings = Warnings::default();
     let subject_key = match &request.key {
         RequestedSubjectKey::Generated(key) => SubjectKey::Generated(key_spec(role, key, &mut warnings)?),

@@ -68,7 +68,7 @@ pub(crate) async fn issue(
             return Box::pin(self_issued::sign(issuance, request, started)).await;
         }
         CertificateRequest::ExternalPolicy(request) => {
-            return Box::pin(external_policy::run(views, issuance, request, started)).await;
+            return Box::pin(external_policy::issue_with_engine(views, issuance, request, started)).await;
         }
     };
     let PreparedCertificate { draft, record, subject_key, warnings } = prepared;

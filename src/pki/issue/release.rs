@@ -111,7 +111,7 @@ impl<'a> IssuanceRecord<'a> {
     /// # Errors
     /// Those of [`IssueSideEffects::of`]; `Invalid` for an idempotent request under a role with `no_store`; `Busy` when
     /// store or signer have no capacity.
-    pub(super) fn begin(
+    pub(super) fn for_request(
         issuance: Issuance<'_>,
         role: Option<(&'a str, &Role)>,
         metadata: Option<&str>,

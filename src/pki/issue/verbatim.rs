@@ -44,7 +44,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
         }
     };
     let named = request.role.as_deref().map(|name| (name, &role));
-    let record = IssuanceRecord::begin(issuance, named, request.metadata.as_deref())?;
+    let record = IssuanceRecord::for_request(issuance, named, request.metadata.as_deref())?;
     let csr = &request.csr;
     csr::verify(csr)?;
     refuse_ca(csr)?;

@@ -224,7 +224,7 @@ impl Issuer {
     }
 
     /// Adopts the authority id of the first issuer in `others` that has the same key and a matching subject.
-    pub(crate) fn joined_to_authority<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
+    pub(crate) fn with_shared_authority_id<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
         self.record.authority = None;
         let own = self.authority_id();
         let same = others.find(|other| other.is_same_authority(&self));

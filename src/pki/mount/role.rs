@@ -104,7 +104,7 @@ resource! {
         /// Uses RSASSA-PSS for signatures by an RSA issuer.
         flag use_pss = false;
         /// Key usage names; see [`Role::key_usage_for`].
-        list(KEYWORD_LIST_LIMITS) key_usage = words(&DEFAULT_KEY_USAGE);
+        list(KEYWORD_LIST_LIMITS) key_usage = to_strings(&DEFAULT_KEY_USAGE);
         /// `true` if a write set `key_usage`; not returned on reads.
         stored key_usage_is_named: bool = false;
         /// Extended key usage names, in addition to the flags.
@@ -138,7 +138,7 @@ resource! {
         /// Requires a common name in requests.
         flag require_cn = true;
         /// Permitted kinds of common names: `email` and `hostname`, or only `disabled`, which permits any.
-        list(KEYWORD_LIST_LIMITS) cn_validations = words(&["email", "hostname"]);
+        list(KEYWORD_LIST_LIMITS) cn_validations = to_strings(&["email", "hostname"]);
         /// Certificate policies (RFC 5280 4.2.1.4).
         value policy_identifiers: CertificatePolicies = CertificatePolicies::default();
         /// Adds basicConstraints with cA FALSE to leaf certificates.
@@ -258,7 +258,7 @@ impl Role {
     }
 }
 
-fn words(list: &[&str]) -> Vec<String> {
+fn to_strings(list: &[&str]) -> Vec<String> {
     list.iter().map(|word| (*word).to_owned()).collect()
 }
 

@@ -63,7 +63,7 @@ impl Urls {
 
     /// Returns the URLs with the placeholders replaced for which `cluster` has a value.
     #[must_use]
-    pub fn in_cluster(&self, cluster: &Cluster) -> Self {
+    pub fn with_cluster_urls(&self, cluster: &Cluster) -> Self {
         let mut urls = self.clone();
         if urls.templating {
             for ListFieldSlot { slot, .. } in Self::LISTS {
@@ -73,7 +73,7 @@ impl Urls {
         urls
     }
 
-    /// Returns the URLs with the placeholders replaced for one issuer. Call [`Urls::in_cluster`] first.
+    /// Returns the URLs with the placeholders replaced for one issuer. Call [`Urls::with_cluster_urls`] first.
     ///
     /// # Errors
     /// `Invalid` when an entry is not a URL, or has a placeholder without a value.
@@ -85,13 +85,13 @@ impl Urls {
         let mut urls = self.clone();
         for ListFieldSlot { slot, .. } in Self::LISTS {
             for url in (slot.get_mut)(&mut urls) {
-                *url = self.expand_one(slot.name, url, issuer_id, dry_run)?;
+                *url = self.expand_url(slot.name, url, issuer_id, dry_run)?;
             }
         }
         Ok(urls)
     }
 
-    fn expand_one(&self, field: &str, url: &str, issuer_id: &str, dry_run: bool) -> Result<String> {
+    fn expand_url(&self, field: &str, url: &str, issuer_id: &str, dry_run: bool) -> Result<String> {
         let mut text = url.to_owned();
         if self.templating {
             text = text.replace(ISSUER_ID_PLACEHOLDER, issuer_id);
@@ -115,7 +115,7 @@ impl Urls {
         Ok(text)
     }
 
-    /// Returns warnings about URLs that relying parties may be unable to use. Call [`Urls::in_cluster`] first.
+    /// Returns warnings about URLs that relying parties may be unable to use. Call [`Urls::with_cluster_urls`] first.
     pub fn relying_party_warnings(&self) -> Vec<String> {
         let of = |(name, list): (&'static str, &Vec<String>)| {
             let wrong = list.iter().find_map(|url| relying_party_warning(url));
@@ -211,7 +211,7 @@ mod tests {
         let cluster = checked(Urls { ocsp_servers: single_url("{{cluster_path}}/ocsp"), ..first }).unwrap();
         assert!(cluster.for_issuer("abc").unwrap_err().text().contains("cluster config missing"));
         let path = super::super::cluster::ClusterUrl::new("path", "https://c/v1/pki").unwrap();
-        let filled = cluster.in_cluster(&Cluster { path, ..Cluster::default() });
+        let filled = cluster.with_cluster_urls(&Cluster { path, ..Cluster::default() });
         assert_eq!(filled.for_issuer("abc").unwrap().ocsp_servers, ["https://c/v1/pki/ocsp"]);
         assert_eq!(cluster.for_issuer("abc").unwrap_err().kind(), crate::error::Kind::Invalid);
     }

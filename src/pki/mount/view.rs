@@ -363,7 +363,7 @@ impl MountView {
         let mut issuer = match self.issuers.get(&id) {
             Some(known) => known.with_record(record, version + 1),
             None => {
-                let new = Issuer::new(record, version + 1)?.joined_to_authority(self.issuers.values());
+                let new = Issuer::new(record, version + 1)?.with_shared_authority_id(self.issuers.values());
                 self.check_issuer_limits(&new.certificate)?;
                 chains::add_parents(&mut self.parents, &self.issuers, &new);
                 new
@@ -439,7 +439,7 @@ impl MountView {
     }
 
     /// Finds the key with this public key.
-    pub fn key_of(&self, public: &PublicKey) -> Option<&Arc<MountKey>> {
+    pub fn key_by_public_key(&self, public: &PublicKey) -> Option<&Arc<MountKey>> {
         self.keys.values().find(|key| key.public() == public)
     }
 
@@ -523,12 +523,12 @@ impl MountView {
     pub fn urls_of(&self, issuer: &Issuer) -> Result<Urls> {
         let own = &issuer.record.urls;
         let urls = if own.is_empty() { &self.urls.value } else { own };
-        urls.in_cluster(&self.cluster.value).for_issuer(&issuer.record.id)
+        urls.with_cluster_urls(&self.cluster.value).for_issuer(&issuer.record.id)
     }
 
     /// Returns the mount's URLs with its own addresses filled in.
     pub fn global_urls(&self) -> Urls {
-        self.urls.value.in_cluster(&self.cluster.value)
+        self.urls.value.with_cluster_urls(&self.cluster.value)
     }
 
     /// Replaces `config/external-policy` in this view, and the engine's client if the settings changed.

@@ -148,7 +148,7 @@ static ENCODED_KEYS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
     forms
 });
 
-static PAIR: LazyLock<(String, String)> = LazyLock::new(|| certificate_and_key("ec", 256));
+static CERTIFICATE_AND_KEY: LazyLock<(String, String)> = LazyLock::new(|| certificate_and_key("ec", 256));
 
 proptest! {
     #[test]
@@ -161,7 +161,7 @@ proptest! {
 
     #[test]
     fn damaged_bundle_is_refused_or_parsed_correctly(at in any::<prop::sample::Index>(), byte in 0x20..0x7f_u8) {
-        let (certificate, key) = &*PAIR;
+        let (certificate, key) = &*CERTIFICATE_AND_KEY;
         let mut text = format!("{certificate}\n{key}\n").into_bytes();
         let at = at.index(text.len());
         text[at] = byte;

@@ -15,7 +15,7 @@ fn root_with_extension(key: &PrivateKey, oid: &[u8], critical: bool, value: &[u8
     Certificate::parse(&issue(key, algorithm, &subject, &subject, key.public().spki(), &more)).unwrap()
 }
 
-fn check_alone(certificate: &Certificate) -> Result<Vec<String>> {
+fn check_without_other_issuers(certificate: &Certificate) -> Result<Vec<String>> {
     check_ca_profile(certificate, std::iter::empty())
 }
 
@@ -72,7 +72,7 @@ fn extension_that_verifiers_reject_is_refused_by_name() {
         (oid::SUBJECT_ALT_NAME, false, &[0x30, 5, 0x82, 0, 0x82, 9, b'a'], "subjectAltName"),
         (oid::PROXY_CERT_INFO, false, null, "proxyCertInfo"),
     ] {
-        let error = check_alone(&root_with_extension(&key, oid, critical, value)).expect_err(name);
+        let error = check_without_other_issuers(&root_with_extension(&key, oid, critical, value)).expect_err(name);
         assert!(error.text().starts_with(&format!("certificate: {name}: ")), "{error}");
     }
 }
@@ -115,16 +115,16 @@ fn violation_that_verifiers_accept_is_a_warning() {
         (oid::KEY_USAGE, vec![3, 2, 0, 6]),
         (oid::NAME_CONSTRAINTS, [&[0x30, 13, 0xa1, 11, 0x30, 9, 0x82, 7][..], b"*.a.com"].concat()),
     ] {
-        let unusual = check_alone(&root_with_extension(&key, oid, false, &value)).unwrap();
+        let unusual = check_without_other_issuers(&root_with_extension(&key, oid, false, &value)).unwrap();
         assert_eq!(unusual.len(), 1, "{unusual:?}");
     }
     assert_eq!(
-        check_alone(&root_with_extension(&key, &[0x2a, 3, 4], false, &[0xff])).unwrap(),
+        check_without_other_issuers(&root_with_extension(&key, &[0x2a, 3, 4], false, &[0xff])).unwrap(),
         Vec::<String>::new(),
         "unknown extensions are not checked"
     );
     for (kind, bits) in ISSUER_KEY_KINDS {
-        assert_eq!(check_alone(&root(kind, i64::from(*bits)).1).unwrap(), Vec::<String>::new());
+        assert_eq!(check_without_other_issuers(&root(kind, i64::from(*bits)).1).unwrap(), Vec::<String>::new());
     }
 }
 
@@ -140,13 +140,13 @@ fn self_issued_certificate_is_signed_by_itself_or_known_issuer() {
         Certificate::parse(&issue(by, algorithm, &subject, &subject, of.public().spki(), &all)).unwrap()
     };
     let crossed = signed(&before, &after, &[]);
-    let error = check_alone(&crossed).unwrap_err();
+    let error = check_without_other_issuers(&crossed).unwrap_err();
     assert!(error.text().contains("its signature does not verify"), "{error}");
     let own = signed(&before, &before, &[]);
     assert!(check_ca_profile(&crossed, [&own].into_iter()).is_ok(), "the signing key is known");
     let id = |n: u8| [extension::subject_key_id(&[1; 20]), extension::authority_key_id(&[n; 20])];
-    assert!(check_alone(&signed(&before, &after, &id(1))).is_err(), "it names its own key");
-    assert!(check_alone(&signed(&before, &after, &id(2))).is_ok(), "it names another");
+    assert!(check_without_other_issuers(&signed(&before, &after, &id(1))).is_err(), "it names its own key");
+    assert!(check_without_other_issuers(&signed(&before, &after, &id(2))).is_ok(), "it names another");
 }
 
 #[test]
@@ -165,7 +165,11 @@ fn ca_properties_that_break_chains_are_reported() {
         (private, false, vec![]),
         (oid::PRECERTIFICATE_POISON, true, vec![text("1.3.6.1.4.1.11129.2.4.3")]),
     ] {
-        assert_eq!(check_alone(&root_with_extension(&key, oid, critical, &[5, 0])).unwrap(), wanted, "{oid:?}");
+        assert_eq!(
+            check_without_other_issuers(&root_with_extension(&key, oid, critical, &[5, 0])).unwrap(),
+            wanted,
+            "{oid:?}"
+        );
     }
     // nameConstraints with a dNSName, and with a directoryName without attributes.
     let (dns, directory): (&[u8], &[u8]) =
@@ -174,7 +178,7 @@ fn ca_properties_that_break_chains_are_reported() {
                   and URI, which Go refuses (RFC 5280 4.2.1.10); certificates below this CA may not verify";
     for (value, wanted) in [(dns, vec![]), (directory, vec![unread.to_owned()])] {
         assert_eq!(
-            check_alone(&root_with_extension(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(),
+            check_without_other_issuers(&root_with_extension(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(),
             wanted,
             "{value:?}"
         );

@@ -48,7 +48,7 @@ impl PutKeyResult {
 /// # Errors
 /// `Invalid` when the name of a new key is in use.
 pub(crate) fn put_key(next: &mut MountView, key: MountKey, signers: &dyn Signers, now: i64) -> Result<PutKeyResult> {
-    if let Some(known) = next.key_of(key.public()) {
+    if let Some(known) = next.key_by_public_key(key.public()) {
         let known = Arc::clone(known);
         return update_existing_key(next, known, &key, signers, now);
     }

@@ -134,16 +134,16 @@ pub(super) fn encode_policy_request(
 /// without selected data are omitted.
 fn render_identity(view: &MountView, caller: &PolicyCallerIdentity) -> Value {
     let ExternalPolicyConfig { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
-    let groups = caller.groups.iter().filter_map(|group| select_member(group_jmespath, group));
+    let groups = caller.groups.iter().filter_map(|group| evaluate_jmespath(group_jmespath, group));
     json!({
         "entity_id": caller.entity_id,
-        "entity": select_member(entity_jmespath, &caller.entity),
+        "entity": evaluate_jmespath(entity_jmespath, &caller.entity),
         "groups": groups.collect::<Vec<_>>(),
     })
 }
 
 /// Evaluates a JMESPath expression of the settings; `None` if the expression is empty or has no match.
-fn select_member<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
+fn evaluate_jmespath<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
     match expression {
         "" => None,
         "@" => Some(value),
@@ -291,7 +291,7 @@ mod tests {
             ("aliases.name", None),
             ("none", None),
         ] {
-            assert_eq!(select_member(expression, &entity), expected, "{expression:?}");
+            assert_eq!(evaluate_jmespath(expression, &entity), expected, "{expression:?}");
         }
     }
 

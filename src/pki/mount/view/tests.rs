@@ -255,7 +255,7 @@ fn issuer_and_key_are_found_by_certificate_and_public_key() {
     let mut view = MountView::empty(MountId(1));
     view.put_issuer(issuer_record("id", certificate.der())).unwrap();
     assert_eq!(view.issuer_with_der(certificate.der()).unwrap().record.id, "id");
-    assert!(view.key_of(certificate.key()).is_none());
+    assert!(view.key_by_public_key(certificate.key()).is_none());
     view.put_key(MountKey {
         id: "key".to_owned(),
         name: String::new(),
@@ -263,9 +263,9 @@ fn issuer_and_key_are_found_by_certificate_and_public_key() {
         signing: SigningKey::Local(Arc::new(key)),
     })
     .unwrap();
-    assert_eq!(view.key_of(certificate.key()).unwrap().id, "key");
+    assert_eq!(view.key_by_public_key(certificate.key()).unwrap().id, "key");
     let (_, other): (_, Certificate) = root("ec", 256);
-    assert!(view.issuer_with_der(other.der()).is_none() && view.key_of(other.key()).is_none());
+    assert!(view.issuer_with_der(other.der()).is_none() && view.key_by_public_key(other.key()).is_none());
 }
 
 #[test]
