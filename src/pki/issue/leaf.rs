@@ -31,7 +31,8 @@ use crate::x509::weak_key;
 /// Checks a request for a leaf certificate and drafts the certificate.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Busy` when store, signer or key generation have no capacity.
+/// `Invalid` naming field and rule; `Busy` when store, signer or CPU queue have no capacity; `Unavailable` when the client
+/// disconnects.
 pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest) -> Result<PreparedCertificate<'r>> {
     let entry = find_role(issuance.view, &request.role)?;
     let role = &entry.role;

@@ -16,7 +16,7 @@ pub const MAX_CHAIN_LENGTH: usize = 64;
 const MAX_ISSUERS: usize = 1000;
 /// Maximum number of issuers with the same subject in a mount: each pair of them may cost a signature check.
 const MAX_ISSUERS_PER_SUBJECT: usize = 128;
-/// Maximum number of issuers with the same subject and key in a mount: each self-issued one certifies all the others.
+/// Maximum number of issuers with the same subject and key in a mount: each certifies all self-signed ones.
 const MAX_ISSUERS_PER_SUBJECT_AND_KEY: usize = 16;
 
 /// The issuers of a mount by id.
