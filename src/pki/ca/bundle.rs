@@ -14,7 +14,7 @@ use crate::x509::{pem, profile, weak_key};
 
 /// Maximum length of an imported PEM text in bytes: ten times that of a long chain with large keys.
 const MAX_BUNDLE_TEXT_BYTES: usize = 512 * 1024;
-/// Minimum length of a PEM text with certificates, bytes. A shorter text is usually a file name sent by mistake.
+/// Minimum length in bytes of a PEM text with certificates. A shorter text is usually a file name sent by mistake.
 const MIN_CERTIFICATE_TEXT_BYTES: usize = 75;
 const MIN_KEY_TEXT_BYTES: usize = 64;
 

@@ -139,8 +139,8 @@ async fn import_bundle(
             let mut import = BundleImport::new(view, &*signers, now);
             import.issuers_with_crl.clone_from(&issuers_with_crl);
             import.add_all(&incoming)?;
-            // An endpoint that refuses private keys imports certificates for keys generated here, which have signed no
-            // CRLs elsewhere.
+            // If private keys are refused, the certificates are for keys generated here, which have signed no CRLs
+            // elsewhere.
             let may_have_published_crls = options.private_keys == PrivateKeyAcceptance::Allowed;
             import.finish(view, may_have_published_crls.then_some(&published))
         })

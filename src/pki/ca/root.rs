@@ -43,7 +43,7 @@ pub struct RootRequest {
     pub names: RequestedNames,
     /// Other subject attributes.
     pub subject: RequestedSubject,
-    /// Requested validity.
+    /// Requested validity of the certificate.
     pub validity: RequestedValidity,
     /// Time by which notBefore precedes the current time; `None` means 30 seconds.
     pub not_before_duration: Option<Duration>,

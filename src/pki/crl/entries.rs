@@ -253,8 +253,7 @@ impl ChunkBuilder {
         self.not_afters.extend_from_slice(not_afters);
     }
 
-    /// Moves the first half of a chunk that is too long to `list`, repeatedly if necessary, so that both halves can
-    /// grow.
+    /// While the chunk is too long, moves its first half to `list`, so that both halves can grow.
     fn split(&mut self, list: &mut CrlEntries) {
         while self.encoded.len() > MAX_CHUNK_BYTES && self.not_afters.len() > 1 {
             let mut octets = 0;

@@ -94,7 +94,7 @@ impl<'r> SubjectKey<'r> {
     }
 }
 
-/// What is stored with a certificate, and if the certificate itself is stored.
+/// The record of a certificate: its role, the rows stored with it, and the choice to store the certificate itself.
 pub(crate) struct IssuanceRecord<'a> {
     /// Name of the role that the request uses, if any.
     pub(crate) role: Option<&'a str>,

@@ -60,7 +60,7 @@ pub struct IssueContext {
     pub path: String,
     /// Issuer named in the path; if `None`, the role's issuer or else the default issuer is used.
     pub issuer_ref: Option<String>,
-    /// The caller.
+    /// Data about the caller that sent the request.
     pub requester: IssueRequester,
     /// Default and maximum lifetime of the mount's certificates.
     pub limits: MountLifetimes,
@@ -79,7 +79,7 @@ pub struct LeafRequest {
     pub key: RequestedSubjectKey,
     /// Requested names. The role may use those of the CSR instead.
     pub names: RequestedNames,
-    /// Requested validity.
+    /// Requested validity of the certificate.
     pub validity: RequestedValidity,
     /// Metadata to store with the certificate, in standard base64.
     pub metadata: Option<String>,
@@ -110,7 +110,7 @@ pub struct VerbatimRequest {
     pub csr: Csr,
     /// UID attributes to append to the CSR's subject.
     pub user_ids: Vec<String>,
-    /// Requested validity.
+    /// Requested validity of the certificate.
     pub validity: RequestedValidity,
     /// `true` applies the issuer's `leaf_not_after_behavior` to a certificate that would outlive the issuer; `false`
     /// truncates its validity.
@@ -132,7 +132,7 @@ pub struct IntermediateRequest {
     pub csr: Csr,
     /// Requested names, or the choice to use those of the CSR.
     pub names: RequestedCaNames,
-    /// Requested validity.
+    /// Requested validity of the certificate.
     pub validity: RequestedValidity,
     /// Time by which notBefore precedes the current time; zero selects the default.
     pub not_before_duration: Duration,
@@ -177,6 +177,6 @@ pub struct SelfIssuedRequest {
     pub certificate: Certificate,
     /// `true` requires that the certificate's key has the same type as the issuer's key.
     pub require_matching_key_types: bool,
-    /// Warnings about content of the certificate that some verifiers reject; the content is kept.
+    /// Warnings about contents of the certificate that some verifiers reject; the contents are signed unchanged.
     pub warnings: Warnings,
 }

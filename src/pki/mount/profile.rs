@@ -16,7 +16,7 @@ use crate::x509::pieces::{Extensions, Rdns};
 
 /// A role with the pre-encoded parts of its certificates.
 pub struct EncodedRole {
-    /// The role.
+    /// The role with its parsed lists.
     pub role: Arc<CompiledRole>,
     /// Version of the stored role document.
     pub version: u64,

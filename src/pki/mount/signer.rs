@@ -12,7 +12,7 @@ use crate::x509::algorithm::SignatureAlgorithm;
 
 /// An issuer with everything that signing needs, computed once per change of the mount.
 pub struct IssuerSigner {
-    /// The issuer.
+    /// The issuer: its stored record and its parsed certificate.
     pub issuer: Arc<Issuer>,
     /// The issuer's private key, if the mount has it.
     pub key: Option<Arc<MountKey>>,

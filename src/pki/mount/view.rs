@@ -47,7 +47,7 @@ mod document_kind {
 /// A settings document with the version of its stored form (0: never written, defaults apply).
 #[derive(Clone, Debug, Default)]
 pub struct StoredSetting<T> {
-    /// The settings.
+    /// Contents of the settings document.
     pub value: T,
     version: u64,
 }
