@@ -114,7 +114,7 @@ pub async fn generate(
     let signers = Arc::clone(&authority.deps().signers);
     let now = authority.deps().clock.now().unix_timestamp();
     let requester = requester.to_owned();
-    let plan = move |view: &MountView| draft.clone().plan(view, &key, &root, &*signers, now, &requester);
+    let plan = move |view: &MountView| draft.clone().plan_change(view, &key, &root, &*signers, now, &requester);
     let (mut generated, crls) = authority.change_with_crl_warnings(plan).await?;
     generated.warnings.extend(crls);
     Ok(generated)
@@ -185,14 +185,14 @@ impl RootDraft {
         let deps = authority.deps();
         let serial = view.new_serial(&*deps.serials)?;
         let algorithm = self.signature.algorithm(&key.key.signing, &*deps.signers)?;
-        let prepared = self.certificate(&view, &key.key.signing, algorithm, &serial)?;
+        let prepared = self.linted_tbs(&view, &key.key.signing, algorithm, &serial)?;
         let der = prepared.sign(&*deps.signers, &CallerWatch::ALWAYS).await?.der();
         Ok(SignedRoot { serial, der, algorithm })
     }
 
     /// Plans the change that adds the signed root as an issuer. Fails if, since the first check, the name was taken,
     /// the key was deleted or the mount reached its limit of issuers.
-    fn plan(
+    fn plan_change(
         mut self,
         view: &MountView,
         key: &CaKey,
@@ -212,7 +212,7 @@ impl RootDraft {
         }
         let mut next = view.clone();
         let put = key.put(&mut next, signers, now)?;
-        let record = self.record(&put.key.id, root, now);
+        let record = self.issuer_record(&put.key.id, root, now);
         let Validity { not_before, not_after } = self.validity;
         let not_before = not_before.unix_timestamp();
         let not_after = not_after.unix_timestamp();
@@ -248,27 +248,27 @@ impl RootDraft {
     /// Validates the root certificate with a placeholder key, before its own key is generated.
     fn check_with_placeholder(&self, view: &MountView, placeholder: &PublicKey) -> Result<()> {
         let algorithm = self.signature.local_algorithm(placeholder.kind())?;
-        let tbs = self.clone().tbs(view, placeholder, algorithm, &Serial::PLACEHOLDER)?;
+        let tbs = self.clone().encode_tbs(view, placeholder, algorithm, &Serial::PLACEHOLDER)?;
         let sources = &ca_request::ca_field_sources();
         let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &placeholder.key_id(), sources };
         linted_tbs::lint_certificate(&tbs, CertificateKind::Authority, &expected, &[])
     }
 
-    fn certificate(
+    fn linted_tbs(
         &mut self,
         view: &MountView,
         key: &SigningKey,
         algorithm: SignatureAlgorithm,
         serial: &Serial,
     ) -> Result<LintedTbs> {
-        let tbs = self.tbs(view, key.public(), algorithm, serial)?;
+        let tbs = self.encode_tbs(view, key.public(), algorithm, serial)?;
         let key_id = key.public().key_id();
         let sources = &ca_request::ca_field_sources();
         let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &key_id, sources };
         LintedTbs::certificate(tbs, CertificateKind::Authority, &expected, &[], key)
     }
 
-    fn tbs(
+    fn encode_tbs(
         &mut self,
         view: &MountView,
         key: &PublicKey,
@@ -314,7 +314,7 @@ impl RootDraft {
         Ok(UrlExtensions::new(&urls.for_issuer("")?))
     }
 
-    fn record(&self, key_id: &str, root: &SignedRoot, now: i64) -> IssuerRecord {
+    fn issuer_record(&self, key_id: &str, root: &SignedRoot, now: i64) -> IssuerRecord {
         use base64::Engine as _;
         IssuerRecord {
             id: crate::random::uuid(),

@@ -120,7 +120,7 @@ pub async fn find_recorded_response(
     let Some(signer) = view.signer(&stored.row.issuer).cloned() else {
         return refuse("whose issuer was deleted");
     };
-    let warnings = warnings(&stored, now);
+    let warnings = repeated_response_warnings(&stored, now);
     let CertificateRow { der, serial, issued_at, not_before, not_after, .. } = stored.row;
     let seconds = u64::try_from(not_after - now.unix_timestamp()).unwrap_or(0);
     let lease = row.lease.map(|id| CertificateLease { id, seconds });
@@ -128,7 +128,7 @@ pub async fn find_recorded_response(
     Ok(Some(IssuedCertificate { issued_at: now.unix_timestamp(), warnings, lease, repeated: true, ..issued }))
 }
 
-fn warnings(stored: &StoredCertificate, now: Time) -> Warnings {
+fn repeated_response_warnings(stored: &StoredCertificate, now: Time) -> Warnings {
     let mut warnings = Warnings::default();
     if let Some(revocation) = &stored.revocation {
         warnings.add(format!("the certificate was revoked at {}", format_rfc3339(revocation.row.revoked_at)));

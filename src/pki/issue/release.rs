@@ -142,7 +142,7 @@ impl CertificateDraft {
     /// # Errors
     /// `Invalid` from the checks.
     pub(crate) fn check_with_placeholder(&self, placeholder: &PublicKey) -> Result<()> {
-        self.prepare(&Serial::PLACEHOLDER, placeholder).map(drop)
+        self.linted_tbs(&Serial::PLACEHOLDER, placeholder).map(drop)
     }
 
     /// Signs, stores and then releases the certificate. If a concurrent request with the same idempotency key was
@@ -162,7 +162,7 @@ impl CertificateDraft {
         for _ in 0..MAX_SERIAL_ATTEMPTS {
             let started = Instant::now();
             let serial = view.new_serial(&*deps.serials)?;
-            let prepared = self.prepare(&serial, subject_key)?;
+            let prepared = self.linted_tbs(&serial, subject_key)?;
             let der = prepared.sign(&*deps.signers, &requester.watch).await?.der();
             let started = stages.record_sign_stage(started);
             let now = deps.clock.now();
@@ -202,7 +202,7 @@ impl CertificateDraft {
         Err(Error::internal(format!("all {MAX_SERIAL_ATTEMPTS} serial numbers drawn for a certificate were taken")))
     }
 
-    fn prepare(&self, serial: &Serial, subject_key: &PublicKey) -> Result<LintedTbs> {
+    fn linted_tbs(&self, serial: &Serial, subject_key: &PublicKey) -> Result<LintedTbs> {
         let issuer_parts = self.signer.encoded_parts()?;
         let key_id = match &self.key_id {
             SubjectKeyIdSource::Derived => extension::subject_key_id(&subject_key.key_id()),

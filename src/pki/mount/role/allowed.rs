@@ -92,7 +92,7 @@ impl CaseInsensitiveTexts {
     }
 
     /// Returns `true` if the list contains `text`.
-    pub fn has(&self, text: &str) -> bool {
+    pub fn contains(&self, text: &str) -> bool {
         let lower = || text.bytes().map(|byte| byte.to_ascii_lowercase());
         self.0.binary_search_by(|one| one.bytes().cmp(lower())).is_ok()
     }
@@ -156,7 +156,7 @@ mod tests {
                 let known = || list.iter().filter(|domain| !domain.is_empty());
                 let below = |domain: &String| text.strip_suffix(&**domain).is_some_and(|head| head.ends_with('.'));
                 prop_assert_eq!(domains.contain_parent_domain_of(text), known().any(below), "{:?} {:?}", text, list);
-                prop_assert_eq!(domains.texts.has(text), known().any(|domain| domain.eq_ignore_ascii_case(text)));
+                prop_assert_eq!(domains.texts.contains(text), known().any(|domain| domain.eq_ignore_ascii_case(text)));
             }
         }
     }
