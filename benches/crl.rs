@@ -107,11 +107,11 @@ fn ratios() {
 
 fn ratios_of(serials: Serials) {
     let (key, rows, more) = (key(), rows(serials, ENTRIES), rows(serials, ADDED_ENTRIES));
-    let entries = CrlEntries::default().with(batch(&rows));
+    let entries = CrlEntries::default().with_batch(batch(&rows));
     let whole = entries.pieces().concat();
     let floor = best(|| Hash::Sha256.digest(&whole));
-    let from_rows = best(|| signed(&key, &CrlEntries::default().with(batch(&rows))));
-    let after_more = best(|| signed(&key, &entries.with(batch(&more))));
+    let from_rows = best(|| signed(&key, &CrlEntries::default().with_batch(batch(&rows))));
+    let after_more = best(|| signed(&key, &entries.with_batch(batch(&more))));
     let shown = |name: &str, took: Duration| {
         let ratio = took.as_secs_f64() / floor.as_secs_f64();
         println!("{name:<36} {:>8.1} ms   {ratio:.2} x", took.as_secs_f64() * 1e3);
@@ -125,12 +125,12 @@ fn ratios_of(serials: Serials) {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn from_rows(bencher: divan::Bencher<'_, '_>) {
     let (key, rows) = (key(), rows(Serials::InOrder, ENTRIES));
-    bencher.bench_local(|| signed(&key, &CrlEntries::default().with(batch(&rows))));
+    bencher.bench_local(|| signed(&key, &CrlEntries::default().with_batch(batch(&rows))));
 }
 
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn after_more(bencher: divan::Bencher<'_, '_>) {
-    let (key, entries) = (key(), CrlEntries::default().with(batch(&rows(Serials::InOrder, ENTRIES))));
+    let (key, entries) = (key(), CrlEntries::default().with_batch(batch(&rows(Serials::InOrder, ENTRIES))));
     let more = rows(Serials::InOrder, ADDED_ENTRIES);
-    bencher.bench_local(|| signed(&key, &entries.with(batch(&more))));
+    bencher.bench_local(|| signed(&key, &entries.with_batch(batch(&more))));
 }

@@ -230,7 +230,7 @@ async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
         let role = Role {
             allow_any_name: true,
             keys: RoleKeys::new("ec", 256)?,
-            signature_bits: SignatureBits::OF_ISSUER,
+            signature_bits: SignatureBits::ISSUER_DEFAULT,
             ttl: 72 * 3600,
             max_ttl: 720 * 3600,
             ..Role::default()

@@ -363,7 +363,7 @@ impl ControlActor {
     }
 
     fn build(&mut self, wanted: CrlBuildRequest, waiter: BuildRequester, ctx: &mut Context<Self>) {
-        self.wanted = self.wanted.and(wanted);
+        self.wanted = self.wanted.union(wanted);
         self.waiting.push(waiter);
         self.throttle.record_request(Instant::now());
         self.start_next_build(ctx);
@@ -391,9 +391,8 @@ impl ControlActor {
             actor.builder = Some(builder);
             actor.throttle.record_end(Instant::now(), took);
             if result.is_err() {
-                // The next build also builds what this one failed to build. It starts after `CRL_CHECK_INTERVAL` at the
-                // latest.
-                actor.wanted = actor.wanted.and(wanted);
+                // The next build retries the requests of this one. It starts after `CRL_CHECK_INTERVAL` at the latest.
+                actor.wanted = actor.wanted.union(wanted);
             }
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));

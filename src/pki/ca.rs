@@ -1,5 +1,5 @@
-//! Creates certificate authorities and changes the configuration of a mount; each operation is one change of the
-//! mount's state.
+//! Operations that create, import and configure the certificate authorities (issuers and keys) of a PKI mount, and that
+//! change the mount's settings.
 
 pub(crate) mod bundle;
 pub mod ca_profile;

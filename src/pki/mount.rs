@@ -1,5 +1,5 @@
-//! The state of a mount, published for issuing: roles, issuers, keys, settings, and values derived from them once per
-//! change.
+//! The state of a mount in memory, as requests use it: roles, issuers, keys, settings, and values derived from them
+//! once per change.
 //!
 //! Nothing here reads storage or signs: a [view] is built from stored documents, and a change returns the documents to
 //! store.

@@ -184,7 +184,7 @@ async fn issue(
         ..RequestedNames::default()
     };
     let requester = IssueRequester {
-        recorded_as: REQUESTER.to_owned(),
+        requester_record: REQUESTER.to_owned(),
         display_name: REQUESTER.to_owned(),
         ..IssueRequester::default()
     };

@@ -88,7 +88,7 @@ impl Domain {
     }
 
     fn origin() -> IssueContext {
-        let requester = IssueRequester { recorded_as: "somebody".to_owned(), ..IssueRequester::default() };
+        let requester = IssueRequester { requester_record: "somebody".to_owned(), ..IssueRequester::default() };
         IssueContext {
             path: "orders/1".to_owned(),
             issuer_ref: None,

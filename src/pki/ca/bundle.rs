@@ -1,4 +1,4 @@
-//! Strict, bounded parsing of imported PEM text: CA certificates, private keys and CRLs. The number of blocks is
+//! Strict, bounded parsing of imported PEM text: CA certificates, private keys and CRLs. The number of PEM blocks is
 //! limited by [`pem::MAX_BLOCKS`], because each key is validated and each certificate is compared with every issuer.
 
 use std::sync::Arc;
@@ -12,52 +12,54 @@ use crate::pki::check::ca_request::check_subject;
 use crate::x509::certificate::Certificate;
 use crate::x509::{pem, profile, weak_key};
 
-/// Maximum length of a text in bytes, ten times that of a long chain with large keys.
+/// Maximum length of an imported PEM text in bytes: ten times that of a long chain with large keys.
 const MAX_BUNDLE_TEXT_BYTES: usize = 512 * 1024;
-/// Minimum length of a text with a certificate; a shorter one is usually a file name.
+/// Minimum length in bytes of a PEM text with certificates. A shorter text is usually a file name sent by mistake.
 const MIN_CERTIFICATE_TEXT_BYTES: usize = 75;
 const MIN_KEY_TEXT_BYTES: usize = 64;
 
-/// Controls whether an endpoint accepts private keys.
+/// Controls whether an endpoint accepts private keys in an imported PEM text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum PrivateKeys {
-    /// Certificates and keys.
+pub enum PrivateKeyAcceptance {
+    /// The text may contain certificates, CRLs and private keys.
     Allowed,
-    /// Certificates only.
+    /// The text may contain certificates and CRLs; a private key is an error.
     Refused,
 }
 
-/// CA certificates and keys in text order, without duplicates.
+/// The parsed contents of an imported PEM text: CA certificates and private keys in text order, without duplicates, and
+/// CRLs.
 #[derive(Default)]
 pub(crate) struct CaBundle {
     pub(crate) certificates: Vec<Certificate>,
     pub(crate) keys: Vec<Arc<PrivateKey>>,
-    /// CRLs, not parsed yet.
+    /// CRLs in text order, not parsed yet.
     pub(crate) crls: Vec<BundledCrl>,
 }
 
-/// A CRL in a bundle.
+/// A CRL in an imported PEM text.
 pub(crate) struct BundledCrl {
-    /// Index of its PEM block, from 0.
+    /// Index of the PEM block that contains the CRL, from 0.
     pub(crate) block: usize,
-    /// DER encoding.
+    /// DER encoding of the CRL.
     pub(crate) der: Vec<u8>,
 }
 
 impl CaBundle {
-    /// Parses `text`, the value of `field`. Skips EC parameters, which some tools write next to keys.
+    /// Parses `text`, the value of the request field `field`. Skips EC parameters, which some tools write next to keys.
     ///
     /// # Errors
-    /// `Invalid` naming the field, the block and the rule, never quoting the text. Causes are the length, missing,
-    /// broken, encrypted or unknown blocks, an invalid or unwanted private key, and what [`check_certificate`] rejects.
-    pub(crate) fn parse(field: &str, text: &str, private_keys: PrivateKeys) -> Result<Self> {
+    /// `Invalid` naming the field, the PEM block and the violated rule, but never quoting the text: for a text of
+    /// invalid length, for missing, malformed, encrypted or unknown blocks, for an invalid or disallowed private key,
+    /// and for a certificate that [`check_certificate`] rejects.
+    pub(crate) fn parse(field: &str, text: &str, private_keys: PrivateKeyAcceptance) -> Result<Self> {
         let mut bundle = Self::default();
         for (index, (label, content)) in
             parse_pem_blocks(field, text, MIN_CERTIFICATE_TEXT_BYTES)?.into_iter().enumerate()
         {
             let at = |e: Error| Error::invalid(format!("{field}: block {index}: {}", e.text()));
             if pem::is_private_key(&label) {
-                if private_keys == PrivateKeys::Refused {
+                if private_keys == PrivateKeyAcceptance::Refused {
                     return Err(Error::invalid(format!("{field}: private keys are not accepted here")));
                 }
                 bundle.add_key(read_key(&label, &content).map_err(at)?);
@@ -66,7 +68,7 @@ impl CaBundle {
                 bundle.add_certificate(certificate);
             } else if label == pem::CRL_LABEL {
                 bundle.crls.push(BundledCrl { block: index, der: content.to_vec() });
-            } else if !is_skipped(&label) {
+            } else if !is_skipped_label(&label) {
                 return Err(Error::invalid(format!("{field}: block {index}: {}", unsupported_block_reason(&label))));
             }
         }
@@ -89,13 +91,13 @@ impl CaBundle {
     }
 }
 
-/// Parses a text with exactly one private key; EC parameters are skipped.
+/// Parses a PEM text that contains exactly one private key; skips EC parameters.
 ///
 /// # Errors
-/// As [`CaBundle::parse`]; `Invalid` also for any other block.
+/// As [`CaBundle::parse`], and `Invalid` if the text contains any other PEM block.
 pub(crate) fn parse_key(field: &str, text: &str) -> Result<PrivateKey> {
     let mut blocks = parse_pem_blocks(field, text, MIN_KEY_TEXT_BYTES)?;
-    blocks.retain(|(label, _)| !is_skipped(label));
+    blocks.retain(|(label, _)| !is_skipped_label(label));
     match blocks.as_slice() {
         [(label, content)] if pem::is_private_key(label) => {
             read_key(label, content).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))
@@ -107,8 +109,8 @@ pub(crate) fn parse_key(field: &str, text: &str) -> Result<PrivateKey> {
 
 type PemBlock = (String, Zeroizing<Vec<u8>>);
 
-fn parse_pem_blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<PemBlock>> {
-    if text.len() < shortest {
+fn parse_pem_blocks(field: &str, text: &str, min_bytes: usize) -> Result<Vec<PemBlock>> {
+    if text.len() < min_bytes {
         return Err(Error::invalid(format!("{field}: provided data is too short; was a path passed?")));
     }
     if text.len() > MAX_BUNDLE_TEXT_BYTES {
@@ -122,11 +124,11 @@ fn parse_pem_blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<PemB
     Ok(blocks)
 }
 
-fn is_skipped(label: &str) -> bool {
+fn is_skipped_label(label: &str) -> bool {
     label == "EC PARAMETERS"
 }
 
-/// Returns the reason for rejecting a block. The label is caller input and is not quoted.
+/// Returns the reason for rejecting a PEM block. The block's label is caller input and is not quoted.
 fn unsupported_block_reason(label: &str) -> &'static str {
     match label {
         "ENCRYPTED PRIVATE KEY" => "encrypted private keys are not supported: decrypt the key first",
@@ -142,8 +144,9 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     Ok(key)
 }
 
-/// Checks that a certificate can be an issuer: a CA with a subject, an acceptable key, a non-empty key identifier if
-/// present, and, unless it is self-issued, an acceptable signature algorithm.
+/// Checks that an imported certificate can become an issuer: it is a CA certificate with non-empty subject and issuer
+/// names, an acceptable key, a non-empty subject key identifier if it has one, and, unless it is self-issued, an
+/// acceptable signature algorithm.
 ///
 /// # Errors
 /// `Invalid` naming the rule.
@@ -152,7 +155,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
         return Err(Error::invalid("refusing to import non-CA certificate: basicConstraints must have cA TRUE"));
     }
     check_subject("certificate", certificate.subject())?;
-    // The subject becomes the issuer name of every certificate that it signs.
+    // The subject becomes the issuer name of every certificate that this CA signs.
     profile::validate_directory_name(certificate.subject().as_der())
         .map_err(|e| e.into_error("certificate: subject"))?;
     if certificate.issuer().has_no_text() {
@@ -163,7 +166,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     }
     check_ca_key("certificate", certificate.key().kind())?;
     weak_key::reject("certificate", certificate.key())?;
-    // Verifiers ignore the signature of a root; `ca_profile` warns of a weak algorithm.
+    // Verifiers ignore the signature of a root; `ca_profile` warns if its algorithm is weak.
     if !certificate.names_itself_as_issuer() {
         certificate.check_algorithm()?;
     }

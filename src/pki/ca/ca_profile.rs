@@ -1,5 +1,6 @@
-//! Checks that relying parties can read a CA certificate made elsewhere, because everything signed below it depends on
-//! it. Applies the profile of certificates signed here, except for rules that common verifiers do not enforce on CAs.
+//! Checks imported CA certificates against the profile of certificates that this server signs, except for rules that
+//! common verifiers do not enforce on CA certificates. If a verifier cannot parse a CA certificate, it rejects every
+//! certificate below it.
 
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::interoperability;
@@ -11,7 +12,7 @@ use crate::x509::profile::{self, ExtensionProfile};
 use crate::x509::reader::{DerReader, DerResult, check_der};
 use crate::x509::writer::{SEQUENCE, build};
 
-/// Rules of the profile that Go, OpenSSL and `cryptography` do not enforce on CA certificates.
+/// Profile rules that Go, OpenSSL and `cryptography` do not enforce on CA certificates. A violation is only a warning.
 const TOLERATED_RULES: [&str; 30] = [
     "must not be empty (RFC 5280 4.2.1.2)",
     "must not be empty (RFC 5280 4.2.1.4)",
@@ -44,19 +45,21 @@ const TOLERATED_RULES: [&str; 30] = [
     "a name contains control characters",
     INVALID_URI_RULE,
 ];
-/// Tolerated except in subjectAltName: URIs with spaces in directory paths are common, and Go rejects them only there.
+/// A rule that is tolerated except in subjectAltName: URIs with spaces in directory paths are common, and Go rejects
+/// them only there.
 const INVALID_URI_RULE: &str = "a URI has a character or a % that URIs must not contain (RFC 3986 2)";
 
-/// Rejects a CA certificate if some verifiers fail on certificates below it. Returns descriptions of unusual contents.
-/// `others` are certificates whose keys may have signed it.
+/// Checks a CA certificate against the profile; returns warnings about unusual contents that verifiers accept. `others`
+/// are certificates whose keys may have signed `certificate`.
 ///
 /// # Errors
-/// `Invalid` naming the extension or field and the rule.
+/// `Invalid` naming the extension or field and the rule, if some verifiers would reject every certificate below this
+/// CA.
 pub(super) fn check_ca_profile<'a>(
     certificate: &Certificate,
     others: impl Iterator<Item = &'a Certificate>,
 ) -> Result<Vec<String>> {
-    check_own_signature(certificate, others)?;
+    check_self_issued_signature(certificate, others)?;
     certificate.check_unique_ids().map_err(|e| e.into_error("certificate: unique identifier"))?;
     let mut unusual = Vec::new();
     if let Err(weak) = certificate.check_algorithm() {
@@ -71,7 +74,7 @@ pub(super) fn check_ca_profile<'a>(
         let of = "certificate";
         for held in [known.validate_critical(of, extension.critical), known.validate_value(of, &extension.value)] {
             match held {
-                Err(error) if is_tolerated(&extension.oid, error.text()) => {
+                Err(error) if is_tolerated_violation(&extension.oid, error.text()) => {
                     validate_each_element(&known, &extension.oid, &extension.value)?;
                     unusual.push(error.text().to_owned());
                 }
@@ -86,7 +89,8 @@ pub(super) fn check_ca_profile<'a>(
     Ok(unusual)
 }
 
-/// Returns warnings about a CA certificate that is signed unchanged: contents that verifiers may not read.
+/// Returns warnings about contents of a CA certificate that verifiers may not be able to read. Used when an existing CA
+/// certificate is signed again with its contents unchanged.
 pub fn profile_warnings(certificate: &Certificate) -> Warnings {
     match check_ca_profile(certificate, std::iter::empty()) {
         Err(error) => Warnings::from(vec![format!("{}; certificates below it may not verify", error.text())]),
@@ -94,7 +98,7 @@ pub fn profile_warnings(certificate: &Certificate) -> Warnings {
     }
 }
 
-/// Returns reasons why verifiers reject paths through the certificate although they can read it.
+/// Returns reasons why verifiers may reject certification paths through a CA certificate although they can parse it.
 fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
     let is_inverted = certificate.validity_range().is_empty();
     let inverted = is_inverted.then(|| "notAfter is before notBefore: certificates below it may not verify".to_owned());
@@ -102,12 +106,12 @@ fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
     inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
 }
 
-/// Applies [`check_ca_profile`] to issuers that had no key, and so only completed chains, and are now linked to their
-/// key.
+/// Applies [`check_ca_profile`] to issuers that have just been linked to their private key. Before that they could only
+/// complete chains, so profile violations were accepted with a warning.
 ///
 /// # Errors
 /// As [`check_ca_profile`], naming the issuer.
-pub(super) fn check_linked(next: &MountView, linked: &[String]) -> Result<()> {
+pub(super) fn check_linked_issuers(next: &MountView, linked: &[String]) -> Result<()> {
     for signer in linked.iter().filter_map(|id| next.signer(id)) {
         let parents = next.parents(&signer.issuer.record.id).iter().filter_map(|id| next.signer(id));
         let parents = parents.map(|parent| &parent.issuer.certificate);
@@ -117,17 +121,20 @@ pub(super) fn check_linked(next: &MountView, linked: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Checks each element of a list separately, because the first violation ends the check of the whole value.
+/// Validates each element of a list-valued extension separately, because validation of the whole value stops at the
+/// first violation.
 fn validate_each_element(known: &ExtensionProfile, oid: &[u8], value: &[u8]) -> Result<()> {
     let of = "certificate";
     known.with_field_name(of, check_der(value))?;
     let each = known.with_field_name(of, split_elements(oid, value))?;
-    let refused =
-        each.iter().find_map(|alone| known.validate_value(of, alone).err().filter(|e| !is_tolerated(oid, e.text())));
+    let refused = each
+        .iter()
+        .find_map(|alone| known.validate_value(of, alone).err().filter(|e| !is_tolerated_violation(oid, e.text())));
     refused.map_or(Ok(()), Err)
 }
 
-/// Splits a value into values with one element each: the elements of a list, or the subtrees of nameConstraints.
+/// Splits an extension's value into values with one element each: the elements of a list, or the subtrees of
+/// nameConstraints.
 fn split_elements(oid: &[u8], value: &[u8]) -> DerResult<Vec<Vec<u8>>> {
     let Ok(list) = DerReader::read_single(value, SEQUENCE) else { return Ok(Vec::new()) };
     let mut list = list.reader();
@@ -147,15 +154,18 @@ fn split_elements(oid: &[u8], value: &[u8]) -> DerResult<Vec<Vec<u8>>> {
     Ok(each)
 }
 
-fn is_tolerated(oid: &[u8], text: &str) -> bool {
+fn is_tolerated_violation(oid: &[u8], text: &str) -> bool {
     TOLERATED_RULES
         .iter()
         .any(|rule| text.ends_with(rule) && (*rule != INVALID_URI_RULE || oid != oid::SUBJECT_ALT_NAME))
 }
 
-/// Checks that a self-issued certificate was signed by its own key or that of one of `others` (RFC 5280 3.2). Skipped
-/// if its key identifiers name another signer.
-fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<Item = &'a Certificate>) -> Result<()> {
+/// Checks that a self-issued certificate was signed by its own key or by the key of one of `others` (RFC 5280 3.2).
+/// Skips certificates whose key identifiers name another signer.
+fn check_self_issued_signature<'a>(
+    certificate: &Certificate,
+    mut others: impl Iterator<Item = &'a Certificate>,
+) -> Result<()> {
     let by = |other: &Certificate| signatures::certifies(other, certificate);
     if !certificate.names_itself_as_issuer() || certificate.certifies_itself() || others.any(by) {
         return Ok(());

@@ -1,4 +1,5 @@
-//! Changes of a mount's roles, issuers, keys and settings, each as one plan on the current view.
+//! Changes of a mount's roles, issuers, keys and settings. Each function plans one atomic change of the current
+//! [`MountView`].
 //!
 //! The caller passes a `merge` function that derives the new value from the current one. It is called again with a
 //! newer value when another node commits first.
@@ -21,7 +22,8 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::PkiWrite;
 use crate::x509::extension;
 
-/// Writes a role; returns it as stored, with warnings. `merge` receives the existing role of that name, if any.
+/// Creates or updates a role; returns the role as stored, with warnings. `merge` receives the existing role of that
+/// name, if any.
 ///
 /// # Errors
 /// Those of `merge`; `Invalid` naming field and rule.
@@ -40,7 +42,8 @@ pub async fn write_role(
                 Some(signer) => {
                     let begins = signer.issuer.certificate.not_before();
                     if let Some(problem) = not_before_problem(&role, begins) {
-                        // The issuer of an existing role may have changed since the role was written.
+                        // For an existing role this is only a warning: its issuer may have changed since the role was
+                        // written.
                         if stored.is_none() {
                             return Err(Error::invalid(problem));
                         }
@@ -57,7 +60,7 @@ pub async fn write_role(
             warnings.extend(advice);
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
-            // A role that cannot issue is only a warning, because `sign-verbatim` uses fewer fields of the role.
+            // If the role cannot issue, this is only a warning, because `sign-verbatim` uses fewer fields of the role.
             let useless = next.role(&name).and_then(|entry| role_feasibility::check_role_feasible(entry, now).err());
             warnings.extend(useless.map(|error| error.text().to_owned()));
             Ok((PlannedChange { view: next, writes, rebuild_crls: false }, (role, warnings)))
@@ -65,7 +68,8 @@ pub async fn write_role(
         .await
 }
 
-/// Returns the problem if the role has a fixed `not_before` that is earlier than the start of its issuer, `begins`.
+/// Returns the problem if the role has a fixed `not_before` that is earlier than `begins`, the issuer's notBefore in
+/// epoch seconds.
 fn not_before_problem(role: &Role, begins: i64) -> Option<String> {
     let fixed = role.not_before.as_ref().filter(|fixed| fixed.epoch_seconds() < begins)?;
     let begins = Time::from_unix_timestamp(begins).map(format_rfc3339).unwrap_or_default();
@@ -90,7 +94,7 @@ pub async fn delete_role(authority: &Authority, name: &str) -> Result<()> {
         .await
 }
 
-/// Deletes an issuer, if it exists; its key remains. Returns warnings.
+/// Deletes the issuer with this id or name, if it exists; its private key remains. Returns warnings.
 ///
 /// # Errors
 /// `Unavailable` from storage.
@@ -123,7 +127,8 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
     Ok(warnings)
 }
 
-/// Deletes every issuer and key of the mount; certificates, revocations and roles remain. Returns warnings.
+/// Deletes every issuer and every private key of the mount; issued certificates, revocations and roles remain. Returns
+/// warnings.
 ///
 /// # Errors
 /// `Unavailable` from storage.
@@ -147,7 +152,7 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
     Ok(warnings)
 }
 
-/// Writes `config/issuers`; fields that are `None` remain. Returns warnings.
+/// Writes `config/issuers`; fields that are `None` keep their value. Returns warnings.
 ///
 /// # Errors
 /// `Invalid` when no issuer has this id or name.
@@ -182,7 +187,7 @@ pub async fn write_issuers_config(
     Ok(warnings)
 }
 
-/// Writes `config/keys`; `None` keeps the default.
+/// Writes `config/keys`; `None` keeps the current default key.
 ///
 /// # Errors
 /// `Invalid` when no key has this id or name.
@@ -200,7 +205,8 @@ pub async fn write_keys_config(authority: &Authority, default: Option<String>) -
         .await
 }
 
-/// Resolves a new default; rejects an empty reference and `default` itself.
+/// Finds the issuer or key that a reference (id or name) makes the new default. Rejects an empty reference and the word
+/// `default`.
 fn resolve_default<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -> Option<&'a T>) -> Result<&'a T> {
     if reference.is_empty() || reference.eq_ignore_ascii_case("default") {
         return Err(Error::invalid(format!("default: must be the id or name of one {what}")));
@@ -264,7 +270,7 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
 /// Writes `config/urls`; returns warnings.
 ///
 /// # Errors
-/// Those of `merge`; `Invalid` naming the list and the rule.
+/// Those of `merge`; `Invalid` naming the list of URLs and the rule.
 pub async fn write_urls(
     authority: &Authority,
     merge: impl Fn(&Urls) -> Result<Urls> + Send + 'static,
@@ -300,7 +306,7 @@ pub async fn write_cluster(
         .await
 }
 
-/// Writes `config/crl`; returns warnings. Rebuilds the lists before it returns if a setting changes their contents.
+/// Writes `config/crl`; returns warnings. Rebuilds the CRLs before it returns if the change affects their contents.
 ///
 /// # Errors
 /// Those of `merge`; `Invalid` naming the field and the rule.
@@ -312,8 +318,8 @@ pub async fn write_crl_config(
         .change_with_crl_warnings(move |view| {
             let old = &view.crl_config.value;
             let config = merge(old)?.checked()?;
-            // A higher limit may permit a list that was too long before. Under a lower limit, the published list
-            // remains, so nothing is rebuilt.
+            // A higher limit may permit a CRL that was too long before. Under a lower limit, the published CRL remains,
+            // so nothing is rebuilt.
             let may_be_longer =
                 old.max_crl_entries().is_some_and(|old| config.max_crl_entries().is_none_or(|max| max > old));
             let rebuild_crls = config.disable != old.disable
@@ -331,7 +337,7 @@ pub async fn write_crl_config(
 /// Writes `config/external-policy`. Does not call the policy engine.
 ///
 /// # Errors
-/// Those of `merge`; `Invalid` naming the member and the rule.
+/// Those of `merge`; `Invalid` naming the field and the rule.
 pub async fn write_external_policy(
     authority: &Authority,
     merge: impl Fn(&external_policy::ExternalPolicyConfig) -> Result<external_policy::ExternalPolicyConfig> + Send + 'static,
@@ -353,10 +359,11 @@ pub async fn write_external_policy(
         .await
 }
 
-/// Warns of URLs that need the missing cluster config, and of URLs that relying parties may not support.
+/// Returns warnings about URLs with placeholders that `config/cluster` does not fill, and about URLs that relying
+/// parties may not support.
 fn url_warnings(view: &MountView) -> Warnings {
     let urls = view.global_urls();
-    let mut warnings: Warnings = urls.advice().into_iter().collect();
+    let mut warnings: Warnings = urls.relying_party_warnings().into_iter().collect();
     if urls.has_unresolved_placeholders() && view.signers().next().is_some() {
         warnings.add("cluster config missing: no certificates can be issued, because the URLs use its paths");
     }

@@ -1,4 +1,5 @@
-//! Imports CA certificates and keys as one change. New ones become issuers and keys, linked by public key.
+//! Imports CA certificates and private keys in one change. New certificates become issuers, new private keys become
+//! keys of the mount, and both are linked by public key.
 //!
 //! Issuer name and serial number identify a certificate (RFC 5280 4.1.2.2); an import of a second certificate with the
 //! same identity is rejected. Imported certificates are not stored with the issued ones, so `cert/:serial` and
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 
-pub use super::bundle::PrivateKeys;
+pub use super::bundle::PrivateKeyAcceptance;
 use super::bundle::{BundledCrl, CaBundle, parse_key};
 use super::ca_profile;
 use super::key::put::put_key;
@@ -34,18 +35,18 @@ use crate::x509::algorithm::KeyKind;
 use crate::x509::certificate::Certificate;
 use crate::x509::foreign_crl::ForeignCrl;
 
-/// Result of an import: ids in text order.
+/// Result of an import. Ids are in the order of the imported text.
 #[derive(Default)]
 pub struct ImportedBundle {
-    /// New issuers.
+    /// Ids of the new issuers.
     pub imported_issuers: Vec<String>,
-    /// New keys.
+    /// Ids of the new keys.
     pub imported_keys: Vec<String>,
-    /// Issuers that already existed.
+    /// Ids of the imported issuers that the mount already had.
     pub existing_issuers: Vec<String>,
-    /// Keys that already existed.
+    /// Ids of the imported keys that the mount already had.
     pub existing_keys: Vec<String>,
-    /// Id of each issuer above with the id of its key, which is empty if the mount lacks the key.
+    /// Maps the id of each issuer in this result to the id of its key; the key id is empty if the mount lacks the key.
     pub mapping: BTreeMap<String, String>,
     /// Imported CRLs in text order.
     pub imported_crls: Vec<ImportedCrl>,
@@ -53,54 +54,55 @@ pub struct ImportedBundle {
     pub warnings: Warnings,
 }
 
-/// Rules of an import.
+/// Options of an import.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct BundleRules {
-    /// Acceptance of private keys.
-    pub private_keys: PrivateKeys,
-    /// Treatment of invalid CRLs.
+pub struct BundleImportOptions {
+    /// Controls whether private keys are accepted.
+    pub private_keys: PrivateKeyAcceptance,
+    /// Treatment of CRLs that cannot be imported.
     pub invalid_crls: InvalidCrlHandling,
 }
 
 /// Treatment of a bundle with a CRL that cannot be imported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum InvalidCrlHandling {
-    /// Import nothing: without its CRL, a CA would have no revocations.
+    /// Nothing is imported: without its CRL, a CA would have no revocations.
     RefuseAll,
-    /// Import the rest, with a warning.
+    /// The CRL is skipped with a warning, and everything else is imported.
     Skip,
 }
 
-/// An imported key, new or existing.
+/// Result of a key import: the new key, or the existing key of the mount with the same public key.
 pub struct ImportedKey {
-    /// Its id.
+    /// Id of the key.
     pub id: String,
-    /// Its name, or empty.
+    /// Name of the key, or empty.
     pub name: String,
-    /// Its kind.
+    /// Type and size of the key.
     pub kind: KeyKind,
     /// Warnings for the caller.
     pub warnings: Warnings,
 }
 
-/// Imports the PEM bundle in `field`, including its CRLs.
+/// Imports the PEM text `text`, the value of the request field `field`, including its CRLs.
 ///
 /// # Errors
-/// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. A storage
-/// failure between the issuers and their CRLs is reported as such; the import can be repeated.
+/// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. If storage
+/// fails after the issuers are imported but before all of their CRLs are, the error says so, and the import can be
+/// repeated.
 pub async fn import_pem_bundle(
     authority: &Arc<Authority>,
     field: &'static str,
     text: Secret,
-    rules: BundleRules,
+    options: BundleImportOptions,
 ) -> Result<ImportedBundle> {
-    let bundle = cpu::run(move || CaBundle::parse(field, expose_pem(field, &text)?, rules.private_keys)).await??;
+    let bundle = cpu::run(move || CaBundle::parse(field, expose_pem(field, &text)?, options.private_keys)).await??;
     if bundle.crls.is_empty() {
-        return import_bundle(authority, field, bundle, rules).await;
+        return import_bundle(authority, field, bundle, options).await;
     }
     let authority = Arc::clone(authority);
-    // A task of its own, so that issuers are not imported without their CRLs if the caller disconnects.
-    let work = async move { import_bundle(&authority, field, bundle, rules).await };
+    // The import runs in its own task: if the caller disconnects, issuers are still not imported without their CRLs.
+    let work = async move { import_bundle(&authority, field, bundle, options).await };
     tokio::spawn(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
 
@@ -108,7 +110,7 @@ async fn import_bundle(
     authority: &Arc<Authority>,
     field: &'static str,
     mut bundle: CaBundle,
-    rules: BundleRules,
+    options: BundleImportOptions,
 ) -> Result<ImportedBundle> {
     let compromised = &authority.deps().compromised;
     bundle.keys.iter().try_for_each(|key| compromised.refuse(field, key.public()))?;
@@ -120,7 +122,7 @@ async fn import_bundle(
     let now = authority.deps().clock.now().unix_timestamp();
     let published = published_authorities(authority).await?;
     let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingCrls::begin(authority)?) };
-    // A mount runs one import at a time, because each is checked against the result of the previous one.
+    // A mount runs one import at a time, because each import is checked against the result of the previous one.
     let import_lock = Arc::clone(authority.issuer_import_lock()).lock_owned().await;
     let view = authority.view();
     let dry_run_signers = Arc::clone(&signers);
@@ -128,7 +130,7 @@ async fn import_bundle(
     let ((incoming, after_import), import_lock) = cpu::run(rehearse).await??;
     let mut skipped = Warnings::default();
     if let Some(accompanying) = &mut accompanying {
-        skipped = check_crls(accompanying, field, Arc::new(after_import), lists, rules.invalid_crls).await?;
+        skipped = check_crls(accompanying, field, Arc::new(after_import), lists, options.invalid_crls).await?;
     }
     let issuers_with_crl = accompanying.as_ref().map(AccompanyingCrls::issuers).unwrap_or_default();
     let (mut imported, crls) = authority
@@ -137,8 +139,9 @@ async fn import_bundle(
             let mut import = BundleImport::new(view, &*signers, now);
             import.issuers_with_crl.clone_from(&issuers_with_crl);
             import.add_all(&incoming)?;
-            // If private keys are refused, the keys were generated here and have signed no CRLs elsewhere.
-            let may_have_published_crls = rules.private_keys == PrivateKeys::Allowed;
+            // If private keys are refused, the certificates are for keys generated here, which have signed no CRLs
+            // elsewhere.
+            let may_have_published_crls = options.private_keys == PrivateKeyAcceptance::Allowed;
             import.finish(view, may_have_published_crls.then_some(&published))
         })
         .await?;
@@ -159,7 +162,8 @@ async fn import_bundle(
     Ok(imported)
 }
 
-/// Checks the CRLs of a bundle against the mount's state after the import; returns warnings about skipped CRLs.
+/// Checks the CRLs of a bundle against `after_import`, the state of the mount with the imported issuers; returns
+/// warnings about skipped CRLs.
 ///
 /// # Errors
 /// `Invalid` for a CRL that cannot be imported, unless it is skipped; those of the store.
@@ -198,11 +202,11 @@ struct PendingImport {
     certificates: Vec<IssuerCandidate>,
 }
 
-/// A certificate that becomes an issuer.
+/// An imported certificate, which becomes an issuer unless the mount already has it.
 struct IssuerCandidate {
     id: String,
     certificate: Certificate,
-    /// Time of its revocation, epoch seconds, if it was issued and revoked in this mount.
+    /// Revocation time of the certificate, epoch seconds, if it was issued and revoked in this mount.
     revoked_at: Option<i64>,
     signatures: IssuerSignatures,
 }
@@ -218,9 +222,9 @@ impl PendingImport {
         Self { field, keys: bundle.keys, certificates }
     }
 
-    /// Performs the import without storing it. This rejects invalid bundles and finds out which key made each
-    /// signature. Returns the import with these findings, and the resulting view. Checking many signatures takes
-    /// seconds, so this runs before the change.
+    /// Performs the import on a copy of the mount's state, without storing it. This rejects invalid bundles and
+    /// determines which key made each signature. Returns the import with these results, and the state after it.
+    /// Checking many signatures takes seconds, so this runs before the change.
     fn dry_run(mut self, view: &MountView, signers: &dyn Signers, now: i64) -> Result<(Self, MountView)> {
         let mut import = BundleImport::new(view, signers, now);
         import.add_all(&self)?;
@@ -260,7 +264,7 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
             let known = !import.result.existing_keys.is_empty();
             let stored = import
                 .next
-                .key_of(&public)
+                .key_by_public_key(&public)
                 .ok_or_else(|| Error::internal("the imported key is missing in the planned state of the mount"))?;
             let id = stored.id.clone();
             let name = stored.name.clone();
@@ -279,10 +283,11 @@ fn expose_pem<'s>(field: &str, text: &'s Secret) -> Result<&'s str> {
     text.expose_text().ok_or_else(|| Error::invalid(format!("{field}: must be PEM")))
 }
 
-/// Returns for each certificate the time of its revocation, if it was issued and revoked in this mount.
+/// Returns the revocation time (epoch seconds) of each certificate that was issued and revoked in this mount, else
+/// `None`.
 ///
 /// # Errors
-/// `Invalid` when an issued certificate has the same issuer name and serial number as a different one.
+/// `Invalid` when this mount issued a different certificate with the same issuer name and serial number.
 async fn find_revocations(
     authority: &Authority,
     field: &'static str,
@@ -324,8 +329,8 @@ struct BundleImport<'a> {
     result: ImportedBundle,
     /// Ids of existing issuers that this import links to their key.
     linked: Vec<String>,
-    /// Ids of issuers whose CRL is imported after this change. If there are any, that import builds the CRLs, not the
-    /// change.
+    /// Ids of the issuers whose CRL is imported after this change. If there are any, the import of the CRLs rebuilds
+    /// the mount's CRLs, and this change does not.
     issuers_with_crl: HashSet<String>,
 }
 
@@ -373,8 +378,8 @@ impl<'a> BundleImport<'a> {
         for issuer in self.next.issuers() {
             refuse_same_identity(field, certificate, &issuer.certificate)?;
         }
-        self.check_readable(candidate, incoming)?;
-        let key = self.next.key_of(certificate.key());
+        self.check_imported_profile(candidate, incoming)?;
+        let key = self.next.key_by_public_key(certificate.key());
         let key_id = key.map(|key| key.id.clone()).unwrap_or_default();
         let algorithm = key.map(|key| default_revocation_algorithm(&key.signing, self.signers));
         let crl = may_sign_crls(certificate);
@@ -411,9 +416,10 @@ impl<'a> BundleImport<'a> {
         Ok(())
     }
 
-    /// Rejects a certificate that relying parties cannot read if the mount has its key, because it could issue. Without
-    /// the key it can only complete a chain, so it is accepted with a warning.
-    fn check_readable(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
+    /// Checks that relying parties can read an imported CA certificate. A violation is an error if the mount has the
+    /// private key, because the issuer could sign certificates. Without the key the issuer only completes chains, so it
+    /// is accepted with a warning.
+    fn check_imported_profile(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
         let IssuerCandidate { certificate, signatures, .. } = candidate;
         let here = self.next.issuers().map(|issuer| (&issuer.record.id, &issuer.certificate));
         let other_candidates =
@@ -421,7 +427,9 @@ impl<'a> BundleImport<'a> {
         let others = here.chain(other_candidates.map(|other| (&other.id, &other.certificate)));
         let others = others.filter(|(id, _)| signatures.signed_by.get(*id) != Some(&false)).map(|(_, other)| other);
         let problems = match ca_profile::check_ca_profile(certificate, others) {
-            Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
+            Err(error) if self.next.key_by_public_key(certificate.key()).is_some() => {
+                return Err(error.within(incoming.field));
+            }
             Err(error) => vec![format!("{}; certificates below it may not verify", error.text())],
             Ok(unusual) => unusual,
         };
@@ -432,34 +440,36 @@ impl<'a> BundleImport<'a> {
         Ok(())
     }
 
-    /// Chooses the default issuer and collects the result. `published` has the authorities whose CRLs this mount has
-    /// published; `None` if the imported keys cannot have signed CRLs elsewhere.
+    /// Chooses the default issuer; returns the planned change and the result with warnings. `published` has the ids of
+    /// the authorities whose CRLs this mount has published; it is `None` if the imported keys cannot have signed CRLs
+    /// elsewhere.
     fn finish(
         mut self,
         before: &MountView,
         published: Option<&HashSet<String>>,
     ) -> Result<(PlannedChange, ImportedBundle)> {
         self.next.end_batch();
-        ca_profile::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
-        self.choose_default();
-        self.warn(before);
+        ca_profile::check_linked_issuers(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
+        self.choose_default_issuer();
+        self.warn_of_missing_key_and_urls(before);
         if let Some(published) = published {
-            self.warn_of_numbers(before, published);
+            self.warn_of_crl_numbers(before, published);
         }
         self.warn_of_shared_crls();
-        self.warn_of_chains(before);
+        self.warn_of_unverifiable_chains(before);
         let issuers = self.result.imported_issuers.iter().chain(&self.result.existing_issuers);
         let key_of = |id: &String| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()));
         self.result.mapping = issuers.filter_map(key_of).collect();
         let changes = !self.result.imported_issuers.is_empty() || !self.linked.is_empty();
-        // If CRLs are imported next, that import builds the lists, with the imported entries and numbers.
+        // If CRLs are imported next, their import rebuilds the mount's CRLs, with the imported entries and numbers.
         let rebuild_crls = changes && self.issuers_with_crl.is_empty();
         Ok((PlannedChange { view: self.next, writes: self.writes, rebuild_crls }, self.result))
     }
 
-    /// Chooses a default issuer if there is none: the first new issuer with a key, or else the first newly linked one.
-    /// A mount that follows the latest issuer adopts it if the import adds exactly one.
-    fn choose_default(&mut self) {
+    /// If the mount has no default issuer, chooses the first new issuer with a key, or else the first newly linked one.
+    /// If `default_follows_latest_issuer` is set, a new issuer with a key becomes the default if the import adds
+    /// exactly one.
+    fn choose_default_issuer(&mut self) {
         let has_key = |id: &&String| self.next.signer(id).is_some_and(|s| s.key.is_some());
         let new: Vec<&String> = self.result.imported_issuers.iter().filter(has_key).collect();
         let mut config = self.next.issuers_config.value.clone();
@@ -477,8 +487,8 @@ impl<'a> BundleImport<'a> {
         self.writes.push(self.next.set_issuers_config(config));
     }
 
-    /// Warns that the CRL numbers of new authorities start at 1, although they may have published CRLs elsewhere.
-    fn warn_of_numbers(&mut self, before: &MountView, published: &HashSet<String>) {
+    /// Warns that the CRL numbers of a newly imported CA start at 1, although the CA may have published CRLs elsewhere.
+    fn warn_of_crl_numbers(&mut self, before: &MountView, published: &HashSet<String>) {
         let here = before.signers().filter(|signer| signer.key.is_some());
         let here = here.map(|signer| signer.issuer.authority_id());
         let mut named: HashSet<String> = here.chain(published.iter().cloned()).collect();
@@ -496,8 +506,8 @@ impl<'a> BundleImport<'a> {
         }
     }
 
-    /// Warns of new issuers that share a CRL with an issuer of another key identifier; a CRL can have only one of these
-    /// identifiers.
+    /// Warns about new issuers that share a CRL with an issuer that has another key identifier: a CRL contains only one
+    /// of these identifiers.
     fn warn_of_shared_crls(&mut self) {
         for id in &self.result.imported_issuers {
             let Some(IssuerSigner { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
@@ -514,19 +524,19 @@ impl<'a> BundleImport<'a> {
         }
     }
 
-    /// Warns of issuers without a verifiable chain, if they had one before or are new.
-    fn warn_of_chains(&mut self, before: &MountView) {
-        let could_issue = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.refusal().is_none());
+    /// Warns about issuers without a verifiable chain that are new, or that had a verifiable chain before the import.
+    fn warn_of_unverifiable_chains(&mut self, before: &MountView) {
+        let could_issue = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.rejection_reason().is_none());
         for signer in self.next.signers() {
             let id = &signer.issuer.record.id;
-            if let Some(refusal) = signer.paths.refusal().filter(|_| could_issue(id)) {
+            if let Some(refusal) = signer.paths.rejection_reason().filter(|_| could_issue(id)) {
                 let refusal = refusal.trim_start_matches("issuer_ref: ");
                 self.result.warnings.add(format!("issuer {id} cannot issue certificates: {refusal}"));
             }
         }
     }
 
-    fn warn(&mut self, before: &MountView) {
+    fn warn_of_missing_key_and_urls(&mut self, before: &MountView) {
         if self.result.imported_issuers.is_empty() {
             return;
         }

@@ -14,34 +14,34 @@ use crate::x509::csr::{Csr, encode_request_info};
 use crate::x509::extension;
 use crate::x509::usage::KeyUsage;
 
-/// Contents of a CSR.
+/// A request to generate the CSR of an intermediate CA.
 #[derive(Clone, Debug, Default)]
 pub struct CsrRequest {
-    /// Key to generate or use.
+    /// The CA's key: a new or an existing one.
     pub key: KeyRequest,
     /// Names in the subject and subjectAltName.
     pub names: RequestedNames,
     /// Other subject attributes.
     pub subject: RequestedSubject,
-    /// Requested keyUsage.
+    /// keyUsage to request in the CSR, if any.
     pub key_usage: Option<KeyUsage>,
     /// `true` to request basicConstraints with cA TRUE.
     pub add_basic_constraints: bool,
-    /// Signature algorithm settings.
+    /// Requested signature algorithm of the CSR.
     pub signature: RequestedSignature,
 }
 
 /// A generated CSR.
 pub struct GeneratedCsr {
-    /// DER encoding.
+    /// DER encoding of the CSR.
     pub der: Vec<u8>,
-    /// Its key.
+    /// The key of the CSR.
     pub key: CaKeyInfo,
     /// Warnings for the caller.
     pub warnings: Warnings,
 }
 
-/// Generates a CSR; stores its key if it is new.
+/// Generates the CSR of an intermediate CA; stores its key if it is new.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
@@ -55,7 +55,7 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     // A CSR without a usable subject could not be signed by any CA.
     ca_request::check_subject("common_name", &subject)?;
     warnings.extend(subject_bounds::subject_violations(None, &subject));
-    // The signing CA decides what it adopts, so keyUsage is included only on request.
+    // The signing CA decides which extensions it adopts, so the CSR contains keyUsage only if the caller requests it.
     let mut extensions = extension::key_usage(key_usage.unwrap_or_default());
     if add_basic_constraints {
         extensions.extend(&extension::basic_constraints(true, None));
@@ -67,7 +67,7 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     let info = encode_request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = LintedTbs::for_request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.deps().signers, &CallerWatch::ALWAYS).await?.der();
-    // Validated like a CSR that a client sends, because other CAs will read it.
+    // The CSR is validated like one that a client sends, because other CAs will read it.
     Csr::from_der(&der)?.verify()?;
     let (key, more) = key.store(authority).await?;
     warnings.extend(more);

@@ -1,5 +1,5 @@
-//! The key of a CA: generated, existing in the mount, or a managed key (held by a remote signer). Used for roots, CSRs
-//! and `keys/generate`.
+//! Obtains the key of a CA: a generated key, an existing key of the mount, or a managed key (held by a remote signer).
+//! Used for roots, CSRs and `keys/generate`.
 //!
 //! A mount stores each public key once (`put`), so a managed key that it already has is not stored again.
 
@@ -8,7 +8,7 @@ pub(crate) mod put;
 
 use std::sync::Arc;
 
-use self::managed::{refers_to, resolve_managed_key};
+use self::managed::{is_reference_to, resolve_managed_key};
 use self::put::{PutKeyResult, put_key};
 use super::ca_profile;
 use crate::error::{Error, Result, Warnings};
@@ -27,25 +27,25 @@ use crate::x509::public_key::PublicKey;
 /// Origin of a CA key, and whether it is returned to the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KeyOrigin {
-    /// Generated, stored and never returned.
+    /// The server generates and stores the key, and never returns it.
     #[default]
     Internal,
-    /// Generated, stored and returned once.
+    /// The server generates and stores the key, and returns it once, in the response.
     Exported,
-    /// A stored key of the mount; never returned.
+    /// A stored key of the mount; it is never returned.
     Existing,
-    /// A managed key; the mount stores its reference and public key.
+    /// A managed key; the mount stores a reference to the key and its public key.
     Managed(ManagedKeyRef),
 }
 
-/// The requested key.
+/// A request for a key: to generate one, or to use an existing or managed key.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRequest {
-    /// Where the key comes from.
+    /// Origin of the key.
     pub origin: KeyOrigin,
     /// Name of a new key, or empty.
     pub name: String,
-    /// Kind of a generated key; RSA by default.
+    /// Type and size of a generated key; RSA by default.
     pub key: RequestedKey,
     /// Id or name of an existing key; `None` for the default key.
     pub key_ref: Option<String>,
@@ -53,19 +53,19 @@ pub struct KeyRequest {
 
 /// Description of a CA key for the response.
 pub struct CaKeyInfo {
-    /// Its id.
+    /// Id of the key.
     pub id: String,
-    /// Its name, or empty.
+    /// Name of the key, or empty.
     pub name: String,
-    /// Its kind.
+    /// Type and size of the key.
     pub kind: KeyKind,
-    /// The private key, if it is exported.
+    /// The private key, if the caller requested its export.
     pub exported: Option<Arc<PrivateKey>>,
 }
 
-/// A checked key request.
+/// The validated source of a CA key.
 pub(crate) enum CaKeySource {
-    /// A key to generate.
+    /// The server generates the key.
     New { spec: KeySpec, name: String, exported: bool },
     /// A stored key of the mount.
     Stored(Arc<MountKey>),
@@ -74,7 +74,8 @@ pub(crate) enum CaKeySource {
 }
 
 impl CaKeySource {
-    /// Checks a key request against the view before anything is generated or a backend is called.
+    /// Checks a key request against the state of the mount, before a key is generated or a managed key's backend is
+    /// called.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
@@ -105,7 +106,9 @@ impl CaKeySource {
                          set in this mode",
                     ));
                 }
-                check_new_key_name(&name, view, |key| key.signing.managed().is_some_and(|key| refers_to(&named, key)))?;
+                check_new_key_name(&name, view, |key| {
+                    key.signing.managed().is_some_and(|key| is_reference_to(&named, key))
+                })?;
                 Ok(Self::Managed { named, name })
             }
             KeyOrigin::Internal | KeyOrigin::Exported => {
@@ -126,7 +129,7 @@ impl CaKeySource {
         }
     }
 
-    /// Generates the key, or starts to use the stored or managed key.
+    /// Generates the key, starts to use the managed key, or returns the stored key.
     ///
     /// # Errors
     /// `Busy` when too many RSA keys are requested; those of [`resolve_managed_key`].
@@ -147,7 +150,7 @@ impl CaKeySource {
     }
 }
 
-/// Rejects a name that a key of the mount has, unless `is_permitted_key` accepts that key.
+/// Rejects a key name that another key of the mount has, unless `is_permitted_key` accepts the other key.
 fn check_new_key_name(name: &str, view: &MountView, is_permitted_key: impl Fn(&MountKey) -> bool) -> Result<()> {
     check_name("key_name", name)?;
     if !name.is_empty() && view.key(name).is_some_and(|key| !is_permitted_key(key)) {
@@ -158,30 +161,31 @@ fn check_new_key_name(name: &str, view: &MountView, is_permitted_key: impl Fn(&M
 
 /// The key of a CA request, ready to sign.
 pub(crate) struct CaKey {
-    /// The key.
+    /// The key as the mount stores it, or will store it.
     pub(crate) key: Arc<MountKey>,
-    /// `true` if the request created the key and it is not stored yet.
+    /// `true` if the mount has not stored the key yet.
     is_new: bool,
     exported: bool,
 }
 
 impl CaKey {
-    /// Stores a new key with [`put_key`], or checks that an existing one is still there.
+    /// Adds a new key to the mount's state `next` with [`put_key`], or checks that an existing key is still there.
     ///
     /// # Errors
-    /// `Invalid` when the name was taken or the key deleted in the meantime, or a newly linked issuer is not readable.
+    /// `Invalid` when the name was taken or the key deleted in the meantime, or when the certificate of a newly linked
+    /// issuer violates the profile.
     pub(crate) fn put(&self, next: &mut MountView, signers: &dyn Signers, now: i64) -> Result<PutKeyResult> {
         if self.is_new {
             let put = put_key(next, MountKey::clone(&self.key), signers, now)?;
-            return ca_profile::check_linked(next, &put.linked).map(|()| put);
+            return ca_profile::check_linked_issuers(next, &put.linked).map(|()| put);
         }
         let there = next.key(&self.key.id).is_some();
         there
-            .then(|| PutKeyResult::known(Arc::clone(&self.key)))
+            .then(|| PutKeyResult::for_existing_key(Arc::clone(&self.key)))
             .ok_or_else(|| Error::invalid("key_ref: no key of this mount has this id or name"))
     }
 
-    /// Returns the key's description, with id and name as `stored`. Managed keys are never exported.
+    /// Returns the description of the key, with the id and name of `stored`. Managed keys are never exported.
     pub(crate) fn info(&self, stored: &MountKey) -> CaKeyInfo {
         let MountKey { id, name, .. } = stored;
         CaKeyInfo {
@@ -192,7 +196,7 @@ impl CaKey {
         }
     }
 
-    /// Stores the key on its own; returns warnings.
+    /// Stores the key in a change of its own; returns its description and warnings.
     ///
     /// # Errors
     /// As [`CaKey::put`].
@@ -214,7 +218,8 @@ impl CaKey {
     }
 }
 
-/// Implements `keys/generate`: generates a key or starts to use a managed key, and stores it. Returns warnings.
+/// Implements `keys/generate`: generates a key or starts to use a managed key, and stores it. Returns the key's
+/// description and warnings.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.

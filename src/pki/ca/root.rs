@@ -1,4 +1,4 @@
-//! Generates a root: key, self-signed certificate and issuer, stored in one change.
+//! Generates a root CA: its key, self-signed certificate and issuer, stored in one change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,64 +30,64 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
-/// Contents of a root.
+/// A request to generate a root CA.
 #[derive(Clone, Debug, Default)]
 pub struct RootRequest {
-    /// Key to generate or use.
+    /// The CA's key: a new or an existing one.
     pub key: KeyRequest,
-    /// Name of the issuer, or empty.
+    /// Name of the new issuer, or empty.
     pub issuer_name: String,
-    /// Name to use if `issuer_name` is empty.
+    /// Default name of the issuer, used if `issuer_name` is empty.
     pub naming: DefaultIssuerName,
     /// Names in the subject and subjectAltName.
     pub names: RequestedNames,
     /// Other subject attributes.
     pub subject: RequestedSubject,
-    /// Requested validity.
+    /// Requested validity of the certificate.
     pub validity: RequestedValidity,
-    /// Backdating of notBefore.
+    /// Time by which notBefore precedes the current time; `None` means 30 seconds.
     pub not_before_duration: Option<Duration>,
-    /// pathLenConstraint; `None` for none.
+    /// pathLenConstraint of basicConstraints; `None` sets no limit.
     pub max_path_length: Option<u8>,
-    /// Usages in addition to those of every CA.
+    /// Key usages and extended key usages in addition to those of every CA.
     pub usages: RequestedUsages,
-    /// nameConstraints.
+    /// nameConstraints of the certificate.
     pub constraints: NameConstraints,
-    /// Signature algorithm settings.
+    /// Requested signature algorithm of the certificate.
     pub signature: RequestedSignature,
 }
 
-/// A generated root.
+/// A generated root CA.
 pub struct GeneratedRoot {
-    /// Certificate, DER.
+    /// DER encoding of the certificate.
     pub der: Vec<u8>,
-    /// Its serial number.
+    /// Serial number of the certificate.
     pub serial: Serial,
-    /// notAfter, epoch seconds.
+    /// notAfter of the certificate, epoch seconds.
     pub not_after: i64,
-    /// Recommended renewal time, epoch seconds.
+    /// Recommended time to renew the certificate, epoch seconds.
     pub renew_after: i64,
     /// Id of the issuer.
     pub issuer_id: String,
     /// Name of the issuer, or empty.
     pub issuer_name: String,
-    /// Its key.
+    /// The CA's key.
     pub key: CaKeyInfo,
     /// Warnings for the caller.
     pub warnings: Warnings,
 }
 
-/// Naming of an issuer without a given name.
+/// Default name of an issuer for which the request sets no name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultIssuerName {
-    /// No name.
+    /// The issuer gets no name.
     #[default]
     Unnamed,
-    /// The name `next` if that is free, for root rotation.
+    /// The issuer gets the name `next` if that is free, as root rotation requires.
     NextIfFree,
 }
 
-/// Generates a root CA and makes it the default issuer if there is none.
+/// Generates a root CA. Its issuer becomes the default if there is none, or if `default_follows_latest_issuer` is set.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
@@ -103,7 +103,7 @@ pub async fn generate(
     let mut draft = RootDraft::new(request, limits, authority)?;
     warnings.extend(std::mem::take(&mut draft.warnings));
     draft.warnings = warnings;
-    // Checked before the expensive key generation, and again in the change.
+    // The name is checked before the expensive key generation, and again when the change is planned.
     draft.check_name_free(&view)?;
     if let Some(placeholder) = key.placeholder() {
         draft.check_with_placeholder(&view, &placeholder)?;
@@ -114,7 +114,7 @@ pub async fn generate(
     let signers = Arc::clone(&authority.deps().signers);
     let now = authority.deps().clock.now().unix_timestamp();
     let requester = requester.to_owned();
-    let plan = move |view: &MountView| draft.clone().plan(view, &key, &root, &*signers, now, &requester);
+    let plan = move |view: &MountView| draft.clone().plan_change(view, &key, &root, &*signers, now, &requester);
     let (mut generated, crls) = authority.change_with_crl_warnings(plan).await?;
     generated.warnings.extend(crls);
     Ok(generated)
@@ -126,7 +126,7 @@ struct SignedRoot {
     algorithm: SignatureAlgorithm,
 }
 
-/// Contents of the root that follow from the request alone, without key and serial number.
+/// Contents of a root certificate that follow from the request alone, without key and serial number.
 #[derive(Clone)]
 struct RootDraft {
     naming: DefaultIssuerName,
@@ -135,7 +135,7 @@ struct RootDraft {
     common_name: String,
     validity: Validity,
     signature: RequestedSignature,
-    /// keyUsage, extKeyUsage, basicConstraints.
+    /// keyUsage, extKeyUsage and basicConstraints, in this order.
     leading_extensions: Extensions,
     san: Extensions,
     name_constraints: Extensions,
@@ -179,20 +179,20 @@ impl RootDraft {
         Ok(())
     }
 
-    /// Signs the root before the change starts, so that no change waits for a slow signature.
+    /// Signs the root certificate before the change starts, so that changes of the mount do not wait for a slow signer.
     async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<SignedRoot> {
         let view = authority.view();
         let deps = authority.deps();
         let serial = view.new_serial(&*deps.serials)?;
         let algorithm = self.signature.algorithm(&key.key.signing, &*deps.signers)?;
-        let prepared = self.certificate(&view, &key.key.signing, algorithm, &serial)?;
+        let prepared = self.linted_tbs(&view, &key.key.signing, algorithm, &serial)?;
         let der = prepared.sign(&*deps.signers, &CallerWatch::ALWAYS).await?.der();
         Ok(SignedRoot { serial, der, algorithm })
     }
 
-    /// Adds the signed root to the mount's state. Fails if, since the first check, the name was taken, the key was
-    /// deleted or the mount reached its limit of issuers.
-    fn plan(
+    /// Plans the change that adds the signed root as an issuer. Fails if, since the first check, the name was taken,
+    /// the key was deleted or the mount reached its limit of issuers.
+    fn plan_change(
         mut self,
         view: &MountView,
         key: &CaKey,
@@ -212,7 +212,7 @@ impl RootDraft {
         }
         let mut next = view.clone();
         let put = key.put(&mut next, signers, now)?;
-        let record = self.record(&put.key.id, root, now);
+        let record = self.issuer_record(&put.key.id, root, now);
         let Validity { not_before, not_after } = self.validity;
         let not_before = not_before.unix_timestamp();
         let not_after = not_after.unix_timestamp();
@@ -245,30 +245,30 @@ impl RootDraft {
         Ok((PlannedChange { view: next, writes, rebuild_crls: true }, generated))
     }
 
-    /// Validates the root with a placeholder key, before its own key is generated.
+    /// Validates the root certificate with a placeholder key, before its own key is generated.
     fn check_with_placeholder(&self, view: &MountView, placeholder: &PublicKey) -> Result<()> {
         let algorithm = self.signature.local_algorithm(placeholder.kind())?;
-        let tbs = self.clone().tbs(view, placeholder, algorithm, &Serial::PLACEHOLDER)?;
+        let tbs = self.clone().encode_tbs(view, placeholder, algorithm, &Serial::PLACEHOLDER)?;
         let sources = &ca_request::ca_field_sources();
         let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &placeholder.key_id(), sources };
         linted_tbs::lint_certificate(&tbs, CertificateKind::Authority, &expected, &[])
     }
 
-    fn certificate(
+    fn linted_tbs(
         &mut self,
         view: &MountView,
         key: &SigningKey,
         algorithm: SignatureAlgorithm,
         serial: &Serial,
     ) -> Result<LintedTbs> {
-        let tbs = self.tbs(view, key.public(), algorithm, serial)?;
+        let tbs = self.encode_tbs(view, key.public(), algorithm, serial)?;
         let key_id = key.public().key_id();
         let sources = &ca_request::ca_field_sources();
         let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &key_id, sources };
         LintedTbs::for_certificate(tbs, CertificateKind::Authority, &expected, &[], key)
     }
 
-    fn tbs(
+    fn encode_tbs(
         &mut self,
         view: &MountView,
         key: &PublicKey,
@@ -276,7 +276,7 @@ impl RootDraft {
         serial: &Serial,
     ) -> Result<Vec<u8>> {
         let key_id = key.key_id();
-        let locations = self.locations(&view.global_urls())?;
+        let locations = self.url_extensions(&view.global_urls())?;
         let trailing_extensions = Extensions::joined(&[
             &extension::authority_key_id(&key_id),
             &locations.authority_info,
@@ -298,9 +298,9 @@ impl RootDraft {
         Ok(tbs.encode())
     }
 
-    /// Returns the extensions with the mount's URLs; empty if the URLs need the id of the issuer, which does not exist
-    /// yet.
-    fn locations(&mut self, urls: &Urls) -> Result<UrlExtensions> {
+    /// Returns the extensions with the mount's URLs; empty if a URL contains the id of the issuer, which is assigned
+    /// after signing.
+    fn url_extensions(&mut self, urls: &Urls) -> Result<UrlExtensions> {
         if urls.is_empty() {
             self.warnings.add(NO_URLS_WARNING.to_owned());
         } else if urls.contains_issuer_id() {
@@ -314,7 +314,7 @@ impl RootDraft {
         Ok(UrlExtensions::new(&urls.for_issuer("")?))
     }
 
-    fn record(&self, key_id: &str, root: &SignedRoot, now: i64) -> IssuerRecord {
+    fn issuer_record(&self, key_id: &str, root: &SignedRoot, now: i64) -> IssuerRecord {
         use base64::Engine as _;
         IssuerRecord {
             id: crate::random::uuid(),
@@ -336,7 +336,7 @@ impl RootDraft {
     }
 }
 
-/// Makes the new issuer the default if there is none or the mount follows the latest issuer.
+/// Makes the new issuer the default if the mount has no default issuer, or if `default_follows_latest_issuer` is set.
 fn update_default_issuer(view: &mut MountView, issuer_id: &str) -> Option<PkiWrite> {
     let mut config = view.issuers_config.value.clone();
     if !config.default.is_empty() && !config.default_follows_latest_issuer {

@@ -643,7 +643,7 @@ mod tests {
             (AlwaysEnforceErr, false, AlwaysEnforceErr),
             (AlwaysEnforceErr, true, AlwaysEnforceErr),
         ] {
-            assert_eq!(own.truncating_unless(enforced), holds);
+            assert_eq!(own.on_truncating_endpoint(enforced), holds);
             assert_eq!(LeafNotAfterBehavior::parse(own.as_str()).unwrap(), own);
             assert_eq!(serde_json::to_value(own).unwrap(), json!(own.as_str()));
         }

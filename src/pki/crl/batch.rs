@@ -1,9 +1,9 @@
-//! Collects entries in the order of revocation and sorts them by serial for [`super::entries`].
+//! Collects CRL entries in the order of revocation and sorts them by serial number for [`super::entries`].
 //!
 //! Each entry is encoded once into the bucket of its serial number. A bucket fits into the processor's cache when it is
-//! sorted, and its memory is freed as soon as its entries are in the list. The first bits of random serial numbers fill
-//! the buckets evenly. Serial numbers that begin with a time share their first bits, so a bucket that grows too large
-//! is split into quarters, repeatedly if necessary.
+//! sorted, and its memory is freed as soon as its entries are copied. The first bits of random serial numbers fill the
+//! buckets evenly. Serial numbers that begin with a time share their first bits, so a bucket that grows too large is
+//! split into quarters, repeatedly if necessary.
 
 use std::cmp::Ordering;
 
@@ -11,36 +11,36 @@ use crate::pki::store::RevocationRow;
 use crate::x509::crl::{CrlEntryWriter, first_entry};
 use crate::x509::serial::Serial;
 
-/// Bytes of a block of encoded entries. Full blocks never move, so growing a batch copies little.
+/// Size of a block of encoded entries in bytes. Full blocks never move, so growing a batch copies little.
 const BLOCK_BYTES: usize = 16 << 10;
-/// Number of leading bits of a serial number that select its row of buckets.
+/// Number of leading bits of a serial number that select the row of buckets for its entry.
 const ROW_BITS: u32 = 5;
 /// Number of entries at which a bucket is split.
 const BUCKET_SPLIT_ENTRIES: usize = 1 << 16;
-/// Number of parts into which a full bucket is split. With fewer parts, an entry is copied more often; with more parts,
-/// entries are written to more places in memory.
+/// Number of buckets into which a full bucket is split. With fewer, an entry is copied more often; with more, entries
+/// are written to more memory locations.
 const SPLIT_PARTS: usize = 4;
-/// To choose the points where a bucket is split, one key per this many entries is sampled.
+/// When a bucket is split, one sort key per this many entries is sampled to choose the split points.
 const ENTRIES_PER_SAMPLE: usize = 64;
 /// Maximum number of entries that are sorted by comparison alone.
 const COMPARISON_SORT_MAX_ENTRIES: usize = 256;
 
-/// End of a certificate's validity, epoch seconds; saturates in 2106.
-pub(super) type CertificateEnd = u32;
+/// notAfter of a certificate in seconds since the epoch; saturates in 2106.
+pub(super) type NotAfterSeconds = u32;
 
-/// A list entry on its way from a batch into [entries](super::entries).
+/// A DER-encoded CRL entry with its serial number and the notAfter of its certificate.
 #[derive(Clone, Copy)]
 pub(super) struct EncodedEntry<'a> {
     pub(super) serial: &'a [u8],
     pub(super) encoded: &'a [u8],
-    pub(super) end: CertificateEnd,
+    pub(super) not_after: NotAfterSeconds,
 }
 
-/// Encoded entries in buckets by serial number; within a bucket, in arrival order.
+/// Encoded CRL entries in buckets by serial number. Within a bucket, the entries are in insertion order.
 #[derive(Default)]
 pub struct CrlEntryBatch {
     writer: CrlEntryWriter,
-    /// The first bits of a serial number select the row; the buckets of a row ascend by their lowest key. Empty until
+    /// The leading bits of a serial number select the row; the buckets of a row ascend by their lowest key. Empty until
     /// the first entry is added.
     rows: Vec<Vec<EntryBucket>>,
     len: usize,
@@ -48,11 +48,11 @@ pub struct CrlEntryBatch {
     latest: Option<i64>,
 }
 
-/// Entries whose serial numbers share a prefix, each preceded by its [`CertificateEnd`]. A single write position per
-/// bucket keeps all write positions in the processor's first-level cache.
+/// Encoded entries of a range of serial numbers, each preceded by the notAfter of its certificate. As a bucket has only
+/// one write position, all write positions fit into the processor's first-level cache.
 #[derive(Default)]
 struct EntryBucket {
-    /// The lowest [`serial_key`] of this bucket.
+    /// Lower bound of the [`serial_key`] of every entry in this bucket.
     lowest_key: u64,
     len: usize,
     split_entries: usize,
@@ -60,25 +60,25 @@ struct EntryBucket {
     full_blocks: Vec<Vec<u8>>,
 }
 
-const CERTIFICATE_END_BYTES: usize = size_of::<CertificateEnd>();
+const NOT_AFTER_BYTES: usize = size_of::<NotAfterSeconds>();
 
 #[derive(Clone, Copy, Default)]
 struct EntryPosition {
     key: u64,
-    /// Block number times [`BLOCK_BYTES`], plus the offset in the block.
+    /// Index of the block times [`BLOCK_BYTES`], plus the offset of the entry in the block.
     start: u32,
     len: u32,
 }
 
-fn to_certificate_end(not_after: i64) -> CertificateEnd {
-    CertificateEnd::try_from(not_after.max(0)).unwrap_or(CertificateEnd::MAX)
+fn to_not_after_seconds(not_after: i64) -> NotAfterSeconds {
+    NotAfterSeconds::try_from(not_after.max(0)).unwrap_or(NotAfterSeconds::MAX)
 }
 
 impl CrlEntryBatch {
-    /// Maximum number of entries; the position of every entry then fits into 32 bits.
+    /// Maximum number of entries in a batch; the position of every entry then fits into 32 bits.
     pub const MAX_ENTRIES: usize = 1 << 24;
 
-    /// Returns the number of entries.
+    /// Returns the number of entries in the batch.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -96,7 +96,7 @@ impl CrlEntryBatch {
         self.latest
     }
 
-    /// Encodes and adds a revocation.
+    /// Encodes a revocation as a CRL entry and adds it to the batch.
     pub fn add(&mut self, row: &RevocationRow) {
         let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
@@ -107,7 +107,8 @@ impl CrlEntryBatch {
         self.writer = writer;
     }
 
-    /// Adds an encoded entry; `revoked_at` (the time in it) and `not_after` (of the certificate) are epoch seconds.
+    /// Adds an encoded CRL entry. `revoked_at` (the revocation time in the entry) and `not_after` (of the certificate)
+    /// are epoch seconds.
     pub fn push(&mut self, serial: Serial, encoded: &[u8], revoked_at: i64, not_after: i64) {
         self.latest = self.latest.max(Some(revoked_at));
         self.append(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
@@ -126,7 +127,7 @@ impl CrlEntryBatch {
             }
         };
         let bucket = &mut row[at];
-        let written = bucket.write(to_certificate_end(not_after), max_len, write);
+        let written = bucket.write(to_not_after_seconds(not_after), max_len, write);
         if bucket.len >= bucket.split_entries {
             let others = bucket.split();
             row.splice(at + 1..at + 1, others);
@@ -135,7 +136,8 @@ impl CrlEntryBatch {
         self.len += 1;
     }
 
-    /// Returns all entries in serial order, in parts. If a serial occurs several times, the last entry is used.
+    /// Returns all entries in order of serial number, one sorted bucket at a time. If entries have the same serial
+    /// number, only the last one added is returned.
     pub(super) fn sorted(self) -> impl Iterator<Item = SortedBucket> {
         self.rows.into_iter().flatten().filter(|bucket| bucket.len > 0).map(EntryBucket::sorted)
     }
@@ -146,21 +148,21 @@ impl EntryBucket {
         Self { lowest_key, split_entries: BUCKET_SPLIT_ENTRIES, ..Self::default() }
     }
 
-    /// Appends an entry of at most `max_len` bytes; returns its length.
-    fn write(&mut self, end: CertificateEnd, max_len: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
-        if self.current_block.len() + CERTIFICATE_END_BYTES + max_len > BLOCK_BYTES {
+    /// Appends the entry that `write` encodes, at most `max_len` bytes long; returns its length.
+    fn write(&mut self, not_after: NotAfterSeconds, max_len: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        if self.current_block.len() + NOT_AFTER_BYTES + max_len > BLOCK_BYTES {
             self.full_blocks.push(std::mem::replace(&mut self.current_block, Vec::with_capacity(BLOCK_BYTES)));
         }
-        self.current_block.extend_from_slice(&end.to_ne_bytes());
+        self.current_block.extend_from_slice(&not_after.to_ne_bytes());
         let before = self.current_block.len();
         write(&mut self.current_block);
         self.len += 1;
         self.current_block.len() - before
     }
 
-    /// Splits the bucket: keeps the part with the lowest serials and returns the other parts, each in arrival order. A
-    /// block whose entries all belong to one part, the usual case for time-ordered serials, is moved without copying. A
-    /// bucket whose serials share one key is not split.
+    /// Splits the bucket: it keeps the lowest serial numbers, and new buckets with the others are returned. Each bucket
+    /// keeps the insertion order. A block whose entries all go to one bucket, the usual case for time-ordered serial
+    /// numbers, is moved without copying. A bucket whose serial numbers share one key is not split.
     fn split(&mut self) -> Vec<Self> {
         let mut sample = Vec::with_capacity(self.len / ENTRIES_PER_SAMPLE + self.full_blocks.len() + 1);
         let spans: Vec<BlockKeySpan> =
@@ -242,17 +244,17 @@ impl BlockKeySpan {
 }
 
 fn entry_ranges(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
-    let mut start = CERTIFICATE_END_BYTES;
+    let mut start = NOT_AFTER_BYTES;
     std::iter::from_fn(move || {
         let (_, len) = block.get(start..).and_then(first_entry)?;
         let range = (start, len);
-        start += len + CERTIFICATE_END_BYTES;
+        start += len + NOT_AFTER_BYTES;
         Some(range)
     })
 }
 
-fn read_not_after(block: &[u8], start: usize) -> CertificateEnd {
-    block[start - CERTIFICATE_END_BYTES..].first_chunk().copied().map_or(0, CertificateEnd::from_ne_bytes)
+fn read_not_after(block: &[u8], start: usize) -> NotAfterSeconds {
+    block[start - NOT_AFTER_BYTES..].first_chunk().copied().map_or(0, NotAfterSeconds::from_ne_bytes)
 }
 
 pub(super) struct SortedBucket {
@@ -261,9 +263,9 @@ pub(super) struct SortedBucket {
 }
 
 impl SortedBucket {
-    /// Returns encoded entries and the ends of their certificates. Locating an entry needs only the index, not the
+    /// Returns each encoded entry with the notAfter of its certificate. Locating an entry needs only the index, not the
     /// entry before it, so the processor can prefetch several at a time.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], CertificateEnd)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], NotAfterSeconds)> {
         self.index.iter().map(|position| {
             let start = position.start as usize % BLOCK_BYTES;
             let len = position.len as usize;
@@ -273,8 +275,9 @@ impl SortedBucket {
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = EncodedEntry<'_>> {
-        self.entries()
-            .filter_map(|(encoded, end)| first_entry(encoded).map(|(serial, _)| EncodedEntry { serial, encoded, end }))
+        self.entries().filter_map(|(encoded, not_after)| {
+            first_entry(encoded).map(|(serial, _)| EncodedEntry { serial, encoded, not_after })
+        })
     }
 }
 
@@ -287,7 +290,8 @@ fn entry_key(entry: &[u8]) -> u64 {
     first_entry(entry).map_or(0, |(serial, _)| serial_key(serial))
 }
 
-/// Returns the first eight bytes of a serial as a number, padded with zeros at the end. Keys ascend with the serials.
+/// Returns the first eight bytes of a serial number as an integer, padded with zero bytes at the end. Keys are in the
+/// same order as their serial numbers.
 fn serial_key(serial: &[u8]) -> u64 {
     let mut octets = [0; 8];
     let len = serial.len().min(8);
@@ -309,7 +313,7 @@ fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, ord
     all.iter().for_each(|one| ends[slot(one)] += 1);
     let mut sum = 0;
     for end in &mut ends {
-        // Start of the slot; becomes its end while entries are placed.
+        // Stores the start of the slot. Each item that is placed advances it, so it becomes the end of the slot.
         sum += std::mem::replace(end, sum);
     }
     let mut spread = vec![T::default(); all.len()];
@@ -333,10 +337,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_end_outside_the_range_saturates() {
+    fn not_after_outside_the_range_saturates() {
         assert_eq!(
-            (to_certificate_end(-5), to_certificate_end(i64::MAX), to_certificate_end(7)),
-            (0, CertificateEnd::MAX, 7)
+            (to_not_after_seconds(-5), to_not_after_seconds(i64::MAX), to_not_after_seconds(7)),
+            (0, NotAfterSeconds::MAX, 7)
         );
     }
 
@@ -348,7 +352,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn sort_by_key_sorts_keys_of_any_spread(keys in keys()) {
+        fn sort_by_key_orders_keys_of_any_distribution(keys in keys()) {
             let mut all: Vec<(u64, usize)> = keys.into_iter().zip(0..).collect();
             let mut expected = all.clone();
             expected.sort_unstable();
@@ -357,7 +361,7 @@ mod tests {
         }
 
         #[test]
-        fn serials_of_any_length_come_in_order_and_once(
+        fn serials_of_any_length_are_sorted_without_duplicates(
             serials in prop::collection::vec(prop::collection::vec(0..3_u8, 1..=12), 0..1500)
         ) {
             let serials: Vec<Serial> = serials.iter().map(|octets| Serial::from_octets(octets).unwrap()).collect();
@@ -370,7 +374,7 @@ mod tests {
         for (at, serial) in serials.iter().enumerate() {
             batch.push(*serial, &crate::x509::crl::encode_entry(serial, 0, None, None), 0, at as i64);
         }
-        let shown = |item: EncodedEntry<'_>| (Serial::from_octets(item.serial).unwrap(), item.end as usize);
+        let shown = |item: EncodedEntry<'_>| (Serial::from_octets(item.serial).unwrap(), item.not_after as usize);
         batch.sorted().map(|part| part.items().map(shown).collect()).collect()
     }
 
@@ -381,7 +385,8 @@ mod tests {
         expected
     }
 
-    /// One serial per millisecond, every tenth one twice; in ascending, descending and mixed order.
+    /// Serial numbers begin with a time in milliseconds, every tenth one twice, and are added in ascending, descending
+    /// and mixed order.
     #[test]
     fn serials_that_begin_with_a_time_are_divided_among_buckets() {
         let count = 4 * BUCKET_SPLIT_ENTRIES as u64;
@@ -397,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn serials_with_a_common_prefix_stay_together() {
+    fn bucket_of_serials_with_one_key_is_not_split() {
         let alike = |n: usize| {
             let mut random = [0; Serial::RANDOM_BYTES];
             random[6..].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());

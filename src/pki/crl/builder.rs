@@ -1,6 +1,6 @@
-//! Builds the CRLs of one mount: reads new revocations, decides which lists are due, signs and records them.
+//! Builds the CRLs of one mount: reads new revocations, decides which CRLs are due, signs and records them.
 //!
-//! A failed build leaves the published lists unchanged; the next build retries.
+//! A failed build leaves the published CRLs unchanged; the next build retries.
 
 mod drafts;
 mod listed;
@@ -30,7 +30,7 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
 
 const REVOCATIONS_PER_PAGE: u32 = 10_000;
-/// Maximum number of attempts to publish a list. An attempt fails if another node takes the CRL number first.
+/// Maximum number of attempts to publish a CRL. An attempt fails if another node takes the CRL number first.
 const MAX_NUMBER_ATTEMPTS: usize = 50;
 
 /// If an unreachable signer delays a group's build by at least `BACKOFF_MIN_DURATION`, the group is not built again for
@@ -38,31 +38,31 @@ const MAX_NUMBER_ATTEMPTS: usize = 50;
 const BACKOFF_MIN_DURATION: Duration = Duration::from_secs(1);
 const BACKOFF_FACTOR: u32 = 4;
 
-/// Lists requested from a build in addition to those that are due.
+/// Work requested from a CRL build in addition to the CRLs that are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrlBuildRequest {
-    /// Make every complete CRL.
+    /// Build every complete CRL, even if it is not due.
     pub complete: bool,
-    /// Make every delta CRL, where enabled.
+    /// Build every delta CRL, where delta CRLs are enabled.
     pub delta: bool,
-    /// Read all revocations again, because some were removed.
+    /// Read all revocations again, because some were removed from storage.
     pub reload: bool,
-    /// With `reload`: an operator reassigned revocations to other issuers, so entries change lists.
+    /// With `reload`: an operator reassigned revocations to other issuers, so entries move to other CRLs.
     pub moved: bool,
-    /// Adopt lists that other nodes published.
+    /// Adopt CRLs that other nodes published.
     pub follow: bool,
-    /// Read everything from storage again, as after a start, because storage lost data that was already read.
+    /// Drop all state and read everything from storage again, because storage lost data that was already read.
     pub from_storage: bool,
 }
 
 impl CrlBuildRequest {
-    /// Requests only the lists that are due.
+    /// Requests only the CRLs that are due.
     pub const DUE: Self =
         Self { complete: false, delta: false, reload: false, moved: false, follow: false, from_storage: false };
 
-    /// Combines both requests.
+    /// Requests the work of both requests.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self {
             complete: self.complete || other.complete,
             delta: self.delta || other.delta,
@@ -83,33 +83,33 @@ pub struct CrlBuilder {
     layout: Arc<GroupLayout>,
     /// Every revocation up to this sequence number was read.
     loaded: u64,
-    /// Highest value of `loaded`. A reload may end lower after removals, but no list may cover less than before.
+    /// Highest value of `loaded`. A reload may end lower after removals, but no CRL may cover less than before.
     reached: u64,
-    /// `true` if some revocations have unknown issuers.
+    /// `true` if the issuers of some revocations are unknown.
     orphans: bool,
     states: HashMap<String, CrlGroupState>,
-    /// `true` once the stored lists were read.
+    /// `true` once the builder has read the stored CRLs.
     restored: bool,
     /// New CRL numbers must exceed this: clients may have seen higher numbers than a restored backup contains.
     floor: u64,
-    /// Every revocation up to this sequence is on the CRLs of the last build without a failure.
+    /// Every revocation up to this sequence number is on the CRLs of the last build without a failure.
     covers: u64,
 }
 
-/// Result of a build.
+/// Result of a CRL build.
 #[derive(Default)]
 pub struct CrlBuildResult {
     /// The CRLs to publish.
     pub crls: MountCrls,
-    /// Number of lists made.
+    /// Number of CRLs that were built.
     pub built_lists: usize,
     /// Metrics of the complete CRLs.
     pub summary: MountCrlMetrics,
-    /// Time of the next check, epoch seconds; `None` without lists.
+    /// Time of the next check for due CRLs, epoch seconds; `None` without CRLs.
     pub next_check: Option<i64>,
     /// Warnings about issuers that cannot have a CRL.
     pub warnings: Warnings,
-    /// Error of a group whose lists could not be made; the other groups succeeded.
+    /// Error of a group whose CRLs could not be built; CRLs of other groups may have been built.
     pub failure: Option<Error>,
 }
 
@@ -119,7 +119,7 @@ struct StoredGroupCrls {
 }
 
 impl CrlBuilder {
-    /// Creates a builder that has read nothing yet.
+    /// Creates a builder that has not read anything from storage.
     pub fn new(mount: MountId, store: Arc<dyn PkiStore>, signers: Arc<dyn Signers>, clock: Clock) -> Self {
         Self {
             mount,
@@ -138,7 +138,7 @@ impl CrlBuilder {
     }
 
     /// Drops all entries from memory; the next build reads the revocations again and compares them with the published
-    /// lists.
+    /// CRLs.
     pub fn reset(&mut self) {
         self.drop_entries(false);
     }
@@ -148,21 +148,21 @@ impl CrlBuilder {
         self.states.values_mut().for_each(|state| state.drop_entries(moved));
     }
 
-    /// Drops all state but the highest CRL number, because clients may have seen lists that are no longer stored.
+    /// Drops all state but the highest CRL number, because clients may have seen CRLs that are no longer stored.
     fn restart_from_storage(&mut self) {
         let published = self.states.values().map(CrlGroupState::number).max().unwrap_or(0);
         let store = Arc::clone(&self.store);
         let signers = Arc::clone(&self.signers);
         let new = Self::new(self.mount, store, signers, self.clock.clone());
-        // Minus one, so that the last published list is adopted if it is still stored.
+        // The number minus one, so that the last published CRL is adopted if it is still stored.
         *self = Self { floor: published.saturating_sub(1), ..new };
     }
 
-    /// Makes the lists that are due by the settings and those that `wanted` asks for. A group that fails keeps its
-    /// published lists and does not block other groups. While the build waits for a signer, `waiter` frees the thread.
+    /// Builds the CRLs that are due by the settings or requested by `wanted`. A group that fails keeps its published
+    /// CRLs and does not block other groups. While the build waits for a signer, `waiter` frees the thread.
     ///
     /// # Errors
-    /// `Unavailable` when the revocations cannot be read; the published lists remain.
+    /// `Unavailable` when the revocations cannot be read; the published CRLs remain.
     pub async fn build(
         &mut self,
         view: &MountView,
@@ -212,11 +212,11 @@ impl CrlBuilder {
         })
     }
 
-    /// Adopts a new assignment of revocations to groups. Reads all revocations again if entries move to other lists.
+    /// Adopts a new assignment of revocations to groups. If entries move to other CRLs, all revocations are read again.
     fn adopt_layout(&mut self, layout: GroupLayout, groups: &[IssuerGroup]) {
         if !layout.is_compatible_with(&self.layout, self.orphans) {
             self.drop_entries(true);
-            // The state of a removed group keeps its number in case the group returns.
+            // The state of a removed group keeps its CRL number in case the group returns.
             let gone = |id: &String| groups.iter().all(|group| group.id != *id);
             self.states
                 .iter_mut()
@@ -226,10 +226,10 @@ impl CrlBuilder {
         self.layout = Arc::new(layout);
     }
 
-    /// Reads new revocations; the first time, and with `follow`, also the stored lists.
+    /// Reads new revocations; the first time, and with `follow`, also the stored CRLs.
     async fn load(&mut self, view: &MountView, groups: &[IssuerGroup], follow: bool) -> Result<()> {
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
-        let (mut stored, rewound) = self.find_newer_lists(groups, rows);
+        let (mut stored, rewound) = self.find_newer_crls(groups, rows);
         let limits = |group: &str| {
             let lists = stored.get(group)?;
             Some(RevocationsByList::new(lists.complete.covers, lists.delta.as_ref().map_or(0, |row| row.covers)))
@@ -237,7 +237,7 @@ impl CrlBuilder {
         let mut incoming: HashMap<String, RevocationsByList> =
             groups.iter().map(|g| (g.id.clone(), limits(&g.id).unwrap_or_default())).collect();
         self.read_revocations(&mut incoming, &rewound).await?;
-        // Everything that a published list covers counts as read: revocations that storage lacks were removed since.
+        // Everything that a published CRL covers counts as read: if storage lacks a revocation, it was removed since.
         let covered =
             stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
         self.loaded = covered.max().unwrap_or(0).max(self.loaded).max(self.reached);
@@ -245,7 +245,7 @@ impl CrlBuilder {
         for group in groups {
             let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
             match (stored.remove(&group.id), &group.rebuild_issuer) {
-                (Some(lists), Some(signer)) => self.adopt_stored(view, group, signer, lists, sorted),
+                (Some(lists), Some(signer)) => self.adopt_stored_crls(view, group, signer, lists, sorted),
                 _ => self.add_revocations(group, sorted),
             }
         }
@@ -253,10 +253,10 @@ impl CrlBuilder {
         Ok(())
     }
 
-    /// Returns two maps by group. The first has stored lists that are newer than those of this builder. The second has
-    /// groups for which more revocations were read than the newer list covers; they are read again after the given
-    /// sequence.
-    fn find_newer_lists(
+    /// Returns two maps by group id. The first has stored CRLs that are newer than those of this builder. The second
+    /// has groups for which more revocations were read than the newer CRL covers; they are read again after the given
+    /// sequence number.
+    fn find_newer_crls(
         &self,
         groups: &[IssuerGroup],
         rows: Vec<CrlRow>,
@@ -288,8 +288,8 @@ impl CrlBuilder {
         (newer, rewound)
     }
 
-    /// Reads all pages of new revocations, and older ones for the `rewound` groups. Fetches the next page while the
-    /// current one is encoded. The state changes only if all reads succeed.
+    /// Reads all pages of new revocations, and for `rewound` groups also older ones. Fetches the next page while the
+    /// current one is encoded. The builder's state changes only if all reads succeed.
     async fn read_revocations(
         &mut self,
         incoming: &mut HashMap<String, RevocationsByList>,
@@ -317,16 +317,16 @@ impl CrlBuilder {
             loaded = loaded.max(last);
         }
         for group in rewound.keys() {
-            self.states.entry(group.clone()).or_default().rewind();
+            self.states.entry(group.clone()).or_default().drop_new_entries();
         }
         (self.loaded, self.orphans) = (loaded, orphans);
         Ok(())
     }
 
-    /// Adds revocations to the new entries of a group. Used if no newer list of the group is adopted from storage.
+    /// Adds revocations to the new entries of a group. Used if no newer CRL of the group is adopted from storage.
     fn add_revocations(&mut self, group: &IssuerGroup, sorted: GroupRevocations) {
         let state = self.states.entry(group.id.clone()).or_default();
-        state.new_entries = state.new_entries.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
+        state.new_entries = state.new_entries.union(&sorted.complete).union(&sorted.delta).union(&sorted.later);
         state.last_sequence = state.last_sequence.max(sorted.last);
         if self.restored {
             let both = state.waiting_since.into_iter().chain(sorted.oldest);
@@ -334,9 +334,9 @@ impl CrlBuilder {
         }
     }
 
-    /// Rebuilds the stored lists of a group, after a start or after another node published them. If that fails, new
-    /// lists become due.
-    fn adopt_stored(
+    /// Rebuilds and adopts the stored CRLs of a group, after a start or after another node published them. If that
+    /// fails, new CRLs become due.
+    fn adopt_stored_crls(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
@@ -354,12 +354,12 @@ impl CrlBuilder {
         let mut fresh = sorted.delta.clone();
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
             // Only the delta CRL is new. Entries that were dropped from memory have been read again.
-            state.entries = state.entries.and(&sorted.complete);
-            fresh = state.new_entries.and(&fresh);
+            state.entries = state.entries.union(&sorted.complete);
+            fresh = state.new_entries.union(&fresh);
         } else {
-            let entries = state.entries.and(&state.new_entries).and(&sorted.complete).with(issuers);
+            let entries = state.entries.union(&state.new_entries).union(&sorted.complete).with_batch(issuers);
             let listed = none_if_disabled(&entries);
-            // A list from before a restore or an import may have successors that are not stored here.
+            // A CRL from before a restore or an import may have successors that are not stored here.
             let is_last = row.number > floor;
             let rebuilt = is_last.then(|| rebuild_stored_crl(view, signer, &listed, &row, None)).flatten();
             let Some(complete) = rebuilt else {
@@ -386,28 +386,28 @@ impl CrlBuilder {
             .and_then(|delta| rebuild_stored_crl(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
         state.delta_last_sequence = delta_last;
         state.stale = state.rebuilt || state.delta.is_none();
-        state.new_entries = fresh.and(&sorted.later);
+        state.new_entries = fresh.union(&sorted.later);
         state.last_sequence = state.last_sequence.max(sorted.last);
         state.waiting_since = sorted.oldest.filter(|_| self.restored);
     }
 
-    /// Returns entries for revoked issuers that have none in the group's state or in `newer`. Entries made from
+    /// Returns entries for the group's revoked issuers that have no entry in its state or in `newer`. Entries made from
     /// revocation rows take precedence, because the rows hold more data.
     fn unlisted_revoked_issuers(&self, group: &IssuerGroup, newer: &[&CrlEntries]) -> CrlEntryBatch {
         let state = self.states.get(&group.id);
         let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.new_entries]).chain(newer.iter().copied());
         let mut batch = CrlEntryBatch::default();
         for row in self.layout.revoked_issuers(&group.id) {
-            if !lists().any(|entries| entries.has(&row.serial)) {
+            if !lists().any(|entries| entries.contains(&row.serial)) {
                 batch.add(row);
             }
         }
         batch
     }
 
-    /// Makes the lists that are due for a group and returns their number. A group in back-off fails with its last error
-    /// at once, because another attempt would delay the mount's other groups. It is attempted only if `wanted` asks for
-    /// complete or delta CRLs.
+    /// Builds the CRLs of a group that are due and returns their number. In back-off, it returns the group's last error
+    /// at once, because another attempt would delay the mount's other groups, unless `wanted` asks for complete or
+    /// delta CRLs.
     async fn build_group(
         &mut self,
         view: &MountView,
@@ -421,8 +421,8 @@ impl CrlBuilder {
         let issuers = !self.unlisted_revoked_issuers(group, &[]).is_empty();
         let state = self.states.entry(group.id.clone()).or_default();
         let from_storage = wanted.complete || (wanted.reload && state.rebuilt);
-        let complete = state.complete_due(config, from_storage, issuers, group.floor, now);
-        if !complete && !state.delta_due(config, wanted.delta, now) {
+        let complete = state.is_complete_crl_due(config, from_storage, issuers, group.floor, now);
+        if !complete && !state.is_delta_crl_due(config, wanted.delta, now) {
             return Ok(0);
         }
         if let Some((until, error)) = state.backoff.as_ref().filter(|_| !(wanted.complete || wanted.delta))
@@ -432,12 +432,12 @@ impl CrlBuilder {
         }
         let begun = Instant::now();
         let made = match complete {
-            true => self.publish_complete(view, group, signer, waiter).await.map(|()| 2),
-            false => self.publish_delta(view, group, signer, waiter).await.map(|()| 1),
+            true => self.publish_complete_crl(view, group, signer, waiter).await.map(|()| 2),
+            false => self.publish_delta_crl(view, group, signer, waiter).await.map(|()| 1),
         };
         let took = begun.elapsed();
         let state = self.states.entry(group.id.clone()).or_default();
-        // A failed complete CRL stays due.
+        // If a complete CRL could not be built, it stays due.
         state.stale |= complete && made.is_err();
         let away =
             made.as_ref().err().filter(|error| error.kind() == Kind::Unavailable && took >= BACKOFF_MIN_DURATION);
@@ -445,7 +445,7 @@ impl CrlBuilder {
         made
     }
 
-    async fn publish_complete(
+    async fn publish_complete_crl(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
@@ -457,12 +457,12 @@ impl CrlBuilder {
         for _ in 0..MAX_NUMBER_ATTEMPTS {
             let issuers = self.unlisted_revoked_issuers(group, &[]);
             let state = self.states.entry(group.id.clone()).or_default();
-            let entries = state.entries.and(&state.new_entries).with(issuers);
+            let entries = state.entries.union(&state.new_entries).with_batch(issuers);
             let listed = if config.disable { CrlEntries::default() } else { entries.clone() };
             guard::check_entry_limit(config, &listed)?;
             let now = self.clock.synchronized_now()?.unix_timestamp();
-            state.check_next_list(number, self.loaded, &listed, now, config.disable)?;
-            // thisUpdate must not precede that of the previous list, whether this mount or another system published it.
+            state.check_next_complete_crl(number, self.loaded, &listed, now, config.disable)?;
+            // thisUpdate must not precede that of the previous CRL, whether this mount or another system published it.
             let floor = self.floor.max(group.floor);
             let last = match &state.complete {
                 Some(last) if last.number > floor => Some(last.this_update.min(now)),
@@ -482,24 +482,24 @@ impl CrlBuilder {
                     state.record_publish_delay(self.clock.now());
                     return Ok(());
                 }
-                // Another node took the number first. The next CRL must include the revocations on that node's list.
+                // Another node took the number first. The next CRL must include the revocations on that node's CRL.
                 Err(e) if e.kind() == Kind::Conflict => {
-                    let stored = self.adopt_newer_lists(view, group, number, e).await?;
+                    let stored = self.adopt_newer_crls(view, group, number, e).await?;
                     let state = self.states.entry(group.id.clone()).or_default();
                     if !state.stale && state.new_entries.is_empty() && state.number() >= stored {
                         state.record_publish_delay(self.clock.now());
                         return Ok(());
                     }
-                    // The adopted list may be newer than `stored`.
+                    // The adopted CRL may have a higher number than `stored`.
                     number = stored.max(state.number()) + 1;
                 }
                 Err(e) => return Err(e),
             }
         }
-        Err(number_conflict_error())
+        Err(crl_number_conflict_error())
     }
 
-    async fn publish_delta(
+    async fn publish_delta_crl(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
@@ -525,14 +525,14 @@ impl CrlBuilder {
                     state.record_publish_delay(self.clock.now());
                     return Ok(());
                 }
-                // Another node took the number first. Its lists may already have all new entries.
+                // Another node took the number first. Its CRLs may already have all new entries.
                 Err(e) if e.kind() == Kind::Conflict => {
-                    let stored = self.adopt_newer_lists(view, group, number, e).await?;
+                    let stored = self.adopt_newer_crls(view, group, number, e).await?;
                     let state = self.states.entry(group.id.clone()).or_default();
                     if state.stale {
-                        return self.publish_complete(view, group, signer, waiter).await;
+                        return self.publish_complete_crl(view, group, signer, waiter).await;
                     }
-                    if state.number() >= stored && !state.has_unlisted() {
+                    if state.number() >= stored && !state.has_unlisted_revocation() {
                         return Ok(());
                     }
                     number = stored.max(state.number()) + 1;
@@ -540,30 +540,30 @@ impl CrlBuilder {
                 Err(e) => return Err(e),
             }
         }
-        Err(number_conflict_error())
+        Err(crl_number_conflict_error())
     }
 
-    /// Adopts the lists of the node that took `number` first; returns the highest stored number of the group.
+    /// Adopts the CRLs of the node that took `number` first; returns the group's highest stored CRL number.
     ///
     /// # Errors
     /// `error` when no other node took the number; those of the store.
-    async fn adopt_newer_lists(
+    async fn adopt_newer_crls(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
         number: u64,
         error: Error,
     ) -> Result<u64> {
-        let stored = self.stored_number(group).await?;
+        let stored = self.highest_stored_number(group).await?;
         if stored < number {
-            // Not a number conflict: the mount is gone, or the list would cover less than the stored one.
+            // Not a number conflict: the mount is gone, or the CRL would cover less than the stored one.
             return Err(error);
         }
         self.load(view, &issuer_groups(view), true).await?;
         Ok(stored)
     }
 
-    async fn stored_number(&self, group: &IssuerGroup) -> Result<u64> {
+    async fn highest_stored_number(&self, group: &IssuerGroup) -> Result<u64> {
         let rows = self.store.crls(self.mount).await?;
         let delta = delta_group_id(&group.id);
         let numbers = rows.iter().filter(|r| r.group == group.id || r.group == delta).map(|r| r.number);
@@ -579,7 +579,7 @@ impl CrlBuilder {
         let Some(complete) = &state.complete else { return };
         let config = &view.crl_config.value;
         let renewal = group.signer.as_ref().map(|_| renewal_time(config, complete));
-        built.summary = built.summary.and(MountCrlMetrics::of(complete, renewal));
+        built.summary = built.summary.combined_with(MountCrlMetrics::of(complete, renewal));
         if group.signer.is_some() {
             let now = self.clock.now().unix_timestamp();
             let backoff = state
@@ -594,7 +594,7 @@ impl CrlBuilder {
     }
 }
 
-fn number_conflict_error() -> Error {
+fn crl_number_conflict_error() -> Error {
     Error::new(Kind::Busy, "other nodes took the CRL number repeatedly; retry")
 }
 

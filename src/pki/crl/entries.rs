@@ -1,5 +1,5 @@
-//! Encoded list entries, sorted by serial number, in chunks that are shared between lists. A new list copies only the
-//! chunks that receive entries, so a million entries are in memory once, however many lists contain them.
+//! Encoded CRL entries, sorted by serial number, in chunks that several CRLs share. A new CRL copies only the chunks
+//! that receive entries, so a million entries are in memory once, however many CRLs contain them.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -8,24 +8,24 @@ use std::thread;
 
 use bytes::Bytes;
 
-use super::batch::{CertificateEnd, CrlEntryBatch, EncodedEntry, SortedBucket};
+use super::batch::{CrlEntryBatch, EncodedEntry, NotAfterSeconds, SortedBucket};
 use crate::x509::crl::{first_entry, iter_entries};
 use crate::x509::serial::Serial;
 
-/// Maximum bytes of a chunk, unless a single entry is longer. An insertion copies one chunk; a list of a million
-/// entries has some thousands of chunks.
+/// Maximum size of a chunk in bytes, unless a single entry is longer. An insertion copies one chunk; the entries of a
+/// CRL with a million entries form some thousands of chunks.
 const MAX_CHUNK_BYTES: usize = 16 << 10;
 
-/// Number of entries from which sorting uses a second thread.
+/// Number of entries from which a second thread sorts a batch.
 const PARALLEL_SORT_MIN_ENTRIES: usize = 50_000;
 
-/// Entries in ascending order of serial number. Clones share them.
+/// CRL entries in ascending order of serial number. Clones share the encoded entries.
 #[derive(Clone, Default)]
 pub struct CrlEntries {
     chunks: Vec<EntryChunk>,
     len: usize,
     bytes: usize,
-    /// Latest revocation time, epoch seconds; an upper bound, because replaced entries count as well.
+    /// Upper bound of the latest revocation time, epoch seconds: replaced entries count as well.
     latest: Option<i64>,
 }
 
@@ -33,8 +33,8 @@ pub struct CrlEntries {
 struct EntryChunk {
     first: Serial,
     encoded: Bytes,
-    /// End of validity of each entry's certificate, in entry order.
-    ends: Arc<[CertificateEnd]>,
+    /// notAfter of each entry's certificate, in entry order.
+    not_afters: Arc<[NotAfterSeconds]>,
 }
 
 impl CrlEntries {
@@ -48,7 +48,7 @@ impl CrlEntries {
         self.len == 0
     }
 
-    /// Returns the total number of encoded bytes.
+    /// Returns the total size of the encoded entries in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -64,15 +64,15 @@ impl CrlEntries {
     }
 
     /// Returns `true` if there is an entry for `serial`.
-    pub fn has(&self, serial: &Serial) -> bool {
+    pub fn contains(&self, serial: &Serial) -> bool {
         let after = self.chunks.partition_point(|chunk| chunk.first <= *serial);
         let chunk = after.checked_sub(1).and_then(|at| self.chunks.get(at));
         chunk.is_some_and(|chunk| chunk.items().any(|item| item.serial == serial.octets()))
     }
 
-    /// Merges two lists; entries of `others` replace entries with the same serial.
+    /// Merges two sets of entries. An entry of `others` replaces the entry with the same serial number.
     #[must_use]
-    pub fn and(&self, others: &Self) -> Self {
+    pub fn union(&self, others: &Self) -> Self {
         if self.is_empty() {
             return others.clone();
         }
@@ -80,39 +80,40 @@ impl CrlEntries {
         Self { latest: self.latest.max(others.latest), ..both }
     }
 
-    /// Merges a batch; its entries replace those with the same serial, and later entries replace earlier ones.
+    /// Merges the entries of a batch. They replace entries with the same serial number, also earlier ones in the batch.
     #[must_use]
-    pub fn with(&self, batch: CrlEntryBatch) -> Self {
+    pub fn with_batch(&self, batch: CrlEntryBatch) -> Self {
         let count = batch.len();
         let bytes = batch.bytes();
         let latest = batch.latest_revocation();
         if self.is_empty() {
-            return Self { latest, ..Self::of(batch) };
+            return Self { latest, ..Self::from_batch(batch) };
         }
         let parts: Vec<SortedBucket> = batch.sorted().collect();
         let both = self.with_items(count, bytes, parts.iter().flat_map(SortedBucket::items));
         Self { latest: self.latest.max(latest), ..both }
     }
 
-    /// Converts a batch into a list. For a large batch, one thread sorts its parts while another fills the list.
-    fn of(batch: CrlEntryBatch) -> Self {
+    /// Converts a batch to sorted entries. For a large batch, one thread sorts its buckets while another fills chunks.
+    fn from_batch(batch: CrlEntryBatch) -> Self {
         let mut filling =
             EntriesWriter { list: Self::default(), building: ChunkBuilder::new(batch.bytes().min(MAX_CHUNK_BYTES)) };
-        let mut fill = |part: SortedBucket| part.entries().for_each(|(encoded, end)| filling.push(encoded, end));
+        let mut fill =
+            |part: SortedBucket| part.entries().for_each(|(encoded, not_after)| filling.push(encoded, not_after));
         if batch.len() < PARALLEL_SORT_MIN_ENTRIES {
             batch.sorted().for_each(fill);
             return filling.finish();
         }
         thread::scope(|scope| {
             let (done, parts) = mpsc::sync_channel(1);
-            // A send fails only if the receiver panicked; the scope propagates that panic.
+            // Sending fails only if the receiver panicked; the scope propagates that panic.
             scope.spawn(move || batch.sorted().try_for_each(|part| done.send(part)));
             parts.into_iter().for_each(&mut fill);
         });
         filling.finish()
     }
 
-    /// Merges sorted items into a list that is not empty.
+    /// Merges sorted entries, `items`, into this set of entries, which is not empty.
     fn with_items<'a>(&self, count: usize, bytes: usize, items: impl Iterator<Item = EncodedEntry<'a>>) -> Self {
         if count == 0 {
             return self.clone();
@@ -123,7 +124,7 @@ impl CrlEntries {
         for (at, chunk) in self.chunks.iter().enumerate() {
             let next = self.chunks.get(at + 1).map(|next| next.first.octets());
             if items.peek().is_some_and(|item| next.is_none_or(|next| item.serial < next)) {
-                list.merge(chunk, &mut items, next);
+                list.merge_chunk(chunk, &mut items, next);
             } else {
                 list.push(chunk.clone());
             }
@@ -131,9 +132,9 @@ impl CrlEntries {
         list
     }
 
-    /// Appends a chunk merged with the items that precede `next`. Copies the range between two items in one piece, and
-    /// splits chunks that become too long.
-    fn merge<'a>(
+    /// Appends a chunk merged with the items whose serial numbers are below `next`. Copies all bytes between two items
+    /// at once, and splits chunks that become too long.
+    fn merge_chunk<'a>(
         &mut self,
         chunk: &EntryChunk,
         items: &mut Peekable<impl Iterator<Item = EncodedEntry<'a>>>,
@@ -145,27 +146,27 @@ impl CrlEntries {
             let octets = cursor.octets;
             let entries = cursor.entries;
             let found = cursor.seek(item.serial);
-            building.append(&chunk.encoded[octets..cursor.octets], &chunk.ends[entries..cursor.entries]);
-            building.append(item.encoded, &[item.end]);
+            building.append(&chunk.encoded[octets..cursor.octets], &chunk.not_afters[entries..cursor.entries]);
+            building.append(item.encoded, &[item.not_after]);
             if found {
                 cursor.skip();
             }
             building.split(self);
         }
-        building.append(&chunk.encoded[cursor.octets..], &chunk.ends[cursor.entries..]);
+        building.append(&chunk.encoded[cursor.octets..], &chunk.not_afters[cursor.entries..]);
         building.split(self);
         building.finish(self);
     }
 
     fn push(&mut self, chunk: EntryChunk) {
-        self.len += chunk.ends.len();
+        self.len += chunk.not_afters.len();
         self.bytes += chunk.encoded.len();
         self.chunks.push(chunk);
     }
 
-    /// Counts entries that are missing from `next` although their certificates are valid at `now` (epoch seconds).
-    /// Skips chunks that both lists share.
-    pub fn count_lost(&self, next: &Self, now: i64) -> usize {
+    /// Counts entries that are missing in `next` although their certificates have not expired at `now` (epoch seconds).
+    /// Skips chunks that both sets of entries share.
+    pub fn count_lost_entries(&self, next: &Self, now: i64) -> usize {
         let shared: HashSet<*const u8> = next.chunks.iter().map(|c| c.encoded.as_ptr()).collect();
         let mut others = next.chunks.iter().flat_map(EntryChunk::items).peekable();
         let mut lost = 0;
@@ -173,7 +174,7 @@ impl CrlEntries {
             for item in chunk.items() {
                 while others.next_if(|other| other.serial < item.serial).is_some() {}
                 let there = others.peek().is_some_and(|other| other.serial == item.serial);
-                lost += usize::from(!there && i64::from(item.end) >= now);
+                lost += usize::from(!there && i64::from(item.not_after) >= now);
             }
         }
         lost
@@ -182,10 +183,10 @@ impl CrlEntries {
 
 impl EntryChunk {
     fn items(&self) -> impl Iterator<Item = EncodedEntry<'_>> {
-        iter_entries(&self.encoded).zip(self.ends.iter()).map(|((serial, encoded), end)| EncodedEntry {
+        iter_entries(&self.encoded).zip(self.not_afters.iter()).map(|((serial, encoded), not_after)| EncodedEntry {
             serial,
             encoded,
-            end: *end,
+            not_after: *not_after,
         })
     }
 }
@@ -197,7 +198,7 @@ struct ChunkCursor<'a> {
 }
 
 impl ChunkCursor<'_> {
-    /// Advances to the first entry that is not below `serial`; returns `true` if it has that serial.
+    /// Advances to the first entry whose serial number is not below `serial`; returns `true` if it is equal.
     fn seek(&mut self, serial: &[u8]) -> bool {
         while let Some((there, len)) = first_entry(&self.chunk.encoded[self.octets..]) {
             if there >= serial {
@@ -209,7 +210,7 @@ impl ChunkCursor<'_> {
         false
     }
 
-    /// Advances beyond the current entry.
+    /// Advances past the current entry.
     fn skip(&mut self) {
         if let Some((_, len)) = first_entry(&self.chunk.encoded[self.octets..]) {
             self.octets += len;
@@ -224,11 +225,11 @@ struct EntriesWriter {
 }
 
 impl EntriesWriter {
-    fn push(&mut self, encoded: &[u8], end: CertificateEnd) {
+    fn push(&mut self, encoded: &[u8], not_after: NotAfterSeconds) {
         if self.building.encoded.len() + encoded.len() > MAX_CHUNK_BYTES {
             std::mem::replace(&mut self.building, ChunkBuilder::new(MAX_CHUNK_BYTES)).finish(&mut self.list);
         }
-        self.building.append(encoded, &[end]);
+        self.building.append(encoded, &[not_after]);
     }
 
     fn finish(mut self) -> CrlEntries {
@@ -239,25 +240,25 @@ impl EntriesWriter {
 
 struct ChunkBuilder {
     encoded: Vec<u8>,
-    ends: Vec<CertificateEnd>,
+    not_afters: Vec<NotAfterSeconds>,
 }
 
 impl ChunkBuilder {
     fn new(capacity: usize) -> Self {
-        Self { encoded: Vec::with_capacity(capacity), ends: Vec::with_capacity(capacity / 36) }
+        Self { encoded: Vec::with_capacity(capacity), not_afters: Vec::with_capacity(capacity / 36) }
     }
 
-    fn append(&mut self, encoded: &[u8], ends: &[CertificateEnd]) {
+    fn append(&mut self, encoded: &[u8], not_afters: &[NotAfterSeconds]) {
         self.encoded.extend_from_slice(encoded);
-        self.ends.extend_from_slice(ends);
+        self.not_afters.extend_from_slice(not_afters);
     }
 
-    /// Moves the first half of an overlong chunk to the list, so that both halves can grow.
+    /// While the chunk is too long, moves its first half to `list`, so that both halves can grow.
     fn split(&mut self, list: &mut CrlEntries) {
-        while self.encoded.len() > MAX_CHUNK_BYTES && self.ends.len() > 1 {
+        while self.encoded.len() > MAX_CHUNK_BYTES && self.not_afters.len() > 1 {
             let mut octets = 0;
             let mut entries = 0;
-            for (_, entry) in iter_entries(&self.encoded).take(self.ends.len() - 1) {
+            for (_, entry) in iter_entries(&self.encoded).take(self.not_afters.len() - 1) {
                 octets += entry.len();
                 entries += 1;
                 if octets >= MAX_CHUNK_BYTES / 2 {
@@ -265,10 +266,10 @@ impl ChunkBuilder {
                 }
             }
             let mut left = Self::new(octets);
-            left.append(&self.encoded[..octets], &self.ends[..entries]);
+            left.append(&self.encoded[..octets], &self.not_afters[..entries]);
             left.finish(list);
             self.encoded.drain(..octets);
-            self.ends.drain(..entries);
+            self.not_afters.drain(..entries);
         }
     }
 
@@ -276,8 +277,12 @@ impl ChunkBuilder {
         let Some(first) = first_entry(&self.encoded).and_then(|(serial, _)| Serial::from_octets(serial).ok()) else {
             return;
         };
-        // Boxed to free unused capacity.
-        list.push(EntryChunk { first, encoded: self.encoded.into_boxed_slice().into(), ends: self.ends.into() });
+        // Converts the buffer to a boxed slice, to free unused capacity.
+        list.push(EntryChunk {
+            first,
+            encoded: self.encoded.into_boxed_slice().into(),
+            not_afters: self.not_afters.into(),
+        });
     }
 }
 
@@ -329,26 +334,26 @@ mod tests {
 
     #[test]
     fn changed_list_shares_unchanged_chunks() {
-        let first = CrlEntries::default().with(batch((0..20_000).map(|n| n * 3)));
-        let second = first.with(batch([30_001]));
+        let first = CrlEntries::default().with_batch(batch((0..20_000).map(|n| n * 3)));
+        let second = first.with_batch(batch([30_001]));
         let before: std::collections::HashSet<_> = first.pieces().iter().map(|p| p.as_ptr()).collect();
         let new = second.pieces().iter().filter(|p| !before.contains(&p.as_ptr())).count();
         assert!((1..=2).contains(&new), "{new} of {} chunks are new", second.chunks.len());
         assert!(second.chunks.len() > 10);
         assert!(second.pieces().iter().all(|p| p.len() <= MAX_CHUNK_BYTES));
         assert_eq!((first.len(), second.len()), (20_000, 20_001));
-        assert!(second.has(&row(30_001, 0).serial) && !first.has(&row(30_001, 0).serial));
-        assert_eq!((first.count_lost(&second, 0), second.count_lost(&first, 0)), (0, 1));
-        assert_eq!(second.count_lost(&first, 100), 1, "ends now");
-        assert_eq!(second.count_lost(&first, 101), 0, "its certificate has ended");
-        assert_eq!(second.count_lost(&CrlEntries::default(), 0), 20_001);
+        assert!(second.contains(&row(30_001, 0).serial) && !first.contains(&row(30_001, 0).serial));
+        assert_eq!((first.count_lost_entries(&second, 0), second.count_lost_entries(&first, 0)), (0, 1));
+        assert_eq!(second.count_lost_entries(&first, 100), 1, "ends now");
+        assert_eq!(second.count_lost_entries(&first, 101), 0, "its certificate has ended");
+        assert_eq!(second.count_lost_entries(&CrlEntries::default(), 0), 20_001);
     }
 
     #[test]
-    fn large_batch_sorts_in_parallel_to_the_same_full_chunks() {
-        // Spread over the 32-bit range; some occur twice.
+    fn large_batch_sorted_in_parallel_gives_full_chunks() {
+        // Serial numbers spread over the 32-bit range; some occur twice.
         let serials = (1..70_000_u32).map(|n| (n % 69_000).wrapping_mul(0x9e37_79b1));
-        let list = CrlEntries::default().with(batch(serials.clone()));
+        let list = CrlEntries::default().with_batch(batch(serials.clone()));
         assert!(joined(&list) == expected(serials));
         assert!(list.len() >= PARALLEL_SORT_MIN_ENTRIES && list.pieces().iter().all(|p| p.len() <= MAX_CHUNK_BYTES));
         let not_full = list.pieces().iter().filter(|p| p.len() < MAX_CHUNK_BYTES - 100).count();
@@ -369,34 +374,36 @@ mod tests {
             let all = first.iter().chain(&later).map(|r| (r.serial, encode_entry(&r.serial, 0, r.reason, None)));
             all.collect::<BTreeMap<Serial, Vec<u8>>>().into_values().flatten().collect::<Vec<_>>()
         };
-        let list = CrlEntries::default().with(batch(&first));
-        let replaced = list.with(batch(&later));
+        let list = CrlEntries::default().with_batch(batch(&first));
+        let replaced = list.with_batch(batch(&later));
         assert_eq!(replaced.len(), 3_001);
         assert!(joined(&replaced) == expected(&first));
-        assert!(joined(&list.and(&CrlEntries::default().with(batch(&later)))) == expected(&first));
-        assert!(joined(&CrlEntries::default().with(batch(&[first, later.to_vec()].concat()))) == joined(&replaced));
-        assert_eq!((list.count_lost(&replaced, 0), replaced.count_lost(&list, 0)), (0, 1));
+        assert!(joined(&list.union(&CrlEntries::default().with_batch(batch(&later)))) == expected(&first));
+        assert!(
+            joined(&CrlEntries::default().with_batch(batch(&[first, later.to_vec()].concat()))) == joined(&replaced)
+        );
+        assert_eq!((list.count_lost_entries(&replaced, 0), replaced.count_lost_entries(&list, 0)), (0, 1));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn merging_in_any_order_gives_the_sorted_list_once(
+        fn merging_in_any_order_gives_sorted_entries_without_duplicates(
             batches in prop::collection::vec(prop::collection::vec(0..6_000_u32, 0..1_500), 1..6)
         ) {
             let mut merged = CrlEntries::default();
             let mut joins = CrlEntries::default();
             for serials in &batches {
-                merged = merged.with(batch(serials.iter().copied()));
-                joins = joins.and(&CrlEntries::default().with(batch(serials.iter().copied())));
+                merged = merged.with_batch(batch(serials.iter().copied()));
+                joins = joins.union(&CrlEntries::default().with_batch(batch(serials.iter().copied())));
             }
             let all: Vec<u32> = batches.concat();
             let expected = expected(all.iter().copied());
             prop_assert!(joined(&merged) == expected);
             prop_assert!(joined(&joins) == expected);
-            prop_assert_eq!(merged.count_lost(&joins, 0), 0);
-            prop_assert!(all.iter().all(|s| merged.has(&row(*s, 0).serial)));
-            prop_assert!(!merged.has(&row(7_000, 0).serial));
+            prop_assert_eq!(merged.count_lost_entries(&joins, 0), 0);
+            prop_assert!(all.iter().all(|s| merged.contains(&row(*s, 0).serial)));
+            prop_assert!(!merged.contains(&row(7_000, 0).serial));
         }
     }
 }

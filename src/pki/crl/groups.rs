@@ -1,4 +1,4 @@
-//! Assigns issuers to the groups that share a list, and revocations to groups.
+//! Assigns issuers to the groups that share CRLs, and revocations to these groups.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::x509::serial::Serial;
 
-/// Issuers with the same subject (compared by RFC 5280 7.1) and key; they share lists, numbers and signer.
+/// Issuers with the same subject (compared by RFC 5280 7.1) and key; they share CRLs, CRL numbers and signer.
 pub(super) struct IssuerGroup {
     pub(super) id: String,
     pub(super) issuers: Vec<String>,
-    /// Issuer that signs the lists; `None` if no member has both its private key in this mount and the usage
+    /// Issuer that signs the CRLs; `None` if no member has both its private key in this mount and the usage
     /// `crl-signing`.
     pub(super) signer: Option<Arc<IssuerSigner>>,
-    /// Issuer whose name and key identifier are used to rebuild stored lists: the signer, or else another member.
+    /// Issuer whose name and key identifier are used to rebuild stored CRLs: the signer, or else another member.
     pub(super) rebuild_issuer: Option<Arc<IssuerSigner>>,
-    /// `true` if a member's key is available, even without the usage `crl-signing`.
+    /// `true` if the mount has a member's private key, even without the usage `crl-signing`.
     pub(super) has_key: bool,
-    /// New CRL numbers must exceed this, the last number known to be used elsewhere; 0 if there is none.
+    /// Highest CRL number that is known to be used elsewhere, which new CRL numbers must exceed; 0 if there is none.
     pub(super) floor: u64,
 }
 
 impl IssuerGroup {
-    /// Returns a warning if no issuer can sign the lists. A CA without key and entries needs no CRL from this mount, so
-    /// there is no warning.
+    /// Returns a warning if no issuer can sign the group's CRLs. A CA without private key and entries needs no CRL from
+    /// this mount, so there is no warning.
     pub(super) fn missing_signer_warning(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
         (self.signer.is_none() && (self.has_key || has_entries())).then(|| {
             let issuers = self.issuers.join(", ");
@@ -38,8 +38,8 @@ impl IssuerGroup {
     }
 }
 
-/// Returns `true` if an issuer with the name and key of this one signs CRLs in the mount.
-pub fn has_signer(view: &MountView, issuer: &Issuer) -> bool {
+/// Returns `true` if an issuer of the mount with the same subject and key as `issuer` signs CRLs.
+pub fn has_crl_signer(view: &MountView, issuer: &Issuer) -> bool {
     let id = issuer.authority_id();
     let mut signing = view.signers().filter(|signer| signer.key.is_some() && signer.issuer.record.usage.crl);
     signing.any(|signer| signer.issuer.authority_id() == id)
@@ -71,18 +71,18 @@ pub(super) fn issuer_groups(view: &MountView) -> Vec<IssuerGroup> {
         .collect()
 }
 
-/// Maps revocations to groups.
+/// Assigns revocations to issuer groups.
 #[derive(PartialEq, Default)]
 pub(super) struct GroupLayout {
-    /// Group by issuer id. Includes deleted issuers if a group with their subject and key exists.
+    /// Group id by issuer id. Includes deleted issuers if a group with their subject and key exists.
     group_of: BTreeMap<String, String>,
-    /// Deleted issuers in `group_of`.
+    /// Ids of the deleted issuers in `group_of`.
     former: Vec<String>,
     default_group: Option<String>,
-    /// Groups of each root by its serial number; a root is not on its own list.
+    /// Group ids of each root by the root's serial number: a root is not on its own CRL.
     roots: HashMap<Serial, Vec<String>>,
-    /// Revoked issuers, each with the group of its parent, whose list it belongs on. Read from issuer records, because
-    /// their certificates may have been issued elsewhere.
+    /// Revocations of issuers, each with the id of the group whose CRL lists it, that of the issuer's parent. They are
+    /// read from issuer records, because the issuers' certificates may have been issued elsewhere.
     revoked_issuers: Vec<(String, RevocationRow)>,
 }
 
@@ -108,8 +108,9 @@ impl GroupLayout {
         }
     }
 
-    /// Returns the group of a revocation: that of its issuer, or else of the default issuer. The second value is `true`
-    /// if the issuer is unknown, so that a new default issuer would move the entry.
+    /// Returns the group whose CRL lists a revocation: that of its issuer, or that of the default issuer if its issuer
+    /// is unknown; no group for a root. The second value is `true` if the issuer is unknown, so that a new default
+    /// issuer would move the entry.
     pub(super) fn group(&self, revocation: &StoredRevocation) -> (Option<&String>, bool) {
         let row = &revocation.row;
         match self.group_of.get(&row.issuer) {
@@ -119,8 +120,8 @@ impl GroupLayout {
         }
     }
 
-    /// Returns `true` if every revocation assigned by `old` has the same group here. Ids of issuers are never reused,
-    /// so a new issuer has no earlier revocations except those of deleted issuers. `orphans` is `true` if there are
+    /// Returns `true` if every revocation assigned by `old` has the same group here. Issuer ids are never reused, so a
+    /// new issuer has no earlier revocations except those of deleted issuers. `orphans` is `true` if there are
     /// revocations of unknown issuers.
     pub(super) fn is_compatible_with(&self, old: &Self, orphans: bool) -> bool {
         let kept = old.group_of.iter().all(|(issuer, group)| self.group_of.get(issuer) == Some(group));
@@ -133,8 +134,8 @@ impl GroupLayout {
     }
 }
 
-/// Returns the entry of a revoked issuer and the group that lists it, that of its first parent: all parents have the
-/// same name and key.
+/// Returns the revocation of a revoked issuer, and the group that lists it: that of its first parent, because all
+/// parents have the same name and key.
 fn revoked_issuer(
     view: &MountView,
     issuer: &Issuer,

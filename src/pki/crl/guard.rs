@@ -1,7 +1,7 @@
-//! Final check before a complete CRL is published: the new list must not lose revocations of the old one.
+//! Final check before a complete CRL is published: the new CRL must not lose revocations of the previous one.
 //!
-//! The guard rejects, counts and logs; it repairs nothing. An operator overrides it by setting `disable` in the CRL
-//! settings and clearing it again.
+//! The guard rejects the CRL, counts and logs the rejection; it repairs nothing. An operator overrides it by setting
+//! `disable` in the CRL settings and clearing it again.
 
 use super::entries::CrlEntries;
 use crate::error::{Error, Result};
@@ -14,10 +14,10 @@ pub(super) struct CrlSummary<'a> {
     pub(super) entries: &'a CrlEntries,
 }
 
-/// Rejects the next CRL if its number does not increase, if it covers fewer revocations, or if it lost the entry of a
-/// valid certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains lost entries,
-/// which are then only logged. `compare` is `true` if the new entries were not made by adding to the old ones, so that
-/// each must be compared.
+/// Rejects the CRL `next` if its number is not above that of `last`, if it covers fewer revocations, or if it lost the
+/// entry of an unexpired certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains
+/// lost entries, which are then only logged. `compare` is `true` if the entries of `next` were not made by adding to
+/// those of `last`, so that each entry must be compared.
 ///
 /// # Errors
 /// `Internal`, with the numbers that conflict.
@@ -40,7 +40,7 @@ pub(super) fn check_next_crl(
     if !compare && next.entries.len() >= last.entries.len() {
         return Ok(());
     }
-    match (last.entries.count_lost(next.entries, now), explanation) {
+    match (last.entries.count_lost_entries(next.entries, now), explanation) {
         (0, _) => Ok(()),
         (lost, Some(change)) => {
             tracing::warn!(number = next.number, lost, change, "a CRL lost entries because of an operator's change");
@@ -56,7 +56,7 @@ fn refuse(rule: &'static str, text: String) -> Result<()> {
     Err(Error::internal(text))
 }
 
-/// Checks the number of entries against `max_crl_entries`.
+/// Checks the number of a CRL's entries against `max_crl_entries`.
 ///
 /// # Errors
 /// `Invalid`, naming the setting.
@@ -83,7 +83,7 @@ mod tests {
             let serial = Serial::from_octets(&[last]).unwrap();
             batch.push(serial, &encode_entry(&serial, 0, None, None), 0, i64::from(last) * 100);
         }
-        CrlEntries::default().with(batch)
+        CrlEntries::default().with_batch(batch)
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Groups revocations read from storage by the published list that covers them.
+//! Groups revocations read from storage by the stored CRL that covers them.
 
 use super::batch::CrlEntryBatch;
 use super::entries::CrlEntries;
 use crate::clock::Time;
 use crate::pki::store::StoredRevocation;
 
-/// Entries under construction. Sorted at the end, or whenever a batch is full.
+/// Collects CRL entries, and sorts them at the end or whenever a batch is full.
 #[derive(Default)]
 struct CrlEntriesBuilder {
     entries: CrlEntries,
@@ -22,7 +22,7 @@ impl CrlEntriesBuilder {
 
     fn sort_batch(&mut self) {
         if !self.batch.is_empty() {
-            self.entries = self.entries.with(std::mem::take(&mut self.batch));
+            self.entries = self.entries.with_batch(std::mem::take(&mut self.batch));
         }
     }
 
@@ -34,14 +34,15 @@ impl CrlEntriesBuilder {
 
 #[derive(Default)]
 pub(super) struct RevocationsByList {
-    /// Highest sequence numbers that the stored complete CRL and the stored delta CRL cover.
+    /// Highest sequence numbers that the stored complete CRL and the stored delta CRL cover, in this order.
     limits: (u64, u64),
     parts: [CrlEntriesBuilder; 3],
     last: u64,
     oldest: Option<Time>,
 }
 
-/// Revocations of a group: on the stored complete CRL, on the stored delta CRL, or on neither (`later`).
+/// Revocations of an issuer group, by the stored CRL that covers them: the complete CRL, the delta CRL, or neither
+/// (`later`).
 pub(super) struct GroupRevocations {
     pub(super) complete: CrlEntries,
     pub(super) delta: CrlEntries,

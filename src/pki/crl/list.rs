@@ -1,4 +1,4 @@
-//! A single CRL, complete or delta: drafted, signed or matched with a stored signature, and published.
+//! A single CRL, complete or delta: drafted, then signed or matched with a stored signature, and published.
 
 use bytes::Bytes;
 
@@ -17,13 +17,13 @@ use crate::x509::crl::{CrlTbs, EncodedCrlTbs};
 use crate::x509::extension;
 use crate::x509::pieces::Extensions;
 
-/// A published list. Its bytes are pieces shared with other lists and are never joined.
+/// A published CRL. Its encoding consists of pieces that are shared with other CRLs and are never joined.
 pub struct PublishedCrl {
     /// CRL number (RFC 5280 5.2.3).
     pub number: u64,
-    /// Number of the complete CRL that a delta CRL extends.
+    /// Number of the complete CRL that a delta CRL extends; `None` for a complete CRL.
     pub base: Option<u64>,
-    /// Time of creation, epoch seconds; for a list rebuilt after a start, its thisUpdate.
+    /// Time of creation, epoch seconds; for a CRL rebuilt from storage, its thisUpdate.
     pub made_at: i64,
     /// thisUpdate, epoch seconds.
     pub this_update: i64,
@@ -31,9 +31,10 @@ pub struct PublishedCrl {
     pub next_update: i64,
     /// Number of entries.
     pub entries: usize,
-    /// Bytes of the DER encoding.
+    /// Length of the DER encoding in bytes.
     pub len: usize,
-    /// Identifies the list: a hash of its first and last piece, of which the last contains the signature.
+    /// Identifies the CRL: a hash of the first and the last piece of its encoding. The last piece contains the
+    /// signature.
     pub tag: String,
     pieces: Vec<Bytes>,
 }
@@ -53,12 +54,13 @@ impl PublishedCrl {
     }
 }
 
-/// Seconds by which a revocation time may exceed the current time and still determine thisUpdate.
+/// Maximum number of seconds by which a revocation time may be ahead of the current time and still determine
+/// thisUpdate.
 const MAX_CLOCK_ERROR_SECONDS: i64 = 12 * 3600;
 
-/// Returns thisUpdate of a CRL or OCSP response made at `made_at`, epoch seconds: backdated like certificates, for
-/// clients whose clocks are behind, but never before the latest revocation. Revocation times more than
-/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; with them, the list would not be valid
+/// Returns the thisUpdate of a CRL or OCSP response made at `made_at` (epoch seconds). Like certificates, it is
+/// backdated for clients whose clocks are slow, but it never precedes the latest revocation. Revocation times more than
+/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; with them, the CRL would not be valid
 /// until then.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
     let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING_SECONDS);
@@ -66,7 +68,7 @@ pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
     from_cache.map_or(backdated, |latest| backdated.max(latest))
 }
 
-/// Number and times of a list.
+/// CRL number, number of the base CRL, and times of a CRL.
 #[derive(Clone, Copy)]
 pub(crate) struct CrlHeader {
     pub(crate) number: u64,
@@ -76,7 +78,7 @@ pub(crate) struct CrlHeader {
     pub(crate) next_update: i64,
 }
 
-/// A list before its signature.
+/// An unsigned CRL.
 pub(crate) struct CrlDraft {
     algorithm: SignatureAlgorithm,
     tbs: EncodedCrlTbs,
@@ -85,17 +87,18 @@ pub(crate) struct CrlDraft {
 }
 
 impl CrlHeader {
-    /// Creates the header of a list made at `made_at` for `lifetime` seconds; `latest` is its latest revocation time.
+    /// Creates the header of a CRL made at `made_at` (epoch seconds) and valid for `lifetime` seconds. `latest` is the
+    /// latest revocation time on the CRL.
     pub(crate) fn new(number: u64, base: Option<u64>, made_at: i64, lifetime: u64, latest: Option<i64>) -> Self {
         let this_update = this_update(made_at, latest);
-        // The clock may have been set back behind `latest`.
+        // thisUpdate may be later than `made_at` if the clock was set back after a revocation.
         let next_update = made_at.max(this_update).saturating_add_unsigned(lifetime);
         Self { number, base, made_at, this_update, next_update }
     }
 }
 
 impl CrlDraft {
-    /// Drafts a list. `extensions` are added to authorityKeyIdentifier, CRLNumber and deltaCRLIndicator.
+    /// Drafts a CRL. `extensions` are added to authorityKeyIdentifier, CRLNumber and deltaCRLIndicator.
     pub(crate) fn new(
         signer: &IssuerSigner,
         entries: &CrlEntries,
@@ -118,7 +121,8 @@ impl CrlDraft {
         Ok(Self { algorithm, tbs, header, entries: entries.len() })
     }
 
-    /// Checks and signs the list. Takes time proportional to its length, so it never runs on a worker.
+    /// Checks and signs the CRL. This takes time proportional to the number of entries, so it never runs on a worker
+    /// thread.
     pub(crate) async fn sign(
         self,
         signer: &IssuerSigner,
@@ -137,19 +141,19 @@ impl CrlDraft {
         Ok(SignedCrlDraft { draft: self, signature })
     }
 
-    /// Returns `true` if `signature` verifies for this list.
+    /// Returns `true` if `signature` is the signature of this CRL by the issuer `signer`.
     pub(crate) fn is_signed_by(&self, signer: &IssuerSigner, signature: &[u8]) -> bool {
         let key = signer.issuer.certificate.key();
         key.verify_pieces(self.algorithm, self.tbs.pieces(), signature).is_ok()
     }
 
-    /// Returns the signed list.
+    /// Returns the CRL with `signature`.
     pub(crate) fn finish(self, signature: &[u8]) -> PublishedCrl {
         PublishedCrl::new(self.header, self.entries, self.tbs.signed(self.algorithm, signature))
     }
 }
 
-/// A list and its signature.
+/// A CRL draft with its signature.
 pub(crate) struct SignedCrlDraft {
     draft: CrlDraft,
     signature: Vec<u8>,
@@ -164,7 +168,7 @@ impl SignedCrlDraft {
         &self.signature
     }
 
-    /// Returns the signed list.
+    /// Returns the signed CRL.
     pub(crate) fn finish(self) -> PublishedCrl {
         self.draft.finish(&self.signature)
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::list::PublishedCrl;
 use crate::documents::MountId;
 
-/// Metrics of the complete CRLs of a mount.
+/// Metrics of the complete CRLs of one mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MountCrlMetrics {
     /// Number of entries of the largest CRL.
@@ -17,14 +17,14 @@ pub struct MountCrlMetrics {
     pub this_update: Option<i64>,
     /// Earliest nextUpdate, epoch seconds.
     pub next_update: Option<i64>,
-    /// Earliest scheduled renewal, epoch seconds; only of lists that have a signer.
+    /// Earliest scheduled renewal, epoch seconds; CRLs without a signer do not count.
     pub renewal: Option<i64>,
 }
 
 impl MountCrlMetrics {
-    /// Combines two summaries.
+    /// Combines the metrics of two sets of CRLs: the largest sizes and the earliest times.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn combined_with(self, other: Self) -> Self {
         let earlier = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
         Self {
             entries: self.entries.max(other.entries),
@@ -46,12 +46,12 @@ impl MountCrlMetrics {
     }
 }
 
-/// Summaries of all mounts.
+/// CRL metrics of all mounts.
 #[derive(Default)]
 pub struct CrlMetricsByMount(Mutex<HashMap<MountId, MountCrlMetrics>>);
 
 impl CrlMetricsByMount {
-    /// Records the summary of a mount; `None` removes it.
+    /// Records the CRL metrics of a mount; `None` removes them.
     pub fn report(&self, mount: MountId, summary: Option<MountCrlMetrics>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match summary {
@@ -60,7 +60,7 @@ impl CrlMetricsByMount {
         }
     }
 
-    /// Returns the summary of every mount.
+    /// Returns the CRL metrics of every mount.
     pub fn all(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(mount, crls)| (*mount, *crls)).collect()
     }

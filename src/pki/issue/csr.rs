@@ -1,4 +1,4 @@
-//! The key to certify, and the CSR that proves its possession.
+//! Checks of the key that a certificate certifies, and of the CSR that proves its possession.
 
 use crate::error::{Error, Result};
 use crate::pki::mount::role::{Role, RoleKeys};
@@ -10,19 +10,21 @@ use crate::x509::raw_extension::{self, RawExtension, grants_ocsp_signing};
 use crate::x509::usage::OCSP_SIGNING;
 use crate::x509::weak_key;
 
-/// Error text for a CA with the purpose OCSPSigning. Callers put the name of the field in front of it.
+/// Reason for rejecting a CA certificate with the extended key usage OCSPSigning. Callers prepend the field's name.
 pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets its holder sign OCSP \
     responses for the issuer (RFC 6960 4.2.2.2); a CA needs no OCSPSigning for responses about its own certificates";
 
-/// Returns the field that requests OCSPSigning: the CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
-pub(crate) fn responder_field(copied: &[RawExtension], requested: &[Vec<u8>]) -> Option<&'static str> {
+/// Returns the start of an error text with the field that requests the extended key usage OCSPSigning, if any: the
+/// CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
+pub(crate) fn ocsp_signing_source(copied: &[RawExtension], requested: &[Vec<u8>]) -> Option<&'static str> {
     match raw_extension::find_extension(copied, oid::EXT_KEY_USAGE) {
         Some(_) => grants_ocsp_signing(copied).then_some("csr: extKeyUsage has"),
         None => requested.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage: the request has"),
     }
 }
 
-/// Checks the key of a `sign` request. RSA below 2048 bits is rejected for every role.
+/// Checks that the role permits the type and size of the key in a `sign` request. RSA below 2048 bits is rejected for
+/// every role.
 pub(crate) fn check_key_against_role(role: &Role, kind: KeyKind) -> Result<()> {
     let key_type = role.keys.key_type();
     if role.keys != RoleKeys::Any && key_type != kind.name() {
@@ -35,7 +37,7 @@ pub(crate) fn check_key_against_role(role: &Role, kind: KeyKind) -> Result<()> {
     Ok(())
 }
 
-/// Minimum size of certified keys in bits, for every role.
+/// Returns the minimum size in bits of certified keys of this type, for every role.
 fn min_key_bits(kind: KeyKind) -> u32 {
     match kind {
         KeyKind::Rsa { .. } => 2048,
@@ -44,7 +46,7 @@ fn min_key_bits(kind: KeyKind) -> u32 {
     }
 }
 
-/// Verifies the key and the signature of a CSR, for endpoints that have no key rules of their own.
+/// Verifies the strength of a CSR's key and the CSR's signature, for endpoints that have no key rules of their own.
 ///
 /// # Errors
 /// `Invalid` naming `csr` and the rule.

@@ -32,19 +32,19 @@ use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
 use crate::x509::{name, pem};
 
-/// The operation to ask the engine about.
+/// The issuing operation that the policy engine decides on.
 #[derive(Clone, Debug)]
 pub enum PolicyOperation {
-    /// Certificate for a key that this server generates: an RSA key if the request names no type.
+    /// Issues a certificate for a key that this server generates: RSA if the request names no key type.
     Issue(RequestedKey),
-    /// Certificate for the key of a CSR. The CSR's signature is verified before the engine is called.
+    /// Issues a certificate for the key of a CSR. The CSR's signature is verified before the engine is called.
     Sign(Csr),
-    /// Like `Sign`, but the template may be a CA certificate.
+    /// Like `Sign`, but the engine's template may be a CA certificate.
     SignIntermediate(Csr),
 }
 
 impl PolicyOperation {
-    /// The operation's name in the field `issuance_mode` of the message to the engine.
+    /// Returns the operation's name for the field `issuance_mode` of the message to the engine.
     fn name(&self) -> &'static str {
         match self {
             Self::Issue(_) => "issue",
@@ -56,19 +56,19 @@ impl PolicyOperation {
 
 /// A certificate request on which the engine decides.
 pub struct ExternalPolicyRequest {
-    /// The operation.
+    /// The requested operation.
     pub operation: PolicyOperation,
-    /// The policy named in the path, or empty.
+    /// Name of the policy in the request path, or empty.
     pub policy: String,
     /// Path of the mount, with a trailing `/`.
     pub mount: String,
-    /// The caller's body, sent to the engine.
+    /// The caller's request body, which is sent to the engine.
     pub body: PolicyRequestBody,
     /// Identity of the caller; `None` if the token has no entity.
     pub caller: Option<PolicyCallerIdentity>,
 }
 
-/// The key to certify, with its private key if generated here.
+/// The key to certify, with its private key if this server generated it.
 struct PolicySubjectKey {
     csr_pem: String,
     key: PublicKey,
@@ -81,7 +81,7 @@ struct PolicySubjectKey {
 /// # Errors
 /// `Invalid` when external policy is not configured, when request or template violate a rule, or when the engine
 /// rejects the request; `Unavailable`, `Busy` and `BadGateway` of the call.
-pub(super) async fn run(
+pub(super) async fn issue_with_engine(
     views: &ArcSwap<MountView>,
     issuance: Issuance<'_>,
     request: &ExternalPolicyRequest,
@@ -110,7 +110,7 @@ pub(super) async fn run(
     Ok(IssuedCertificate { key: subject.private, ..issued.with_warnings(reply.warnings) })
 }
 
-/// Verifies the caller's CSR, or generates a key and an empty CSR. Cheap checks come before key generation.
+/// Verifies the caller's CSR, or generates a key and a CSR without contents. Cheap checks precede key generation.
 async fn prepare_subject_key(
     engine: &PolicyEngine,
     Issuance { deps, origin, stages, .. }: Issuance<'_>,
@@ -121,7 +121,7 @@ async fn prepare_subject_key(
         PolicyOperation::Issue(requested) => requested,
         PolicyOperation::Sign(csr) | PolicyOperation::SignIntermediate(csr) => {
             csr::verify(csr)?;
-            stages.record_rules(started);
+            stages.record_rules_stage(started);
             engine.require_available(deps.clock.now())?;
             return Ok(PolicySubjectKey {
                 csr_pem: pem::encode(CSR_LABEL, csr.der()),
@@ -132,17 +132,17 @@ async fn prepare_subject_key(
     };
     let key_type = requested.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa");
     let spec = KeySpec::new(key_type, requested.bits.unwrap_or(0))?;
-    let started = stages.record_rules(started);
+    let started = stages.record_rules_stage(started);
     engine.require_available(deps.clock.now())?;
     let key = Arc::new(deps.pool.generate(spec, &origin.requester.watch).await?);
-    stages.record_key(started);
+    stages.record_key_stage(started);
     let csr_pem = sign_empty_csr(&key).await?;
     Ok(PolicySubjectKey { csr_pem, key: key.public().clone(), private: Some(key) })
 }
 
 const CSR_LABEL: &str = "CERTIFICATE REQUEST";
 
-/// A CSR without subject and extensions, which only proves possession of the key.
+/// Creates a CSR without subject and extensions, which only proves possession of the key; returns it as PEM.
 async fn sign_empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
     let kind = key.kind();
     let algorithm = match kind {

@@ -17,9 +17,9 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::{CertificateRow, RecordedResponseRow, StoredCertificate};
 use crate::x509::serial::Serial;
 
-/// The header's name, as error messages spell it.
+/// Name of the request header with the idempotency key.
 pub const IDEMPOTENCY_KEY_HEADER: &str = "Idempotency-Key";
-/// Length of the time prefix of a stored key in bytes: milliseconds since 1970, as in UUID version 7.
+/// Length in bytes of the time prefix of a stored key: milliseconds since 1970, as in UUID version 7.
 const TIME_PREFIX_BYTES: usize = 6;
 
 /// A request with an idempotency key.
@@ -31,29 +31,30 @@ pub struct IdempotentRequest {
     generates_key: bool,
 }
 
-/// The caller; idempotency keys are separate for each caller.
+/// The caller of an idempotent request. Each caller has its own idempotency keys.
 #[derive(Clone, Copy, Debug)]
 pub enum IdempotencyCaller<'a> {
-    /// An entity, whichever of its tokens it uses: a client that lost the response may have lost the token too.
+    /// Id of the caller's entity. All tokens of an entity count as one caller: a client that lost the response may have
+    /// lost its token too.
     Entity(&'a str),
-    /// A token without an entity, by the name that records use for the token.
+    /// A token without an entity, as requester records identify it.
     Token(&'a str),
 }
 
-/// The content of the request.
+/// The content of an idempotent request. A repeated request must have the same content.
 #[derive(Clone, Copy, Debug)]
 pub struct IdempotentContent<'a> {
-    /// The path, in canonical spelling.
+    /// Request path in canonical spelling.
     pub path: &'a str,
-    /// The canonical encoding of the body.
+    /// Canonical encoding of the request body.
     pub body: &'a [u8],
     /// `true` if the server generates the private key.
     pub generates_key: bool,
 }
 
 impl IdempotentRequest {
-    /// Hashes a request and its idempotency key. If the key is a UUID of version 7, its time becomes the prefix of the
-    /// stored key, so that new rows are appended to the index.
+    /// Hashes a request and its idempotency key. If the key is a UUID version 7, its timestamp becomes the prefix of
+    /// the stored key, so that new rows are appended to the database index.
     pub fn new(mount: MountId, caller: IdempotencyCaller<'_>, key: &str, content: IdempotentContent<'_>) -> Self {
         let (kind, id) = match caller {
             IdempotencyCaller::Entity(id) => ("entity", id),
@@ -68,7 +69,7 @@ impl IdempotentRequest {
         }
     }
 
-    /// The row to record with the certificate.
+    /// Returns the row that is recorded together with the certificate.
     pub(crate) fn row(&self, serial: Serial, lease: Option<&CertificateLease>, now: Time) -> RecordedResponseRow {
         RecordedResponseRow {
             key: self.key,
@@ -80,10 +81,10 @@ impl IdempotentRequest {
     }
 }
 
-/// Rejects an idempotency key if the certificate is not stored.
+/// Rejects an idempotent request if its certificate is not stored.
 ///
 /// # Errors
-/// `Invalid`, with the reason `why` it is not stored.
+/// `Invalid`, with the reason `why` the certificate is not stored.
 pub fn require_stored(store: bool, idempotent_request: Option<&IdempotentRequest>, why: &str) -> Result<()> {
     match idempotent_request {
         Some(_) if !store => {
@@ -93,10 +94,11 @@ pub fn require_stored(store: bool, idempotent_request: Option<&IdempotentRequest
     }
 }
 
-/// Returns the certificate of an earlier request with the same key, if any.
+/// Returns the certificate of an earlier request with the same idempotency key, if any.
 ///
 /// # Errors
-/// `Invalid` when the key was used for another request, or the response cannot be repeated; `Unavailable` from storage.
+/// `Invalid` when the key was used for a different request, or the response cannot be repeated; `Unavailable` from
+/// storage.
 pub async fn find_recorded_response(
     idempotent_request: &IdempotentRequest,
     view: &MountView,
@@ -118,7 +120,7 @@ pub async fn find_recorded_response(
     let Some(signer) = view.signer(&stored.row.issuer).cloned() else {
         return refuse("whose issuer was deleted");
     };
-    let warnings = warnings(&stored, now);
+    let warnings = repeated_response_warnings(&stored, now);
     let CertificateRow { der, serial, issued_at, not_before, not_after, .. } = stored.row;
     let seconds = u64::try_from(not_after - now.unix_timestamp()).unwrap_or(0);
     let lease = row.lease.map(|id| CertificateLease { id, seconds });
@@ -126,7 +128,7 @@ pub async fn find_recorded_response(
     Ok(Some(IssuedCertificate { issued_at: now.unix_timestamp(), warnings, lease, repeated: true, ..issued }))
 }
 
-fn warnings(stored: &StoredCertificate, now: Time) -> Warnings {
+fn repeated_response_warnings(stored: &StoredCertificate, now: Time) -> Warnings {
     let mut warnings = Warnings::default();
     if let Some(revocation) = &stored.revocation {
         warnings.add(format!("the certificate was revoked at {}", format_rfc3339(revocation.row.revoked_at)));
@@ -141,7 +143,7 @@ fn refuse<T>(why: &str) -> Result<T> {
     Err(Error::invalid(format!("{IDEMPOTENCY_KEY_HEADER}: {why}")))
 }
 
-/// Returns the time prefix of a UUID version 7 (RFC 9562 5.7).
+/// Returns the timestamp prefix of a UUID version 7 (RFC 9562 5.7); `None` for other keys.
 fn uuid_time_prefix(key: &str) -> Option<[u8; TIME_PREFIX_BYTES]> {
     let bytes = key.as_bytes();
     let is_uuid = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&at| bytes[at] == b'-');
@@ -156,7 +158,7 @@ fn uuid_time_prefix(key: &str) -> Option<[u8; TIME_PREFIX_BYTES]> {
     Some(time)
 }
 
-/// SHA-256 of parts, each prefixed with its length.
+/// Returns the SHA-256 hash of `parts`, each prefixed with its length.
 fn hash_parts(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in parts {
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn idempotency_key_is_per_caller_and_request_is_path_and_body() {
+    fn idempotent_request_depends_on_caller_path_and_body() {
         let first = idempotent_request(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         let again = idempotent_request(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         assert_eq!((first.key, first.request), (again.key, again.request));

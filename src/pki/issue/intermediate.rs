@@ -29,13 +29,13 @@ use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
 
-/// Checks a request for a CA and drafts its certificate.
+/// Checks a request for a CA certificate and drafts the certificate.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Busy` without capacity.
+/// `Invalid` naming field and rule; `Busy` when store or signer have no capacity.
 pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateRequest) -> Result<PreparedCertificate<'r>> {
     let Issuance { deps, origin, .. } = issuance;
-    let record = IssuanceRecord::begin(issuance, None, None)?;
+    let record = IssuanceRecord::for_request(issuance, None, None)?;
     let csr = &request.csr;
     csr::verify(csr)?;
     let signer = issuance.find_signer(None)?;
@@ -45,12 +45,12 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
     let naming = resolve_ca_names(&request.names, csr, &mut warnings)?;
-    refuse_responder(request, naming.from_csr)?;
+    refuse_ocsp_signing(request, naming.from_csr)?;
     if naming.subject.matches(issuer.certificate.subject()) {
         warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
     }
     let enforce = request.enforce_leaf_not_after_behavior;
-    let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
+    let behaviour = issuer.record.leaf_not_after_behavior.on_truncating_endpoint(enforce);
     let lifetimes = Role { not_before_duration: request.not_before_duration.as_secs(), ..Role::default() };
     let span = issuer.certificate.validity_range();
     let (limits, more) = origin.limits.for_authority(&request.validity);
@@ -84,15 +84,15 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     Ok(PreparedCertificate { draft, record, subject_key: SubjectKey::OfCsr(csr), warnings })
 }
 
-/// Rejects a CA that would be an OCSP responder for its issuer. A CA needs no purpose to sign OCSP responses about its
-/// own certificates.
-fn refuse_responder(request: &IntermediateRequest, from_csr: bool) -> Result<()> {
+/// Rejects a CA certificate with the extended key usage OCSPSigning: its key could sign OCSP responses for the issuer
+/// above. A CA needs no extended key usage to sign OCSP responses about its own certificates.
+fn refuse_ocsp_signing(request: &IntermediateRequest, from_csr: bool) -> Result<()> {
     let copied = if from_csr { &request.csr.extensions[..] } else { &[] };
-    let field = csr::responder_field(copied, &request.usages.ext_key_usage);
+    let field = csr::ocsp_signing_source(copied, &request.usages.ext_key_usage);
     field.map_or(Ok(()), |field| Err(Error::invalid(format!("{field} {CA_WITH_OCSP_SIGNING_REASON}"))))
 }
 
-/// The path length to encode: the requested one, else one less than the issuer's path length, if that is limited.
+/// Returns the path length to encode: the requested one, else one less than the issuer's, if that is limited.
 fn path_length(requested: Option<u8>, signer: &IssuerSigner, warnings: &mut Warnings) -> Result<Option<u32>> {
     let max = remaining_path_length(signer)?;
     let length = match (requested.map(u32::from), max) {
@@ -110,12 +110,13 @@ fn path_length(requested: Option<u8>, signer: &IssuerSigner, warnings: &mut Warn
     Ok(length)
 }
 
-/// Names of the CA and their source.
+/// Names of a CA certificate, taken from the request or from the CSR.
 struct CaNames {
     subject: Name,
-    /// subjectAltName from the request. Empty if the request has none, or if the extension of the CSR is copied.
+    /// subjectAltName made from the request. Empty if the request has no names for it, or if the CSR's extension is
+    /// copied.
     san: Extensions,
-    /// `true` if extensions of the CSR are copied.
+    /// `true` if the names and extensions of the CSR are copied.
     from_csr: bool,
 }
 
@@ -159,7 +160,7 @@ fn names_from_csr(other_sans: &[String], csr: &Csr) -> Result<CaNames> {
     if other_sans.is_empty() {
         return Ok(CaNames { subject, san: Extensions::default(), from_csr: true });
     }
-    // Merge the otherNames of the request and the CSR's names into one extension.
+    // Merge the otherNames of the request and the names of the CSR into one subjectAltName.
     let only_other = RequestedNames { other_sans: other_sans.to_vec(), ..RequestedNames::default() };
     let (names, _) = names::collect_for_ca(&only_other)?;
     let sans = csr.sans()?;
@@ -185,9 +186,9 @@ fn names_from_csr(other_sans: &[String], csr: &Csr) -> Result<CaNames> {
     Ok(CaNames { subject, san, from_csr: true })
 }
 
-/// Extensions that depend on request and CSR.
+/// Extensions of a CA certificate that depend on request and CSR.
 struct CaExtensions {
-    /// keyUsage and extKeyUsage.
+    /// keyUsage and extKeyUsage, unless they are copied from the CSR.
     usages: Extensions,
     /// The extensions copied from the CSR.
     copies: Extensions,
@@ -223,7 +224,7 @@ impl CaExtensions {
         let copied: Vec<_> = csr
             .extensions
             .iter()
-            .filter(|e| is_wanted(&e.oid) && verbatim::is_copied(e, &issuer_parts.locations))
+            .filter(|e| is_wanted(&e.oid) && verbatim::is_copied_from_csr(e, &issuer_parts.locations))
             .filter(|e| incomplete_usage.is_none() || e.oid != oid::KEY_USAGE)
             .collect();
         warnings.extend(interoperability::verifier_warnings(copied.iter().copied()).map(|why| format!("csr: {why}")));

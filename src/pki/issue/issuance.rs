@@ -1,4 +1,4 @@
-//! The environment in which a certificate request is handled.
+//! The environment in which a certificate request is processed.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::pki::mount::role::Role;
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
 
-/// The environment of a request: one published state of the mount, the server's dependencies, origin and metrics.
+/// The environment of a certificate request: one published state of the mount, the server's dependencies, and the
+/// origin and metrics of the request.
 #[derive(Clone, Copy)]
 pub(crate) struct Issuance<'a> {
     pub(crate) view: &'a MountView,
@@ -21,16 +22,16 @@ pub(crate) struct Issuance<'a> {
 }
 
 impl Issuance<'_> {
-    /// The issuer that the path names, else the role's, else the default issuer.
+    /// Returns the reference to the issuer: that in the request path, else the role's, else `default`.
     pub(super) fn issuer_ref<'r>(&'r self, role: Option<&'r Role>) -> &'r str {
         let by_role = || role.map_or("default", |role| &role.issuer_ref);
         self.origin.issuer_ref.as_deref().unwrap_or_else(by_role)
     }
 
-    /// Finds the issuer of a request under `role`.
+    /// Finds the issuer for a request under `role`.
     ///
     /// # Errors
-    /// `Invalid` when it does not exist.
+    /// `Invalid` when the issuer does not exist.
     pub(super) fn find_signer(&self, role: Option<&Role>) -> Result<Arc<IssuerSigner>> {
         find_signer(self.view, self.issuer_ref(role))
     }

@@ -11,32 +11,33 @@ use crate::x509::serial::Serial;
 
 /// A signed certificate that may be returned to the client: if it has a record, the record is already durable.
 pub struct IssuedCertificate {
-    /// The certificate, DER.
+    /// DER encoding of the certificate.
     pub der: Vec<u8>,
-    /// Its serial number.
+    /// Serial number of the certificate.
     pub serial: Serial,
-    /// notBefore, epoch seconds.
+    /// notBefore of the certificate, epoch seconds.
     pub not_before: i64,
-    /// notAfter, epoch seconds.
+    /// notAfter of the certificate, epoch seconds.
     pub not_after: i64,
-    /// Recommended renewal time, epoch seconds.
+    /// Recommended time to renew the certificate, epoch seconds.
     pub renew_after: i64,
-    /// Time of issuance, epoch seconds; if `repeated`, the time of the request that repeated it.
+    /// Time of issuance, epoch seconds. If `repeated`, the time of the current request instead.
     pub issued_at: i64,
-    /// The issuer with its chain.
+    /// The issuer that signed the certificate, with its chain.
     pub signer: Arc<IssuerSigner>,
-    /// The private key, if it was generated here. It is not stored.
+    /// The private key, if the server generated it. It is not stored.
     pub key: Option<Arc<PrivateKey>>,
     /// Warnings for the caller.
     pub warnings: Warnings,
     /// The lease of the certificate, if the role requires one.
     pub lease: Option<CertificateLease>,
-    /// `true` if an earlier request with the same idempotency key created it.
+    /// `true` if an earlier request with the same idempotency key created the certificate.
     pub repeated: bool,
 }
 
 impl IssuedCertificate {
-    /// A certificate with a validity and a time of issuance in epoch seconds, without key, lease and warnings.
+    /// Creates the result for a certificate without private key, lease and warnings. The validity and the time of
+    /// issuance are in epoch seconds.
     pub(super) fn new(
         der: Vec<u8>,
         serial: Serial,
@@ -60,7 +61,7 @@ impl IssuedCertificate {
         }
     }
 
-    /// Prepends `warnings`.
+    /// Inserts `warnings` before the existing warnings.
     pub(super) fn with_warnings(self, mut warnings: Warnings) -> Self {
         warnings.extend(self.warnings);
         Self { warnings, ..self }
@@ -69,7 +70,7 @@ impl IssuedCertificate {
 
 /// The lease of a certificate.
 pub struct CertificateLease {
-    /// Its id.
+    /// Id of the lease.
     pub id: String,
     /// Seconds until the certificate expires.
     pub seconds: u64,

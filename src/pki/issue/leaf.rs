@@ -28,14 +28,15 @@ use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name, Rdns};
 use crate::x509::weak_key;
 
-/// Checks a request for a leaf and drafts its certificate.
+/// Checks a request for a leaf certificate and drafts the certificate.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Busy` without capacity.
+/// `Invalid` naming field and rule; `Busy` when store, signer or CPU queue have no capacity; `Unavailable` when the client
+/// disconnects.
 pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest) -> Result<PreparedCertificate<'r>> {
     let entry = find_role(issuance.view, &request.role)?;
     let role = &entry.role;
-    let record = IssuanceRecord::begin(issuance, Some((&request.role, role)), request.metadata.as_deref())?;
+    let record = IssuanceRecord::for_request(issuance, Some((&request.role, role)), request.metadata.as_deref())?;
     let mut warnings = Warnings::default();
     let subject_key = match &request.key {
         RequestedSubjectKey::Generated(key) => SubjectKey::Generated(key_spec(role, key, &mut warnings)?),
@@ -67,7 +68,7 @@ pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest
     Ok(PreparedCertificate { draft, record, subject_key, warnings })
 }
 
-/// Checks names against the role on the CPU queue, because long lists take long.
+/// Checks the requested names against the role on the CPU queue, because long lists of names take long to check.
 async fn validate_on_cpu_queue(
     collected: CollectedNames,
     role: Arc<CompiledRole>,
@@ -82,7 +83,8 @@ async fn validate_on_cpu_queue(
     }
 }
 
-/// The key to generate: the key type of the role, or of the request if the role permits any key.
+/// Returns the type and size of the key to generate: those of the role, or those of the request if the role permits any
+/// key.
 fn key_spec(role: &Role, requested: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
     let RoleKeys::Only(spec) = role.keys else {
         let key_type = requested
@@ -98,7 +100,7 @@ fn key_spec(role: &Role, requested: &RequestedKey, warnings: &mut Warnings) -> R
     Ok(spec)
 }
 
-/// Creates the draft of a leaf for a key of this kind; also returns warnings for the caller.
+/// Drafts a leaf certificate for a key of this kind; also returns warnings for the caller.
 fn draft_leaf(
     issuance: Issuance<'_>,
     entry: &EncodedRole,
@@ -121,13 +123,13 @@ fn draft_leaf(
     )?);
     let subject = encode_subject(entry, names);
     let sans = subject_alt_names(names)?;
-    // The structural checks have this rule too; here it rejects the request before a key is generated.
+    // The structural checks have this rule too. Here it rejects the request before a key is generated.
     if subject.is_empty() && sans.is_empty() {
         return Err(Error::invalid(
             "common_name: the certificate has no name; set common_name or a subject alternative name",
         ));
     }
-    // RFC 5280 4.2.1.6: critical when the subject is empty.
+    // RFC 5280 4.2.1.6: subjectAltName is critical when the subject is empty.
     let san = extension::subject_alt_name(&sans, subject.is_empty());
     let draft = CertificateDraft {
         algorithm: requested_algorithm(&key.signing, &*deps.signers, role.requested_signature_bits(), role.use_pss)?,
@@ -145,7 +147,7 @@ fn draft_leaf(
     Ok((draft, warnings))
 }
 
-/// Maps each part of a leaf to the field that error messages name for it.
+/// Returns, for each part of a leaf certificate, the field that error messages name.
 fn leaf_field_sources() -> FieldSources {
     FieldSources::all("certificate")
         .with_extension(oid::SUBJECT_ALT_NAME, "alt_names")
@@ -154,7 +156,7 @@ fn leaf_field_sources() -> FieldSources {
         .with_extension(oid::CERTIFICATE_POLICIES, "the role's policy_identifiers")
 }
 
-/// Encodes the subject: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
+/// Encodes the subject: the RDNs of the role, CN, SERIALNUMBER, then one RDN per user id.
 fn encode_subject(entry: &EncodedRole, names: &ValidatedNames) -> Name {
     let one = |attribute, value: &String| {
         if value.is_empty() { Rdns::default() } else { rdn(attribute, std::slice::from_ref(value)) }

@@ -1,5 +1,5 @@
-//! Warnings about parts of a CSR that are missing in the certificate, so that a partially granted request does not look
-//! completely granted.
+//! Warnings about parts of a CSR that the certificate lacks, so that the caller notices an incompletely granted
+//! request.
 
 use std::collections::HashSet;
 
@@ -14,10 +14,10 @@ use crate::x509::raw_extension::{ExtensionRef, read_basic_constraints, read_ext_
 use crate::x509::reader::{DerReader, DerResult};
 use crate::x509::usage::eku_text;
 
-/// Maximum number of parts listed in warnings.
+/// Maximum number of a CSR's parts that are listed in warnings.
 const MAX_LISTED_PARTS: usize = 20;
 
-/// Common attributes of CSRs by OID.
+/// OIDs and names of common CSR attributes.
 const KNOWN_ATTRIBUTES: [(&str, &str); 7] = [
     ("1.2.840.113549.1.9.2", "unstructuredName"),
     ("1.2.840.113549.1.9.7", "challengePassword"),
@@ -28,7 +28,7 @@ const KNOWN_ATTRIBUTES: [(&str, &str); 7] = [
     ("1.3.6.1.4.1.311.21.20", "Microsoft client information"),
 ];
 
-/// Warns about subject attributes, extensions and attributes of `csr` that `draft` lacks.
+/// Returns warnings about subject attributes, extensions and attributes of `csr` that `draft` lacks.
 pub(super) fn warnings(draft: &CertificateDraft, csr: &Csr) -> Warnings {
     let mut warnings = Warnings::default();
     let missing = csr.subject.missing_in(&draft.subject);
@@ -49,7 +49,7 @@ pub(super) fn warnings(draft: &CertificateDraft, csr: &Csr) -> Warnings {
     if more > 0 {
         warnings.add(format!("csr: {more} more extensions not granted"));
     }
-    // Certificates never have attributes. Their values may be passwords, so they are not quoted.
+    // Certificates never have CSR attributes. The values may be passwords, so they are not quoted.
     let attributes: Vec<String> = csr.other_attributes.iter().map(|oid| attribute_name(oid)).collect();
     if !attributes.is_empty() {
         warnings.add(format!("csr: attributes not granted: {}", join_limited(&attributes)));
@@ -71,7 +71,7 @@ fn join_limited(names: &[String]) -> String {
     if more == 0 { names } else { format!("{names} and {more} more") }
 }
 
-/// Describes the missing part of an extension: its name and, for lists, the missing entries.
+/// Describes what the certificate lacks of a CSR's extension: the extension's name and, for lists, the missing entries.
 fn describe_missing(requested: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
     let Some(granted) = pieces.iter().find_map(|piece| find_extension(piece, &requested.oid)) else {
         let critical = if requested.critical { ", critical" } else { "" };
@@ -95,7 +95,7 @@ fn describe_extension(requested: &RawExtension) -> String {
     }
 }
 
-/// Finds an extension by its OID in a list of encoded extensions.
+/// Finds the extension with this OID in a list of encoded extensions.
 pub(super) fn find_extension<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<ExtensionRef<'a>> {
     let mut extensions = DerReader::new(piece.as_der());
     while !extensions.is_empty() {
@@ -107,8 +107,8 @@ pub(super) fn find_extension<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<Ex
     None
 }
 
-/// Returns the entries of `requested` that the `granted` value lacks; `None` for extensions that are compared as a
-/// whole.
+/// Returns the entries of a requested extension that the `granted` value lacks; `None` for extensions that are compared
+/// as a whole.
 fn missing_entries(requested: &RawExtension, granted: &[u8]) -> DerResult<Option<Vec<String>>> {
     let missing = match requested.oid.as_slice() {
         oid::KEY_USAGE => {
@@ -139,7 +139,7 @@ fn missing_entries(requested: &RawExtension, granted: &[u8]) -> DerResult<Option
     Ok(Some(missing))
 }
 
-/// Formats alternative names for messages.
+/// Formats subject alternative names for messages.
 fn format_sans(sans: ParsedSans) -> Vec<String> {
     let mut all = sans.dns;
     all.extend(sans.emails);

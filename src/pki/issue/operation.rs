@@ -1,4 +1,4 @@
-//! Issuing operations, for metrics.
+//! The issuing operations that metrics distinguish.
 
 use super::pipeline::CertificateRequest;
 use crate::telemetry::{ISSUING_OPERATIONS, MountMeter};
@@ -6,22 +6,22 @@ use crate::telemetry::{ISSUING_OPERATIONS, MountMeter};
 /// An issuing operation, in the order of [`ISSUING_OPERATIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IssuingOperation {
-    /// `issue`.
+    /// Requests to `issue`.
     Issue,
-    /// `sign`.
+    /// Requests to `sign`.
     Sign,
-    /// `sign-verbatim`.
+    /// Requests to `sign-verbatim`.
     SignVerbatim,
-    /// `sign-intermediate`.
+    /// Requests to `sign-intermediate`.
     SignIntermediate,
-    /// `sign-self-issued`.
+    /// Requests to `sign-self-issued`.
     SignSelfIssued,
     /// All requests decided by the external policy engine.
     ExternalPolicy,
 }
 
 impl IssuingOperation {
-    /// All operations.
+    /// All issuing operations.
     pub(crate) const ALL: [Self; 6] = [
         Self::Issue,
         Self::Sign,
@@ -31,7 +31,7 @@ impl IssuingOperation {
         Self::ExternalPolicy,
     ];
 
-    /// The operation of a request.
+    /// Returns the issuing operation of a request.
     pub(crate) fn of(request: &CertificateRequest) -> Self {
         match request {
             CertificateRequest::Leaf(_) if request.generates_key() => Self::Issue,
@@ -53,7 +53,7 @@ impl IssuingOperation {
         mount.count_issued(self as usize);
     }
 
-    /// Metric label.
+    /// Returns the operation's name, as used in metric labels.
     pub(crate) fn name(self) -> &'static str {
         ISSUING_OPERATIONS[self as usize]
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_have_the_names_of_the_catalogue() {
+    fn issuing_operations_match_the_metrics_catalogue() {
         let names = IssuingOperation::ALL.map(|operation| format!("{operation:?}").to_lowercase());
         assert_eq!(names, ISSUING_OPERATIONS.map(|name| name.replace('_', "")));
     }

@@ -21,20 +21,20 @@ use crate::pki::mount::view::MountView;
 
 /// A certificate request to a mount.
 pub enum CertificateRequest {
-    /// `issue` and `sign`.
+    /// A request to `issue` or `sign`.
     Leaf(LeafRequest),
-    /// `sign-verbatim`.
+    /// A request to `sign-verbatim`.
     SignVerbatim(VerbatimRequest),
-    /// `sign-intermediate`.
+    /// A request to `sign-intermediate`.
     SignIntermediate(Box<IntermediateRequest>),
-    /// `sign-self-issued`.
+    /// A request to `sign-self-issued`.
     SignSelfIssued(SelfIssuedRequest),
     /// A request that the mount's external policy engine decides on.
     ExternalPolicy(Box<ExternalPolicyRequest>),
 }
 
 impl CertificateRequest {
-    /// `true` if the server generates the private key.
+    /// Returns `true` if the server generates the private key.
     pub fn generates_key(&self) -> bool {
         match self {
             Self::Leaf(request) => matches!(request.key, RequestedSubjectKey::Generated(_)),
@@ -44,12 +44,12 @@ impl CertificateRequest {
     }
 }
 
-/// Issues the certificate of a request; all kinds of requests enter here. The arguments are references, so that the
-/// future stays small.
+/// Issues the certificate of a request; all kinds of requests enter here. The arguments are passed by reference, so
+/// that the future stays small.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Busy` without capacity; `Unavailable` when the record cannot be stored, in which
-/// case no certificate is released.
+/// `Invalid` naming field and rule; `Busy` when the server has no capacity; `Unavailable` when the record cannot be
+/// stored, in which case no certificate is released.
 pub(crate) async fn issue(
     views: &ArcSwap<MountView>,
     deps: &EngineDeps,
@@ -68,7 +68,7 @@ pub(crate) async fn issue(
             return Box::pin(self_issued::sign(issuance, request, started)).await;
         }
         CertificateRequest::ExternalPolicy(request) => {
-            return Box::pin(external_policy::run(views, issuance, request, started)).await;
+            return Box::pin(external_policy::issue_with_engine(views, issuance, request, started)).await;
         }
     };
     let PreparedCertificate { draft, record, subject_key, warnings } = prepared;
@@ -78,13 +78,13 @@ pub(crate) async fn issue(
             if let Some(stand_in) = spec.placeholder_key() {
                 draft.check_with_placeholder(&stand_in)?;
             }
-            let started = stages.record_rules(started);
+            let started = stages.record_rules_stage(started);
             let key = deps.pool.generate(spec, &origin.requester.watch).await?;
-            stages.record_key(started);
+            stages.record_key_stage(started);
             generated.insert(Arc::new(key)).public()
         }
         SubjectKey::OfCsr(csr) => {
-            stages.record_rules(started);
+            stages.record_rules_stage(started);
             &csr.key
         }
     };

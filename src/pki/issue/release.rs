@@ -1,4 +1,4 @@
-//! From a draft that passed its endpoint's checks to a released certificate: serial number → structural checks →
+//! Turns a draft that passed its endpoint's checks into a released certificate: serial number → structural checks →
 //! signature → record → release. A certificate is released only after its record is durable.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::x509::tbs::CertificateTbs;
 /// Maximum number of serial numbers tried for a certificate; even one collision is practically impossible.
 const MAX_SERIAL_ATTEMPTS: usize = 3;
 
-/// A certificate that lacks only its key and serial number.
+/// A certificate that lacks only its key, serial number and signature.
 pub(crate) struct CertificateDraft {
     pub(crate) signer: Arc<IssuerSigner>,
     pub(crate) key: Arc<MountKey>,
@@ -44,26 +44,26 @@ pub(crate) struct CertificateDraft {
     pub(crate) subject: Name,
     pub(crate) common_name: String,
     pub(crate) validity: Validity,
-    /// Extensions before subjectKeyIdentifier.
+    /// Extensions that precede subjectKeyIdentifier.
     pub(crate) leading_extensions: Extensions,
     pub(crate) key_id: SubjectKeyIdSource,
-    /// Extensions after subjectKeyIdentifier.
+    /// Extensions that follow subjectKeyIdentifier.
     pub(crate) trailing_extensions: Extensions,
-    /// For each part, the field that error messages name for it.
+    /// For each part of the certificate, the request field that error messages name.
     pub(crate) sources: FieldSources,
 }
 
-/// Source of subjectKeyIdentifier.
+/// Source of the subjectKeyIdentifier extension.
 pub(crate) enum SubjectKeyIdSource {
-    /// Computed from the subject's key (RFC 5280 4.2.1.2, method 1).
+    /// The identifier is computed from the subject's key (RFC 5280 4.2.1.2, method 1).
     Derived,
-    /// This value.
+    /// The identifier has this value.
     Given(Vec<u8>),
-    /// Nothing to add: the extension is already in `leading_extensions` or `trailing_extensions`.
+    /// The extension is already in `leading_extensions` or `trailing_extensions`, so none is added.
     Copied,
 }
 
-/// A request that passed its checks.
+/// A certificate request that passed its checks: the draft, its record and the key to certify.
 pub(super) struct PreparedCertificate<'r> {
     pub(super) draft: CertificateDraft,
     pub(super) record: IssuanceRecord<'r>,
@@ -72,10 +72,10 @@ pub(super) struct PreparedCertificate<'r> {
     pub(super) warnings: Warnings,
 }
 
-/// The key to certify.
+/// The key that the certificate certifies.
 #[derive(Clone, Copy)]
 pub(super) enum SubjectKey<'r> {
-    /// To be generated.
+    /// A key that the server generates.
     Generated(KeySpec),
     /// The key of a CSR.
     OfCsr(&'r Csr),
@@ -94,9 +94,9 @@ impl<'r> SubjectKey<'r> {
     }
 }
 
-/// How a certificate is stored, and the rows stored with it.
+/// The record of a certificate: its role, the rows stored with it, and the choice to store the certificate itself.
 pub(crate) struct IssuanceRecord<'a> {
-    /// Name of the role, if any.
+    /// Name of the role that the request uses, if any.
     pub(crate) role: Option<&'a str>,
     /// `true` if the certificate itself is stored.
     pub(crate) store: bool,
@@ -105,13 +105,13 @@ pub(crate) struct IssuanceRecord<'a> {
 }
 
 impl<'a> IssuanceRecord<'a> {
-    /// Determines how the certificate is stored. `role` has the name and the rules of the role, if one is used. Then
-    /// checks that store and signer accept another job, before keys and signatures are computed.
+    /// Creates the record of a certificate. `role` has the name and the rules of the request's role, if any. Also
+    /// checks that store and signer have capacity, before keys and signatures are computed.
     ///
     /// # Errors
     /// Those of [`IssueSideEffects::of`]; `Invalid` for an idempotent request under a role with `no_store`; `Busy` when
     /// store or signer have no capacity.
-    pub(super) fn begin(
+    pub(super) fn for_request(
         issuance: Issuance<'_>,
         role: Option<(&'a str, &Role)>,
         metadata: Option<&str>,
@@ -126,27 +126,27 @@ impl<'a> IssuanceRecord<'a> {
         Ok(record)
     }
 
-    /// Checks that the store accepts another record.
+    /// Checks that the store has capacity for another record.
     ///
     /// # Errors
-    /// `Busy` when it does not.
+    /// `Busy` when the store has no capacity.
     pub(super) fn require_capacity(&self, deps: &EngineDeps) -> Result<()> {
         if self.store { deps.store.require_capacity() } else { Ok(()) }
     }
 }
 
 impl CertificateDraft {
-    /// Runs all checks that precede the signature, with the placeholder key `stand_in`, so that a bad request fails
-    /// before a key is generated.
+    /// Runs all checks that precede the signature, with a placeholder key, so that an invalid request fails before a key
+    /// is generated.
     ///
     /// # Errors
     /// `Invalid` from the checks.
-    pub(crate) fn check_with_placeholder(&self, stand_in: &PublicKey) -> Result<()> {
-        self.prepare(&Serial::PLACEHOLDER, stand_in).map(drop)
+    pub(crate) fn check_with_placeholder(&self, placeholder: &PublicKey) -> Result<()> {
+        self.linted_tbs(&Serial::PLACEHOLDER, placeholder).map(drop)
     }
 
     /// Signs, stores and then releases the certificate. If a concurrent request with the same idempotency key was
-    /// faster, returns its certificate.
+    /// faster, returns the certificate of that request.
     ///
     /// # Errors
     /// `Invalid` from the structural checks; `Unavailable` when the record cannot be stored.
@@ -162,9 +162,9 @@ impl CertificateDraft {
         for _ in 0..MAX_SERIAL_ATTEMPTS {
             let started = Instant::now();
             let serial = view.new_serial(&*deps.serials)?;
-            let prepared = self.prepare(&serial, subject_key)?;
+            let prepared = self.linted_tbs(&serial, subject_key)?;
             let der = prepared.sign(&*deps.signers, &requester.watch).await?.der();
-            let started = stages.record_sign(started);
+            let started = stages.record_sign_stage(started);
             let now = deps.clock.now();
             if !record.store && record.side_effects.is_empty() {
                 return Ok(self.into_issued(der, serial, None, now));
@@ -178,7 +178,7 @@ impl CertificateDraft {
                 not_before: self.validity.not_before.unix_timestamp(),
                 not_after: self.validity.not_after.unix_timestamp(),
                 issued_at: now.unix_timestamp(),
-                requester: requester.recorded_as.clone(),
+                requester: requester.requester_record.clone(),
                 der: der.clone(),
             };
             let (mut unit, lease) = record.side_effects.writes(&row)?;
@@ -187,7 +187,7 @@ impl CertificateDraft {
                 idempotent_request.map(|idempotent_request| idempotent_request.row(serial, lease.as_ref(), now));
             unit.extend(response.map(PkiWrite::RecordedResponse));
             let outcome = deps.store.commit(unit).await?;
-            stages.record_store(started);
+            stages.record_store_stage(started);
             if !outcome.contains(&PkiOutcome::SerialTaken) {
                 metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
                 return Ok(self.into_issued(der, serial, lease, now));
@@ -202,7 +202,7 @@ impl CertificateDraft {
         Err(Error::internal(format!("all {MAX_SERIAL_ATTEMPTS} serial numbers drawn for a certificate were taken")))
     }
 
-    fn prepare(&self, serial: &Serial, subject_key: &PublicKey) -> Result<LintedTbs> {
+    fn linted_tbs(&self, serial: &Serial, subject_key: &PublicKey) -> Result<LintedTbs> {
         let issuer_parts = self.signer.encoded_parts()?;
         let key_id = match &self.key_id {
             SubjectKeyIdSource::Derived => extension::subject_key_id(&subject_key.key_id()),

@@ -18,31 +18,32 @@ use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
 use crate::x509::extension::NameConstraints;
 
-/// The data about the caller that rules and records need.
+/// The data about the caller that role rules and stored records need.
 #[derive(Clone, Debug, Default)]
 pub struct IssueRequester {
-    /// Name of the caller in stored records; never a token or accessor in clear text.
-    pub recorded_as: String,
-    /// Display name of the token; roles may allow it as a name.
+    /// The caller's requester record for storage (accessor hash, entity id, display name); never a token or accessor in
+    /// clear text.
+    pub requester_record: String,
+    /// Display name of the token; a role may allow it as a requested name.
     pub display_name: String,
     /// Identity of the caller, which fills in the templates of roles.
     pub identity: Option<TemplateIdentity>,
-    /// Hash of the token that leases are bound to, if any.
+    /// Hash of the token that leases are bound to; `None` if the caller's token cannot have leases.
     pub token: Option<[u8; 32]>,
-    /// `true` if this request is the last use of the token, which ends with it.
+    /// `true` if this request is the last permitted use of the token, which is revoked after the request.
     pub last_use: bool,
     /// Reports when the caller disconnects.
     pub watch: CallerWatch,
 }
 
 impl IssueRequester {
-    /// The values with which templates of roles are filled in, if the caller has an identity.
+    /// Returns the values that fill in the templates of roles, if the caller has an identity.
     pub(crate) fn identity(&self) -> Option<&dyn TemplateValues> {
         self.identity.as_ref().map(|identity| &*identity.0)
     }
 }
 
-/// Values for the templates of roles. `Debug` shows none of them, because they are personal data.
+/// Values that fill in the templates of roles. `Debug` shows none of them, because they are personal data.
 #[derive(Clone)]
 pub struct TemplateIdentity(pub Arc<dyn TemplateValues>);
 
@@ -52,39 +53,39 @@ impl fmt::Debug for TemplateIdentity {
     }
 }
 
-/// Origin of a request: caller, path and limits.
+/// Origin of a certificate request: caller, path and limits.
 #[derive(Clone, Debug)]
 pub struct IssueContext {
-    /// Path of the request including the mount; prefix of lease ids.
+    /// Path of the request including the mount; it is the prefix of lease ids.
     pub path: String,
-    /// Issuer named in the path; `None` uses the role's or the default issuer.
+    /// Issuer named in the path; if `None`, the role's issuer or else the default issuer is used.
     pub issuer_ref: Option<String>,
-    /// The caller.
+    /// Data about the caller that sent the request.
     pub requester: IssueRequester,
     /// Default and maximum lifetime of the mount's certificates.
     pub limits: MountLifetimes,
-    /// Idempotency data, if the client sent an idempotency key.
+    /// The request's idempotency key and content as hashes, if the client sent an `Idempotency-Key`.
     pub idempotent_request: Option<Box<IdempotentRequest>>,
     /// Metrics of the mount.
     pub mount: MountMeter,
 }
 
-/// A leaf under a role.
+/// A request for a leaf certificate under a role.
 #[derive(Clone, Debug, Default)]
 pub struct LeafRequest {
     /// Name of the role.
     pub role: String,
-    /// Key to certify.
+    /// The key to certify.
     pub key: RequestedSubjectKey,
-    /// Requested names, unless the role uses those of the CSR.
+    /// Requested names. The role may use those of the CSR instead.
     pub names: RequestedNames,
-    /// Requested validity.
+    /// Requested validity of the certificate.
     pub validity: RequestedValidity,
-    /// Metadata to store with the certificate: standard base64.
+    /// Metadata to store with the certificate, in standard base64.
     pub metadata: Option<String>,
 }
 
-/// The key of a requested leaf.
+/// The key that a requested leaf certificate certifies.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)]
 pub enum RequestedSubjectKey {
@@ -100,82 +101,82 @@ impl Default for RequestedSubjectKey {
     }
 }
 
-/// A leaf with the content of a CSR.
+/// A request for a leaf certificate with the content of a CSR.
 #[derive(Clone, Debug)]
 pub struct VerbatimRequest {
-    /// Role that sets lifetimes, issuer and storage, if any.
+    /// Name of the role that sets lifetimes, issuer and storage, if any.
     pub role: Option<String>,
     /// The CSR; its signature is not yet verified.
     pub csr: Csr,
     /// UID attributes to append to the CSR's subject.
     pub user_ids: Vec<String>,
-    /// Requested validity.
+    /// Requested validity of the certificate.
     pub validity: RequestedValidity,
     /// `true` applies the issuer's `leaf_not_after_behavior` to a certificate that would outlive the issuer; `false`
     /// truncates its validity.
     pub enforce_leaf_not_after_behavior: bool,
-    /// Requested usages; a usage extension in the CSR takes precedence.
+    /// Requested key usages and extended key usages; the corresponding extension of the CSR takes precedence.
     pub usages: RequestedUsages,
-    /// Adds basicConstraints with cA FALSE; `None` uses the role's setting.
+    /// `true` adds basicConstraints with cA FALSE; `None` uses the role's setting.
     pub basic_constraints_valid_for_non_ca: Option<bool>,
     /// Requested signature algorithm.
     pub signature: RequestedSignature,
-    /// Metadata to store with the certificate: standard base64.
+    /// Metadata to store with the certificate, in standard base64.
     pub metadata: Option<String>,
 }
 
-/// A CA certificate for the key of a CSR.
+/// A request for a CA certificate for the key of a CSR.
 #[derive(Clone, Debug)]
 pub struct IntermediateRequest {
     /// The CSR; its signature is not yet verified.
     pub csr: Csr,
-    /// Requested names.
+    /// Requested names, or the choice to use those of the CSR.
     pub names: RequestedCaNames,
-    /// Requested validity.
+    /// Requested validity of the certificate.
     pub validity: RequestedValidity,
-    /// Backdating; zero selects the default.
+    /// Time by which notBefore precedes the current time; zero selects the default.
     pub not_before_duration: Duration,
     /// `true` applies the issuer's `leaf_not_after_behavior` to a certificate that would outlive the issuer; `false`
     /// truncates its validity.
     pub enforce_leaf_not_after_behavior: bool,
-    /// Maximum number of CAs below this CA; `None` allows as many as the issuer does.
+    /// Maximum number of CAs below the new CA; `None` allows as many as the issuer does.
     pub max_path_length: Option<u8>,
-    /// Usages in addition to those of every CA.
+    /// Key usages and extended key usages in addition to those of every CA.
     pub usages: RequestedUsages,
-    /// Name constraints.
+    /// Name constraints of the new CA.
     pub constraints: NameConstraints,
-    /// Subject key identifier; `None` uses the CSR's, or else derives it from the key.
+    /// Subject key identifier; `None` uses the CSR's with `FromCsr`, or else derives the identifier from the key.
     pub key_id: Option<Vec<u8>>,
     /// Requested signature algorithm.
     pub signature: RequestedSignature,
 }
 
-/// Source of the names of a CA.
+/// Source of the names in a CA certificate.
 #[derive(Clone, Debug)]
 pub enum RequestedCaNames {
-    /// The request; the common name may come from the CSR.
+    /// The names come from the request; the common name may come from the CSR.
     Requested {
-        /// Names.
+        /// Names in the subject and subjectAltName.
         names: Box<RequestedNames>,
         /// Other attributes of the subject.
         subject: Box<RequestedSubject>,
     },
-    /// The CSR, including its extensions.
+    /// The names come from the CSR, and its extensions are copied.
     FromCsr {
-        /// otherNames to add to the CSR's: `<oid>;UTF8:<value>`.
+        /// otherNames to add to those of the CSR, each as `<oid>;UTF8:<value>`.
         other_sans: Vec<String>,
-        /// Fields of the request about names, which are ignored with a warning.
+        /// Names of the request fields that are ignored with a warning, because the CSR has the names.
         ignored: Vec<&'static str>,
     },
 }
 
-/// The self-issued certificate of another CA, to be signed unchanged.
+/// A request to sign the self-issued certificate of another CA.
 #[derive(Clone, Debug)]
 pub struct SelfIssuedRequest {
-    /// The certificate.
+    /// The self-issued certificate of the other CA.
     pub certificate: Certificate,
-    /// Requires that the certificate's key has the type of the issuer's key.
+    /// `true` requires that the certificate's key has the same type as the issuer's key.
     pub require_matching_key_types: bool,
-    /// Warnings about content of the certificate that some verifiers reject; the content is kept.
+    /// Warnings about contents of the certificate that some verifiers reject; the contents are signed unchanged.
     pub warnings: Warnings,
 }

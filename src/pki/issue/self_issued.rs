@@ -24,7 +24,7 @@ use crate::x509::oid;
 use crate::x509::pieces::Extensions;
 use crate::x509::raw_extension::grants_ocsp_signing;
 
-/// Signs a self-issued certificate.
+/// Signs the self-issued certificate of another CA with the key of an issuer of the mount.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
@@ -54,7 +54,7 @@ pub(super) async fn sign(
     let mut warnings = request.warnings.clone();
     warnings.extend(repeated_identity_warning(certificate, &signer.issuer));
     refuse_used_serial(view, deps, &signer.issuer, certificate).await?;
-    let started = stages.record_rules(started);
+    let started = stages.record_rules_stage(started);
     let algorithm = preferred_algorithm(&key.signing, &*deps.signers, certificate.signature_algorithm())?;
     let issuer = signer.issuer.certificate.subject();
     let own = [
@@ -73,15 +73,15 @@ pub(super) async fn sign(
         &key.signing,
     )?;
     let signed = prepared.sign(&*deps.signers, &origin.requester.watch).await?;
-    stages.record_sign(started);
+    stages.record_sign_stage(started);
     let issued_at = now.unix_timestamp();
     let issued =
         IssuedCertificate::new(signed.der(), certificate.serial(), certificate.validity_range(), signer, issued_at);
     Ok(IssuedCertificate { warnings, ..issued })
 }
 
-/// Warns if the certificate has the issuer's own name, such as a new key of the CA signed by its old key: the result
-/// then has the same issuer and serial number as the certificate in the request (RFC 5280 4.1.2.2).
+/// Returns a warning if the certificate has the issuer's own name, such as a new key of the CA signed by its old key:
+/// the signed certificate then has the same issuer and serial number as the one in the request (RFC 5280 4.1.2.2).
 fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
     let serial = certificate.serial();
     certificate.issuer().matches(issuer.certificate.subject()).then(|| {
@@ -103,7 +103,7 @@ fn check_self_issued(certificate: &Certificate) -> Result<()> {
     if !certificate.issuer().matches(certificate.subject()) {
         return refuse("must be self-issued: its issuer and subject differ");
     }
-    // Its extensions are kept, so the purpose cannot be dropped.
+    // The certificate's extensions are kept, so the extended key usage OCSPSigning cannot be dropped.
     if grants_ocsp_signing(certificate.extensions()) {
         return refuse(&format!("extKeyUsage has {CA_WITH_OCSP_SIGNING_REASON}"));
     }
@@ -123,7 +123,7 @@ async fn refuse_used_serial(
         row.der != certificate.der() && !view.are_different_authorities(&row.issuer, &issuer.record.id)
     });
     let is_issuers =
-        || view.find_certified(issuer, serial).is_some_and(|one| one.certificate.key() != certificate.key());
+        || view.find_issuer_certified_by(issuer, serial).is_some_and(|one| one.certificate.key() != certificate.key());
     if is_taken || is_issuers() {
         return Err(Error::invalid(format!(
             "certificate: its serial number {serial} is that of another certificate of the issuer (RFC 5280 4.1.2.2)"
@@ -132,8 +132,8 @@ async fn refuse_used_serial(
     Ok(())
 }
 
-/// The certificate's extensions, in which each non-empty extension of `own` replaces the extension with the same OID,
-/// or is appended.
+/// Returns the certificate's extensions, in which each non-empty extension of `own` (OID, extension) replaces the
+/// extension with the same OID, or is appended.
 pub(crate) fn replace_extensions(certificate: &Certificate, own: &[(&[u8], &Extensions)]) -> Extensions {
     let of = |oid: &[u8]| own.iter().find(|(own, one)| *own == oid && !one.is_empty()).map(|(_, one)| *one);
     let kept = certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or(&e.raw));

@@ -13,10 +13,10 @@ use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, PkiWrite};
 
 /// Length of the random part of a lease id, characters.
 const LEASE_ID_RANDOM_CHARS: usize = 24;
-/// Maximum length of `cert_metadata`, characters of base64.
+/// Maximum length of `cert_metadata` in characters of base64.
 const MAX_METADATA_CHARS: usize = 64 << 10;
 
-/// Lease and metadata to store with a certificate.
+/// The lease and the metadata to store with a certificate.
 #[derive(Default)]
 pub(crate) struct IssueSideEffects {
     lease: Option<LeaseRequest>,
@@ -28,29 +28,29 @@ struct LeaseRequest {
     token: [u8; 32],
 }
 
-/// Stored metadata of a certificate.
+/// The stored metadata of a certificate.
 #[derive(Serialize, Deserialize)]
 pub struct CertificateMetadata {
-    /// The issuer's id.
+    /// Id of the issuer.
     pub issuer: String,
-    /// The role, when one was used.
+    /// Name of the role, if the request used one.
     pub role: Option<String>,
-    /// The metadata: base64 as given.
+    /// The metadata in base64, as the caller sent it.
     pub metadata: String,
 }
 
 impl CertificateMetadata {
-    /// Parses stored metadata.
+    /// Parses a stored metadata row.
     ///
     /// # Errors
-    /// `Internal` when it is damaged.
+    /// `Internal` when the row is damaged.
     pub fn of(row: &MetadataRow) -> Result<Self> {
         serde_json::from_slice(&row.body).map_err(Error::internal)
     }
 }
 
 impl IssueSideEffects {
-    /// Determines lease and metadata of a request under its role; without a role there are none.
+    /// Determines the lease and the metadata of a request under its role; without a role there are none.
     ///
     /// # Errors
     /// `Invalid` naming `cert_metadata` and the rule; `Invalid` for a lease on the last use of a token, because it
@@ -63,15 +63,15 @@ impl IssueSideEffects {
         Ok(Self { lease: lease.transpose()?, metadata })
     }
 
-    /// Requests only a lease, for a request at `path`.
+    /// Requests a lease without metadata, for a request at `path`.
     ///
     /// # Errors
     /// `Invalid` on the last use of a token, and for a batch token without a parent.
-    pub(crate) fn leased(path: &str, requester: &IssueRequester) -> Result<Self> {
+    pub(crate) fn lease_only(path: &str, requester: &IssueRequester) -> Result<Self> {
         Ok(Self { lease: Some(lease_request(path, requester)?), metadata: None })
     }
 
-    /// `true` if there is nothing to store.
+    /// Returns `true` if there is neither lease nor metadata to store.
     pub(crate) fn is_empty(&self) -> bool {
         self.lease.is_none() && self.metadata.is_none()
     }
@@ -121,7 +121,7 @@ fn lease_request(path: &str, requester: &IssueRequester) -> Result<LeaseRequest>
     Ok(LeaseRequest { path: path.to_owned(), token })
 }
 
-/// Validates `cert_metadata` under the role; an empty text means none.
+/// Validates `cert_metadata` under the role; an empty text means no metadata.
 fn check_metadata(metadata: Option<&str>, role: Option<&Role>) -> Result<Option<String>> {
     let refuse = |why: &str| Err(Error::invalid(format!("cert_metadata: {why}")));
     let Some(text) = metadata.filter(|text| !text.is_empty()) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Selection of role and issuer, and checks that the issuer may sign.
+//! Selection of the role and issuer of a request, and checks that the issuer may sign.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
 use crate::x509::usage::KeyUsage;
 
-/// Looks up the role of a request.
+/// Finds the role with this name.
 pub(crate) fn find_role<'v>(view: &'v MountView, name: &str) -> Result<&'v EncodedRole> {
     view.role(name).map(|entry| &**entry).ok_or_else(|| Error::invalid(format!("unknown role: {name}")))
 }
 
-/// Looks up the issuer of a request.
+/// Finds the issuer with this reference: its id, its name, or `default`.
 pub(crate) fn find_signer(view: &MountView, reference: &str) -> Result<Arc<IssuerSigner>> {
     view.signer(reference).cloned().ok_or_else(|| {
         Error::invalid(if reference.eq_ignore_ascii_case("default") {
@@ -27,11 +27,11 @@ pub(crate) fn find_signer(view: &MountView, reference: &str) -> Result<Arc<Issue
     })
 }
 
-/// Checks that the signer of the selected issuer accepts another job. This comes before other work, so that many
-/// requests for a slow device cost the server little.
+/// Checks that the signer of the selected issuer's key has capacity for another signature. This precedes other work, so
+/// that many requests for a slow signing device cost the server little.
 ///
 /// # Errors
-/// `Busy` when it does not; those of [`Signers::signer`].
+/// `Busy` when the signer has no capacity; those of [`Signers::signer`].
 pub(crate) fn require_signer_capacity(view: &MountView, reference: &str, signers: &dyn Signers) -> Result<()> {
     let key = view.signer(reference).and_then(|signer| signer.key.as_ref());
     match key.and_then(|key| key.signing.managed()) {
@@ -57,20 +57,20 @@ pub(crate) fn usable_key(signer: &IssuerSigner, clock: &Clock) -> Result<(Arc<Mo
         return refuse("its usage lacks issuing-certificates");
     }
     let certificate = &signer.issuer.certificate;
-    // RFC 5280 6.1.4 (n): verifiers would reject its certificates.
+    // RFC 5280 6.1.4 (n): verifiers would reject certificates that this issuer signs.
     if certificate.key_usage().is_some_and(|usage| !usage.contains(KeyUsage::CERT_SIGN)) {
         return refuse("its certificate's keyUsage lacks keyCertSign");
     }
     if certificate.not_after() <= now.unix_timestamp() {
         return refuse("it is expired");
     }
-    if let Some(refusal) = signer.paths.refusal() {
+    if let Some(refusal) = signer.paths.rejection_reason() {
         return Err(Error::invalid(refusal.to_owned()));
     }
     Ok((Arc::clone(key), now))
 }
 
-/// Maximum number of CAs below a CA that this issuer signs; `None` is unlimited.
+/// Returns the maximum number of CAs below a CA that this issuer signs; `None` is unlimited.
 ///
 /// # Errors
 /// `Invalid` when the issuer may not sign CAs.

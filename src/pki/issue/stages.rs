@@ -1,4 +1,4 @@
-//! Durations of the stages of issuing. The metric handles are created once, so that recording is cheap.
+//! Durations of the stages of issuing a certificate. The metric handles are created once, so that recording is cheap.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use metrics::{Histogram, histogram};
 
 use crate::telemetry;
 
-/// Metric handles for one operation.
+/// Metric handles for the stages of one issuing operation.
 #[derive(Clone)]
 pub struct IssuanceStages {
     rules: Histogram,
@@ -16,31 +16,31 @@ pub struct IssuanceStages {
 }
 
 impl IssuanceStages {
-    /// Registers the handles of `operation` (`issue` or `sign`).
+    /// Registers the metric handles of `operation` (`issue` or `sign`).
     pub fn new(operation: &'static str) -> Self {
         let stage =
             |stage: &'static str| histogram!(telemetry::PKI_STAGE_SECONDS, "operation" => operation, "stage" => stage);
         Self { rules: stage("rules"), key: stage("key"), sign: stage("sign"), store: stage("store") }
     }
 
-    pub(crate) fn record_rules(&self, started: Instant) -> Instant {
+    pub(crate) fn record_rules_stage(&self, started: Instant) -> Instant {
         record_stage(&self.rules, started)
     }
 
-    pub(crate) fn record_key(&self, started: Instant) -> Instant {
+    pub(crate) fn record_key_stage(&self, started: Instant) -> Instant {
         record_stage(&self.key, started)
     }
 
-    pub(crate) fn record_sign(&self, started: Instant) -> Instant {
+    pub(crate) fn record_sign_stage(&self, started: Instant) -> Instant {
         record_stage(&self.sign, started)
     }
 
-    pub(crate) fn record_store(&self, started: Instant) -> Instant {
+    pub(crate) fn record_store_stage(&self, started: Instant) -> Instant {
         record_stage(&self.store, started)
     }
 }
 
-/// Records the time since `started` and starts the next stage.
+/// Records the time since `started` as the duration of `stage`; returns the start of the next stage.
 fn record_stage(stage: &Histogram, started: Instant) -> Instant {
     let now = Instant::now();
     stage.record((now - started).as_secs_f64());

@@ -26,14 +26,14 @@ use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::raw_extension::read_ext_key_usage;
 
-/// keyUsage if neither CSR nor request has one.
+/// keyUsage of a certificate if neither the CSR nor the request has one.
 const DEFAULT_KEY_USAGE: KeyUsage =
     KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT).union(KeyUsage::KEY_ENCIPHERMENT);
 
-/// Checks a CSR to be signed verbatim, and drafts its certificate.
+/// Checks a CSR that is signed verbatim, and drafts its certificate.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Busy` without capacity.
+/// `Invalid` naming field and rule; `Busy` when store or signer have no capacity.
 pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) -> Result<PreparedCertificate<'r>> {
     let Issuance { view, deps, origin, .. } = issuance;
     let (role, may_sign_ocsp) = match &request.role {
@@ -44,19 +44,19 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
         }
     };
     let named = request.role.as_deref().map(|name| (name, &role));
-    let record = IssuanceRecord::begin(issuance, named, request.metadata.as_deref())?;
+    let record = IssuanceRecord::for_request(issuance, named, request.metadata.as_deref())?;
     let csr = &request.csr;
     csr::verify(csr)?;
     refuse_ca(csr)?;
     if !may_sign_ocsp {
-        refuse_responder(request)?;
+        refuse_ocsp_signing(request)?;
     }
     let signer = issuance.find_signer(Some(&role))?;
     let (key, now) = usable_key(&signer, &deps.clock)?;
     let issuer_parts = signer.encoded_parts()?;
     let issuer = &signer.issuer;
     let enforce = request.enforce_leaf_not_after_behavior;
-    let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
+    let behaviour = issuer.record.leaf_not_after_behavior.on_truncating_endpoint(enforce);
     let span = issuer.certificate.validity_range();
     let (validity, mut warnings) = validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, now)?;
     let subject = subject_with_user_ids(csr, &request.user_ids)?;
@@ -87,7 +87,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) 
     Ok(PreparedCertificate { draft, record, subject_key: SubjectKey::OfCsr(csr), warnings })
 }
 
-/// Warns about usages of the request that the CSR's extensions override.
+/// Returns warnings about usages in the request that the CSR's extensions override.
 fn overridden_usage_warnings(request: &VerbatimRequest) -> Warnings {
     let mut warnings = Warnings::default();
     let requested = request.usages.key_usage;
@@ -103,7 +103,7 @@ fn overridden_usage_warnings(request: &VerbatimRequest) -> Warnings {
     warnings
 }
 
-/// Warns if time-stamp verifiers would reject the certificate (RFC 3161 2.3).
+/// Returns a warning if time-stamp verifiers would reject the certificate (RFC 3161 2.3).
 fn time_stamping_warning(draft: &CertificateDraft) -> Option<&'static str> {
     let extension = [&draft.leading_extensions, &draft.trailing_extensions]
         .into_iter()
@@ -127,9 +127,9 @@ fn refuse_ca(csr: &Csr) -> Result<()> {
     Ok(())
 }
 
-/// Rejects an OCSP responder: its key can report any status for every certificate of the issuer.
-fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
-    match csr::responder_field(&request.csr.extensions, &request.usages.ext_key_usage) {
+/// Rejects the extended key usage OCSPSigning: the key could sign any status for every certificate of the issuer.
+fn refuse_ocsp_signing(request: &VerbatimRequest) -> Result<()> {
+    match csr::ocsp_signing_source(&request.csr.extensions, &request.usages.ext_key_usage) {
         Some(field) => Err(Error::invalid(format!(
             "{field} OCSPSigning, which lets its holder sign OCSP responses for the issuer (RFC 6960 4.2.2.2); use a \
              role whose ext_key_usage lists OCSPSigning"
@@ -138,7 +138,7 @@ fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
     }
 }
 
-/// The CSR's subject, unchanged, followed by one RDN for each distinct user id.
+/// Returns the CSR's subject, unchanged, followed by one RDN for each distinct user id.
 fn subject_with_user_ids(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
@@ -153,15 +153,15 @@ fn subject_with_user_ids(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     csr.subject.with_rdns(&ids.collect())
 }
 
-/// Maps each part of the certificate to the field that error messages name for it: `csr`, except for usages that the
-/// CSR lacks.
+/// Returns, for each part of the certificate, the field that error messages name: `csr`, except for usages that the CSR
+/// lacks.
 pub(super) fn verbatim_field_sources(csr: &Csr) -> FieldSources {
     let usages = [(oid::KEY_USAGE, "key_usage"), (oid::EXT_KEY_USAGE, "ext_key_usage")];
     let lacking = usages.into_iter().filter(|(oid, _)| csr.extension(oid).is_none());
     lacking.fold(FieldSources::all("csr"), |sources, (oid, field)| sources.with_extension(oid, field))
 }
 
-/// keyUsage, extKeyUsage and basicConstraints of the request. An extension that the CSR has is left out.
+/// Returns keyUsage, extKeyUsage and basicConstraints as requested, without the extensions that the CSR has.
 fn leading_extensions(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
     let usage = request.usages.key_usage.unwrap_or(DEFAULT_KEY_USAGE);
     if usage.contains(KeyUsage::CERT_SIGN) {
@@ -178,11 +178,11 @@ fn leading_extensions(request: &VerbatimRequest, role: &Role) -> Result<Extensio
     ]))
 }
 
-/// The extensions copied from the CSR.
+/// Returns the extensions to copy from the CSR. `own` are the issuer's URL extensions.
 fn copied_extensions(csr: &Csr, own: &UrlExtensions, subject_is_empty: bool, warnings: &mut Warnings) -> Extensions {
     let mut copied = Extensions::default();
-    for extension in csr.extensions.iter().filter(|extension| is_copied(extension, own)) {
-        // RFC 5280 4.1.2.6: without a subject, relying parties must not ignore the names.
+    for extension in csr.extensions.iter().filter(|extension| is_copied_from_csr(extension, own)) {
+        // RFC 5280 4.1.2.6: without a subject, relying parties must not ignore subjectAltName.
         if extension.oid == oid::SUBJECT_ALT_NAME && subject_is_empty && !extension.critical {
             warnings.add("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
             copied.extend(&extension::extension(&extension.oid, true, &extension.value));
@@ -193,9 +193,9 @@ fn copied_extensions(csr: &Csr, own: &UrlExtensions, subject_is_empty: bool, war
     copied
 }
 
-/// `true` if an extension of a CSR is copied: not authorityKeyIdentifier, and URLs only if the issuer has none. Also
-/// applies to `use_csr_values` of `sign-intermediate`.
-pub(crate) fn is_copied(extension: &RawExtension, own: &UrlExtensions) -> bool {
+/// Returns `true` if an extension of a CSR is copied: not authorityKeyIdentifier, and URLs only if the issuer has none.
+/// Also applies to `use_csr_values` of `sign-intermediate`.
+pub(crate) fn is_copied_from_csr(extension: &RawExtension, own: &UrlExtensions) -> bool {
     match extension.oid.as_slice() {
         oid::AUTHORITY_KEY_ID => false,
         oid::AUTHORITY_INFO_ACCESS => own.authority_info.is_empty(),

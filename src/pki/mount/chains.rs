@@ -1,5 +1,6 @@
-//! Parents of the issuers of a mount. Each pair with matching names costs a signature check, unless a record already
-//! [has](super::signatures::IssuerSignatures) the result. [paths](super::paths) builds the chains from the parents.
+//! Finds the parents of each issuer of a mount: the issuers whose keys signed its certificate. Each pair with matching
+//! names costs a signature check, unless a record already [has](super::signatures::IssuerSignatures) the result.
+//! [paths](super::paths) builds the chains from the parents.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use crate::x509::certificate::Certificate;
 pub const MAX_CHAIN_LENGTH: usize = 64;
 /// Maximum number of issuers in a mount: every change computes all of their chains.
 const MAX_ISSUERS: usize = 1000;
-/// Maximum number of issuers with the same subject in a mount: each pair of them costs a signature check.
+/// Maximum number of issuers with the same subject in a mount: each pair of them may cost a signature check.
 const MAX_ISSUERS_PER_SUBJECT: usize = 128;
-/// Maximum number of issuers with the same subject and key in a mount: each of them certifies all the others.
+/// Maximum number of issuers with the same subject and key in a mount: each certifies all self-signed ones.
 const MAX_ISSUERS_PER_SUBJECT_AND_KEY: usize = 16;
 
-/// Issuers by id.
+/// The issuers of a mount by id.
 pub type Issuers = BTreeMap<String, Arc<Issuer>>;
 
 /// The ids of the parents of each issuer: self-signed parents first, each group sorted by id.
@@ -30,7 +31,7 @@ pub fn compute_parents(issuers: &Issuers, earlier: &Parents) -> Parents {
     issuers.iter().map(|(id, issuer)| (id.clone(), find_parents(issuer, issuers.values(), earlier))).collect()
 }
 
-/// `true` if `parent` certifies `child`: according to the record of either issuer, else to `earlier`, else to a
+/// Returns `true` if `parent` certifies `child`: according to the record of either issuer, else to `earlier`, else to a
 /// signature check.
 fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool {
     let above = &parent.record;
@@ -41,7 +42,7 @@ fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool 
     let recorded =
         below.signatures.signed_by.get(&above.id).or_else(|| above.signatures.signed.get(&below.id)).copied();
     let known = || {
-        // All issuers in `earlier` were checked against each other.
+        // All pairs of issuers in `earlier` were checked.
         let parents = earlier.get(&below.id).filter(|_| earlier.contains_key(&above.id));
         parents.map(|parents| parents.contains(&above.id))
     };
@@ -54,7 +55,7 @@ fn find_parents<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer
     found.into_iter().map(|p| p.record.id.clone()).collect()
 }
 
-/// Adds a new issuer to computed parents. Only pairs with the new issuer are checked.
+/// Adds a new issuer to `parents`. Checks only pairs that include the new issuer.
 pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     let no_parents = Parents::new();
     parents.insert(new.record.id.clone(), find_parents(new, issuers.values(), &no_parents));
@@ -69,13 +70,13 @@ pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     }
 }
 
-/// Removes an issuer from computed parents.
+/// Removes an issuer from `parents`.
 pub fn remove_parents(parents: &mut Parents, id: &str) {
     parents.remove(id);
     parents.values_mut().for_each(|list| list.retain(|parent| parent != id));
 }
 
-/// Returns the signature results of an issuer, from computed parents.
+/// Returns the results of all signature checks between one issuer and the others, derived from `parents`.
 pub fn signature_results(issuer: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
     let id = &issuer.record.id;
     let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));

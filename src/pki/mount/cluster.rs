@@ -35,25 +35,25 @@ impl ClusterUrl {
         Ok(Self(url))
     }
 
-    /// The URL as text; empty when not configured.
+    /// Returns the URL as text; empty when not configured.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The addresses of a mount.
+/// The base URLs of a mount, as clients and relying parties reach it (`config/cluster`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
     /// Base URL of the mount's API, such as `https://ca.example.test/v1/pki`.
     pub path: ClusterUrl,
-    /// Base URL for authority information; often plain HTTP.
+    /// Base URL for authority information access (AIA); often plain HTTP.
     pub aia_path: ClusterUrl,
 }
 
 impl Cluster {
-    /// Replaces the placeholders that have a value in this configuration.
-    pub(crate) fn fill(&self, url: &str) -> String {
+    /// Replaces the placeholders in `url` for which this configuration has a value.
+    pub(crate) fn fill_placeholders(&self, url: &str) -> String {
         [(CLUSTER_PLACEHOLDERS[0], &self.path), (CLUSTER_PLACEHOLDERS[1], &self.aia_path)]
             .into_iter()
             .filter(|(_, value)| **value != ClusterUrl::default())
@@ -80,17 +80,17 @@ pub(crate) fn relying_party_warning(url: &str) -> Option<&'static str> {
     )
 }
 
-/// Placeholders of URLs that this configuration fills.
+/// Placeholders in URLs that `config/cluster` fills.
 pub(crate) const CLUSTER_PLACEHOLDERS: [&str; 2] = ["{{cluster_path}}", "{{cluster_aia_path}}"];
 
-/// `true` if the text is an absolute URL with a host, in visible ASCII, so that a certificate can hold it.
+/// Returns `true` if the text is an absolute URL with a host, in visible ASCII, so that a certificate can hold it.
 pub(crate) fn is_absolute_url(text: &str) -> bool {
     profile::validate_location_uri(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
 }
 
 /// Like [`is_absolute_url`], for URLs that are fetched: a directory URL (`ldap:///…`) may omit the host and leave it to
 /// the relying party (RFC 5280 4.2.1.13, RFC 4516 2).
-pub(crate) fn is_location(text: &str) -> bool {
+pub(crate) fn is_fetchable_url(text: &str) -> bool {
     let has_location = |url: url::Url| url.has_host() || url.scheme() == "ldap" && url.path().len() > 1;
     profile::validate_location_uri(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(has_location)
 }
@@ -103,9 +103,9 @@ mod tests {
     fn cluster_urls_are_validated_and_replace_placeholders() {
         let one = Cluster { path: ClusterUrl::new("path", "https://ca.test/v1/pki").unwrap(), ..Cluster::default() };
         let both = Cluster { aia_path: ClusterUrl::new("aia_path", "http://aia.test").unwrap(), ..one.clone() };
-        assert_eq!(both.fill("{{cluster_aia_path}}/ca"), "http://aia.test/ca");
-        assert_eq!(both.fill("{{cluster_path}}/ca"), "https://ca.test/v1/pki/ca");
-        assert_eq!(one.fill("{{cluster_aia_path}}/ca"), "{{cluster_aia_path}}/ca");
+        assert_eq!(both.fill_placeholders("{{cluster_aia_path}}/ca"), "http://aia.test/ca");
+        assert_eq!(both.fill_placeholders("{{cluster_path}}/ca"), "https://ca.test/v1/pki/ca");
+        assert_eq!(one.fill_placeholders("{{cluster_aia_path}}/ca"), "{{cluster_aia_path}}/ca");
         assert!(ClusterUrl::new("path", "").is_ok());
         for bad in ["http://ca.test/?q", "http://ca.test/#f"] {
             assert!(

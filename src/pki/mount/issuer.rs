@@ -27,14 +27,14 @@ use aws_lc_rs::digest::{SHA256, digest};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeafNotAfterBehavior {
-    /// Rejects it.
+    /// Rejects the request.
     #[default]
     Err,
-    /// Ends it together with the issuer.
+    /// Issues the certificate with the notAfter of its issuer.
     Truncate,
-    /// Lets it outlive the issuer.
+    /// Issues the certificate unchanged; it may outlive the issuer.
     Permit,
-    /// Rejects it, also on endpoints that truncate by default.
+    /// Rejects the request, also on endpoints that truncate by default.
     AlwaysEnforceErr,
 }
 
@@ -49,9 +49,9 @@ impl Keyword for LeafNotAfterBehavior {
 }
 
 impl LeafNotAfterBehavior {
-    /// The effective setting on endpoints that truncate by default (`sign-verbatim`, `sign-intermediate`). `enforced`
-    /// is their `enforce_leaf_not_after_behavior` flag.
-    pub fn truncating_unless(self, enforced: bool) -> Self {
+    /// Returns the effective setting on endpoints that truncate by default (`sign-verbatim`, `sign-intermediate`).
+    /// `enforced` is the request's `enforce_leaf_not_after_behavior` flag.
+    pub fn on_truncating_endpoint(self, enforced: bool) -> Self {
         if enforced || self == Self::AlwaysEnforceErr { self } else { Self::Truncate }
     }
 }
@@ -59,16 +59,16 @@ impl LeafNotAfterBehavior {
 /// Permitted uses of an issuer; reading is always permitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssuerUsage {
-    /// Sign certificates.
+    /// The issuer may sign certificates.
     pub issuing: bool,
-    /// Sign CRLs.
+    /// The issuer may sign CRLs.
     pub crl: bool,
-    /// Sign OCSP responses.
+    /// The issuer may sign OCSP responses.
     pub ocsp: bool,
 }
 
 impl IssuerUsage {
-    /// All uses.
+    /// Permits all uses.
     pub const ALL: Self = Self { issuing: true, crl: true, ocsp: true };
 
     /// Parses the `usage` field.
@@ -94,7 +94,7 @@ impl IssuerUsage {
     }
 }
 
-/// Formats the uses in alphabetical order, separated by commas.
+/// Formats the permitted uses in alphabetical order, separated by commas.
 impl fmt::Display for IssuerUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (on, word) in
@@ -111,42 +111,42 @@ impl fmt::Display for IssuerUsage {
 /// Stored record of an issuer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IssuerRecord {
-    /// Random UUID, never reused.
+    /// Id of the issuer: a random UUID that is never reused.
     pub id: String,
-    /// Name, or empty.
+    /// Name of the issuer, or empty.
     #[serde(default)]
     pub name: String,
-    /// Id of the key; empty when the mount does not have the key.
+    /// Id of the issuer's private key; empty when the mount does not have the key.
     #[serde(default)]
     pub key_id: String,
-    /// The certificate, DER in base64.
+    /// DER encoding of the certificate, in base64.
     pub certificate: String,
-    /// Ids of the chain set by the operator; empty for the computed chain.
+    /// Ids of the issuers in the chain set by the operator; empty if the server computes the chain.
     #[serde(default)]
     pub manual_chain: Vec<String>,
-    /// Handling of leaves that would outlive the issuer.
+    /// Handling of leaf certificates that would outlive the issuer.
     pub leaf_not_after_behavior: LeafNotAfterBehavior,
-    /// Permitted uses.
+    /// Permitted uses of the issuer.
     pub usage: IssuerUsage,
-    /// Signature algorithm of CRLs and OCSP responses; empty derives it from the key.
+    /// Signature algorithm of CRLs and OCSP responses; if empty, it is derived from the issuer's key.
     #[serde(default)]
     pub revocation_signature_algorithm: String,
     /// The issuer's own URLs; if there is any, they replace all of the mount's URLs.
     #[serde(default)]
     pub urls: Urls,
-    /// Time of revocation, epoch seconds.
+    /// Time at which the issuer was revoked, epoch seconds.
     #[serde(default)]
     pub revoked_at: Option<i64>,
-    /// Reason for the revocation.
+    /// Reason for the issuer's revocation.
     #[serde(default, skip_serializing_if = "RevocationReason::is_empty")]
     pub revoked_for: RevocationReason,
-    /// Last CRL number that this CA used before it came to this mount; CRLs of this mount get higher numbers. 0 if none
-    /// is known.
+    /// Last CRL number that this CA used before it was imported into this mount; CRLs of this mount get higher numbers.
+    /// 0 if none is known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crl_number: u64,
-    /// Time of the last change, epoch seconds (`Last-Modified`).
+    /// Time of the last change of the issuer, epoch seconds (`Last-Modified`).
     pub modified_at: i64,
-    /// Known results of signature checks. The view fills them in; callers may leave them empty.
+    /// Known results of signature checks with other issuers. The view fills them in; callers may leave them empty.
     #[serde(default, skip_serializing_if = "IssuerSignatures::are_unknown")]
     pub signatures: IssuerSignatures,
     /// The authority id that an earlier issuer with the same key and a matching subject has; `None` if it equals the id
@@ -163,15 +163,15 @@ fn is_zero(number: &u64) -> bool {
 pub struct Issuer {
     /// The stored record.
     pub record: IssuerRecord,
-    /// Version of the stored document.
+    /// Version of the stored issuer document.
     pub version: u64,
-    /// The certificate.
+    /// The parsed certificate.
     pub certificate: Certificate,
     /// `true` if the certificate is self-signed ([`Certificate::certifies_itself`]).
     pub self_signed: bool,
-    /// Canonical subject.
+    /// Canonical form of the certificate's subject, for comparisons.
     pub subject: Arc<CanonicalName>,
-    /// Canonical name of its issuer.
+    /// Canonical form of the certificate's issuer name, for comparisons.
     pub issuer: Arc<CanonicalName>,
     /// Hashes of name and key by which OCSP requests identify the issuer.
     pub hashes: Arc<IssuerHashes>,
@@ -199,7 +199,7 @@ impl Issuer {
         Ok(Self { record, version, certificate, self_signed, subject, issuer, hashes, constraints })
     }
 
-    /// Returns the issuer with another record and version; certificate and authority stay.
+    /// Returns the issuer with another record and version; the parsed certificate and the authority are unchanged.
     pub fn with_record(&self, record: IssuerRecord, version: u64) -> Self {
         Self {
             record: IssuerRecord { authority: self.record.authority.clone(), ..record },
@@ -213,18 +213,18 @@ impl Issuer {
         }
     }
 
-    /// `true` if issuer and subject of the certificate match (RFC 5280 3.2).
+    /// Returns `true` if issuer and subject of the certificate match (RFC 5280 3.2).
     pub(crate) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
     }
 
-    /// Id of the issuer's authority. Issuers of one authority share their key, CRLs and OCSP responder.
+    /// Returns the id of the issuer's authority. Issuers of one authority share their key, CRLs and OCSP responder.
     pub(crate) fn authority_id(&self) -> String {
         self.record.authority.clone().unwrap_or_else(|| authority_id(&self.certificate))
     }
 
-    /// Takes the authority id of the first issuer in `others` that has the same key and a matching subject.
-    pub(crate) fn joined_to_authority<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
+    /// Adopts the authority id of the first issuer in `others` that has the same key and a matching subject.
+    pub(crate) fn with_shared_authority_id<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
         self.record.authority = None;
         let own = self.authority_id();
         let same = others.find(|other| other.is_same_authority(&self));
@@ -232,49 +232,49 @@ impl Issuer {
         self
     }
 
-    /// `true` if both issuers have the same key, and subjects that match by RFC 5280 7.1.
+    /// Returns `true` if both issuers have the same key, and subjects that match by RFC 5280 7.1.
     pub(crate) fn is_same_authority(&self, other: &Self) -> bool {
         self.subject == other.subject && self.certificate.key() == other.certificate.key()
     }
 
-    /// `true` if the certificate's key may sign CRLs; see [`may_sign_crls`].
+    /// Returns `true` if the certificate's key may sign CRLs; see [`may_sign_crls`].
     pub fn may_sign_crls(&self) -> bool {
         may_sign_crls(&self.certificate)
     }
 }
 
-/// `true` if the certificate's key may sign CRLs: it has no keyUsage, or one with cRLSign (RFC 5280 4.2.1.3).
+/// Returns `true` if the certificate's key may sign CRLs: it has no keyUsage, or one with cRLSign (RFC 5280 4.2.1.3).
 pub fn may_sign_crls(certificate: &Certificate) -> bool {
     certificate.key_usage().is_none_or(|usage| usage.contains(KeyUsage::CRL_SIGN))
 }
 
-/// Location of a stored key.
+/// Location of a private key of the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyLocation {
-    /// In the record.
+    /// The private key is in the record.
     #[default]
     Local,
-    /// In a managed key that the record names.
+    /// The private key is at a managed key's backend; the record has a reference.
     Managed,
 }
 
-/// Stored record of a key. All kinds share one struct: serde would read a tagged enum through buffers that are not
-/// zeroized.
+/// Stored record of a key. Keys of both locations share one struct: serde would read a tagged enum through buffers that
+/// are not zeroized.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct KeyRecord {
-    /// Random UUID, never reused.
+    /// Id of the key: a random UUID that is never reused.
     pub id: String,
-    /// Name, or empty.
+    /// Name of the key, or empty.
     #[serde(default)]
     pub name: String,
-    /// Location of the key; local if missing.
+    /// Location of the private key; `Local` if missing.
     #[serde(default)]
     pub kind: KeyLocation,
-    /// Local keys: the private key as PKCS#8 DER in base64; zeroized on drop.
+    /// For local keys, the private key as PKCS#8 DER in base64; zeroized on drop.
     #[serde(default, skip_serializing_if = "is_empty_secret")]
     pub pkcs8: Zeroizing<String>,
-    /// Managed keys: reference to the key.
+    /// For managed keys, the reference to the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<StoredManagedKeyRef>,
 }
@@ -286,13 +286,13 @@ fn is_empty_secret(text: &Zeroizing<String>) -> bool {
 /// Stored reference to a managed key.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct StoredManagedKeyRef {
-    /// The managed key's UUID.
+    /// UUID of the managed key.
     pub uuid: String,
     /// Name of the managed key when it was added to the mount.
     pub name: String,
     /// SubjectPublicKeyInfo in base64, so that a mount loads without calling the key's backend.
     pub public: String,
-    /// Identifies the key at its backend; empty if the configuration of the managed key identifies it.
+    /// Identifier of the key at its backend; empty if the configuration of the managed key identifies it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub locator: String,
 }
@@ -300,18 +300,18 @@ pub struct StoredManagedKeyRef {
 /// A key of the mount, ready to sign.
 #[derive(Clone)]
 pub struct MountKey {
-    /// Random UUID.
+    /// Id of the key: a random UUID.
     pub id: String,
-    /// Name, or empty.
+    /// Name of the key, or empty.
     pub name: String,
-    /// Version of the stored document.
+    /// Version of the stored key document.
     pub version: u64,
     /// The key to sign with.
     pub signing: SigningKey,
 }
 
 impl MountKey {
-    /// Loads the key of a record.
+    /// Loads a key from its record.
     ///
     /// # Errors
     /// When the stored key does not parse.
@@ -340,7 +340,7 @@ impl MountKey {
         Ok(Self { id: record.id.clone(), name: record.name.clone(), version, signing })
     }
 
-    /// Returns the record to store.
+    /// Returns the record to store for this key.
     ///
     /// # Errors
     /// When the key cannot be encoded.
@@ -360,7 +360,7 @@ impl MountKey {
         Ok(KeyRecord { id: self.id.clone(), name: self.name.clone(), kind, pkcs8: Zeroizing::new(pkcs8), managed })
     }
 
-    /// The public key.
+    /// Returns the public key.
     pub fn public(&self) -> &PublicKey {
         self.signing.public()
     }

@@ -14,28 +14,28 @@ use crate::derived_values::DerivedValues;
 use crate::pki::constraints::{self, ChainConstraints, ConstrainedChainLink};
 use crate::x509::usage::KeyUsage;
 
-/// Maximum number of paths of an issuer; further ones are ignored.
+/// Maximum number of certification paths of an issuer; further paths are ignored.
 const MAX_PATHS_PER_ISSUER: usize = 32;
-/// Maximum number of steps of the search for an issuer's paths.
+/// Maximum number of steps of the search for an issuer's certification paths.
 const MAX_SEARCH_STEPS: usize = 1_000;
 /// Maximum length of a certificate's name in a message, characters.
 const MAX_SHOWN_NAME_CHARS: usize = 200;
 
-/// A certification path.
+/// A certification path from an issuer toward a root.
 pub struct CertificationPath {
-    /// The issuer, followed by each issuer that certifies the previous.
+    /// The issuer, followed by each issuer that certifies the previous one.
     issuers: Vec<Arc<Issuer>>,
-    /// The chain sent to clients: `issuers`, or the chain that the operator set.
+    /// The chain sent to clients: `issuers`, or a chain set by the operator.
     pub served: Vec<Arc<Issuer>>,
     /// Period in which all certificates above the issuer are valid, epoch seconds.
     span: RangeInclusive<i64>,
     /// Reason why every verifier rejects the path, naming the certificate at fault.
     pub rejection: Option<String>,
-    /// Maximum number of CAs below the issuer; `None` is unlimited.
+    /// Maximum number of CAs below the issuer that this path allows; `None` is unlimited.
     path_length: Option<u32>,
     /// The certificate policies that the path requires of a certificate below the issuer.
     pub(crate) policy: Option<RequiredPolicies>,
-    /// The chain as rendered for clients.
+    /// Cached renderings of the chain for responses.
     pub rendered_chain: DerivedValues,
 }
 
@@ -68,64 +68,65 @@ impl CertificationPath {
     }
 }
 
-/// The paths of an issuer, at least one, the preferred path first.
+/// The certification paths of an issuer: at least one, the preferred path first.
 pub struct CertificationPaths(Vec<CertificationPath>);
 
 impl CertificationPaths {
-    /// Finds the paths of `issuer`. Rejected paths come last, then incomplete ones (root unknown), then longer ones,
-    /// then those that expire earlier.
+    /// Finds the paths of `issuer` and sorts them: rejected paths come last, then incomplete ones (root unknown), then
+    /// longer ones, then those that expire earlier.
     pub(super) fn of(issuer: &Arc<Issuer>, issuers: &Issuers, parents: &Parents) -> Self {
         let mut search = PathSearch { issuers, parents, steps: 0, found: Vec::new() };
         search.extend(&mut vec![Arc::clone(issuer)]);
         let mut paths: Vec<CertificationPath> =
             search.found.into_iter().map(|path| CertificationPath::new(path, issuers)).collect();
         let rank = |path: &CertificationPath| (path.rejection.is_some(), !path.is_complete(), path.issuers.len());
-        // A stable sort keeps the order of the search.
+        // A stable sort keeps the search order of paths with the same rank.
         paths.sort_by_key(|path| (rank(path), Reverse(*path.span.end())));
         Self(paths)
     }
 
-    /// The path to serve at a time (epoch seconds): the first that is valid and not rejected, else the first that is
-    /// not rejected, else the first.
+    /// Returns the path to serve at a time (epoch seconds): the first that is valid and not rejected, else the first
+    /// that is not rejected, else the first.
     pub fn served_at(&self, now: i64) -> Option<&CertificationPath> {
-        let mut accepted = self.accepted();
-        let valid = self.accepted().find(|path| path.span.contains(&now));
+        let mut accepted = self.accepted_paths();
+        let valid = self.accepted_paths().find(|path| path.span.contains(&now));
         valid.or_else(|| accepted.next()).or_else(|| self.0.first())
     }
 
-    /// The last time that the served path changed because a certificate became valid or expired, epoch seconds; 0 for
-    /// never.
-    pub fn changed_at(&self, now: i64) -> i64 {
+    /// Returns the last time, up to `now`, at which a path became valid or expired, so that the served path may have
+    /// changed. In epoch seconds; 0 for never.
+    pub fn served_path_changed_at(&self, now: i64) -> i64 {
         let bounds = self.0.iter().flat_map(|path| [*path.span.start(), path.span.end().saturating_add(1)]);
         bounds.filter(|at| *at <= now).max().unwrap_or(0).max(0)
     }
 
     /// Returns why no path verifies; `None` if some path does.
-    pub fn refusal(&self) -> Option<&str> {
-        if self.accepted().next().is_some() { None } else { self.0.first()?.rejection.as_deref() }
+    pub fn rejection_reason(&self) -> Option<&str> {
+        if self.accepted_paths().next().is_some() { None } else { self.0.first()?.rejection.as_deref() }
     }
 
-    /// The paths that are not rejected.
-    pub(crate) fn accepted(&self) -> impl Iterator<Item = &CertificationPath> {
+    /// Returns the paths that are not rejected.
+    pub(crate) fn accepted_paths(&self) -> impl Iterator<Item = &CertificationPath> {
         self.0.iter().filter(|path| path.rejection.is_none())
     }
 
-    /// Maximum number of CAs below the issuer. It holds on every path that is not rejected, because a verifier may
-    /// build any of them. Incomplete paths (root unknown) count only if no path is complete (RFC 5280 4.2.1.9).
+    /// Returns the maximum number of CAs below the issuer. It holds on every path that is not rejected, because a
+    /// verifier may build any of them. Incomplete paths (root unknown) count only if no path is complete (RFC 5280
+    /// 4.2.1.9).
     pub(super) fn path_length(&self) -> Option<u32> {
-        let has_root = self.accepted().any(CertificationPath::is_complete);
-        let counted = self.accepted().filter(|path| path.is_complete() || !has_root);
+        let has_root = self.accepted_paths().any(CertificationPath::is_complete);
+        let counted = self.accepted_paths().filter(|path| path.is_complete() || !has_root);
         counted.filter_map(|path| path.path_length).min()
     }
 
-    /// Name constraints of the paths that are not rejected; empty if none has any.
+    /// Returns the name constraints of the paths that are not rejected; empty if none has any.
     pub(super) fn constraints(&self) -> Vec<ChainConstraints> {
-        let all: Vec<_> = self.accepted().map(CertificationPath::constraints).collect();
+        let all: Vec<_> = self.accepted_paths().map(CertificationPath::constraints).collect();
         if all.iter().all(|chain| chain.links.is_empty()) { Vec::new() } else { all }
     }
 }
 
-/// Depth-first search for paths; no CA occurs twice in a path.
+/// Depth-first search for certification paths; no CA occurs twice in a path.
 struct PathSearch<'a> {
     issuers: &'a Issuers,
     parents: &'a Parents,
@@ -158,7 +159,7 @@ impl PathSearch<'_> {
     }
 }
 
-/// The chain to serve: the path up to the first issuer with an operator's chain, then that chain.
+/// Returns the chain to serve: the path up to the first issuer with a manual chain, followed by that chain.
 fn served_chain(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
     let mut served: Vec<Arc<Issuer>> = Vec::new();
     for issuer in path {
@@ -216,8 +217,8 @@ fn rejection_reason(path: &[Arc<Issuer>]) -> Option<String> {
     None
 }
 
-/// Maximum number of CAs below the first issuer (RFC 5280 4.2.1.9, 6.1.4): the minimum over all path lengths, each
-/// reduced by the CAs in between. Self-issued CAs do not count.
+/// Returns the maximum number of CAs below the first issuer (RFC 5280 4.2.1.9, 6.1.4): the minimum over all path
+/// lengths, each reduced by the CAs in between. Self-issued CAs do not count.
 fn max_path_length(path: &[Arc<Issuer>]) -> Option<u32> {
     let mut least: Option<u32> = None;
     let mut between = 0;

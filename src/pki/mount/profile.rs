@@ -14,23 +14,23 @@ use crate::x509::name::{Attribute, rdns};
 use crate::x509::pem;
 use crate::x509::pieces::{Extensions, Rdns};
 
-/// A role with its pre-encoded parts.
+/// A role with the pre-encoded parts of its certificates.
 pub struct EncodedRole {
-    /// The role.
+    /// The role with its parsed lists.
     pub role: Arc<CompiledRole>,
-    /// Version of the stored document.
+    /// Version of the stored role document.
     pub version: u64,
     /// The role's RDNs in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
     pub subject: Rdns,
     /// For RSA, EC and Ed25519 keys: keyUsage, extKeyUsage and basicConstraints in that order, each only if the role
     /// sets it.
     leading_extensions: [Extensions; 3],
-    /// certificatePolicies; empty when the role has none.
+    /// The certificatePolicies extension; empty when the role has no policies.
     pub policies: Extensions,
 }
 
 impl EncodedRole {
-    /// Encodes a role.
+    /// Encodes the parts that all certificates of a role share.
     ///
     /// # Errors
     /// `Invalid` when an OID of the role does not parse.
@@ -59,7 +59,7 @@ impl EncodedRole {
         Ok(Self { subject, leading_extensions, policies, role: Arc::new(role.into()), version })
     }
 
-    /// keyUsage, extKeyUsage and basicConstraints for a certificate with a key of this kind.
+    /// Returns keyUsage, extKeyUsage and basicConstraints for a certificate with a key of this kind.
     pub fn leading_extensions(&self, kind: KeyKind) -> &Extensions {
         let [rsa, ec, ed25519] = &self.leading_extensions;
         match kind {
@@ -96,28 +96,28 @@ fn encode_policies(role: &Role) -> Result<Extensions> {
 
 /// Pre-encoded data common to all certificates of an issuer.
 pub struct EncodedIssuerParts {
-    /// Subject key identifier of the issuer certificate, of any length.
+    /// Key identifier of the issuer, of any length; see [`issuer_key_id`].
     pub key_id: Vec<u8>,
     /// authorityKeyIdentifier with [`EncodedIssuerParts::key_id`].
     pub authority_key_id: Extensions,
     /// Name constraints of the chains above the issuer; empty when no chain has any.
     pub constraints: Vec<ChainConstraints>,
-    /// Extensions with the issuer's URLs.
+    /// The extensions with the issuer's URLs.
     pub locations: UrlExtensions,
 }
 
-/// The extensions that carry an issuer's URLs; each is empty when it has no URL.
+/// The extensions that contain an issuer's URLs; each is empty when it has no URL.
 pub struct UrlExtensions {
-    /// authorityInfoAccess.
+    /// The extension authorityInfoAccess.
     pub authority_info: Extensions,
-    /// cRLDistributionPoints.
+    /// The extension cRLDistributionPoints.
     pub distribution_points: Extensions,
-    /// freshestCRL.
+    /// The extension freshestCRL.
     pub freshest_crl: Extensions,
 }
 
 impl UrlExtensions {
-    /// Encodes URLs. Their placeholders must already be replaced.
+    /// Encodes the extensions with these URLs. Placeholders in the URLs must already be replaced.
     pub fn new(urls: &Urls) -> Self {
         Self {
             authority_info: extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates),
@@ -128,7 +128,7 @@ impl UrlExtensions {
 }
 
 impl EncodedIssuerParts {
-    /// Encodes an issuer. The placeholders in `urls` must already be replaced.
+    /// Encodes the parts that all certificates of an issuer share. The placeholders in `urls` must already be replaced.
     pub fn new(issuer: &Issuer, constraints: Vec<ChainConstraints>, urls: &Urls) -> Self {
         let key_id = issuer_key_id(issuer);
         Self {
@@ -139,8 +139,8 @@ impl EncodedIssuerParts {
         }
     }
 
-    /// The extensions after subjectKeyIdentifier: those of the issuer, with the certificate's `own` before the CRL URLs
-    /// and `last` at the end.
+    /// Returns the extensions that follow subjectKeyIdentifier: those of the issuer, with the certificate's `own`
+    /// extensions before the CRL URLs, and `last` at the end.
     pub(crate) fn trailing_extensions(&self, own: [&Extensions; 2], last: &Extensions) -> Extensions {
         let UrlExtensions { authority_info, distribution_points, freshest_crl } = &self.locations;
         let [first, second] = own;

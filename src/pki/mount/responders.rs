@@ -24,16 +24,17 @@ pub struct Responder {
     authorities: HashSet<String>,
     /// Any of the issuers: all have the same key and matching names.
     representative: Arc<Issuer>,
-    /// Encodings of the name. `hashes` has the hashes for each encoding, in the same order.
+    /// Encodings of the issuers' name. `hashes` has the hashes for each encoding, in the same order.
     names: Vec<Name>,
     hashes: Vec<Arc<IssuerHashes>>,
-    /// Key that signs; `None` when no issuer may sign.
+    /// The key that signs the responses; `None` when no issuer may sign OCSP responses.
     pub(crate) signing: Option<ResponderKey>,
-    /// Serial numbers of the mount's issuers that this responder's key certifies, with their revocation time.
+    /// Serial numbers of the mount's issuers that this responder's key certifies; each with its revocation time, epoch
+    /// seconds.
     certified_issuers: HashMap<Serial, Option<i64>>,
 }
 
-/// The key and algorithm of OCSP responses.
+/// The key and the signature algorithm of OCSP responses.
 #[derive(Clone)]
 pub(crate) struct ResponderKey {
     pub(crate) key: SigningKey,
@@ -41,7 +42,8 @@ pub(crate) struct ResponderKey {
 }
 
 impl ResponderKey {
-    /// Key and algorithm of an issuer; `None` if it has no key here, lacks the usage, or has no algorithm to sign with.
+    /// Returns the key and algorithm of an issuer; `None` if the mount lacks its private key, if it has no usage
+    /// `ocsp-signing`, or if the key has no algorithm to sign with.
     fn of(signer: &IssuerSigner) -> Option<Self> {
         let key = signer.key.as_ref().filter(|_| signer.issuer.record.usage.ocsp)?;
         Some(Self { key: key.signing.clone(), algorithm: revocation_algorithm(signer).ok()? })
@@ -61,44 +63,46 @@ impl Responder {
         }
     }
 
-    /// Hashes of the issuers, one per encoding of their name.
+    /// Returns the hashes of the issuers, one for each encoding of their name.
     pub(crate) fn hashes(&self) -> &[Arc<IssuerHashes>] {
         &self.hashes
     }
 
-    /// The subject, encoded as in the client's certificate if a requested CertID matches; else in any encoding.
+    /// Returns the subject of the issuers, encoded as in the client's certificate if a requested CertID matches; else
+    /// in any encoding.
     pub(crate) fn name<'i>(&self, mut requested: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
-        let known = requested.find_map(|id| self.encoding(id));
+        let known = requested.find_map(|id| self.name_encoding_index(id));
         known.map_or_else(|| self.representative.certificate.subject(), |at| &self.names[at])
     }
 
-    /// `true` if `id` is an authority id of its issuers.
+    /// Returns `true` if `id` is an authority id of the responder's issuers.
     pub(crate) fn is_authority(&self, id: &str) -> bool {
         self.authorities.contains(id)
     }
 
-    /// Index of the name encoding that a CertID was computed from.
-    fn encoding(&self, id: &CertId<'_>) -> Option<usize> {
+    /// Returns the index of the name encoding from which a CertID was computed.
+    fn name_encoding_index(&self, id: &CertId<'_>) -> Option<usize> {
         let issuer = id.issuer_hashes();
         self.hashes.iter().position(|hashes| hashes.for_hash(id.hash) == issuer)
     }
 
-    /// `true` if one of its issuers has this id.
+    /// Returns `true` if one of the responder's issuers has this id.
     pub(crate) fn has_issuer(&self, issuer: &str) -> bool {
         self.issuers.contains(issuer)
     }
 
-    /// `true` if a CertID identifies one of its issuers.
+    /// Returns `true` if a CertID identifies one of the responder's issuers.
     pub(crate) fn matches_cert_id(&self, id: &CertId<'_>) -> bool {
-        self.encoding(id).is_some()
+        self.name_encoding_index(id).is_some()
     }
 
-    /// Looks up an issuer certificate that it signed: the inner value is the time of its revocation, if revoked.
+    /// Looks up an issuer of the mount that the responder's key certifies. The inner value is its revocation time
+    /// (epoch seconds), if it is revoked.
     pub(crate) fn find_certified_issuer(&self, serial: &Serial) -> Option<Option<i64>> {
         self.certified_issuers.get(serial).copied()
     }
 
-    /// `true` if the certificate names this responder as its issuer, and the responder's key signed it.
+    /// Returns `true` if the certificate names this responder as its issuer, and the responder's key signed it.
     pub(crate) fn has_signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
         let own = &self.representative.certificate;
         certificate.issuer().matches(own.subject()) && certificate.is_signed_by_allowing_sha1(own.key())
@@ -109,7 +113,8 @@ impl Responder {
 #[derive(Default)]
 pub struct Responders {
     all: Vec<Responder>,
-    /// Index by name and key hash, for every hash function; the length of the hash distinguishes the functions.
+    /// Index into `all` by the hash of name and key in a CertID, for every hash function; their hashes differ in
+    /// length.
     by_hashes: HashMap<Vec<u8>, usize>,
 }
 
@@ -149,7 +154,7 @@ impl Responders {
         responders
     }
 
-    /// Makes a responder findable by this encoding of its name.
+    /// Makes a responder findable by another encoding of its name.
     fn add_encoding(&mut self, index: usize, name: &Name, hashes: impl FnOnce(&Issuer) -> Arc<IssuerHashes>) {
         let responder = &mut self.all[index];
         if responder.names.contains(name) {
@@ -163,12 +168,12 @@ impl Responders {
         responder.hashes.push(hashes);
     }
 
-    /// The responder that a CertID identifies.
+    /// Returns the responder that a CertID identifies.
     pub(crate) fn find(&self, id: &CertId<'_>) -> Option<&Responder> {
         Some(&self.all[*self.by_hashes.get(&id.issuer_hashes())?])
     }
 
-    /// The responder of an issuer; `None` if this issuer may not sign OCSP responses.
+    /// Returns the responder of an issuer; `None` if this issuer may not sign OCSP responses.
     pub(crate) fn of(&self, signer: &IssuerSigner) -> Option<&Responder> {
         ResponderKey::of(signer)?;
         Some(&self.all[*self.by_hashes.get(signer.issuer.hashes.for_hash(CertIdHash::Sha1))?])

@@ -25,13 +25,13 @@ use crate::x509::algorithm::KeyKind;
 use crate::x509::oid;
 use crate::x509::usage::{KeyUsage, eku_oids};
 
-/// Backdating in seconds when a role sets none, or zero.
+/// Default of a role's `not_before_duration` in seconds, also used for 0.
 pub const DEFAULT_NOT_BEFORE_DURATION: u64 = 30;
 
 /// Value of `key_usage` in a role that sets none.
 const DEFAULT_KEY_USAGE: [&str; 3] = ["DigitalSignature", "KeyAgreement", "KeyEncipherment"];
 
-/// Limits of lists whose entries are all tried for every request.
+/// Limits of lists whose entries are all compared with the names in every request.
 const PATTERN_LIST_LIMITS: ListLimit = ListLimit::new(1_000, 1_024);
 const KEYWORD_LIST_LIMITS: ListLimit = ListLimit::new(64, 128);
 /// Limits of the values of a subject attribute, which every certificate contains. The largest upper bounds of RFC 5280
@@ -39,17 +39,17 @@ const KEYWORD_LIST_LIMITS: ListLimit = ListLimit::new(64, 128);
 pub const SUBJECT_LIST_LIMITS: ListLimit = ListLimit::new(64, 1_024);
 
 resource! {
-    /// A role. Durations are whole seconds, 0 for unset; lists are empty for none.
+    /// A role. Durations are in whole seconds, and 0 means unset; an empty list means none.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Role {
         /// Issuer for requests that name only the role: id, name or `default`; resolved at each use.
         text issuer_ref = "default".to_owned();
-        /// Lifetime if the request sets none; 0 uses the mount's default.
+        /// Lifetime of a certificate if the request sets none; 0 uses the mount's default.
         seconds ttl = 0;
-        /// Maximum lifetime; 0 uses the mount's.
+        /// Maximum lifetime of a certificate; 0 uses the mount's.
         seconds max_ttl = 0;
-        /// Allows `localhost` and `localdomain`.
+        /// Allows the names `localhost` and `localdomain`.
         flag allow_localhost = true;
         /// Domains for `allow_bare_domains`, `allow_subdomains` and `allow_glob_domains`.
         list(PATTERN_LIST_LIMITS) allowed_domains;
@@ -57,15 +57,15 @@ resource! {
         flag allowed_domains_template = false;
         /// Permits `*` in values from identity templates; not implemented, always false.
         flag allow_globs_in_identity_templates = false;
-        /// Allows the domains themselves.
+        /// Allows the `allowed_domains` themselves as names.
         flag allow_bare_domains = false;
-        /// Allows subdomains at any depth, and wildcards directly below the domains.
+        /// Allows subdomains of `allowed_domains` at any depth, and wildcards directly below these domains.
         flag allow_subdomains = false;
-        /// Treats domains with `*` as patterns for the whole name.
+        /// Treats `allowed_domains` with `*` as patterns for the whole name.
         flag allow_glob_domains = false;
         /// Allows wildcard names.
         flag allow_wildcard_certificates = true;
-        /// Lifts the domain rules; the rules for wildcards and host names still apply.
+        /// Lifts the rules for domains; the rules for wildcards and host names still apply.
         flag allow_any_name = false;
         /// Requires host name syntax in common names, DNS names and the hosts of e-mail addresses.
         flag enforce_hostnames = true;
@@ -83,7 +83,7 @@ resource! {
         list(PATTERN_LIST_LIMITS) allowed_serial_numbers;
         /// Patterns for the subject's UID attributes; empty allows none.
         list(PATTERN_LIST_LIMITS) allowed_user_ids;
-        /// Allows the caller's display name as a name.
+        /// Allows the display name of the caller's token as a requested name.
         flag allow_token_displayname = false;
         /// Adds serverAuth to extKeyUsage.
         flag server_flag = true;
@@ -93,7 +93,7 @@ resource! {
         flag code_signing_flag = false;
         /// Adds emailProtection to extKeyUsage.
         flag email_protection_flag = false;
-        /// Keys to certify; stored as `key_type` and `key_bits`.
+        /// Types and sizes of the keys to certify; stored as `key_type` and `key_bits`.
         #[serde(flatten)]
         stored keys: RoleKeys as ["key_type", "key_bits"] = RoleKeys::DEFAULT;
         /// `key_bits` written with a key type that has no sizes: returned on reads, otherwise unused.
@@ -101,10 +101,10 @@ resource! {
         stored unused_key_bits: u32 = 0;
         /// Hash size of signatures by an RSA issuer.
         value signature_bits: SignatureBits = SignatureBits::SHA_256;
-        /// Use RSASSA-PSS for signatures by an RSA issuer.
+        /// Uses RSASSA-PSS for signatures by an RSA issuer.
         flag use_pss = false;
         /// Key usage names; see [`Role::key_usage_for`].
-        list(KEYWORD_LIST_LIMITS) key_usage = words(&DEFAULT_KEY_USAGE);
+        list(KEYWORD_LIST_LIMITS) key_usage = to_strings(&DEFAULT_KEY_USAGE);
         /// `true` if a write set `key_usage`; not returned on reads.
         stored key_usage_is_named: bool = false;
         /// Extended key usage names, in addition to the flags.
@@ -115,19 +115,19 @@ resource! {
         flag use_csr_common_name = true;
         /// `sign` uses the SANs of the CSR.
         flag use_csr_sans = true;
-        /// Subject: OU values.
+        /// OU values of the subject.
         list(SUBJECT_LIST_LIMITS) ou;
-        /// Subject: O values.
+        /// O values of the subject.
         list(SUBJECT_LIST_LIMITS) organization;
-        /// Subject: C values.
+        /// C values of the subject.
         list(SUBJECT_LIST_LIMITS) country;
-        /// Subject: L values.
+        /// L values of the subject.
         list(SUBJECT_LIST_LIMITS) locality;
-        /// Subject: ST values.
+        /// ST values of the subject.
         list(SUBJECT_LIST_LIMITS) province;
-        /// Subject: STREET values.
+        /// STREET values of the subject.
         list(SUBJECT_LIST_LIMITS) street_address;
-        /// Subject: postalCode values.
+        /// postalCode values of the subject.
         list(SUBJECT_LIST_LIMITS) postal_code;
         /// Rejects subjects that exceed the types and bounds of RFC 5280 A.1, instead of warning.
         flag strict_subject = false;
@@ -135,39 +135,39 @@ resource! {
         /// attribute form one RDN, a SET in DER order, as in compatible servers.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         flag separate_rdns = false;
-        /// Requires a common name.
+        /// Requires a common name in requests.
         flag require_cn = true;
-        /// Kinds of common name: `email` and `hostname`, or only `disabled`.
-        list(KEYWORD_LIST_LIMITS) cn_validations = words(&["email", "hostname"]);
+        /// Permitted kinds of common names: `email` and `hostname`, or only `disabled`, which permits any.
+        list(KEYWORD_LIST_LIMITS) cn_validations = to_strings(&["email", "hostname"]);
         /// Certificate policies (RFC 5280 4.2.1.4).
         value policy_identifiers: CertificatePolicies = CertificatePolicies::default();
         /// Adds basicConstraints with cA FALSE to leaf certificates.
         flag basic_constraints_valid_for_non_ca = false;
-        /// Backdating of the start of validity, seconds; 0 is 30 seconds.
+        /// Seconds by which notBefore precedes the time of issuance; 0 means 30 seconds.
         seconds not_before_duration = DEFAULT_NOT_BEFORE_DURATION;
-        /// Fixed start of validity.
+        /// Fixed notBefore of all certificates.
         #[serde(with = "or_empty")]
         value not_before: Option<Rfc3339Text> = None;
-        /// Controls `not_before` in requests.
+        /// Rule for `not_before` in requests.
         value not_before_bound: NotBeforeBound = NotBeforeBound::Permit;
-        /// Fixed end of validity.
+        /// Fixed notAfter of all certificates.
         #[serde(with = "or_empty")]
         value not_after: Option<Rfc3339Text> = None;
-        /// Controls `not_after` in requests.
+        /// Rule for `not_after` in requests.
         value not_after_bound: NotAfterBound = NotAfterBound::Permit;
-        /// Creates a lease for every certificate; excludes `no_store`.
+        /// Creates a lease for every certificate; cannot be combined with `no_store`.
         flag generate_lease = false;
-        /// Does not store certificates.
+        /// Does not store issued certificates.
         flag no_store = false;
-        /// Rejects `cert_metadata`.
+        /// Rejects requests with `cert_metadata`.
         flag no_store_metadata = false;
-        /// Source of the subject's serialNumber.
+        /// Source of the subject's serialNumber attribute.
         value serial_number_source: SerialNumberSource = SerialNumberSource::JsonCsr;
     }
 }
 
-/// Default key usages for a key of this kind: no keyEncipherment for EC (RFC 8813 3), neither it nor keyAgreement for
-/// Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
+/// Returns the default key usages for a key of this kind: no keyEncipherment for EC (RFC 8813 3), neither it nor
+/// keyAgreement for Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
 pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
     match kind {
         KeyKind::Rsa { .. } => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_ENCIPHERMENT),
@@ -177,19 +177,19 @@ pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
 }
 
 impl Role {
-    /// The lists in the order in which they are read and checked: those with subject values last.
+    /// Returns the list fields in the order in which they are read and checked: those with subject values last.
     pub fn lists() -> impl Iterator<Item = &'static ListFieldSlot<Self>> {
         let others = Self::LISTS.iter().filter(|list| list.limit != SUBJECT_LIST_LIMITS);
         others.chain(Self::subject_lists())
     }
 
-    /// The lists with subject values, which are encoded unchanged.
+    /// Returns the list fields with subject values, which are encoded unchanged.
     pub fn subject_lists() -> impl Iterator<Item = &'static ListFieldSlot<Self>> {
         Self::LISTS.iter().filter(|list| list.limit == SUBJECT_LIST_LIMITS)
     }
 
-    /// Hash size for signatures in bits; 0 means the default of the issuer's key. Roles for RSA keys store 256 if none
-    /// was set, so 256 counts as not set for them.
+    /// Returns the requested hash size for signatures in bits; 0 means the default of the issuer's key. Roles for RSA
+    /// keys store 256 if none was set, so 256 counts as not set for them.
     pub(crate) fn requested_signature_bits(&self) -> u32 {
         match self.signature_bits {
             SignatureBits::SHA_256 if self.keys.are_rsa() => 0,
@@ -197,27 +197,28 @@ impl Role {
         }
     }
 
-    /// Key usages for a key of this kind: those set by the writer, else the defaults that suit the key.
+    /// Returns the key usages for a key of this kind: those that a write of the role set, else the defaults that suit
+    /// the key.
     ///
     /// Roles of older versions do not record whether `key_usage` was set. Any list other than the default counts as
     /// set; unknown names in it are ignored.
     pub fn key_usage_for(&self, kind: KeyKind) -> KeyUsage {
-        if self.names_key_usage() {
+        if self.has_explicit_key_usage() {
             return KeyUsage::from_names(&self.key_usage);
         }
-        // Time-stamp verifiers reject other usages next to digitalSignature (RFC 3161 2.3).
+        // Time-stamp verifiers reject any other key usage in addition to digitalSignature (RFC 3161 2.3).
         if self.purposes().is_ok_and(|purposes| purposes == [oid::TIME_STAMPING]) {
             return KeyUsage::DIGITAL_SIGNATURE;
         }
         default_key_usage(kind)
     }
 
-    /// `true` if a write set key usages.
-    pub(crate) fn names_key_usage(&self) -> bool {
+    /// Returns `true` if a write of the role set `key_usage`.
+    pub(crate) fn has_explicit_key_usage(&self) -> bool {
         self.key_usage_is_named || self.key_usage != DEFAULT_KEY_USAGE
     }
 
-    /// extKeyUsage OIDs (DER contents) in certificates of this role; empty if the extension is absent.
+    /// Returns the extKeyUsage OIDs (DER contents) in certificates of this role; empty if the extension is absent.
     ///
     /// # Errors
     /// `Invalid` when an entry of `ext_key_usage_oids` does not parse.
@@ -232,14 +233,14 @@ impl Role {
         )
     }
 
-    /// `true` if TLS servers can use the certificates: extKeyUsage is absent, or has id-kp-serverAuth or
+    /// Returns `true` if TLS servers can use the certificates: extKeyUsage is absent, or has id-kp-serverAuth or
     /// anyExtendedKeyUsage (RFC 5280 4.2.1.12).
     pub(crate) fn is_for_tls_servers(&self) -> bool {
         let serves = |purpose: &Vec<u8>| [oid::SERVER_AUTH, oid::ANY_EXT_KEY_USAGE].contains(&purpose.as_slice());
         self.purposes().is_ok_and(|purposes| purposes.is_empty() || purposes.iter().any(serves))
     }
 
-    /// The role as applied by `sign-verbatim`: keeps lifetimes, issuer, storage, `strict_subject` and
+    /// Returns the role as applied by `sign-verbatim`: it keeps lifetimes, issuer, storage, `strict_subject` and
     /// `basic_constraints_valid_for_non_ca`; all other fields have their defaults.
     pub fn for_verbatim(&self) -> Self {
         Self {
@@ -257,7 +258,7 @@ impl Role {
     }
 }
 
-fn words(list: &[&str]) -> Vec<String> {
+fn to_strings(list: &[&str]) -> Vec<String> {
     list.iter().map(|word| (*word).to_owned()).collect()
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::x509::certificate::Certificate;
 
-/// Known signature results of an issuer, by the ids of the other issuers whose names match.
+/// Known results of signature checks of an issuer, by the ids of the other issuers whose names match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "StoredSignatures", into = "StoredSignatures")]
 pub struct IssuerSignatures {
@@ -52,13 +52,13 @@ impl From<IssuerSignatures> for StoredSignatures {
 }
 
 impl IssuerSignatures {
-    /// `true` if no result is known.
+    /// Returns `true` if no result is known.
     pub fn are_unknown(&self) -> bool {
         self.signed_by.is_empty() && self.signed.is_empty()
     }
 }
 
-/// `true` if `parent` signed `child` and the names match.
+/// Returns `true` if the key of `parent` signed `child` and the names match.
 pub fn certifies(parent: &Certificate, child: &Certificate) -> bool {
     child.issuer().matches(parent.subject()) && child.is_signed_by(parent.key())
 }

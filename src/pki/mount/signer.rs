@@ -10,49 +10,52 @@ use crate::error::{Error, Result};
 use crate::keys::signing::{ManagedKey, Signers, SigningKey};
 use crate::x509::algorithm::SignatureAlgorithm;
 
-/// An issuer with everything that issuing needs, computed once per change.
+/// An issuer with everything that signing needs, computed once per change of the mount.
 pub struct IssuerSigner {
-    /// The issuer.
+    /// The issuer: its stored record and its parsed certificate.
     pub issuer: Arc<Issuer>,
-    /// Its key, when the mount has it.
+    /// The issuer's private key, if the mount has it.
     pub key: Option<Arc<MountKey>>,
-    /// Its certification paths.
+    /// Certification paths of the issuer.
     pub paths: CertificationPaths,
-    /// Maximum number of CAs below it, by its own path length and those above it; `None` is unlimited.
+    /// Maximum number of CAs below the issuer, by its own path length and those of the CAs above it; `None` is
+    /// unlimited.
     pub path_length: Option<u32>,
     /// Pre-encoded extensions, or the reason why this issuer cannot issue anything (URLs that cannot be expanded).
     pub encoded_parts: Result<EncodedIssuerParts, String>,
 }
 
 impl IssuerSigner {
-    /// The chain to serve at a time (epoch seconds); the issuer comes first.
+    /// Returns the chain to serve at a time (epoch seconds); the issuer comes first.
     pub fn chain(&self, now: i64) -> &[Arc<Issuer>] {
         self.paths.served_at(now).map_or(&[], |path| &path.served)
     }
 
-    /// Returns a warning if every path requires certificate policies, and `policies` (OIDs in DER contents) meet the
-    /// requirement of none.
+    /// Returns a warning if every path requires certificate policies and `policies` (OIDs in DER contents) meet none of
+    /// these requirements.
     pub(crate) fn policy_warning(&self, policies: impl FnOnce() -> BTreeSet<Vec<u8>>) -> Option<String> {
-        let mut demands = self.paths.accepted().map(|path| path.policy.as_ref());
+        let mut demands = self.paths.accepted_paths().map(|path| path.policy.as_ref());
         let first = demands.next()??;
-        if self.paths.accepted().any(|path| path.policy.is_none()) {
+        if self.paths.accepted_paths().any(|path| path.policy.is_none()) {
             return None;
         }
         let own = policies();
-        let is_met = self.paths.accepted().filter_map(|path| path.policy.as_ref()).any(|demand| demand.is_met_by(&own));
-        (!is_met).then(|| first.advice())
+        let is_met =
+            self.paths.accepted_paths().filter_map(|path| path.policy.as_ref()).any(|demand| demand.is_met_by(&own));
+        (!is_met).then(|| first.unmet_warning())
     }
 
-    /// Pre-encoded extensions of its certificates.
+    /// Returns the pre-encoded extensions of the issuer's certificates.
     ///
     /// # Errors
-    /// `Invalid` with the reason why nothing can be issued.
+    /// `Invalid` with the reason why the issuer cannot issue anything.
     pub fn encoded_parts(&self) -> Result<&EncodedIssuerParts> {
         self.encoded_parts.as_ref().map_err(|text| Error::invalid(text.clone()))
     }
 }
 
-/// The algorithm of an issuer's CRLs and OCSP responses: its setting, else the default of its key.
+/// Returns the signature algorithm of an issuer's CRLs and OCSP responses: the issuer's setting, else the default of
+/// its key.
 pub(crate) fn revocation_algorithm(signer: &IssuerSigner) -> Result<SignatureAlgorithm> {
     let setting = &signer.issuer.record.revocation_signature_algorithm;
     match SignatureAlgorithm::parse_name(setting) {
@@ -62,8 +65,8 @@ pub(crate) fn revocation_algorithm(signer: &IssuerSigner) -> Result<SignatureAlg
 }
 
 /// Selects the algorithm that a key signs with, by hash size and scheme. If a managed key supports only some
-/// algorithms, these determine what the request leaves open: the hash if `bits` is 0, and the scheme unless `pss`. Does
-/// not call the key's backend.
+/// algorithms, these determine what the request leaves open: the hash if `bits` is 0, and the scheme unless `pss` is
+/// set. Does not call the key's backend.
 ///
 /// # Errors
 /// `Invalid` for a hash size other than 256, 384 or 512 bits, for a P-224 key, and when the key supports no matching
@@ -103,7 +106,7 @@ pub(crate) fn preferred_algorithm(
     }
 }
 
-/// Returns `wanted` if the key supports it, else the key's first algorithm that `is_open` accepts.
+/// Returns the algorithm `wanted` if the key supports it, else the key's first algorithm that `is_open` accepts.
 fn supported_algorithm(
     key: &ManagedKey,
     signers: &dyn Signers,
@@ -125,8 +128,8 @@ fn supported_algorithm(
     })
 }
 
-/// The default certificate algorithm of a managed key: that of its kind if the key supports it, else the first that it
-/// supports. Does not call the key's backend.
+/// Returns the default certificate algorithm of a managed key: that of its kind if the key supports it, else the first
+/// that it supports. Does not call the key's backend.
 ///
 /// # Errors
 /// `Invalid` with the reason when it supports no algorithm; those of [`Signers::signer`].
@@ -135,8 +138,8 @@ pub(crate) fn first_supported_algorithm(key: &ManagedKey, signers: &dyn Signers)
     supported_algorithm(key, signers, implied, |_| true)
 }
 
-/// Default of the setting for the algorithm of CRLs and OCSP responses. Empty, except for a managed key that does not
-/// support the default of its kind: then its [first](first_supported_algorithm) algorithm.
+/// Returns the default of an issuer's setting for the algorithm of CRLs and OCSP responses. Empty, except for a managed
+/// key that does not support the default of its kind: then its [first](first_supported_algorithm) algorithm.
 pub(crate) fn default_revocation_algorithm(key: &SigningKey, signers: &dyn Signers) -> String {
     let Some(key) = key.managed() else { return String::new() };
     let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false).ok();

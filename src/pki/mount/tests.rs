@@ -1,4 +1,4 @@
-//! Documents stored by an earlier version: they must load unchanged and be stored again byte for byte.
+//! Tests with documents stored by an earlier version: they must load and be stored again byte for byte.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -121,7 +121,7 @@ fn stored_roles_of_older_versions_are_read() {
     assert_eq!(parse_and_reserialize::<Role>(DEFAULT_ROLE_JSON), Role::default());
     let any = Role {
         keys: RoleKeys::Any,
-        signature_bits: SignatureBits::OF_ISSUER,
+        signature_bits: SignatureBits::ISSUER_DEFAULT,
         use_pss: true,
         not_after_bound: NotAfterBound::TtlLimited,
         ..Role::default()

@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{CLUSTER_PLACEHOLDERS, Cluster, is_absolute_url, is_location, relying_party_warning};
+use super::cluster::{CLUSTER_PLACEHOLDERS, Cluster, is_absolute_url, is_fetchable_url, relying_party_warning};
 use crate::error::{Error, Result};
 use crate::fields::{ListFieldSlot, ListLimit, Resource as _, resource};
 
-/// Limits of each list. They are tight, because every certificate contains the URLs.
+/// Limits of each list of URLs. They are tight, because every certificate contains the URLs.
 const URL_LIST_LIMITS: ListLimit = ListLimit::new(16, 1024);
 
 resource! {
@@ -15,38 +15,38 @@ resource! {
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Urls {
-        /// URLs of caIssuers in authorityInfoAccess.
+        /// caIssuers URLs in authorityInfoAccess.
         list(URL_LIST_LIMITS) issuing_certificates;
-        /// URLs of cRLDistributionPoints, each a point of its own.
+        /// URLs in cRLDistributionPoints, each as its own distribution point.
         list(URL_LIST_LIMITS) crl_distribution_points;
-        /// URLs of freshestCRL, each a point of its own.
+        /// URLs in freshestCRL, each as its own distribution point.
         list(URL_LIST_LIMITS) delta_crl_distribution_points;
-        /// URLs of OCSP in authorityInfoAccess.
+        /// OCSP URLs in authorityInfoAccess.
         list(URL_LIST_LIMITS) ocsp_servers;
-        /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs. The API names this field
-        /// differently for a mount and for an issuer.
+        /// `true` if the placeholders `{{issuer_id}}`, `{{cluster_path}}` and `{{cluster_aia_path}}` in the URLs are
+        /// replaced. The API names this field differently for a mount and for an issuer.
         stored templating: bool = false;
     }
 }
 
 const ISSUER_ID_PLACEHOLDER: &str = "{{issuer_id}}";
 
-/// Warning for a certificate that is issued without any of these URLs.
+/// Warning for a certificate that is issued without any authority information URL.
 pub(crate) const NO_URLS_WARNING: &str = "no authority information URLs are configured for this mount";
 
 impl Urls {
-    /// `true` if all lists are empty.
+    /// Returns `true` if all lists of URLs are empty.
     pub fn is_empty(&self) -> bool {
         self.lists().all(|(_, list)| list.is_empty())
     }
 
-    /// The lists, by field name.
+    /// Iterates over the lists of URLs with their field names.
     pub fn lists(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
         Self::LISTS.iter().map(move |ListFieldSlot { slot, .. }| (slot.name, (slot.get)(self)))
     }
 
-    /// Validates a set that replaces `before`: every entry must be an absolute URL with a host. Size limits apply only
-    /// to changed lists, so that lists stored by an older version stay valid.
+    /// Validates a set of URLs that replaces `before`: every entry must be an absolute URL with a host. Size limits
+    /// apply only to changed lists, so that lists stored by an older version stay valid.
     ///
     /// # Errors
     /// `Invalid` naming the list and the rule.
@@ -56,24 +56,24 @@ impl Urls {
                 URL_LIST_LIMITS.check(name, list)?;
             }
         }
-        // Expand with any issuer id to check that the texts are URLs once expanded.
+        // Expands the templates with an arbitrary issuer id, to check that the results are URLs.
         self.expanded("00000000-0000-4000-8000-000000000000", true)?;
         Ok(self)
     }
 
-    /// Replaces the placeholders of the mount's addresses that have a value.
+    /// Returns the URLs with the placeholders replaced for which `cluster` has a value.
     #[must_use]
-    pub fn in_cluster(&self, cluster: &Cluster) -> Self {
+    pub fn with_cluster_urls(&self, cluster: &Cluster) -> Self {
         let mut urls = self.clone();
         if urls.templating {
             for ListFieldSlot { slot, .. } in Self::LISTS {
-                (slot.get_mut)(&mut urls).iter_mut().for_each(|url| *url = cluster.fill(url));
+                (slot.get_mut)(&mut urls).iter_mut().for_each(|url| *url = cluster.fill_placeholders(url));
             }
         }
         urls
     }
 
-    /// Replaces the placeholders for one issuer. Call [`Urls::in_cluster`] first.
+    /// Returns the URLs with the placeholders replaced for one issuer. Call [`Urls::with_cluster_urls`] first.
     ///
     /// # Errors
     /// `Invalid` when an entry is not a URL, or has a placeholder without a value.
@@ -85,13 +85,13 @@ impl Urls {
         let mut urls = self.clone();
         for ListFieldSlot { slot, .. } in Self::LISTS {
             for url in (slot.get_mut)(&mut urls) {
-                *url = self.expand_one(slot.name, url, issuer_id, dry_run)?;
+                *url = self.expand_url(slot.name, url, issuer_id, dry_run)?;
             }
         }
         Ok(urls)
     }
 
-    fn expand_one(&self, field: &str, url: &str, issuer_id: &str, dry_run: bool) -> Result<String> {
+    fn expand_url(&self, field: &str, url: &str, issuer_id: &str, dry_run: bool) -> Result<String> {
         let mut text = url.to_owned();
         if self.templating {
             text = text.replace(ISSUER_ID_PLACEHOLDER, issuer_id);
@@ -106,7 +106,7 @@ impl Urls {
             }
         }
         // OCSP runs over HTTP (RFC 6960 A.1).
-        let is_url = if field == "ocsp_servers" { is_absolute_url(&text) } else { is_location(&text) };
+        let is_url = if field == "ocsp_servers" { is_absolute_url(&text) } else { is_fetchable_url(&text) };
         if !is_url {
             return Err(Error::invalid(format!(
                 "{field}: every entry must be an absolute URL with a scheme and a host"
@@ -115,8 +115,8 @@ impl Urls {
         Ok(text)
     }
 
-    /// Returns problems that relying parties will have with these URLs. Call [`Urls::in_cluster`] first.
-    pub fn advice(&self) -> Vec<String> {
+    /// Returns warnings about URLs that relying parties may be unable to use. Call [`Urls::with_cluster_urls`] first.
+    pub fn relying_party_warnings(&self) -> Vec<String> {
         let of = |(name, list): (&'static str, &Vec<String>)| {
             let wrong = list.iter().find_map(|url| relying_party_warning(url));
             wrong.map(|why| format!("{name}: {why}"))
@@ -124,17 +124,17 @@ impl Urls {
         self.lists().filter_map(of).collect()
     }
 
-    /// `true` if a URL contains the issuer id, which a root does not have before it is signed.
+    /// Returns `true` if a URL contains the issuer id, which a root does not have before it is signed.
     pub fn contains_issuer_id(&self) -> bool {
         self.templating && self.lists().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID_PLACEHOLDER)))
     }
 
-    /// `true` if a URL contains an unreplaced `{{cluster_aia_path}}`.
+    /// Returns `true` if a URL contains an unreplaced `{{cluster_aia_path}}`.
     pub fn needs_aia_path(&self) -> bool {
         self.templating && self.lists().any(|(_, list)| list.iter().any(|url| url.contains(CLUSTER_PLACEHOLDERS[1])))
     }
 
-    /// `true` if a URL contains an unreplaced address of the mount.
+    /// Returns `true` if a URL contains an unreplaced placeholder of `config/cluster`.
     pub fn has_unresolved_placeholders(&self) -> bool {
         let open = |url: &String| CLUSTER_PLACEHOLDERS.iter().any(|placeholder| url.contains(placeholder));
         self.templating && self.lists().any(|(_, list)| list.iter().any(open))
@@ -186,14 +186,17 @@ mod tests {
             ocsp_servers: single_url(ocsp),
             ..Urls::default()
         };
-        assert_eq!(urls(&["http://a.test/crl", "ldap://a.test/cn=crl"], "http://[2001:db8::1]/ocsp").advice(), [""; 0]);
-        let wrong =
-            urls(&["http://a.test/crl", "HTTPS://a.test/crl", "https://b.test"], "http://127.0.0.2:80/o").advice();
+        assert_eq!(
+            urls(&["http://a.test/crl", "ldap://a.test/cn=crl"], "http://[2001:db8::1]/ocsp").relying_party_warnings(),
+            [""; 0]
+        );
+        let wrong = urls(&["http://a.test/crl", "HTTPS://a.test/crl", "https://b.test"], "http://127.0.0.2:80/o")
+            .relying_party_warnings();
         assert!(wrong[0].starts_with("crl_distribution_points: https and ldaps should not"), "{wrong:?}");
         assert!(wrong[1].starts_with("ocsp_servers: loopback addresses are"), "{wrong:?}");
         assert_eq!(wrong.len(), 2);
         for loopback in ["http://localhost/o", "http://LocalHost:8080/o", "http://[::1]:80/o", "http://a.localhost/"] {
-            assert_eq!(urls(&[], loopback).advice().len(), 1, "{loopback}");
+            assert_eq!(urls(&[], loopback).relying_party_warnings().len(), 1, "{loopback}");
         }
     }
 
@@ -208,7 +211,7 @@ mod tests {
         let cluster = checked(Urls { ocsp_servers: single_url("{{cluster_path}}/ocsp"), ..first }).unwrap();
         assert!(cluster.for_issuer("abc").unwrap_err().text().contains("cluster config missing"));
         let path = super::super::cluster::ClusterUrl::new("path", "https://c/v1/pki").unwrap();
-        let filled = cluster.in_cluster(&Cluster { path, ..Cluster::default() });
+        let filled = cluster.with_cluster_urls(&Cluster { path, ..Cluster::default() });
         assert_eq!(filled.for_issuer("abc").unwrap().ocsp_servers, ["https://c/v1/pki/ocsp"]);
         assert_eq!(cluster.for_issuer("abc").unwrap_err().kind(), crate::error::Kind::Invalid);
     }

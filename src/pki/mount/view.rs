@@ -34,7 +34,7 @@ use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 
-/// Maximum attempts to draw a free serial number; in practice the first succeeds.
+/// Maximum number of attempts to draw an unused serial number; in practice the first succeeds.
 const MAX_SERIAL_DRAWS: usize = 8;
 
 mod document_kind {
@@ -44,30 +44,30 @@ mod document_kind {
     pub(crate) const CONFIG: &str = "config";
 }
 
-/// A settings document with its stored version (0: never written, defaults apply).
+/// A settings document with the version of its stored form (0: never written, defaults apply).
 #[derive(Clone, Debug, Default)]
 pub struct StoredSetting<T> {
-    /// The settings.
+    /// Contents of the settings document.
     pub value: T,
     version: u64,
 }
 
-/// `config/issuers`.
+/// The settings in `config/issuers`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IssuersConfig {
     /// Id of the default issuer, or empty.
     pub default: String,
-    /// `true` if a newly generated issuer becomes the default.
+    /// `true` if a new issuer becomes the default.
     pub default_follows_latest_issuer: bool,
     /// Time of the last change of the default or removal of an issuer, epoch seconds; 0 for never.
     pub changed_at: i64,
-    /// Deleted issuers: id → authority id. Their revocations belong on the CRLs of issuers with the same name and key.
+    /// Authority ids of deleted issuers by issuer id: issuers with the same name and key list their revocations.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<String, String>,
 }
 
-/// `config/keys`.
+/// The settings in `config/keys`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeysConfig {
@@ -75,10 +75,10 @@ pub struct KeysConfig {
     pub default: String,
 }
 
-/// The state of a mount at one moment.
+/// The state of a mount at one moment: an immutable snapshot.
 #[derive(Clone)]
 pub struct MountView {
-    /// The mount.
+    /// Id of the mount.
     pub mount: MountId,
     roles: BTreeMap<String, Arc<EncodedRole>>,
     issuers: Issuers,
@@ -89,20 +89,20 @@ pub struct MountView {
     pub keys_config: StoredSetting<KeysConfig>,
     /// The mount's authority information URLs.
     pub urls: StoredSetting<Urls>,
-    /// The mount's own addresses.
+    /// The mount's own base URLs.
     pub cluster: StoredSetting<Cluster>,
     /// CRL and OCSP settings.
     pub crl_config: StoredSetting<CrlConfig>,
     /// Settings of the external policy engine, which decides on requests instead of roles.
     pub external_policy: StoredSetting<external_policy::ExternalPolicyConfig>,
-    /// Client of the policy engine, if it is enabled, or the error for requests that need the engine.
+    /// Client of the policy engine if external policy is enabled, or the error for requests that need the engine.
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
     /// Schedule and tasks of automatic tidy.
     pub auto_tidy: StoredSetting<AutoTidyConfig>,
     parents: Parents,
     signers: BTreeMap<String, Arc<IssuerSigner>>,
     responders: Arc<Responders>,
-    /// `true` if derived values are out of date until [`MountView::end_batch`].
+    /// `true` while derived values are out of date, until [`MountView::end_batch`].
     is_batch_open: bool,
 }
 
@@ -131,7 +131,7 @@ impl MountView {
         Ok(view.reuse_policy_engine(self))
     }
 
-    /// A mount without documents.
+    /// Creates the state of a mount without documents.
     pub fn empty(mount: MountId) -> Self {
         Self {
             mount,
@@ -179,7 +179,7 @@ impl MountView {
                 "auto-tidy" => self.auto_tidy = StoredSetting { value: parse_document(body)?, version },
                 "external-policy" => {
                     let config: external_policy::ExternalPolicyConfig = parse_document(body)?;
-                    let engine = config.enabled.then(|| config.engine());
+                    let engine = config.enabled.then(|| config.create_engine());
                     self.policy_engine = engine.map(|e| e.map(Arc::new).map_err(|e| e.text().to_owned()));
                     self.external_policy = StoredSetting { value: config, version };
                 }
@@ -196,13 +196,13 @@ impl MountView {
         self.is_batch_open = true;
     }
 
-    /// Ends a batch of changes.
+    /// Ends a batch of changes: recomputes signers and chains.
     pub(crate) fn end_batch(&mut self) {
         self.is_batch_open = false;
         self.recompute();
     }
 
-    /// Recomputes chains and pre-encoded parts.
+    /// Recomputes everything that is derived from documents.
     fn recompute(&mut self) {
         if self.is_batch_open {
             return;
@@ -229,23 +229,23 @@ impl MountView {
 
     // --- Roles ---
 
-    /// A role by name.
+    /// Finds a role by name.
     pub fn role(&self, name: &str) -> Option<&Arc<EncodedRole>> {
         self.roles.get(name)
     }
 
-    /// The names of all roles, in byte order.
+    /// Returns the names of all roles, in byte order.
     pub fn role_names(&self) -> impl Iterator<Item = &str> {
         self.roles.keys().map(String::as_str)
     }
 
-    /// Names of at most `limit` roles whose `issuer_ref` is `reference`.
+    /// Returns the names of at most `limit` roles whose `issuer_ref` is `reference`.
     pub fn roles_using(&self, reference: &str, limit: usize) -> Vec<&str> {
         let uses = |entry: &&Arc<EncodedRole>| entry.role.issuer_ref == reference;
         self.roles.iter().filter(|(_, e)| uses(e)).map(|(n, _)| n.as_str()).take(limit).collect()
     }
 
-    /// Stores a role in this view.
+    /// Adds or replaces a role in this view; returns the write for storage.
     pub fn put_role(&mut self, name: &str, role: Role) -> Result<PkiWrite> {
         let version = self.roles.get(name).map_or(0, |e| e.version);
         let write = self.document_write(document_kind::ROLE, name, version, Some(&role));
@@ -253,7 +253,7 @@ impl MountView {
         Ok(write)
     }
 
-    /// Removes a role; `None` when there is none.
+    /// Removes a role from this view; returns the write for storage, or `None` when there is no such role.
     pub fn remove_role(&mut self, name: &str) -> Option<PkiWrite> {
         let version = self.roles.remove(name)?.version;
         Some(self.document_write::<Role>(document_kind::ROLE, name, version, None))
@@ -261,7 +261,7 @@ impl MountView {
 
     // --- Issuers ---
 
-    /// An issuer by reference: `default` in any letter case, an id, or a name.
+    /// Finds an issuer by reference: `default` in any letter case, an id, or a name.
     pub fn signer(&self, reference: &str) -> Option<&Arc<IssuerSigner>> {
         if reference.eq_ignore_ascii_case("default") {
             return self.signers.get(&self.issuers_config.value.default);
@@ -271,34 +271,34 @@ impl MountView {
             .or_else(|| self.signers.values().find(|s| !reference.is_empty() && s.issuer.record.name == reference))
     }
 
-    /// All issuers, by id.
+    /// Returns all issuers, by id.
     pub fn signers(&self) -> impl Iterator<Item = &Arc<IssuerSigner>> {
         self.signers.values()
     }
 
-    /// Time of the last change of any issuer, epoch seconds. A chain contains several issuers, so this covers changes
-    /// of all chains.
+    /// Returns the time of the last change of any issuer, epoch seconds. A chain contains several issuers, so this
+    /// covers changes of all chains.
     pub fn issuers_changed_at(&self) -> i64 {
         let records = self.issuers.values().map(|issuer| issuer.record.modified_at);
         records.max().unwrap_or(0).max(self.issuers_config.value.changed_at)
     }
 
-    /// The OCSP responders.
+    /// Returns the OCSP responders of the mount.
     pub fn responders(&self) -> &Responders {
         &self.responders
     }
 
-    /// `true` if `id` is the default issuer.
+    /// Returns `true` if `id` is the id of the default issuer.
     pub fn is_default_issuer(&self, id: &str) -> bool {
         self.issuers_config.value.default == id
     }
 
-    /// All issuers by id, including those of a batch that has not [ended](MountView::end_batch).
+    /// Returns all issuers by id, including those of a batch that has not [ended](MountView::end_batch).
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<Issuer>> {
         self.issuers.values()
     }
 
-    /// Finds the issuer with this certificate, byte for byte.
+    /// Finds the issuer with this certificate; compares the DER encodings.
     pub fn issuer_with_der(&self, der: &[u8]) -> Option<&Arc<Issuer>> {
         self.issuers.values().find(|issuer| issuer.certificate.der() == der)
     }
@@ -309,19 +309,19 @@ impl MountView {
         chains::find_signing_issuer(certificate, self.signers.values().map(|signer| &signer.issuer))
     }
 
-    /// Authority id (name and key) of an issuer, deleted issuers included; `None` if it is unknown.
+    /// Returns the authority id (of name and key) of an issuer, which may be deleted; `None` if the issuer is unknown.
     pub fn authority_id_of(&self, issuer: &str) -> Option<String> {
         let here = self.issuers.get(issuer).map(|issuer| issuer.authority_id());
         here.or_else(|| self.issuers_config.value.former.get(issuer).cloned())
     }
 
-    /// `true` if two issuers are known to differ in name or key, so that their serial numbers are independent.
+    /// Returns `true` if two issuers are known to differ in name or key, so that their serial numbers are independent.
     pub fn are_different_authorities(&self, one: &str, other: &str) -> bool {
         one != other && matches!((self.authority_id_of(one), self.authority_id_of(other)), (Some(a), Some(b)) if a != b)
     }
 
-    /// Finds the issuer of this mount whose certificate `issuer` signed under this serial number.
-    pub fn find_certified(&self, issuer: &Issuer, serial: Serial) -> Option<&Arc<Issuer>> {
+    /// Finds the issuer of this mount whose certificate was signed by `issuer` and has this serial number.
+    pub fn find_issuer_certified_by(&self, issuer: &Issuer, serial: Serial) -> Option<&Arc<Issuer>> {
         let own = &issuer.certificate;
         self.issuers.values().find(|one| {
             let one = &one.certificate;
@@ -329,7 +329,7 @@ impl MountView {
         })
     }
 
-    /// Ids of the other issuers of this mount that certify an issuer: self-signed ones first, each group sorted by id.
+    /// Returns the ids of the other issuers that certify issuer `id`: self-signed ones first, each group sorted by id.
     pub fn parents(&self, id: &str) -> &[String] {
         self.parents.get(id).map_or(&[], Vec::as_slice)
     }
@@ -346,7 +346,7 @@ impl MountView {
         })
     }
 
-    /// Stores an issuer, new or changed, in this view.
+    /// Adds or replaces an issuer in this view; returns the write for storage.
     ///
     /// # Errors
     /// `Invalid` when another issuer has the name, or when the mount or the subject has the maximum number of issuers.
@@ -363,7 +363,7 @@ impl MountView {
         let mut issuer = match self.issuers.get(&id) {
             Some(known) => known.with_record(record, version + 1),
             None => {
-                let new = Issuer::new(record, version + 1)?.joined_to_authority(self.issuers.values());
+                let new = Issuer::new(record, version + 1)?.with_shared_authority_id(self.issuers.values());
                 self.check_issuer_limits(&new.certificate)?;
                 chains::add_parents(&mut self.parents, &self.issuers, &new);
                 new
@@ -376,7 +376,7 @@ impl MountView {
         Ok(write)
     }
 
-    /// Known results of signature checks of an issuer; empty for an unknown issuer.
+    /// Returns the known results of an issuer's signature checks; empty for an unknown issuer.
     pub(crate) fn signatures(&self, id: &str) -> IssuerSignatures {
         let issuer = self.issuers.get(id);
         issuer.map(|issuer| chains::signature_results(issuer, &self.issuers, &self.parents)).unwrap_or_default()
@@ -390,7 +390,7 @@ impl MountView {
         chains::check_issuer_limits(&self.issuers, certificate)
     }
 
-    /// Removes issuers; their keys stay. If the default issuer is among them, the mount has no default afterwards.
+    /// Removes issuers; their keys remain. If the default issuer is among them, the mount has no default afterwards.
     pub fn remove_issuers(&mut self, ids: &[String], now: i64) -> Vec<PkiWrite> {
         let mut config = self.issuers_config.value.clone();
         let mut writes = Vec::with_capacity(ids.len() + 1);
@@ -411,7 +411,7 @@ impl MountView {
         writes
     }
 
-    /// Removes every issuer and key.
+    /// Removes every issuer and key from this view; returns the writes for storage.
     pub fn remove_all_issuers_and_keys(&mut self, now: i64) -> Vec<PkiWrite> {
         let ids: Vec<String> = self.issuers.keys().cloned().collect();
         let keys = std::mem::take(&mut self.keys);
@@ -425,7 +425,7 @@ impl MountView {
 
     // --- Keys ---
 
-    /// A key by reference: `default` in any letter case, an id, or a name.
+    /// Finds a key by reference: `default` in any letter case, an id, or a name.
     pub fn key(&self, reference: &str) -> Option<&Arc<MountKey>> {
         if reference.eq_ignore_ascii_case("default") {
             return self.keys.get(&self.keys_config.value.default);
@@ -433,22 +433,22 @@ impl MountView {
         self.keys.get(reference).or_else(|| self.keys.values().find(|k| !reference.is_empty() && k.name == reference))
     }
 
-    /// All keys, by id.
+    /// Returns all keys, by id.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<MountKey>> {
         self.keys.values()
     }
 
     /// Finds the key with this public key.
-    pub fn key_of(&self, public: &PublicKey) -> Option<&Arc<MountKey>> {
+    pub fn key_by_public_key(&self, public: &PublicKey) -> Option<&Arc<MountKey>> {
         self.keys.values().find(|key| key.public() == public)
     }
 
-    /// `true` if `id` is the default key.
+    /// Returns `true` if `id` is the id of the default key.
     pub fn is_default_key(&self, id: &str) -> bool {
         self.keys_config.value.default == id
     }
 
-    /// Stores a key, new or renamed, in this view.
+    /// Adds or replaces a key in this view; returns the write for storage.
     ///
     /// # Errors
     /// `Invalid` when another key has the name.
@@ -465,7 +465,7 @@ impl MountView {
         Ok(write)
     }
 
-    /// Removes a key; `None` when there is none.
+    /// Removes a key from this view; returns the write for storage, or `None` when there is no such key.
     pub fn remove_key(&mut self, id: &str) -> Option<PkiWrite> {
         let version = self.keys.remove(id)?.version;
         self.recompute();
@@ -474,7 +474,7 @@ impl MountView {
 
     // --- Settings ---
 
-    /// Replaces a settings document in this view, and returns the document to store.
+    /// Replaces a settings document in this view, and returns the write for storage.
     fn set_config<T: Serialize>(
         &mut self,
         name: &str,
@@ -487,77 +487,77 @@ impl MountView {
         write
     }
 
-    /// Stores `config/issuers`.
+    /// Replaces `config/issuers` in this view; returns the write for storage.
     pub fn set_issuers_config(&mut self, value: IssuersConfig) -> PkiWrite {
         self.set_config("issuers", |view| &mut view.issuers_config, value)
     }
 
-    /// Stores `config/keys`.
+    /// Replaces `config/keys` in this view; returns the write for storage.
     pub fn set_keys_config(&mut self, value: KeysConfig) -> PkiWrite {
         self.set_config("keys", |view| &mut view.keys_config, value)
     }
 
-    /// Stores `config/urls`.
+    /// Replaces `config/urls` in this view; returns the write for storage.
     pub fn set_urls(&mut self, value: Urls) -> PkiWrite {
         let write = self.set_config("urls", |view| &mut view.urls, value);
         self.recompute();
         write
     }
 
-    /// Stores `config/cluster`.
+    /// Replaces `config/cluster` in this view; returns the write for storage.
     pub fn set_cluster(&mut self, value: Cluster) -> PkiWrite {
         let write = self.set_config("cluster", |view| &mut view.cluster, value);
         self.recompute();
         write
     }
 
-    /// Stores `config/crl`.
+    /// Replaces `config/crl` in this view; returns the write for storage.
     pub fn set_crl_config(&mut self, value: CrlConfig) -> PkiWrite {
         self.set_config("crl", |view| &mut view.crl_config, value)
     }
 
-    /// The URLs of an issuer, or else of the mount, with placeholders replaced.
+    /// Returns the URLs of an issuer, or else of the mount, with placeholders replaced.
     ///
     /// # Errors
     /// `Invalid` when an entry is not a URL, or has a placeholder without a value.
     pub fn urls_of(&self, issuer: &Issuer) -> Result<Urls> {
         let own = &issuer.record.urls;
         let urls = if own.is_empty() { &self.urls.value } else { own };
-        urls.in_cluster(&self.cluster.value).for_issuer(&issuer.record.id)
+        urls.with_cluster_urls(&self.cluster.value).for_issuer(&issuer.record.id)
     }
 
-    /// The mount's URLs with its own addresses filled in.
+    /// Returns the mount's URLs with its own addresses filled in.
     pub fn global_urls(&self) -> Urls {
-        self.urls.value.in_cluster(&self.cluster.value)
+        self.urls.value.with_cluster_urls(&self.cluster.value)
     }
 
-    /// Stores `config/external-policy`. Replaces the engine's client only if the connection settings changed.
+    /// Replaces `config/external-policy` in this view, and the engine's client if the settings changed.
     ///
     /// # Errors
     /// `Invalid` when no client can be created from the settings.
     pub fn set_external_policy(&mut self, value: external_policy::ExternalPolicyConfig) -> Result<PkiWrite> {
-        if !value.has_same_connection(&self.external_policy.value) {
-            let engine = value.enabled.then(|| value.engine()).transpose()?;
+        if !value.equals_except_update_time(&self.external_policy.value) {
+            let engine = value.enabled.then(|| value.create_engine()).transpose()?;
             self.policy_engine = engine.map(Arc::new).map(Ok);
         }
         Ok(self.set_config("external-policy", |view| &mut view.external_policy, value))
     }
 
-    /// Stores `config/auto-tidy`.
+    /// Replaces `config/auto-tidy` in this view; returns the write for storage.
     pub fn set_auto_tidy(&mut self, value: AutoTidyConfig) -> PkiWrite {
         self.set_config("auto-tidy", |view| &mut view.auto_tidy, value)
     }
 
-    /// Takes over the policy engine's client of another view if the connection settings are the same.
+    /// Takes over the policy engine's client of another view if the settings are the same.
     fn reuse_policy_engine(mut self, other: &Self) -> Self {
-        let same = self.external_policy.value.has_same_connection(&other.external_policy.value);
+        let same = self.external_policy.value.equals_except_update_time(&other.external_policy.value);
         if same && matches!((&self.policy_engine, &other.policy_engine), (Some(Ok(_)), Some(Ok(_)))) {
             self.policy_engine.clone_from(&other.policy_engine);
         }
         self
     }
 
-    /// The client of the policy engine.
+    /// Returns the client of the policy engine.
     ///
     /// # Errors
     /// `Invalid` when external policy is not enabled, or no client can be created from its settings.

@@ -82,7 +82,7 @@ impl CallerSuppliedCrlSigner {
         }
         let Self { signer, signers, now } = self;
         let work = |waiter: SignatureWaiter| async move {
-            let entries = CrlEntries::default().with(entries);
+            let entries = CrlEntries::default().with_batch(entries);
             let draft = CrlDraft::new(&signer, &entries, terms.header(now, &entries), &extensions.joined())?;
             let signed = draft.sign(&signer, &*signers, &waiter).await?;
             Ok(signed.finish().pieces().flatten().collect())

@@ -425,7 +425,7 @@ async fn find_by_certificate(
     // A forged certificate costs one signature check per issuer of the claimed name.
     let found = cpu::run(move || {
         let issuer = issuers.find_signing_issuer(&submitted)?;
-        Some((issuer.record.id.clone(), issuers.find_certified(issuer, serial).is_some()))
+        Some((issuer.record.id.clone(), issuers.find_issuer_certified_by(issuer, serial).is_some()))
     });
     let not_ours = || Error::invalid("certificate: not signed by an issuer of this mount");
     let (issuer, is_issuers) = found.await?.ok_or_else(not_ours)?;

@@ -122,7 +122,7 @@ impl TidyRun {
         let config = self.report.config.clone();
         let has = |task| config.tasks.contains(&task);
         let before = self.cutoff_before_start(config.safety_buffer);
-        let revoked_before = self.cutoff_before_start(config.revoked_buffer());
+        let revoked_before = self.cutoff_before_start(config.revoked_safety_buffer_seconds());
         if has(TidyTask::Certificates) {
             self.set_step("removing expired certificates");
             self.remove_in_steps(|last| Removal::Certificates { before, revoked_before, after: last }).await?;

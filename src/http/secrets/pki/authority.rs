@@ -40,7 +40,7 @@ async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     let reference = call.named_param("issuer_ref").unwrap_or("default");
     let now = authority.deps().clock.now().unix_timestamp();
     Ok(view.signer(reference).map(|signer| {
-        let changed_at = view.issuers_changed_at().max(signer.paths.changed_at(now));
+        let changed_at = view.issuers_changed_at().max(signer.paths.served_path_changed_at(now));
         ServedIssuer { signer: Arc::clone(signer), now, changed_at }
     }))
 }

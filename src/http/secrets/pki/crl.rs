@@ -20,7 +20,7 @@ use crate::http::secrets::handler_response::{
 };
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
-use crate::pki::crl::{CrlBuildRequest, PublishedCrl, has_signer};
+use crate::pki::crl::{CrlBuildRequest, PublishedCrl, has_crl_signer};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::x509::pem;
 
@@ -97,7 +97,7 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
     let Some(signer) = view.signer(reference) else { return Ok(None) };
     let Some(lists) = authority.crls(&signer.issuer.record.id).await? else { return Ok(None) };
     let now = authority.deps().clock.now().unix_timestamp();
-    if now >= lists.complete.next_update && !has_signer(&view, &signer.issuer) {
+    if now >= lists.complete.next_update && !has_crl_signer(&view, &signer.issuer) {
         return Err(Error::new(
             Kind::NotFound,
             format!(

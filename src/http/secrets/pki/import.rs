@@ -14,7 +14,7 @@ use crate::fields::Fields;
 use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::pki::rendering::PASSWORD_FIELD;
 use crate::http::secrets::route::Call;
-use crate::pki::ca::import::{self, BundleRules, InvalidCrlHandling, PrivateKeys};
+use crate::pki::ca::import::{self, BundleImportOptions, InvalidCrlHandling, PrivateKeyAcceptance};
 use crate::pki::revocation::crl_import::{self, ImportedCrl};
 use crate::secret::Secret;
 use crate::x509::foreign_crl::ForeignCrl;
@@ -36,21 +36,21 @@ pub(super) const KEY_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD
 pub(super) const SIGNED_FIELDS: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS_FIELD];
 
 pub(super) async fn bundle(call: Call) -> Result<HandlerResponse> {
-    import_bundle(call, PrivateKeys::Allowed).await
+    import_bundle(call, PrivateKeyAcceptance::Allowed).await
 }
 
 /// Imports certificates; a key is an error.
 pub(super) async fn certificates(call: Call) -> Result<HandlerResponse> {
-    import_bundle(call, PrivateKeys::Refused).await
+    import_bundle(call, PrivateKeyAcceptance::Refused).await
 }
 
 /// Imports the certificate that was issued for a CSR of this mount, and its parents. The mount already has the key.
 pub(super) async fn set_signed(mut call: Call) -> Result<HandlerResponse> {
     let text = take_required("certificate", &mut call.fields)?;
-    import(call, "certificate", text, PrivateKeys::Refused).await
+    import(call, "certificate", text, PrivateKeyAcceptance::Refused).await
 }
 
-async fn import_bundle(mut call: Call, private_keys: PrivateKeys) -> Result<HandlerResponse> {
+async fn import_bundle(mut call: Call, private_keys: PrivateKeyAcceptance) -> Result<HandlerResponse> {
     match take_p12(&mut call.fields).await? {
         Some(contents) => import(call, P12_FIELD, Secret::new(contents.to_pem().as_slice()), private_keys).await,
         None => {
@@ -60,11 +60,16 @@ async fn import_bundle(mut call: Call, private_keys: PrivateKeys) -> Result<Hand
     }
 }
 
-async fn import(call: Call, field: &'static str, text: Secret, private_keys: PrivateKeys) -> Result<HandlerResponse> {
+async fn import(
+    call: Call,
+    field: &'static str,
+    text: Secret,
+    private_keys: PrivateKeyAcceptance,
+) -> Result<HandlerResponse> {
     let skips = call.fields.bool(WITHOUT_REFUSED_CRLS_FIELD)?.unwrap_or(false);
     let invalid_crls = if skips { InvalidCrlHandling::Skip } else { InvalidCrlHandling::RefuseAll };
-    let rules = BundleRules { private_keys, invalid_crls };
-    let imported = import::import_pem_bundle(&call.authority().await?, field, text, rules).await?;
+    let options = BundleImportOptions { private_keys, invalid_crls };
+    let imported = import::import_pem_bundle(&call.authority().await?, field, text, options).await?;
     let mut data = json!({
         "imported_issuers": imported.imported_issuers,
         "imported_keys": imported.imported_keys,

@@ -176,7 +176,7 @@ fn issue_context(call: Call) -> IssueContext {
 
 fn requester(call: &Call) -> IssueRequester {
     call.caller.as_deref().map_or_else(IssueRequester::default, |caller| IssueRequester {
-        recorded_as: caller.requester.clone(),
+        requester_record: caller.requester.clone(),
         display_name: caller.display_name.clone(),
         identity: caller.entity.as_ref().map(|entity| TemplateIdentity(entity.entity())),
         token: caller.lease_owner(),

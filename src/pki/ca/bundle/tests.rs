@@ -1,4 +1,4 @@
-//! Tests with bundles as operators paste them, and with arbitrary text.
+//! Tests of bundle parsing with PEM texts as operators paste them, and with arbitrary text.
 
 use std::sync::LazyLock;
 
@@ -10,23 +10,23 @@ use crate::keys::testing::root;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl, issue};
 
-const ALLOWED: PrivateKeys = PrivateKeys::Allowed;
+const ALLOWED: PrivateKeyAcceptance = PrivateKeyAcceptance::Allowed;
 
-fn pair(key_type: &str, bits: i64) -> (String, String) {
+fn certificate_and_key(key_type: &str, bits: i64) -> (String, String) {
     let (key, certificate) = root(key_type, bits);
     (pem::encode("CERTIFICATE", certificate.der()), pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose()))
 }
 
-fn refusal(text: &str, private_keys: PrivateKeys) -> String {
+fn parse_error_text(text: &str, private_keys: PrivateKeyAcceptance) -> String {
     let error = CaBundle::parse("pem_bundle", text, private_keys).err().expect("must be refused");
     assert!(error.text().starts_with("pem_bundle: "), "{error}");
     error.text().to_owned()
 }
 
 #[test]
-fn bundle_blocks_are_accepted_in_any_order_and_once() {
-    let (one, one_key) = pair("ec", 256);
-    let (two, two_key) = pair("ed25519", 0);
+fn bundle_blocks_in_any_order_are_parsed_without_duplicates() {
+    let (one, one_key) = certificate_and_key("ec", 256);
+    let (two, two_key) = certificate_and_key("ed25519", 0);
     let parameters = pem::encode("EC PARAMETERS", &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7]);
     let crl = pem::encode("X509 CRL", b"whatever");
     let text = format!("a note\n{two_key}\n{one}\n\n{parameters}\n{one_key}\nmore\n{crl}\n{two}\n{one}\n{two_key}\n\n");
@@ -39,7 +39,7 @@ fn bundle_blocks_are_accepted_in_any_order_and_once() {
 
 #[test]
 fn invalid_ca_bundle_is_refused_with_the_reason() {
-    let (certificate, key) = pair("ec", 256);
+    let (certificate, key) = certificate_and_key("ec", 256);
     let many = format!("{certificate}\n").repeat(pem::MAX_BLOCKS + 1);
     let long = format!("{}\n{certificate}", " ".repeat(MAX_BUNDLE_TEXT_BYTES));
     let crl_only = pem::encode("X509 CRL", &[0; 100]);
@@ -59,11 +59,11 @@ fn invalid_ca_bundle_is_refused_with_the_reason() {
         (&format!("{certificate}\n{}", pem::encode("EC PRIVATE KEY", &[0; 80])), "block 1: private key: "),
         (&key.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n", 1), "encrypted"),
     ] {
-        let text = refusal(text, ALLOWED);
+        let text = parse_error_text(text, ALLOWED);
         assert!(text.contains(rule), "{rule}: {text}");
     }
     let both = format!("{certificate}\n{key}");
-    assert!(refusal(&both, PrivateKeys::Refused).contains("private keys are not accepted here"));
+    assert!(parse_error_text(&both, PrivateKeyAcceptance::Refused).contains("private keys are not accepted here"));
     assert!(CaBundle::parse("pem_bundle", &both, ALLOWED).is_ok());
 }
 
@@ -91,7 +91,7 @@ fn certificates_unsuitable_for_issuers_are_refused() {
         let config = openssl.file("req.cnf", "[req]\ndistinguished_name = dn\n[dn]\n");
         let mut arguments = vec!["req", "-x509", "-new", "-key", &key, "-subj", "/CN=x", "-config", &config];
         arguments.extend(["-addext", extension]);
-        let text = refusal(&openssl.text(&arguments), ALLOWED);
+        let text = parse_error_text(&openssl.text(&arguments), ALLOWED);
         assert!(text.contains(rule), "{rule}: {text}");
     }
 }
@@ -107,10 +107,10 @@ fn key_field_must_contain_exactly_one_key() {
     let with_parameters = openssl.text(&["ecparam", "-name", "prime256v1", "-genkey"]);
     assert!(with_parameters.contains("EC PARAMETERS"));
     assert!(parse_key("pem_bundle", &with_parameters).is_ok());
-    let (certificate, key) = pair("ec", 256);
+    let (certificate, key) = certificate_and_key("ec", 256);
     let p224 = PrivateKey::generate(KeySpec::new("ec", 224).unwrap()).unwrap();
     for (text, rule) in [
-        (format!("{key}\n{}", pair("ec", 256).1), "exactly one"),
+        (format!("{key}\n{}", certificate_and_key("ec", 256).1), "exactly one"),
         (format!("{key}\n{certificate}"), "exactly one"),
         (certificate, "not a private key"),
         ("/path/to/key".to_owned(), "too short"),
@@ -124,19 +124,19 @@ fn key_field_must_contain_exactly_one_key() {
 
 #[test]
 fn keys_with_parts_of_two_keys_are_refused() {
-    let one = pair("rsa", 2048).1;
-    let two = pair("rsa", 2048).1;
+    let one = certificate_and_key("rsa", 2048).1;
+    let two = certificate_and_key("rsa", 2048).1;
     let numbers = |text: &str| pem::parse_first_block(text).unwrap().unwrap().1;
     let one = numbers(&one);
     let two = numbers(&two);
-    // The structure ends with the CRT values, here those of the other key.
+    // An RSA private key ends with its CRT values (RFC 8017 A.1.2). The test replaces them by those of another key.
     let at = one.len() - 200;
     let mixed = [&one[..at], &two[two.len() - 200..]].concat();
     let error = parse_key("pem_bundle", &pem::encode("PRIVATE KEY", &mixed)).err().expect("must be refused");
     assert!(error.text().starts_with("pem_bundle: private key: "), "{error}");
 }
 
-/// A key of every kind in every encoding, with its PEM label.
+/// Private keys of every kind, each in PKCS#8 and in its traditional encoding, with the PEM label of the encoding.
 static ENCODED_KEYS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
     let mut forms = Vec::new();
     for (key_type, bits) in [("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
@@ -148,7 +148,7 @@ static ENCODED_KEYS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
     forms
 });
 
-static PAIR: LazyLock<(String, String)> = LazyLock::new(|| pair("ec", 256));
+static CERTIFICATE_AND_KEY: LazyLock<(String, String)> = LazyLock::new(|| certificate_and_key("ec", 256));
 
 proptest! {
     #[test]
@@ -160,14 +160,14 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bundles_are_refused_or_whole(at in any::<prop::sample::Index>(), byte in 0x20..0x7f_u8) {
-        let (certificate, key) = &*PAIR;
+    fn damaged_bundle_is_refused_or_parsed_correctly(at in any::<prop::sample::Index>(), byte in 0x20..0x7f_u8) {
+        let (certificate, key) = &*CERTIFICATE_AND_KEY;
         let mut text = format!("{certificate}\n{key}\n").into_bytes();
         let at = at.index(text.len());
         text[at] = byte;
         let text = String::from_utf8(text).unwrap();
         if let Ok(bundle) = CaBundle::parse("pem_bundle", &text, ALLOWED) {
-            // Every accepted certificate is a CA's and every accepted key can sign.
+            // Every accepted certificate is a CA certificate, and every accepted key can sign.
             prop_assert!(bundle.certificates.iter().all(Certificate::is_ca));
             for key in &bundle.keys {
                 let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_keys_are_refused_or_sign(which in 0..ENCODED_KEYS.len(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+    fn damaged_key_is_refused_or_can_sign(which in 0..ENCODED_KEYS.len(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
         let (label, der) = &ENCODED_KEYS[which];
         prop_assert!(read_key(label, &der[..cut.index(der.len())]).is_err());
         let mut der = der.clone();

@@ -7,7 +7,7 @@ use crate::x509::name::{self, Attribute};
 use crate::x509::pieces::Extensions;
 use crate::x509::testing::{ISSUER_KEY_KINDS, issue};
 
-/// Returns a root with an additional extension.
+/// Returns a self-signed root certificate with one additional extension.
 fn root_with_extension(key: &PrivateKey, oid: &[u8], critical: bool, value: &[u8]) -> Certificate {
     let subject = name::name(&[&name::rdn(Attribute::CommonName, &["Root".to_owned()])]);
     let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
@@ -15,14 +15,15 @@ fn root_with_extension(key: &PrivateKey, oid: &[u8], critical: bool, value: &[u8
     Certificate::parse(&issue(key, algorithm, &subject, &subject, key.public().spki(), &more)).unwrap()
 }
 
-fn check_alone(certificate: &Certificate) -> Result<Vec<String>> {
+fn check_without_other_issuers(certificate: &Certificate) -> Result<Vec<String>> {
     check_ca_profile(certificate, std::iter::empty())
 }
 
 #[test]
 fn extension_that_verifiers_reject_is_refused_by_name() {
     let key = root("ec", 256).0;
-    // NULL, an empty list, and values that Go, OpenSSL or `cryptography` reject.
+    // Extension values that verifiers reject: NULL, an empty list, and others that Go, OpenSSL or `cryptography`
+    // reject.
     let (null, empty): (&[u8], &[u8]) = (&[5, 0], &[0x30, 0]);
     for (oid, critical, value, name) in [
         (oid::NAME_CONSTRAINTS, true, empty, "nameConstraints"),
@@ -50,8 +51,8 @@ fn extension_that_verifiers_reject_is_refused_by_name() {
         (oid::CERTIFICATE_POLICIES, false, null, "certificatePolicies"),
         (oid::POLICY_CONSTRAINTS, true, empty, "policyConstraints"),
         (oid::POLICY_CONSTRAINTS, false, empty, "policyConstraints"),
-        // A value that all verifiers reject after one that all accept: a non-contiguous mask after a wildcard, and a
-        // URI with a space after a host name with a space.
+        // Lists with an element that all verifiers accept, followed by one that all reject: a wildcard, then a
+        // non-contiguous mask; and a host name with a space, then a URI with a space.
         (
             oid::NAME_CONSTRAINTS,
             true,
@@ -67,11 +68,11 @@ fn extension_that_verifiers_reject_is_refused_by_name() {
             &[0x30, 12, 0x82, 3, b'a', b' ', b'b', 0x86, 5, b'u', b':', b'a', b' ', b'b'],
             "subjectAltName",
         ),
-        // An empty name, and a name that is longer than its list.
+        // subjectAltName with an empty name, followed by a name that is longer than the list.
         (oid::SUBJECT_ALT_NAME, false, &[0x30, 5, 0x82, 0, 0x82, 9, b'a'], "subjectAltName"),
         (oid::PROXY_CERT_INFO, false, null, "proxyCertInfo"),
     ] {
-        let error = check_alone(&root_with_extension(&key, oid, critical, value)).expect_err(name);
+        let error = check_without_other_issuers(&root_with_extension(&key, oid, critical, value)).expect_err(name);
         assert!(error.text().starts_with(&format!("certificate: {name}: ")), "{error}");
     }
 }
@@ -114,16 +115,16 @@ fn violation_that_verifiers_accept_is_a_warning() {
         (oid::KEY_USAGE, vec![3, 2, 0, 6]),
         (oid::NAME_CONSTRAINTS, [&[0x30, 13, 0xa1, 11, 0x30, 9, 0x82, 7][..], b"*.a.com"].concat()),
     ] {
-        let unusual = check_alone(&root_with_extension(&key, oid, false, &value)).unwrap();
+        let unusual = check_without_other_issuers(&root_with_extension(&key, oid, false, &value)).unwrap();
         assert_eq!(unusual.len(), 1, "{unusual:?}");
     }
     assert_eq!(
-        check_alone(&root_with_extension(&key, &[0x2a, 3, 4], false, &[0xff])).unwrap(),
+        check_without_other_issuers(&root_with_extension(&key, &[0x2a, 3, 4], false, &[0xff])).unwrap(),
         Vec::<String>::new(),
         "unknown extensions are not checked"
     );
     for (kind, bits) in ISSUER_KEY_KINDS {
-        assert_eq!(check_alone(&root(kind, i64::from(*bits)).1).unwrap(), Vec::<String>::new());
+        assert_eq!(check_without_other_issuers(&root(kind, i64::from(*bits)).1).unwrap(), Vec::<String>::new());
     }
 }
 
@@ -139,19 +140,19 @@ fn self_issued_certificate_is_signed_by_itself_or_known_issuer() {
         Certificate::parse(&issue(by, algorithm, &subject, &subject, of.public().spki(), &all)).unwrap()
     };
     let crossed = signed(&before, &after, &[]);
-    let error = check_alone(&crossed).unwrap_err();
+    let error = check_without_other_issuers(&crossed).unwrap_err();
     assert!(error.text().contains("its signature does not verify"), "{error}");
     let own = signed(&before, &before, &[]);
     assert!(check_ca_profile(&crossed, [&own].into_iter()).is_ok(), "the signing key is known");
     let id = |n: u8| [extension::subject_key_id(&[1; 20]), extension::authority_key_id(&[n; 20])];
-    assert!(check_alone(&signed(&before, &after, &id(1))).is_err(), "it names its own key");
-    assert!(check_alone(&signed(&before, &after, &id(2))).is_ok(), "it names another");
+    assert!(check_without_other_issuers(&signed(&before, &after, &id(1))).is_err(), "it names its own key");
+    assert!(check_without_other_issuers(&signed(&before, &after, &id(2))).is_ok(), "it names another");
 }
 
 #[test]
-fn properties_that_break_verification_below_are_reported() {
+fn ca_properties_that_break_chains_are_reported() {
     let key = root("ec", 256).0;
-    // A private extension, 1.3.9.9.9.
+    // The OID of a private extension, 1.3.9.9.9.
     let private: &[u8] = &[0x2b, 9, 9, 9];
     let text = |oid: &str| {
         format!(
@@ -164,21 +165,25 @@ fn properties_that_break_verification_below_are_reported() {
         (private, false, vec![]),
         (oid::PRECERTIFICATE_POISON, true, vec![text("1.3.6.1.4.1.11129.2.4.3")]),
     ] {
-        assert_eq!(check_alone(&root_with_extension(&key, oid, critical, &[5, 0])).unwrap(), wanted, "{oid:?}");
+        assert_eq!(
+            check_without_other_issuers(&root_with_extension(&key, oid, critical, &[5, 0])).unwrap(),
+            wanted,
+            "{oid:?}"
+        );
     }
-    // A dNSName, and a directoryName without attributes.
+    // nameConstraints with a dNSName, and with a directoryName without attributes.
     let (dns, directory): (&[u8], &[u8]) =
         (&[0x30, 7, 0xa1, 5, 0x30, 3, 0x82, 1, b'a'], &[0x30, 8, 0xa1, 6, 0x30, 4, 0xa4, 2, 0x30, 0]);
     let unread = "certificate: nameConstraints are critical and constrain other names than dNSName, iPAddress, rfc822Name \
                   and URI, which Go refuses (RFC 5280 4.2.1.10); certificates below this CA may not verify";
     for (value, wanted) in [(dns, vec![]), (directory, vec![unread.to_owned()])] {
         assert_eq!(
-            check_alone(&root_with_extension(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(),
+            check_without_other_issuers(&root_with_extension(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(),
             wanted,
             "{value:?}"
         );
     }
-    // Both times have the same length, so they can be swapped.
+    // notBefore and notAfter are encoded with the same length, so they can be swapped.
     let sound = root_with_extension(&key, private, false, &[5, 0]);
     assert_eq!(path_problems(&sound).count(), 0);
     let der = sound.der();

@@ -1,4 +1,4 @@
-//! Writes the settings of an issuer.
+//! Changes the settings of an issuer.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::pki::mount::urls::Urls;
 use crate::pki::mount::view::MountView;
 use crate::x509::algorithm::SignatureAlgorithm;
 
-/// Settings of an issuer.
+/// The settings of an issuer that an operator can change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IssuerSettings {
-    /// Name, or empty.
+    /// Name of the issuer, or empty.
     pub name: String,
-    /// Chain set by the operator; empty for the computed one.
+    /// Chain set by the operator; empty if the server computes the chain.
     pub manual_chain: ManualChain,
     /// Treatment of leaf certificates that would outlive the issuer.
     pub leaf_not_after_behavior: LeafNotAfterBehavior,
-    /// Allowed uses.
+    /// Permitted uses of the issuer.
     pub usage: IssuerUsage,
-    /// Signature algorithm of CRLs and OCSP responses; empty derives it from the key.
+    /// Signature algorithm of CRLs and OCSP responses; if empty, it is derived from the issuer's key.
     pub revocation_signature_algorithm: String,
-    /// URLs of the issuer.
+    /// Authority information URLs of the issuer; if empty, the mount's URLs apply.
     pub urls: Urls,
 }
 
@@ -34,14 +34,14 @@ pub struct IssuerSettings {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManualChain(Vec<String>);
 
-/// An issuer as it is before a write changes it.
+/// An issuer before a write changes it, with the state of its mount.
 pub struct CurrentIssuer<'a> {
     view: &'a MountView,
     signer: &'a IssuerSigner,
 }
 
 impl CurrentIssuer<'_> {
-    /// Returns the current settings.
+    /// Returns the issuer's current settings.
     pub fn settings(&self) -> IssuerSettings {
         let record = &self.signer.issuer.record;
         IssuerSettings {
@@ -54,7 +54,8 @@ impl CurrentIssuer<'_> {
         }
     }
 
-    /// Returns the default settings: all usages that the certificate and its state allow.
+    /// Returns the issuer's default settings: its usage includes everything that its certificate and revocation status
+    /// allow.
     pub fn defaults(&self) -> IssuerSettings {
         let issuer = &self.signer.issuer;
         let usage =
@@ -62,7 +63,8 @@ impl CurrentIssuer<'_> {
         IssuerSettings { usage, ..IssuerSettings::default() }
     }
 
-    /// Resolves references to issuers of the mount, or `self`, into a chain; empty for the computed one.
+    /// Resolves references (ids or names of issuers of the mount, or the word `self`) to a manual chain. An empty list
+    /// means that the server computes the chain.
     ///
     /// # Errors
     /// `Invalid` when an entry is unknown, or the first entry is not the issuer itself.
@@ -83,10 +85,10 @@ impl CurrentIssuer<'_> {
         Ok(ManualChain(ids))
     }
 
-    /// Checks usages against the state of the issuer.
+    /// Checks that the issuer may have these usages.
     ///
     /// # Errors
-    /// `Invalid` when a revoked issuer would sign certificates.
+    /// `Invalid` when the issuer is revoked and would be allowed to sign certificates.
     pub fn check_usage(&self, usage: IssuerUsage) -> Result<IssuerUsage> {
         if usage.issuing && self.signer.issuer.record.revoked_at.is_some() {
             return Err(Error::invalid("usage: a revoked issuer may not have issuing-certificates"));
@@ -145,8 +147,9 @@ pub async fn write_issuer(
     Ok((id, warnings))
 }
 
-/// Resolves the signature algorithm setting of CRLs and OCSP responses. A managed key is checked for support only when
-/// the setting changes, and only if the mount may use the key at that moment.
+/// Validates the requested signature algorithm of CRLs and OCSP responses, or chooses the default if it is empty;
+/// returns the value to store. A managed key is checked for support of the algorithm only when the setting changes, and
+/// only if the mount may use the key at that moment.
 fn resolve_revocation_algorithm(requested: &str, signer: &IssuerSigner, signers: &dyn Signers) -> Result<String> {
     const FIELD: &str = "revocation_signature_algorithm";
     let key = signer.key.as_ref().map(|key| &key.signing);

@@ -31,7 +31,7 @@ pub(super) async fn resolve_managed_key(authority: &Authority, named: ManagedKey
     Ok(key)
 }
 
-pub(super) fn refers_to(named: &ManagedKeyRef, key: &ManagedKey) -> bool {
+pub(super) fn is_reference_to(named: &ManagedKeyRef, key: &ManagedKey) -> bool {
     match named {
         ManagedKeyRef::Name(name) => key.name == *name,
         ManagedKeyRef::Uuid(uuid) => key.uuid == *uuid,

@@ -1,5 +1,5 @@
-//! Stores a key in a mount's state: a mount has one entry per public key, the first key becomes the default, and
-//! issuers with this public key that lacked their private key are linked to it.
+//! Adds a key to a mount's state. A mount has one entry per public key; the first key becomes the default; issuers with
+//! this public key that had no private key are linked to the key.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::PkiWrite;
 use crate::x509::algorithm::SignatureAlgorithm;
 
-/// Result of storing a key.
+/// Result of adding a key to a mount's state.
 pub(crate) struct PutKeyResult {
     /// The new entry, or the existing entry of the same public key.
     pub(crate) key: Arc<MountKey>,
-    /// `true` if the mount already had the key.
+    /// `true` if the mount already had a key with this public key.
     pub(crate) known: bool,
-    /// Writes to commit.
+    /// Storage writes that the caller must commit.
     pub(crate) writes: Vec<PkiWrite>,
     /// Ids of issuers that were linked to the key.
     pub(crate) linked: Vec<String>,
@@ -26,12 +26,12 @@ pub(crate) struct PutKeyResult {
 }
 
 impl PutKeyResult {
-    /// Creates the result for an existing key.
-    pub(crate) fn known(key: Arc<MountKey>) -> Self {
+    /// Creates the result for a key that the mount already has.
+    pub(crate) fn for_existing_key(key: Arc<MountKey>) -> Self {
         Self { key, known: true, writes: Vec::new(), linked: Vec::new(), warnings: Warnings::default() }
     }
 
-    /// Makes the first linked issuer the default if the mount has no default issuer.
+    /// Makes the first linked issuer the default issuer if the mount has none.
     pub(crate) fn set_default_issuer(&mut self, next: &mut MountView) {
         let mut config = next.issuers_config.value.clone();
         if let Some(first) = self.linked.first().filter(|_| config.default.is_empty()) {
@@ -41,14 +41,14 @@ impl PutKeyResult {
     }
 }
 
-/// Stores a key, makes it the default if there is none, and links the issuers that lacked it. `now`, in epoch seconds,
-/// becomes the modification time of these issuers. If the mount already has the public key, its entry keeps its name; a
-/// managed one then signs with the given managed key.
+/// Adds a key to the mount's state `next`, makes it the default key if there is none, and links the issuers with this
+/// public key to it; their modification time becomes `now` (epoch seconds). If the mount already has the public key,
+/// its entry keeps its name; if that entry and `key` are managed, it then signs with the managed key of `key`.
 ///
 /// # Errors
 /// `Invalid` when the name of a new key is in use.
 pub(crate) fn put_key(next: &mut MountView, key: MountKey, signers: &dyn Signers, now: i64) -> Result<PutKeyResult> {
-    if let Some(known) = next.key_of(key.public()) {
+    if let Some(known) = next.key_by_public_key(key.public()) {
         let known = Arc::clone(known);
         return update_existing_key(next, known, &key, signers, now);
     }
@@ -86,7 +86,7 @@ fn update_existing_key(
     signers: &dyn Signers,
     now: i64,
 ) -> Result<PutKeyResult> {
-    let mut put = PutKeyResult::known(known);
+    let mut put = PutKeyResult::for_existing_key(known);
     if !key.name.is_empty() && key.name != put.key.name {
         put.warnings.add("key_name ignored: the key already exists in the mount and keeps its name");
     }
@@ -96,7 +96,7 @@ fn update_existing_key(
             put.warnings.add(format!("the key already exists in the mount; it now signs with managed key {name:?}"));
             let relinked = MountKey { signing: key.signing.clone(), ..MountKey::clone(&put.key) };
             put.writes.push(next.put_key(relinked.clone())?);
-            put.writes.extend(refit_revocation_algorithms(next, &relinked, signers, now)?);
+            put.writes.extend(replace_unsupported_revocation_algorithms(next, &relinked, signers, now)?);
             put.key = Arc::new(relinked);
         }
         (SigningKey::Local(_), SigningKey::Managed(_)) => {
@@ -108,8 +108,8 @@ fn update_existing_key(
     Ok(put)
 }
 
-/// Changes the CRL and OCSP signature algorithm of issuers whose new managed key does not support the former one.
-fn refit_revocation_algorithms(
+/// Changes the CRL and OCSP signature algorithm of issuers whose new managed key does not support the current one.
+fn replace_unsupported_revocation_algorithms(
     next: &mut MountView,
     key: &MountKey,
     signers: &dyn Signers,

@@ -127,10 +127,10 @@ impl NamePolicy<'_> {
         let role = self.role;
         let domains = &self.role.allowed.domains;
         let texts = &domains.texts;
-        let bare = || texts.has(parsed.name) || (parsed.is_email && texts.has(parsed.domain));
+        let bare = || texts.contains(parsed.name) || (parsed.is_email && texts.contains(parsed.domain));
         let below = || {
-            domains.contain_parent_of(parsed.compared_domain())
-                || (parsed.is_wild() && texts.has(parsed.compared_domain()))
+            domains.contain_parent_domain_of(parsed.compared_domain())
+                || (parsed.is_wild() && texts.contains(parsed.compared_domain()))
         };
         (role.allow_bare_domains && bare())
             || (role.allow_subdomains && below())

@@ -110,7 +110,7 @@ pub(super) fn group_by_oid(others: Vec<(String, String)>) -> Vec<(String, String
 /// Checks user ids against the role: each must match a pattern, or equal an entry when ASCII case is ignored.
 pub(super) fn check_user_ids(role: &CompiledRole, user_ids: &[String]) -> Result<()> {
     let (patterns, texts) = &role.allowed.user_ids;
-    let allowed = |id: &&String| texts.has(id) || patterns.matches(id);
+    let allowed = |id: &&String| texts.contains(id) || patterns.matches(id);
     match user_ids.iter().find(|id| !allowed(id)) {
         Some(id) => {
             Err(Error::invalid(format!("user_ids: user_id {} is not allowed by this role", escape_for_message(id))))

@@ -1,4 +1,4 @@
-//! Drafts CRLs, and converts lists to and from the stored rows, which have no entries.
+//! Drafts CRLs, and converts CRLs to and from stored rows, which have no entries.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) fn delta_group_id(group: &str) -> String {
     format!("{group}/delta")
 }
 
-/// Returns the row to store for a list that has every revocation up to the sequence number `covers`.
+/// Returns the row to store for a CRL that contains every revocation up to the sequence number `covers`.
 pub(super) fn crl_row(signed: &SignedCrlDraft, mount: MountId, group: &IssuerGroup, covers: u64) -> CrlRow {
     let CrlHeader { number, base, this_update, next_update, .. } = signed.header();
     CrlRow {
@@ -31,7 +31,7 @@ pub(super) fn crl_row(signed: &SignedCrlDraft, mount: MountId, group: &IssuerGro
     }
 }
 
-/// Drafts a list. A complete CRL names its delta CRL's location (RFC 5280 5.2.6), if configured.
+/// Drafts a CRL. If delta CRL locations are configured, a complete CRL names them in freshestCRL (RFC 5280 5.2.6).
 pub(super) fn draft_crl(
     view: &MountView,
     signer: &IssuerSigner,
@@ -46,7 +46,7 @@ pub(super) fn draft_crl(
     CrlDraft::new(signer, entries, header, &freshest)
 }
 
-/// Rebuilds a list from its row and its entries; `None` if the stored signature does not verify.
+/// Rebuilds a CRL from its stored row and its entries; `None` if the stored signature does not verify.
 pub(super) fn rebuild_stored_crl(
     view: &MountView,
     signer: &IssuerSigner,

@@ -1,4 +1,4 @@
-//! Determines which entries may leave the lists, by the rule of RFC 5280 3.3: an entry stays until it was on a CRL
+//! Determines which entries may be removed from CRLs, by the rule of RFC 5280 3.3: an entry stays until it was on a CRL
 //! issued after its certificate expired.
 
 use super::super::groups::IssuerGroup;
@@ -8,23 +8,26 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::RemovableRevocations;
 
 impl CrlBuilder {
-    /// Returns the revocations that every group's complete CRL has listed since their certificates ended. Groups
-    /// without a signer and mounts without CRLs impose no bound.
+    /// Returns the revocations that may be removed, because the complete CRL of every group has listed them since their
+    /// certificates expired. Groups without a signer and mounts with disabled CRLs set no limit.
     pub(super) fn removable_revocations(&self, view: &MountView, groups: &[IssuerGroup]) -> RemovableRevocations {
         if view.crl_config.value.disable {
             return RemovableRevocations::ALL;
         }
         let signed = groups.iter().filter(|group| group.signer.is_some());
         let of = |group: &IssuerGroup| {
-            self.states.get(&group.id).map_or(RemovableRevocations::NONE, |state| state.listed(self.loaded))
+            self.states
+                .get(&group.id)
+                .map_or(RemovableRevocations::NONE, |state| state.removable_revocations(self.loaded))
         };
         signed.map(of).fold(RemovableRevocations::ALL, RemovableRevocations::and)
     }
 }
 
 impl CrlGroupState {
-    /// Returns the bound of one group. Every revocation up to the sequence number `loaded` was read.
-    fn listed(&self, loaded: u64) -> RemovableRevocations {
+    /// Returns the revocations that may be removed from the CRLs of this group. Every revocation up to the sequence
+    /// number `loaded` was read.
+    fn removable_revocations(&self, loaded: u64) -> RemovableRevocations {
         let Some(complete) = &self.complete else { return RemovableRevocations::NONE };
         let up_to = if self.new_entries.is_empty() { loaded } else { self.covers };
         RemovableRevocations { before: complete.this_update, up_to }

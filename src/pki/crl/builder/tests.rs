@@ -1,4 +1,4 @@
-//! Builders of several nodes on one store.
+//! Tests with CRL builders of several nodes on one store.
 
 use base64::Engine as _;
 
@@ -19,14 +19,14 @@ const FOLLOW: CrlBuildRequest = CrlBuildRequest { follow: true, ..CrlBuildReques
 const COMPLETE: CrlBuildRequest = CrlBuildRequest { complete: true, ..CrlBuildRequest::DUE };
 const DELTA: CrlBuildRequest = CrlBuildRequest { delta: true, ..CrlBuildRequest::DUE };
 
-/// A store with a mount and one root; complete CRLs are built only on request.
+/// A store with a mount and one root issuer; complete CRLs are built only on request.
 struct Nodes {
     store: TestStore,
     view: Arc<MountView>,
 }
 
-/// A node's complete and delta CRL: number and serials of each.
-type Shown = [(u64, Vec<Serial>); 2];
+/// CRL number and listed serial numbers of a node's complete CRL and of its delta CRL.
+type CrlContents = [(u64, Vec<Serial>); 2];
 
 impl Nodes {
     async fn new() -> Self {
@@ -78,7 +78,7 @@ impl Nodes {
         serial
     }
 
-    async fn build(&self, mut node: CrlBuilder, wanted: CrlBuildRequest) -> (CrlBuilder, Shown) {
+    async fn build(&self, mut node: CrlBuilder, wanted: CrlBuildRequest) -> (CrlBuilder, CrlContents) {
         let view = Arc::clone(&self.view);
         let work = |waiter: blocking::SignatureWaiter| async move {
             let built = node.build(&view, wanted, &waiter).await;
@@ -88,11 +88,11 @@ impl Nodes {
         let built = built.unwrap();
         assert!(built.failure.is_none());
         let GroupCrls { complete, delta } = &built.crls.by_issuer["root"];
-        (node, [shown(complete), shown(delta.as_ref().unwrap())])
+        (node, [crl_contents(complete), crl_contents(delta.as_ref().unwrap())])
     }
 }
 
-fn shown(list: &PublishedCrl) -> (u64, Vec<Serial>) {
+fn crl_contents(list: &PublishedCrl) -> (u64, Vec<Serial>) {
     let der: Vec<u8> = list.pieces().flat_map(|piece| piece.to_vec()).collect();
     let crl = Crl::parse(&der).unwrap();
     (list.number, crl.entries().iter().map(|entry| entry.serial).collect())
@@ -115,14 +115,14 @@ async fn crl_is_adopted_by_a_node_that_has_read_later_revocations() {
         let second = nodes.revoke().await;
         let (a, _) = nodes.build(a, COMPLETE).await;
         let third = nodes.revoke().await;
-        // B has read both revocations before it learns of the list.
+        // B reads both revocations before it learns of A's CRL.
         let (b, not_yet) = nodes.build(b, CrlBuildRequest::DUE).await;
         assert_eq!(not_yet, shown);
         let (b, taken) = nodes.build(b, by).await;
         assert_eq!(taken[0], (2, vec![second]), "{by:?}");
         let (b, [complete, delta]) = nodes.build(b, DELTA).await;
         assert_eq!((complete, delta.1), ((2, vec![second]), vec![third]));
-        // A adopts that delta CRL, and its next complete CRL lists both.
+        // A adopts that delta CRL, and its next complete CRL lists both revocations.
         let (a, after) = nodes.build(a, FOLLOW).await;
         assert_eq!((after[0].1.len(), &after[1].1), (1, &vec![third]));
         let (_, [complete, delta]) = nodes.build(a, COMPLETE).await;

@@ -1,4 +1,4 @@
-//! Verification of a backup: checks that the stored lists can be rebuilt from the stored revocations.
+//! Verification of a backup: checks that the stored CRLs can be rebuilt from the stored revocations.
 
 use super::super::groups::{GroupLayout, IssuerGroup, issuer_groups};
 use super::{CrlBuilder, REVOCATIONS_PER_PAGE, delta_group_id};
@@ -6,18 +6,18 @@ use crate::error::Result;
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{CrlRow, StoredRevocation};
 
-/// A stored list that cannot be rebuilt from the stored revocations.
+/// A stored CRL that cannot be rebuilt from the stored revocations.
 pub struct UnreproducibleCrl {
-    /// Number and group of the list.
+    /// Description of the CRL for messages: its number and issuer group.
     pub list: String,
-    /// Revocations whose reason was amended after the list was signed. If there are any, the list cannot be rebuilt
-    /// even from an intact backup.
+    /// Number of revocations whose reason was amended after the CRL was signed. If there are any, the CRL cannot be
+    /// rebuilt even from an intact backup.
     pub amended: usize,
 }
 
 impl CrlBuilder {
-    /// Returns the stored lists whose signature does not match the lists rebuilt from the stored revocations. Requires
-    /// a new builder, and a store that is not written to meanwhile. Signs nothing.
+    /// Returns the stored CRLs whose signature does not match the CRL rebuilt from the stored revocations. Requires a
+    /// new builder, and a store without concurrent writes. Signs nothing.
     ///
     /// # Errors
     /// `Unavailable` when the store cannot be read.
@@ -34,8 +34,9 @@ impl CrlBuilder {
             for (name, made) in [(group.id.clone(), complete), (delta_group_id(&group.id), delta)] {
                 let Some(row) = stored.iter().find(|row| row.group == name) else { continue };
                 if made != Some(row.number) {
-                    // A delta CRL cannot be rebuilt without its complete CRL.
-                    let amended = self.amended(group, row).await?.max(of_complete);
+                    // A delta CRL cannot be rebuilt without its complete CRL, so that CRL's amended revocations count
+                    // for it too.
+                    let amended = self.count_amended_revocations(group, row).await?.max(of_complete);
                     of_complete = amended;
                     unreproducible.push(UnreproducibleCrl {
                         list: format!("CRL number {} of issuer group {name}", row.number),
@@ -47,9 +48,9 @@ impl CrlBuilder {
         Ok(unreproducible)
     }
 
-    /// Counts the group's revocations that are dated before the list but have a later sequence number than it covers.
-    /// Their reasons were amended after the list was signed, so the reasons on the list are unknown.
-    async fn amended(&self, group: &IssuerGroup, row: &CrlRow) -> Result<usize> {
+    /// Counts the group's revocations that are dated before the CRL but have a higher sequence number than the CRL
+    /// covers. Their reasons were amended after the CRL was signed, so the reasons on the CRL are unknown.
+    async fn count_amended_revocations(&self, group: &IssuerGroup, row: &CrlRow) -> Result<usize> {
         let mut after = row.covers;
         let mut amended = 0;
         loop {

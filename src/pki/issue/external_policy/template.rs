@@ -1,4 +1,4 @@
-//! Converts the policy engine's template to a certificate.
+//! Issues a certificate from the policy engine's template.
 //!
 //! Subject, key, lifetime, serial number and extensions come from the template. Issuer name, authorityKeyIdentifier,
 //! URLs (if the issuer has any) and the signature come from the issuer. The template is untrusted. It must have the
@@ -29,7 +29,7 @@ use crate::x509::raw_extension::grants_ocsp_signing;
 use crate::x509::serial::Serial;
 use crate::x509::{extension, oid, pem};
 
-/// Certifies `key` according to the template.
+/// Signs a certificate for `key` according to the engine's template.
 ///
 /// # Errors
 /// `Invalid` naming the rule that the template violates; `Unavailable` when the record cannot be stored.
@@ -57,10 +57,11 @@ pub(super) async fn issue(
     let deps = &with_first_serial(template_serial(&template, approval.store), deps);
     let issued = draft.release(Issuance { deps, ..issuance }, key, &record).await?;
     if issued.repeated {
-        // The certificate comes from an earlier template, so warnings about this one do not apply.
+        // This certificate was issued for an earlier request with the same idempotency key, so warnings about the
+        // current template do not apply.
         return Ok(issued);
     }
-    // Certificates that are not stored always get a new serial number, so only stored ones get this warning.
+    // Certificates that are not stored always get a new serial number, so only stored certificates get this warning.
     if approval.store && issued.serial != template.serial() {
         warnings
             .add("the template's serial number was replaced, because it is in use or not allowed (RFC 5280 4.1.2.2)");
@@ -68,12 +69,13 @@ pub(super) async fn issue(
     Ok(issued.with_warnings(warnings))
 }
 
-/// The lease that the engine requests. Revoking a lease revokes its certificate, so the certificate must be stored.
+/// Returns the lease that the engine requests, if any. Revoking a lease revokes its certificate, so the certificate
+/// must be stored.
 fn lease_side_effects(origin: &IssueContext, approval: &PolicyResponse) -> Result<IssueSideEffects> {
     match (approval.lease, approval.store) {
         (false, _) => Ok(IssueSideEffects::default()),
         (true, false) => refuse("the policy engine set generate_lease without store_certificate"),
-        (true, true) => IssueSideEffects::leased(&origin.path, &origin.requester),
+        (true, true) => IssueSideEffects::lease_only(&origin.path, &origin.requester),
     }
 }
 
@@ -94,7 +96,7 @@ fn parse_template(text: &str) -> Result<Certificate> {
     }
 }
 
-/// Checks that do not depend on the issuer.
+/// Checks the template as far as this does not depend on the issuer.
 fn check_template(template: &Certificate, operation: &PolicyOperation, key: &PublicKey) -> Result<()> {
     if template.key() != key {
         return refuse("the template's public key is not the request's");
@@ -143,7 +145,7 @@ fn draft_certificate(
 
 fn check_path_length(template: &Certificate, signer: &IssuerSigner) -> Result<()> {
     let max = signer::remaining_path_length(signer)?;
-    // A CA without a path length is limited by the chain above it (RFC 5280 6.1.4).
+    // A CA certificate without a path length is limited by the chain above it (RFC 5280 6.1.4).
     match (template.path_length(), max) {
         (Some(length), Some(max)) if length > max => refuse(&format!(
             "the template's path length is more than the issuing chain allows, {max} (RFC 5280 4.2.1.9)"
@@ -152,7 +154,7 @@ fn check_path_length(template: &Certificate, signer: &IssuerSigner) -> Result<()
     }
 }
 
-/// The template's validity. If it ends after the issuer's, the issuer's `leaf_not_after_behavior` applies.
+/// Returns the template's validity. If it ends after the issuer's, the issuer's `leaf_not_after_behavior` applies.
 fn template_validity(
     template: &Certificate,
     signer: &IssuerSigner,
@@ -170,8 +172,8 @@ fn template_validity(
     validity::check_validity_range(template.not_before(), end)
 }
 
-/// Merges extensions: those of the issuer replace the template's, or are appended. Adds a missing subject key
-/// identifier.
+/// Merges the extensions of template and issuer: the issuer's replace the template's or are appended. Adds a subject
+/// key identifier if the template has none.
 fn merge_extensions(template: &Certificate, issuer_parts: &EncodedIssuerParts) -> Extensions {
     let locations = &issuer_parts.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
@@ -190,7 +192,7 @@ fn merge_extensions(template: &Certificate, issuer_parts: &EncodedIssuerParts) -
     )
 }
 
-/// Returns the template's serial number if the certificate is stored and the number is valid. Storage checks that it is
+/// Returns the template's serial number if the certificate is stored and the number is valid; storage checks that it is
 /// unused. Other certificates get a new number: if the engine's templates had a fixed number, all certificates would
 /// share it (RFC 5280 4.1.2.2), and one revocation would revoke all.
 fn template_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
@@ -201,7 +203,7 @@ fn template_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
     (is_stored && is_allowed).then_some(serial)
 }
 
-/// A copy of `deps` whose source of serial numbers first yields `first`, if it is set, and then new numbers.
+/// Returns a copy of `deps` whose source of serial numbers first yields `first`, if given, and then new numbers.
 fn with_first_serial(first: Option<Serial>, deps: &EngineDeps) -> EngineDeps {
     let first = Mutex::new(first);
     let others = Arc::clone(&deps.serials);

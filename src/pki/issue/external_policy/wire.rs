@@ -16,14 +16,14 @@ use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
 use crate::pki::values::Keyword as _;
 
-/// Version of the message format.
+/// Version of the JSON message format.
 const MESSAGE_VERSION: u8 = 1;
-/// Maximum length of a forwarded text of the engine, characters.
+/// Maximum length of an engine's text that is forwarded to the caller, characters.
 const MAX_ENGINE_TEXT_CHARS: usize = 500;
-/// Maximum number of forwarded warnings of the engine.
+/// Maximum number of an engine's warnings that are forwarded to the caller.
 const MAX_ENGINE_WARNINGS: usize = 20;
 
-/// The caller's body, interpreted only by the engine.
+/// The caller's request body, interpreted only by the engine.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyRequestBody(Map<String, Value>);
 
@@ -33,26 +33,26 @@ impl From<Map<String, Value>> for PolicyRequestBody {
     }
 }
 
-/// Identity of the caller, rendered as JSON; never a token.
+/// Identity of the caller, as JSON for the engine; never contains a token.
 #[derive(Clone, Debug)]
 pub struct PolicyCallerIdentity {
-    /// The entity's id.
+    /// Id of the caller's entity.
     pub entity_id: String,
-    /// The entity and its aliases.
+    /// The caller's entity and its aliases.
     pub entity: Value,
-    /// All groups of the entity.
+    /// All groups of the caller's entity.
     pub groups: Vec<Value>,
 }
 
-/// Values sent to the engine in addition to the caller's body.
+/// Values that the message to the engine contains in addition to the caller's body.
 pub(super) struct PolicyRequestContext<'a> {
     /// Identity of the caller, if the token has an entity.
     pub(super) caller: Option<&'a PolicyCallerIdentity>,
-    /// The policy named in the path, or empty.
+    /// Name of the policy in the request path, or empty.
     pub(super) policy: &'a str,
     /// Path of the mount, with a trailing `/`.
     pub(super) mount: &'a str,
-    /// The operation.
+    /// The requested operation.
     pub(super) operation: &'a PolicyOperation,
     /// Default and maximum lifetime of the mount's certificates.
     pub(super) limits: MountLifetimes,
@@ -85,11 +85,11 @@ struct PolicyServiceValues<'a> {
     requested_issuance_config: Value,
 }
 
-/// Encodes the request message. `issuer` is the issuer named in the path, else the default issuer, if the mount has
-/// one.
+/// Encodes the message to the engine. `issuer` is the issuer named in the path, else the default issuer, if the mount
+/// has one.
 ///
 /// # Errors
-/// `Internal` when it cannot be encoded.
+/// `Internal` when the message cannot be encoded.
 pub(super) fn encode_policy_request(
     view: &MountView,
     context: &PolicyRequestContext<'_>,
@@ -130,20 +130,20 @@ pub(super) fn encode_policy_request(
     serde_json::to_vec(&message).map_err(Error::internal)
 }
 
-/// Renders the caller's entity id, and the parts of the entity and its groups that the settings select. Groups without
-/// the selected part are omitted.
+/// Renders the caller's entity id, and the data of the entity and its groups that the JMESPath settings select. Groups
+/// without selected data are omitted.
 fn render_identity(view: &MountView, caller: &PolicyCallerIdentity) -> Value {
     let ExternalPolicyConfig { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
-    let groups = caller.groups.iter().filter_map(|group| select_member(group_jmespath, group));
+    let groups = caller.groups.iter().filter_map(|group| evaluate_jmespath(group_jmespath, group));
     json!({
         "entity_id": caller.entity_id,
-        "entity": select_member(entity_jmespath, &caller.entity),
+        "entity": evaluate_jmespath(entity_jmespath, &caller.entity),
         "groups": groups.collect::<Vec<_>>(),
     })
 }
 
-/// Evaluates an expression of the settings; `None` if it is empty or has no match.
-fn select_member<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
+/// Evaluates a JMESPath expression of the settings; `None` if the expression is empty or has no match.
+fn evaluate_jmespath<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
     match expression {
         "" => None,
         "@" => Some(value),
@@ -151,7 +151,7 @@ fn select_member<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
     }
 }
 
-/// URLs in the issuer's certificates; empty if a placeholder has no value.
+/// Renders the URLs in the issuer's certificates; empty if a placeholder has no value.
 fn render_urls(view: &MountView, signer: &IssuerSigner) -> Map<String, Value> {
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
     urls.lists().map(|(name, list)| (name.to_owned(), list.clone().into())).collect()
@@ -168,33 +168,33 @@ struct RawPolicyResponse {
     generate_lease: Option<bool>,
 }
 
-/// Approval by the engine.
+/// Approval of a request by the policy engine.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PolicyResponse {
-    /// The template, PEM.
+    /// The certificate template, PEM.
     pub(super) certificate: String,
-    /// Issuer chosen by the engine.
+    /// Reference to the issuer that the engine chose.
     pub(super) issuer_ref: String,
-    /// `true` to store the certificate.
+    /// `true` if the certificate must be stored.
     pub(super) store: bool,
-    /// `true` to create a lease.
+    /// `true` if the certificate must get a lease.
     pub(super) lease: bool,
 }
 
-/// The engine's response.
+/// The engine's response to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PolicyEngineReply {
-    /// The decision: an approval, or the reason of a rejection, which the caller receives.
+    /// The engine's decision: an approval, or the reason for a rejection, which the caller receives.
     pub(super) decision: std::result::Result<PolicyResponse, String>,
-    /// Warnings of the engine, to pass on to the caller.
+    /// Warnings from the engine for the caller.
     pub(super) warnings: Warnings,
 }
 
 impl PolicyEngineReply {
-    /// Parses the response to the request `uuid`.
+    /// Parses the engine's response to the request with the id `uuid`.
     ///
     /// # Errors
-    /// `BadGateway` when it is malformed, `Invalid` when it contains another `request_uuid`.
+    /// `BadGateway` when the response is malformed, `Invalid` when it contains another `request_uuid`.
     pub(super) fn read(body: &[u8], uuid: &str) -> Result<Self> {
         let malformed =
             |what: &str| Error::new(Kind::BadGateway, format!("external policy: the engine's answer {what}"));
@@ -224,7 +224,7 @@ impl PolicyEngineReply {
     }
 }
 
-/// Truncates a text of the engine and replaces control characters.
+/// Truncates a text from the engine and replaces its control characters.
 fn sanitize(text: &str) -> String {
     let words = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     words.take(MAX_ENGINE_TEXT_CHARS).collect::<String>().trim().to_owned()
@@ -291,7 +291,7 @@ mod tests {
             ("aliases.name", None),
             ("none", None),
         ] {
-            assert_eq!(select_member(expression, &entity), expected, "{expression:?}");
+            assert_eq!(evaluate_jmespath(expression, &entity), expected, "{expression:?}");
         }
     }
 

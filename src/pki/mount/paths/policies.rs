@@ -10,16 +10,16 @@ use crate::x509::oid;
 use crate::x509::reader::{DerReader, DerResult};
 use crate::x509::writer::{SEQUENCE, context};
 
-/// A certificate below the path must have one of these policies; `None` accepts any policy.
+/// Certificate policies, at least one of which a certificate below the path must have; `None` accepts any policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequiredPolicies(Option<BTreeSet<Vec<u8>>>);
 
 impl RequiredPolicies {
-    /// Returns the requirement of a path (issuer first), if any. Roots are skipped: verifiers do not evaluate trust
-    /// anchors.
+    /// Returns the policies that a path (issuer first) requires, if any. Roots are skipped: verifiers do not evaluate
+    /// trust anchors.
     pub(super) fn of(path: &[Arc<Issuer>]) -> Option<Self> {
         let mut allowed: Option<BTreeSet<Vec<u8>>> = None;
-        // Number of further certificates before a policy is required (explicit_policy of 6.1.2).
+        // Number of further certificates on the path before a policy is required (explicit_policy of 6.1.2).
         let mut left: Option<u64> = None;
         for issuer in path.iter().rev().skip_while(|issuer| issuer.self_signed) {
             let certificate = &issuer.certificate;
@@ -43,7 +43,7 @@ impl RequiredPolicies {
         left.filter(|left| *left <= 1).map(|_| Self(allowed))
     }
 
-    /// `true` if a certificate with these policies meets the requirement.
+    /// Returns `true` if a certificate with these policies meets the requirement.
     pub(crate) fn is_met_by(&self, own: &BTreeSet<Vec<u8>>) -> bool {
         let is_any = own.contains(oid::ANY_POLICY);
         match &self.0 {
@@ -52,8 +52,8 @@ impl RequiredPolicies {
         }
     }
 
-    /// Warning for a certificate, or a role, that does not meet the requirement.
-    pub(crate) fn advice(&self) -> String {
+    /// Returns the warning for a certificate, or a role, that does not meet the requirement.
+    pub(crate) fn unmet_warning(&self) -> String {
         let required = match &self.0 {
             None => "any".to_owned(),
             Some(allowed) if allowed.is_empty() => "but the CAs of the chain have none in common".to_owned(),
@@ -69,7 +69,7 @@ impl RequiredPolicies {
     }
 }
 
-/// Policies of a certificate as OIDs in DER contents; empty if the extension cannot be parsed.
+/// Returns the policies of a certificate, as DER contents of their OIDs; empty if the extension cannot be parsed.
 pub(crate) fn read_policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
     let read = |value: &[u8]| -> DerResult<BTreeSet<Vec<u8>>> {
         let mut list = DerReader::read_single(value, SEQUENCE)?.reader();

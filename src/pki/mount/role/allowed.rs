@@ -1,5 +1,6 @@
-//! The lists of a role, parsed once for fast checks. A list may have a thousand entries, and a certificate as many
-//! names. Therefore plain texts are looked up in sorted lists, and only patterns are tried one by one.
+//! The lists of allowed names of a role, parsed once for fast checks. A list may have a thousand entries, and a
+//! certificate as many names. Therefore plain texts are looked up in sorted lists, and only patterns are tried one by
+//! one.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -15,7 +16,7 @@ use crate::templates::TemplateValues;
 /// A role with its parsed lists; dereferences to [`Role`].
 pub struct CompiledRole {
     role: Role,
-    /// The parsed lists.
+    /// The parsed lists of allowed names.
     pub allowed: AllowedNames,
 }
 
@@ -34,25 +35,25 @@ impl From<Role> for CompiledRole {
 }
 
 impl CompiledRole {
-    /// Returns the role with templates filled in for a caller.
+    /// Returns the role with the templates in its lists filled in for a caller.
     pub fn filled_for(self: &Arc<Self>, identity: Option<&dyn TemplateValues>) -> Arc<Self> {
         self.role.filled_for(identity).map_or_else(|| Arc::clone(self), |filled| Arc::new(filled.into()))
     }
 }
 
-/// The parsed lists of a role.
+/// The parsed lists of allowed names of a role.
 pub struct AllowedNames {
-    /// `allowed_domains`.
+    /// Parsed `allowed_domains`.
     pub domains: AllowedDomains,
-    /// `allowed_ip_sans_cidr`.
+    /// Parsed `allowed_ip_sans_cidr`.
     pub networks: Vec<IpNet>,
-    /// `allowed_uri_sans`.
+    /// Parsed `allowed_uri_sans`.
     pub uris: PatternList,
-    /// `allowed_other_sans` by OID; `None` allows all.
+    /// Parsed `allowed_other_sans` by OID; `None` allows all otherNames.
     pub other_names: Option<HashMap<String, PatternList>>,
-    /// `allowed_serial_numbers`.
+    /// Parsed `allowed_serial_numbers`.
     pub serial_numbers: PatternList,
-    /// `allowed_user_ids` as patterns and as plain texts.
+    /// Parsed `allowed_user_ids`, as patterns and as plain texts.
     pub user_ids: (PatternList, CaseInsensitiveTexts),
 }
 
@@ -90,20 +91,20 @@ impl CaseInsensitiveTexts {
         Self(lower.into())
     }
 
-    /// `true` if the list contains `text`.
-    pub fn has(&self, text: &str) -> bool {
+    /// Returns `true` if the list contains `text`.
+    pub fn contains(&self, text: &str) -> bool {
         let lower = || text.bytes().map(|byte| byte.to_ascii_lowercase());
         self.0.binary_search_by(|one| one.bytes().cmp(lower())).is_ok()
     }
 }
 
-/// Domains, indexed for each kind of comparison.
+/// The `allowed_domains` of a role, indexed for each kind of comparison.
 pub struct AllowedDomains {
-    /// The domains themselves.
+    /// The allowed domains, to find names that are equal to one.
     pub texts: CaseInsensitiveTexts,
-    /// The reversed bytes of the domains, sorted, to find names below them.
+    /// The reversed bytes of the domains, sorted, to find subdomains.
     reversed: Box<[Box<[u8]>]>,
-    /// The domains with a `*`, as patterns.
+    /// The allowed domains with a `*`, as patterns.
     pub patterns: PatternList,
 }
 
@@ -115,12 +116,12 @@ impl AllowedDomains {
         Self { texts: CaseInsensitiveTexts::new(&list), reversed: reversed.into(), patterns: PatternList::new(&list) }
     }
 
-    /// `true` if `name` ends in a dot and one of the domains, case-sensitively. Reads the name from its end and narrows
-    /// the range of matching domains with each byte, in linear time.
-    pub fn contain_parent_of(&self, name: &str) -> bool {
+    /// Returns `true` if `name` ends in a dot and one of the domains, case-sensitively. Reads the name from its end and
+    /// narrows the range of matching domains with each byte, in linear time.
+    pub fn contain_parent_domain_of(&self, name: &str) -> bool {
         let mut left = &self.reversed[..];
         for (read, byte) in name.bytes().rev().enumerate() {
-            // A domain that ends here sorts before longer ones.
+            // A domain that is read completely sorts before longer ones with the same ending.
             if byte == b'.' && left.first().is_some_and(|domain| domain.len() == read) {
                 return true;
             }
@@ -154,8 +155,8 @@ mod tests {
             for text in [&text, &of_list] {
                 let known = || list.iter().filter(|domain| !domain.is_empty());
                 let below = |domain: &String| text.strip_suffix(&**domain).is_some_and(|head| head.ends_with('.'));
-                prop_assert_eq!(domains.contain_parent_of(text), known().any(below), "{:?} {:?}", text, list);
-                prop_assert_eq!(domains.texts.has(text), known().any(|domain| domain.eq_ignore_ascii_case(text)));
+                prop_assert_eq!(domains.contain_parent_domain_of(text), known().any(below), "{:?} {:?}", text, list);
+                prop_assert_eq!(domains.texts.contains(text), known().any(|domain| domain.eq_ignore_ascii_case(text)));
             }
         }
     }

@@ -14,7 +14,7 @@ const OCSP_SIGNING_WARNING: &str = "ext_key_usage: certificates with OCSPSigning
     sign any status for every certificate of the issuer, even revoked ones (RFC 6960 4.2.2.2)";
 
 impl Role {
-    /// `true` if certificates of the role may sign OCSP responses.
+    /// Returns `true` if certificates of the role may sign OCSP responses.
     pub(crate) fn grants_ocsp_signing(&self) -> bool {
         let named = eku_oids(&self.ext_key_usage, false, false, false, false, &self.ext_key_usage_oids);
         named.is_ok_and(|oids| oids.iter().any(|oid| oid == OCSP_SIGNING))
@@ -28,8 +28,8 @@ impl Role {
         self.checked_after(None)
     }
 
-    /// Like [`Role::checked`], for a change of the role `before`. Size limits apply only to changed lists, so that
-    /// lists stored by an older version stay valid.
+    /// Like [`Role::checked`], for a write that replaces the role `before`. Size limits apply only to changed lists, so
+    /// that lists stored by an older version stay valid.
     ///
     /// # Errors
     /// As [`Role::checked`].
@@ -54,7 +54,7 @@ impl Role {
         if self.issuer_ref.is_empty() {
             self.issuer_ref = "default".to_owned();
         }
-        if self.keys.are_rsa() && self.signature_bits == SignatureBits::OF_ISSUER {
+        if self.keys.are_rsa() && self.signature_bits == SignatureBits::ISSUER_DEFAULT {
             self.signature_bits = SignatureBits::SHA_256;
         }
         self.normalize_lists()?;
@@ -64,8 +64,8 @@ impl Role {
         Ok((self, warnings))
     }
 
-    /// Warns about key usages in the role that certificates with its type of key must not have. Such certificates are
-    /// issued nevertheless, because some clients send the same list for every type of key.
+    /// Returns a warning about key usages in the role that certificates with its type of key must not have. Such
+    /// certificates are issued nevertheless, because some clients send the same list for every type of key.
     fn unsuitable_usage_warning(&self) -> Option<String> {
         let RoleKeys::Only(spec) = self.keys else { return None };
         let (unfit, rule) = match spec.kind() {
@@ -77,7 +77,7 @@ impl Role {
             let usage = KeyUsage::from_names(std::slice::from_ref(*name));
             !usage.is_empty() && unfit.contains(usage)
         };
-        let fits = !self.names_key_usage() || self.key_usage_for(spec.kind()) == default_key_usage(spec.kind());
+        let fits = !self.has_explicit_key_usage() || self.key_usage_for(spec.kind()) == default_key_usage(spec.kind());
         let named: Vec<&str> = match fits {
             true => Vec::new(),
             false => self.key_usage.iter().filter(is_unfit).map(String::as_str).collect(),
@@ -87,7 +87,7 @@ impl Role {
         (!named.is_empty()).then(|| format!("key_usage: {named} must not be in certificates of {kind} keys ({rule})"))
     }
 
-    /// Warns if time-stamp verifiers reject certificates of a role with id-kp-timeStamping.
+    /// Returns a warning if time-stamp verifiers reject certificates of a role with id-kp-timeStamping.
     fn time_stamping_warning(&self) -> Option<String> {
         let purposes = self.purposes().ok()?;
         if !purposes.iter().any(|purpose| purpose == oid::TIME_STAMPING) {
@@ -125,7 +125,7 @@ impl Role {
         warnings
     }
 
-    /// Checks flags and lifetimes.
+    /// Checks the role's flags and lifetimes.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
@@ -141,7 +141,7 @@ impl Role {
         Ok(())
     }
 
-    /// Converts the lists to their stored form.
+    /// Converts the role's lists to their stored form.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.

@@ -1,4 +1,4 @@
-//! Typed values of role fields: keys, signature hashes and bounds of the validity.
+//! Types of role fields: keys, signature hashes, rules for the validity in requests, and the source of serialNumber.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +12,9 @@ use crate::x509::algorithm::KeyKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "StoredRoleKeys", into = "StoredRoleKeys")]
 pub enum RoleKeys {
-    /// Any key that this server certifies; the request selects the key that `issue` generates.
+    /// Any key that this server certifies; the request selects type and size of a key that `issue` generates.
     Any,
-    /// Keys of one type: `issue` generates this size, `sign` accepts this size and larger.
+    /// Keys of one type: `issue` generates keys of this size, `sign` accepts this size and larger.
     Only(KeySpec),
 }
 
@@ -33,7 +33,7 @@ impl Default for StoredRoleKeys {
 }
 
 impl RoleKeys {
-    /// RSA, 2048 bits.
+    /// RSA keys of at least 2048 bits.
     pub const DEFAULT: Self = Self::Only(KeySpec::RSA_2048);
 
     /// Parses a key type (`rsa`, `ec`, `ed25519`, `any`) and size; 0 bits is the type's default. The size is ignored
@@ -55,7 +55,7 @@ impl RoleKeys {
         Err(Error::invalid(rule))
     }
 
-    /// `rsa`, `ec`, `ed25519` or `any`.
+    /// Returns `rsa`, `ec`, `ed25519` or `any`.
     pub fn key_type(self) -> &'static str {
         match self {
             Self::Any => "any",
@@ -63,7 +63,7 @@ impl RoleKeys {
         }
     }
 
-    /// Size of generated keys, and the minimum size of certified keys, in bits; 0 for `ed25519` and `any`.
+    /// Returns the size of generated keys, and the minimum size of certified keys, in bits; 0 for `ed25519` and `any`.
     pub fn bits(self) -> u32 {
         match self {
             Self::Any => 0,
@@ -90,14 +90,14 @@ impl From<RoleKeys> for StoredRoleKeys {
     }
 }
 
-/// Hash size of signatures by an RSA issuer.
+/// Hash size of signatures by an RSA issuer, in bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct SignatureBits(u32);
 
 impl SignatureBits {
-    /// Not set: the issuer's key determines the hash.
-    pub const OF_ISSUER: Self = Self(0);
+    /// No size is set: the issuer's key determines the hash.
+    pub const ISSUER_DEFAULT: Self = Self(0);
     /// SHA-256.
     pub const SHA_256: Self = Self(256);
 
@@ -112,7 +112,7 @@ impl SignatureBits {
         }
     }
 
-    /// The hash size in bits: 0, 256, 384 or 512.
+    /// Returns the hash size in bits: 0, 256, 384 or 512.
     pub fn bits(self) -> u32 {
         self.0
     }
@@ -136,11 +136,11 @@ impl From<SignatureBits> for u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NotBeforeBound {
-    /// Any value.
+    /// Requests may set any `not_before`.
     Permit,
-    /// No earlier than the role's own backdating.
+    /// Requests must not set `not_before` earlier than the role's own backdating.
     Duration,
-    /// Not allowed.
+    /// Requests must not set `not_before`.
     Forbid,
 }
 
@@ -150,17 +150,17 @@ impl Keyword for NotBeforeBound {
         &[(Self::Permit, "permit"), (Self::Duration, "duration"), (Self::Forbid, "forbid")];
 }
 
-/// Rule for `not_after` in requests, and the latest end of any certificate.
+/// Rule for `not_after` in requests; [`Self::Until`] also limits certificates of requests without it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum NotAfterBound {
-    /// Any value.
+    /// Requests may set any `not_after`.
     Permit,
-    /// Not allowed.
+    /// Requests must not set `not_after`.
     Forbid,
-    /// No later than the role's lifetime.
+    /// Requests must not set `not_after` later than the role's lifetime allows.
     TtlLimited,
-    /// Any value in requests; no certificate ends later than this time.
+    /// Requests may set any `not_after`, but no certificate ends later than this time.
     Until(Rfc3339Text),
 }
 
@@ -180,7 +180,7 @@ impl NotAfterBound {
         }
     }
 
-    /// The setting as text; a time is returned as written.
+    /// Returns the setting as text; a time is returned as written.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Permit => "permit",
@@ -205,11 +205,11 @@ impl From<NotAfterBound> for String {
     }
 }
 
-/// Source of the subject's serialNumber.
+/// Source of the subject's serialNumber attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SerialNumberSource {
-    /// The request body, else the CSR.
+    /// The request body, or else the CSR.
     JsonCsr,
     /// The request body only.
     Json,

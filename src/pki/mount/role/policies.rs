@@ -10,12 +10,12 @@ use crate::pki::values::oid::is_dotted_oid;
 use crate::x509::profile;
 use crate::x509::reader::DerError;
 
-/// Maximum number of policies, and the maximum length of one in stored form.
+/// Maximum number of policies of a role, and maximum length of one policy in stored form.
 pub const POLICY_LIST_LIMITS: ListLimit = ListLimit::new(64, 2_048);
 /// Maximum length of explicitText (RFC 5280 4.2.1.4), characters.
 const MAX_NOTICE_CHARS: usize = 200;
 
-/// One certificate policy.
+/// One certificate policy with its optional qualifiers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicyInformation {
@@ -48,17 +48,17 @@ impl PolicyInformation {
         Ok(policy)
     }
 
-    /// The policy's dotted OID.
+    /// Returns the policy's dotted OID.
     pub fn oid(&self) -> &str {
         &self.oid
     }
 
-    /// CPS pointer: an ASCII URI.
+    /// Returns the CPS pointer: an ASCII URI.
     pub fn cps(&self) -> Option<&str> {
         self.cps.as_deref()
     }
 
-    /// explicitText of a user notice, at most 200 characters.
+    /// Returns the explicitText of the user notice, at most 200 characters.
     pub fn notice(&self) -> Option<&str> {
         self.notice.as_deref()
     }
@@ -98,7 +98,7 @@ impl From<PolicyInformation> for String {
     }
 }
 
-/// The policies of a role; each OID occurs once.
+/// The certificate policies of a role; each OID occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CertificatePolicies(Vec<PolicyInformation>);
@@ -135,7 +135,7 @@ impl CertificatePolicies {
         Ok(Self(distinct))
     }
 
-    /// The policies.
+    /// Iterates over the policies in their stored order.
     pub fn iter(&self) -> impl Iterator<Item = &PolicyInformation> {
         self.0.iter()
     }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::templates::{Template, TemplateValues, is_template};
 
 impl Role {
-    /// Checks the lists that are templates.
+    /// Checks the lists whose entries are identity templates.
     ///
     /// # Errors
     /// `Invalid` naming the field, for an entry that is not a valid template.
@@ -24,7 +24,7 @@ impl Role {
         Ok(())
     }
 
-    /// `true` if the allowed names depend on the caller.
+    /// Returns `true` if the names that the role allows depend on the caller.
     pub fn has_templates(&self) -> bool {
         self.allowed_domains_template || self.allowed_uri_sans_template
     }
@@ -57,8 +57,8 @@ fn fill_templates(
     list.iter().filter_map(fill).collect()
 }
 
-/// `true` if a filled-in URI has the components of its template: the value adds no delimiter that ends a host or path,
-/// and no percent-encoding (RFC 3986 2.2 and 3).
+/// Returns `true` if a filled-in URI has the components of its template: the value adds no delimiter that ends a host
+/// or path, and no percent-encoding (RFC 3986 2.2 and 3).
 fn keeps_uri_components(template: &str, filled: &str) -> bool {
     ['?', '#', '%', '\\', '@', ':'].iter().all(|end| template.matches(*end).count() == filled.matches(*end).count())
 }

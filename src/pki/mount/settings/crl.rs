@@ -15,13 +15,13 @@ use crate::pki::values::Keyword;
 /// Maximum lifetime of a CRL or OCSP response. It keeps all times within the range that certificates can encode.
 const MAX_LIFETIME: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// OCSP status of a serial number that is not stored.
+/// OCSP status for serial numbers that are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownSerialStatus {
-    /// `unknown`.
+    /// OCSP responses report `unknown`.
     Unknown,
-    /// `good`, for mounts whose roles do not store certificates.
+    /// OCSP responses report `good`, for mounts whose roles do not store certificates.
     Good,
 }
 
@@ -39,7 +39,7 @@ resource! {
         duration expiry = duration_text("72h");
         /// Publishes empty complete CRLs. Revocations are still recorded and reported by OCSP.
         flag disable = false;
-        /// OCSP responds `unauthorized` to every request.
+        /// Answers every OCSP request with `unauthorized`.
         flag ocsp_disable = false;
         /// Lifetime of an OCSP response.
         duration ocsp_expiry = duration_text("12h");
@@ -47,17 +47,18 @@ resource! {
         value ocsp_unknown_serial: UnknownSerialStatus = UnknownSerialStatus::Unknown;
         /// Builds CRLs by timer instead of on every revocation.
         flag auto_rebuild = false;
-        /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`.
+        /// With `auto_rebuild`, the time before nextUpdate at which a CRL is rebuilt.
         duration auto_rebuild_grace_period = duration_text("12h");
         /// Publishes new revocations in delta CRLs between complete CRLs.
         flag enable_delta = false;
-        /// Interval of delta CRLs, with `enable_delta`.
+        /// With `enable_delta`, the interval between delta CRLs.
         duration delta_rebuild_interval = duration_text("15m");
         /// Permits revocation of expired certificates.
         flag allow_expired_cert_revocation = false;
         /// Has no effect, only stored and returned: all nodes that share a database form one cluster.
         flag cross_cluster_revocation = false;
-        /// Serves the mount's CRLs on the unified paths too. There is one cluster, so both are the same.
+        /// Serves the mount's CRLs on the unified paths too. All nodes form one cluster, so the unified CRLs are the
+        /// same.
         flag unified_crl = false;
         /// Has no effect, only stored and returned: the existing paths already serve the CRLs of the whole cluster.
         flag unified_crl_on_existing_paths = false;
@@ -73,27 +74,28 @@ fn duration_text(text: &str) -> DurationText {
 }
 
 impl CrlConfig {
-    /// Lifetime of a CRL (nextUpdate − thisUpdate), at least one second.
+    /// Returns the lifetime of a CRL (nextUpdate − thisUpdate), at least one second.
     pub fn expiry(&self) -> Duration {
         self.expiry.duration()
     }
 
-    /// Lifetime of an OCSP response; zero omits nextUpdate.
+    /// Returns the lifetime of an OCSP response; zero omits nextUpdate.
     pub fn ocsp_expiry(&self) -> Duration {
         self.ocsp_expiry.duration()
     }
 
-    /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`; shorter than [`Self::expiry`].
+    /// Returns the time before nextUpdate at which a CRL is rebuilt, with `auto_rebuild`; shorter than
+    /// [`Self::expiry`].
     pub fn auto_rebuild_grace_period(&self) -> Duration {
         self.auto_rebuild_grace_period.duration()
     }
 
-    /// Interval of delta CRLs, with `enable_delta`; shorter than [`Self::expiry`].
+    /// Returns the interval between delta CRLs, with `enable_delta`; shorter than [`Self::expiry`].
     pub fn delta_rebuild_interval(&self) -> Duration {
         self.delta_rebuild_interval.duration()
     }
 
-    /// Maximum number of entries in a complete CRL; `None` is unlimited.
+    /// Returns the maximum number of entries in a complete CRL; `None` is unlimited.
     pub fn max_crl_entries(&self) -> Option<usize> {
         self.max_crl_entries.and_then(|max| usize::try_from(max).ok())
     }
@@ -169,7 +171,7 @@ fn check_max_lifetime(field: &str, duration: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Stored form of the entry limit: -1 for unlimited.
+/// Stored form of `max_crl_entries`: -1 for unlimited.
 mod entry_limit {
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -13,7 +13,7 @@ use crate::pki::policy_engine::PolicyEngine;
 use crate::pki::policy_engine::tls::{CLIENT_BUNDLE_FIELD, EngineTlsMaterial, certificates_only};
 use crate::secret::{Secret, sealed};
 
-/// Maximum timeout of an exchange with the engine, seconds. Requests wait no longer than this.
+/// Maximum timeout of a call to the policy engine, seconds. Certificate requests wait no longer than this.
 const MAX_TIMEOUT_SECONDS: u64 = 60;
 
 /// Maximum length of a text field, bytes; PEM texts with certificates may be longer.
@@ -22,16 +22,16 @@ pub fn max_text_bytes(field: &str) -> usize {
 }
 
 resource! {
-    /// The settings. No `Debug`, because they contain a private key.
+    /// The settings of external policy. No `Debug`, because they contain a private key.
     #[derive(Clone, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct ExternalPolicyConfig {
         /// Enables the external policy endpoints.
         flag enabled = false;
-        /// HTTPS URL that requests are posted to.
+        /// HTTPS URL to which the server posts the requests.
         #[serde(rename = "url")]
         text external_service_url;
-        /// Timeout of an exchange, seconds.
+        /// Timeout of a call to the policy engine, seconds.
         seconds timeout = 15;
         /// Trust anchors for the engine's TLS certificate, PEM.
         text trusted_ca;
@@ -72,9 +72,9 @@ impl ExternalPolicyConfig {
         if !self.external_service_url.is_empty() {
             check_url(&self.external_service_url)?;
         }
-        self.trust()?;
-        check_expression("entity_jmespath", &self.entity_jmespath)?;
-        check_expression("group_jmespath", &self.group_jmespath)?;
+        self.tls_material()?;
+        check_jmespath("entity_jmespath", &self.entity_jmespath)?;
+        check_jmespath("group_jmespath", &self.group_jmespath)?;
         if self.enabled && self.external_service_url.is_empty() {
             return Err(Error::invalid("external_service_url: must be set while enabled is true"));
         }
@@ -86,25 +86,25 @@ impl ExternalPolicyConfig {
         Ok(())
     }
 
-    fn trust(&self) -> Result<EngineTlsMaterial> {
+    fn tls_material(&self) -> Result<EngineTlsMaterial> {
         EngineTlsMaterial::read(&self.trusted_ca, &self.trusted_leaf_certificate_bundle, &self.client_bundle)
     }
 
-    /// Creates a client for these settings. Does not connect yet.
+    /// Creates a policy engine client for these settings. Does not connect yet.
     ///
     /// # Errors
     /// `Invalid` naming the field, `Internal` when TLS cannot be set up.
-    pub(crate) fn engine(&self) -> Result<PolicyEngine> {
-        PolicyEngine::new(&self.external_service_url, Duration::from_secs(self.timeout), self.trust()?)
+    pub(crate) fn create_engine(&self) -> Result<PolicyEngine> {
+        PolicyEngine::new(&self.external_service_url, Duration::from_secs(self.timeout), self.tls_material()?)
     }
 
-    /// `true` if the settings are equal except for the time of the last write.
-    pub(crate) fn has_same_connection(&self, other: &Self) -> bool {
+    /// Returns `true` if the settings are equal except for the time of the last write.
+    pub(crate) fn equals_except_update_time(&self, other: &Self) -> bool {
         let connection = |config: &Self| Self { updated_at: 0, ..config.clone() };
         connection(self) == connection(other)
     }
 
-    /// The certificates of the client bundle as PEM. The private key is never returned.
+    /// Returns the certificates of the client bundle as PEM. The private key is never returned.
     pub fn client_certificates(&self) -> String {
         certificates_only(&self.client_bundle)
     }
@@ -126,7 +126,7 @@ fn check_url(text: &str) -> Result<()> {
 }
 
 /// Accepts the JMESPath subset: empty, `@`, and names joined by dots (`metadata.team`).
-fn check_expression(field: &str, text: &str) -> Result<()> {
+fn check_jmespath(field: &str, text: &str) -> Result<()> {
     let is_member = |name: &str| {
         let mut bytes = name.bytes();
         bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn changed_connection_is_distinguished_from_a_later_write() {
         let later = with(|c| c.updated_at = 5);
-        assert!(later.has_same_connection(&ExternalPolicyConfig::default()));
-        assert!(!with(|c| c.timeout = 3).has_same_connection(&later));
+        assert!(later.equals_except_update_time(&ExternalPolicyConfig::default()));
+        assert!(!with(|c| c.timeout = 3).equals_except_update_time(&later));
     }
 }

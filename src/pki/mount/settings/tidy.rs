@@ -9,10 +9,11 @@ use crate::clock::DurationText;
 use crate::error::{Error, Result};
 use crate::fields::{Resource as _, resource};
 
-/// Smallest page size; smaller pages make a run too slow. 0 and less leaves the size to the server.
+/// Minimum number of rows per step (`page_size`); fewer make a run too slow. 0 or less lets the server choose the
+/// number.
 const MIN_PAGE_SIZE: i64 = 5;
 
-/// A task of tidy.
+/// A task of a tidy run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TidyTask {
     /// Removes expired certificates.
@@ -23,13 +24,13 @@ pub enum TidyTask {
     Associations,
     /// Removes expired issuers except the default issuer; keys stay.
     Issuers,
-    /// No effect: this server has no legacy CA bundle.
+    /// Has no effect: this server has no legacy CA bundle.
     LegacyBundle,
-    /// No effect: there is no queue of revocations for other clusters.
+    /// Has no effect: there is no queue of revocations for other clusters.
     RevocationQueue,
-    /// No effect: there are no revocations of other clusters.
+    /// Has no effect: there are no revocations of other clusters.
     CrossCluster,
-    /// No effect: there are no ACME accounts and orders.
+    /// Has no effect: there are no ACME accounts and orders.
     Acme,
     /// Removes metadata of expired certificates.
     Metadata,
@@ -38,7 +39,7 @@ pub enum TidyTask {
 }
 
 impl TidyTask {
-    /// All tasks.
+    /// All tidy tasks.
     pub const ALL: [Self; 10] = [
         Self::Certificates,
         Self::Revocations,
@@ -52,7 +53,7 @@ impl TidyTask {
         Self::Unreadable,
     ];
 
-    /// Field that selects the task.
+    /// Returns the name of the request field that selects the task.
     pub fn field(self) -> &'static str {
         match self {
             Self::Certificates => "tidy_cert_store",
@@ -68,7 +69,7 @@ impl TidyTask {
         }
     }
 
-    /// `true` if this server stores data that the task could remove.
+    /// Returns `true` if this server stores data that the task could remove.
     pub fn has_effect(self) -> bool {
         !matches!(self, Self::LegacyBundle | Self::RevocationQueue | Self::CrossCluster | Self::Acme)
     }
@@ -92,9 +93,9 @@ resource! {
         seconds revocation_queue_safety_buffer = 48 * 3600;
         /// Has no effect, only stored and returned.
         seconds acme_account_safety_buffer = 720 * 3600;
-        /// Pause between two certificates, as written.
+        /// Pause for each certificate that a run processes, as written.
         duration pause_duration = DurationText::new("0s").expect("0s is a valid duration");
-        /// Maximum rows per step; 0 and less leaves it to the server.
+        /// Maximum number of rows per step of a run; 0 or less lets the server choose the number.
         value page_size: i64 = 1000;
     }
 }
@@ -108,30 +109,30 @@ impl TidyConfig {
         for slot in Self::SECONDS {
             check_at_least_one_second(slot.name, *(slot.get)(&self))?;
         }
-        check_at_least_one_second("revoked_safety_buffer", self.revoked_buffer())?;
+        check_at_least_one_second("revoked_safety_buffer", self.revoked_safety_buffer_seconds())?;
         check_page_size(self.page_size)?;
         Ok(self)
     }
 
-    /// Safety buffer for revoked certificates, seconds.
-    pub fn revoked_buffer(&self) -> u64 {
+    /// Returns the safety buffer for revoked certificates, seconds.
+    pub fn revoked_safety_buffer_seconds(&self) -> u64 {
         self.revoked_safety_buffer.unwrap_or(self.safety_buffer)
     }
 
-    /// The pause between two certificates.
+    /// Returns the pause for each certificate that a run processes.
     pub fn pause(&self) -> Duration {
         self.pause_duration.duration()
     }
 }
 
 resource! {
-    /// `config/auto-tidy`: settings of automatic runs. Durations are in seconds.
+    /// Settings of automatic tidy runs (`config/auto-tidy`). Durations are in seconds.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct AutoTidyConfig {
         /// Enables automatic runs.
         flag enabled = false;
-        /// Tasks and buffers of each run.
+        /// Tasks and safety buffers of each run.
         #[serde(rename = "what")]
         stored run_config: TidyConfig;
         /// Time to the next run, counted from the end of the last run if it succeeded, else from its start.
@@ -143,10 +144,10 @@ resource! {
         /// Maximum delay between server start and first run.
         #[serde(rename = "max_startup_backoff")]
         seconds max_startup_backoff_duration = 900;
-        /// The tidy status includes the number of stored certificates and revocations.
+        /// Includes the numbers of stored certificates and revocations in the tidy status.
         #[serde(rename = "maintain_counts")]
         flag maintain_stored_certificate_counts = false;
-        /// The metrics include the numbers of stored certificates and revocations.
+        /// Includes the numbers of stored certificates and revocations in the metrics.
         #[serde(rename = "publish_counts")]
         flag publish_stored_certificate_count_metrics = false;
     }
@@ -177,7 +178,7 @@ impl AutoTidyConfig {
     }
 }
 
-/// The fields that select tasks, formatted for messages.
+/// Returns the names of the request fields that select tasks, formatted for messages.
 pub fn task_fields() -> String {
     format!("one of {}", TidyTask::ALL.map(TidyTask::field).join(", "))
 }
@@ -193,7 +194,7 @@ pub fn check_at_least_one_second(field: &str, seconds: u64) -> Result<u64> {
     Ok(seconds)
 }
 
-/// Parses the pause between two certificates.
+/// Parses the pause for each certificate that a tidy run processes.
 ///
 /// # Errors
 /// `Invalid` naming `pause_duration`.
@@ -203,7 +204,7 @@ pub fn parse_pause(text: impl Into<String>) -> Result<DurationText> {
     })
 }
 
-/// Validates a page size; 0 and less leaves it to the server.
+/// Validates a page size, in rows; 0 or less lets the server choose.
 ///
 /// # Errors
 /// `Invalid` naming `page_size`.

@@ -1,4 +1,4 @@
-//! Incremental changes must produce the same view as loading the documents at startup.
+//! Tests that incremental changes produce the same view as loading the documents at startup.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,7 +44,7 @@ fn common_name(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
-/// Encodes a CA certificate, self-signed or signed by another CA.
+/// Returns the DER encoding of a CA certificate, self-signed or signed by another CA.
 fn certify(issuer: (&str, &PrivateKey), subject: (&str, &PrivateKey)) -> Vec<u8> {
     let algorithm = SignatureAlgorithm::for_issuer(issuer.1.kind(), 0, false).unwrap();
     let extensions = [extension::basic_constraints(true, None)];
@@ -148,7 +148,7 @@ fn batched_issuer_changes_equal_single_changes() {
     assert_eq!(chains(&together), chains(&one_by_one));
 }
 
-/// The documents of these issuers, each with its body as JSON.
+/// Returns the stored documents of these issuers, each with its body as JSON.
 fn documents(authorities: &[(&str, Vec<u8>)]) -> Vec<(Document, serde_json::Value)> {
     let mut view = MountView::empty(MountId(1));
     let mut document = |(id, der): &(&str, Vec<u8>)| {
@@ -176,7 +176,7 @@ fn recorded_signature_results_are_not_checked_again() {
         }
     };
     let right = chains(&MountView::load(MountId(1), with_json_bodies(stored.clone())).unwrap());
-    // Records of an earlier version have no results, so the signatures are checked.
+    // Records of an earlier version have no signature results, so the signatures are checked.
     let mut some = stored.clone();
     let mut none = stored.clone();
     without(&mut some, &|at| at % 2 == 0);
@@ -184,13 +184,13 @@ fn recorded_signature_results_are_not_checked_again() {
     for stored in [some, none.clone()] {
         assert_eq!(chains(&MountView::load(MountId(1), with_json_bodies(stored)).unwrap()), right);
     }
-    // A false result in a record proves that the record is used instead of a check.
+    // A wrong result in a record proves that the record is used instead of a signature check.
     let (_, of_d) = stored.iter_mut().find(|(document, _)| document.key.name == "4-d").unwrap();
     assert_eq!(of_d["signatures"], serde_json::json!({ "checks": 1, "by": { "2-c": true } }));
     of_d["signatures"]["by"]["2-c"] = false.into();
     let loaded_view = MountView::load(MountId(1), with_json_bodies(stored)).unwrap();
     assert_eq!((loaded_view.parents("4-d"), loaded_view.parents("2-c").len()), (&[][..], 3));
-    // Results computed before another node's change are used in the same way.
+    // Results that were computed before another node's change are used in the same way.
     assert_eq!(loaded_view.reloaded(with_json_bodies(none)).unwrap().parents("4-d"), [""; 0]);
 }
 
@@ -255,7 +255,7 @@ fn issuer_and_key_are_found_by_certificate_and_public_key() {
     let mut view = MountView::empty(MountId(1));
     view.put_issuer(issuer_record("id", certificate.der())).unwrap();
     assert_eq!(view.issuer_with_der(certificate.der()).unwrap().record.id, "id");
-    assert!(view.key_of(certificate.key()).is_none());
+    assert!(view.key_by_public_key(certificate.key()).is_none());
     view.put_key(MountKey {
         id: "key".to_owned(),
         name: String::new(),
@@ -263,9 +263,9 @@ fn issuer_and_key_are_found_by_certificate_and_public_key() {
         signing: SigningKey::Local(Arc::new(key)),
     })
     .unwrap();
-    assert_eq!(view.key_of(certificate.key()).unwrap().id, "key");
+    assert_eq!(view.key_by_public_key(certificate.key()).unwrap().id, "key");
     let (_, other): (_, Certificate) = root("ec", 256);
-    assert!(view.issuer_with_der(other.der()).is_none() && view.key_of(other.key()).is_none());
+    assert!(view.issuer_with_der(other.der()).is_none() && view.key_by_public_key(other.key()).is_none());
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn seconds(fields: &Fields, name: &str) -> Result<Option<u64>> {
 fn task_settings_json(config: &TidyConfig) -> Map<String, Value> {
     let tasks = TidyTask::ALL.iter().map(|task| (task.field().to_owned(), json!(config.tasks.contains(task))));
     let mut members = config.to_members();
-    members.insert("revoked_safety_buffer".to_owned(), json!(config.revoked_buffer()));
+    members.insert("revoked_safety_buffer".to_owned(), json!(config.revoked_safety_buffer_seconds()));
     members.insert("page_size".to_owned(), json!(config.page_size));
     members.extend(tasks);
     members
@@ -164,14 +164,14 @@ mod tests {
         let first =
             merged(&TidyConfig::default(), &fields(&json!({ "tidy_revocation_list": true, "safety_buffer": "1h" })))
                 .unwrap();
-        assert_eq!((first.revoked_buffer(), first.tasks.len()), (3600, 1));
+        assert_eq!((first.revoked_safety_buffer_seconds(), first.tasks.len()), (3600, 1));
         assert!(first.tasks.contains(&TidyTask::Revocations));
         let body = json!({ "tidy_revoked_certs": "false", "tidy_revocation_list": true,
             "revoked_safety_buffer": 7200, "pause_duration": 2, "page_size": -1, "safety_buffer": null });
         let second = merged(&first, &fields(&body)).unwrap();
         assert!(second.tasks.is_empty(), "tidy_revoked_certs overrides its old name");
         assert_eq!(
-            (second.safety_buffer, second.revoked_buffer(), second.pause()),
+            (second.safety_buffer, second.revoked_safety_buffer_seconds(), second.pause()),
             (3600, 7200, Duration::from_secs(2))
         );
         assert_eq!(task_settings_json(&second)["pause_duration"], "2");

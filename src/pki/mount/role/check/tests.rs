@@ -54,7 +54,7 @@ fn role_is_normalized_before_storage() {
         issuer_ref: String::new(),
         allowed_ip_sans_cidr: texts(&["10.1.2.3/8", "::ffff:1.2.3.4/128"]),
         cn_validations: Vec::new(),
-        signature_bits: SignatureBits::OF_ISSUER,
+        signature_bits: SignatureBits::ISSUER_DEFAULT,
         ..Role::default()
     };
     let (role, warnings) = role.checked().unwrap();
