@@ -44,7 +44,7 @@ use secrets::EntryPoint;
 use sender::Sender;
 use state::WorkerState;
 
-/// Access metrics of the paths outside both APIs.
+/// Access metrics of the routes outside both APIs.
 static METRICS_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("metrics"));
 static DISCOVERY_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("terraform.json"));
 static UNROUTED_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("none"));
@@ -53,7 +53,7 @@ fn server_meter(route: &str) -> RouteMeter {
     RouteMeter::new("server", "read", route.to_owned())
 }
 
-/// Registers the services of a worker.
+/// Registers the routes of both APIs, of service discovery and of the metrics page on a worker's application.
 pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
     app.app_data(state)
         .service(web::scope("/v1").default_service(web::to(secrets_service)))
@@ -63,7 +63,7 @@ pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
         .default_service(web::to(reject_unknown_path));
 }
 
-/// Registers the services of the metrics listener, which serves the metrics to all clients that reach it.
+/// Registers the route of the metrics listener, which serves the metrics to every client without a token.
 pub fn configure_metrics(app: &mut ServiceConfig, state: WorkerState) {
     app.app_data(state).service(read_only("/metrics", serve_metrics)).default_service(web::to(reject_unknown_path));
 }
@@ -116,7 +116,8 @@ async fn discovery(request: HttpRequest) -> HttpResponse {
     HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON_MEDIA_TYPE)).body(DISCOVERY_DOCUMENT)
 }
 
-/// Serves the metrics page: open if the settings say so, otherwise as a read of `sys/metrics`.
+/// Serves the metrics page. It needs no token if the settings say so; otherwise the request is authorized as a read of
+/// `sys/metrics`.
 async fn metrics_page(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if state.settings.open_metrics {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);

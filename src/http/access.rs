@@ -21,7 +21,7 @@ pub enum RequestCaller {
     Anonymous,
     /// The holder of a token of the secrets service.
     Token(Arc<Caller>),
-    /// The subject of a token of the projects API, by name.
+    /// The name of the user, team or organization whose projects API token the caller sent.
     Subject(String),
 }
 
@@ -74,7 +74,7 @@ impl AccessLogEntry {
         Self { started, id, trace, route, mount, caller, address, is_logged: !access::is_enabled() }
     }
 
-    /// Sets the caller of a request of the projects API.
+    /// Sets the caller of a projects API request; `None` leaves it anonymous.
     pub fn set_subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
         if let (false, Some(caller)) = (self.is_logged, caller) {
             self.caller = RequestCaller::Subject(caller.name());
@@ -114,7 +114,7 @@ impl AccessLogEntry {
 }
 
 impl Drop for AccessLogEntry {
-    /// A request whose client has disconnected is logged with status 499, as proxies do.
+    /// Logs a request whose client has disconnected with status 499, as proxies do.
     fn drop(&mut self) {
         const CLIENT_CLOSED_REQUEST_STATUS: u16 = 499;
         self.write(CLIENT_CLOSED_REQUEST_STATUS);

@@ -1,9 +1,10 @@
 //! Reads request bodies within limits on size, time and total memory.
 //!
-//! A body above 16 KiB counts against a budget of the process until its request ends ([`budget`](super::budget)): 503
-//! when the budget is used up, 429 when the sender is at its limit. A rejected body is read and discarded up to a limit
-//! of bytes and time, so that the client sees the response and no connection reset. Unauthorized requests and open
-//! routes get less time. A client that sent `Expect: 100-continue` is not asked to send a body that would be discarded.
+//! A body above 16 KiB counts against a memory budget of the process until its request ends
+//! ([`budget`](super::budget)). The request gets 503 when the budget is used up, and 429 when the sender is at its
+//! limit. A rejected body is read and discarded up to a limit of bytes and time, so that the client sees the response
+//! and no connection reset. Bodies of unauthorized requests, and of routes that need no permission, must arrive in less
+//! time. A client that sent `Expect: 100-continue` is not asked to send a body that would be discarded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,23 +21,23 @@ use super::budget::{Exhausted, SenderBudget, SenderReservation};
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
-/// Bytes of a rejected body that are read and discarded.
+/// Maximum number of bytes of a rejected body that are read and discarded.
 const MAX_DISCARDED_BYTES: usize = 64 << 20;
 /// Maximum time to read the body of an unauthorized request.
 pub const UNAUTHORIZED_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time to read the body of a request to a route that needs no permission.
 pub const OPEN_ROUTE_BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time to read the body of a request that has no use for a body.
+/// Maximum time to read the body of a request whose route ignores the body.
 pub const UNUSED_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Largest body, in bytes, that does not count against the budget.
+/// Largest body, in bytes, that does not count against the memory budget.
 const UNCOUNTED_BODY_BYTES: usize = 16 << 10;
 
-/// The budget for a body, and its sender.
+/// The memory budget that a request body counts against, and the sender that it is charged to.
 #[derive(Clone, Copy)]
 pub struct BodyBudget<'a> {
     /// The memory budget that all request bodies share.
     pub bodies: &'a SenderBudget,
-    /// Returns the sender. Called for large bodies only.
+    /// Returns the sender of the request. Called for large bodies only.
     pub sender: &'a dyn Fn() -> Sender,
 }
 
@@ -121,7 +122,7 @@ pub async fn read_truncated(
     with_timeout(time, read).await
 }
 
-/// Reads and discards a body within `time`.
+/// Reads and discards a body of at most `limit` bytes within `time`.
 ///
 /// # Errors
 /// `TooLarge` above the limit, `Malformed` when it ends early or takes too long.
@@ -137,7 +138,7 @@ pub async fn discard(headers: &HeaderMap, payload: Payload, limit: usize, time: 
     }
 }
 
-/// `true` if a body was rejected because its reservation was refused.
+/// `true` if a body was rejected because the memory budget is used up or the sender is at its limit.
 fn is_reservation_error(error: &Error) -> bool {
     matches!(error.kind(), Kind::Busy | Kind::Quota)
 }
@@ -226,7 +227,7 @@ async fn collect_chunks(
 }
 
 async fn discard_and_return(payload: Payload, error: Error) -> Error {
-    // An error while discarding does not matter: the request is rejected anyway.
+    // An error while discarding the body does not matter: the request is rejected anyway.
     let _ = read_and_discard(payload, MAX_DISCARDED_BYTES).await;
     error
 }

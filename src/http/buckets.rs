@@ -9,7 +9,7 @@ use super::sender::Sender;
 /// Number of buckets above which full ones, which carry no information, are removed.
 const BUCKET_CLEANUP_THRESHOLD: usize = 10_000;
 
-/// One bucket per sender, initially full.
+/// Token buckets, one per sender, initially full.
 pub(super) struct SenderBuckets {
     capacity: f64,
     refill_per_second: f64,

@@ -55,7 +55,7 @@ pub async fn compress_if_accepted(mut response: HttpResponse, request: &HeaderMa
     }
     let bytes = match body.try_into_bytes() {
         Ok(bytes) => bytes,
-        // The body is sent in pieces from a shared buffer, and is not compressed.
+        // A body in several chunks from a shared buffer is not compressed.
         Err(body) => return response.set_body(body),
     };
     let plain = bytes.clone();
@@ -73,7 +73,7 @@ fn compress(bytes: &[u8]) -> std::io::Result<Bytes> {
 
 type BoxError = Box<dyn std::error::Error>;
 
-/// Compresses a body of unknown length as it is produced. A body that fails ends with the error.
+/// Compresses a body of unknown length while it is produced. If the body fails, the stream ends with its error.
 fn compress_stream(body: BoxBody) -> impl Stream<Item = Result<Bytes, BoxError>> {
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     stream::try_unfold(Some((Box::pin(body), encoder)), |state| async move {
@@ -104,7 +104,7 @@ fn mark_compressed(mut response: HttpResponse) -> HttpResponse {
     response
 }
 
-/// Returns the entity tag of the uncompressed response; `tag` may be that of the compressed one.
+/// Returns the entity tag of the uncompressed response; `tag` may be the tag of the compressed one.
 pub fn plain_tag(tag: &str) -> String {
     tag.strip_suffix('"')
         .and_then(|tag| tag.strip_suffix(GZIP_TAG_SUFFIX))

@@ -1,17 +1,18 @@
 //! Entity tags in conditional requests (RFC 9110, 8.8.3, 13.1.1 and 13.1.2).
 //!
-//! A compressed response has an entity tag of its own ([`encoding`]), which identifies the same resource state.
+//! A compressed response has a different entity tag than the uncompressed one ([`encoding`]), but both identify the
+//! same state of the resource.
 
 use actix_web::http::header::{HeaderMap, HeaderName};
 
 use super::encoding;
 
-/// The entity tags of a conditional header.
+/// The entity tags in an `If-Match` or `If-None-Match` header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityTags {
     /// `*`, which matches any existing resource.
     Any,
-    /// The listed tags as sent. An invalid tag matches nothing.
+    /// The listed tags as the client sent them. An invalid tag matches nothing.
     List(Vec<String>),
 }
 
@@ -36,7 +37,8 @@ impl EntityTags {
         }
     }
 
-    /// Returns the tag of the form that the client has cached, if `tag` is listed by the weak comparison.
+    /// Returns the listed tag that matches `tag` by the weak comparison: the tag of the compressed or uncompressed
+    /// response that the client has cached.
     pub fn matching_tag<'t>(&'t self, tag: &'t str) -> Option<&'t str> {
         match self {
             Self::Any => Some(tag),

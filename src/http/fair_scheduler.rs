@@ -3,8 +3,8 @@
 //! The runtime polls ready tasks in order, so a sender with fifty concurrent requests would get fifty times as much
 //! time as a sender with one. A worker therefore measures the time that it spends on each sender in a *pass*: the tasks
 //! that the runtime polls between two polls of its I/O driver. Before a step that takes time, a request
-//! [waits](CpuAccount::wait_for_slice) for the next pass if its sender has used up its time slice. No locks are held
-//! while waiting; the memory of a body is, and that is limited per sender too.
+//! [waits](CpuAccount::wait_for_slice) for the next pass if its sender has used up its time slice. A waiting request
+//! holds no locks; it holds the memory of its body, which is limited per sender too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -27,7 +27,7 @@ use super::sender::Sender;
 use crate::fair_queue::CurrentCaller;
 use crate::telemetry::TraceContext;
 
-/// Time slice of a sender in one pass: about a dozen certificates.
+/// Time slice of a sender in one pass, long enough to sign about a dozen certificates.
 const TIME_SLICE_PER_SENDER: Duration = Duration::from_millis(2);
 /// Busy time after which a pass ends even if no request waits, so that accounts of idle senders are removed.
 const MAX_PASS_DURATION: Duration = Duration::from_millis(20);
@@ -39,7 +39,7 @@ const MAX_UNSCHEDULED_TARGET_BYTES: usize = 2 << 10;
 /// Largest body that is read without scheduling, in bytes.
 const MAX_UNSCHEDULED_BODY_BYTES: u64 = 16 << 10;
 
-/// The scheduler of one worker. It stays on its thread.
+/// The scheduler of one worker. It is not `Send`: it stays on the worker's thread.
 #[derive(Clone, Default)]
 pub struct FairScheduler(Rc<SchedulerPass>);
 
@@ -56,7 +56,7 @@ type SenderHash = u64;
 struct SchedulerState {
     accounts: HashMap<SenderHash, SenderAccount>,
     spent: Duration,
-    /// `true` if a task waits for the end of the pass.
+    /// `true` while a spawned task waits to begin the next pass.
     is_pass_ending: bool,
 }
 
@@ -69,17 +69,17 @@ struct SenderAccount {
 }
 
 impl SenderAccount {
-    /// Wakes the next waiting request if the sender has time left.
+    /// Wakes the sender's next waiting request if the sender has time left in this pass.
     fn wake_next(&mut self) {
         while !self.is_woken && self.spent < TIME_SLICE_PER_SENDER {
             let Some(next) = self.waiting.pop_front() else { return };
-            // The request may have been dropped.
+            // The waiting request may have been dropped.
             self.is_woken = next.send(()).is_ok();
         }
     }
 }
 
-/// The time account of one request.
+/// Charges the processor time of one request to its sender.
 #[derive(Clone)]
 pub struct CpuAccount {
     pass: Rc<SchedulerPass>,
@@ -104,7 +104,7 @@ impl CpuAccount {
         self.caller.set(sender.queue_caller());
     }
 
-    /// Sets the trace of the request.
+    /// Sets the trace context of the request's jobs.
     pub fn set_trace(&self, trace: TraceContext) {
         self.caller.set_trace(trace);
     }
@@ -128,26 +128,26 @@ impl CpuAccount {
         }
     }
 
-    /// Waits until the sender has time left. Does nothing if the sender is not known yet.
+    /// Waits until the sender has time left in the current pass. Does nothing until the sender is set.
     pub async fn wait_for_slice(&self) {
         if let Some(waiting) = self.join_queue() {
             waiting.await;
         }
     }
 
-    /// Joins the queue of the sender; `None` if the request need not wait.
+    /// Joins the queue of the sender; `None` if the request may run now.
     pub(super) fn join_queue(&self) -> Option<SliceWait> {
         SchedulerPass::join(&self.pass, self.sender.get()?)
     }
 
-    /// Charges time that was not spent in polling the request itself.
+    /// Charges the sender for work outside the polling of the request itself.
     pub(super) fn charge(&self, time: Duration) {
         if let Some(key) = self.sender.get() {
             SchedulerPass::charge(&self.pass, key, time);
         }
     }
 
-    /// Wraps a body so that its chunks are scheduled, unless it is declared to be small.
+    /// Wraps a request body so that reading its chunks is scheduled, unless its `Content-Length` is small.
     pub fn pace_body(&self, request: &HttpRequest, body: Payload) -> Payload {
         let body = body.into_inner();
         if matches!(body, dev::Payload::None)
@@ -199,7 +199,8 @@ impl SchedulerPass {
         }
     }
 
-    /// Begins the next pass once all tasks that are ready now, or became ready since, have been polled.
+    /// Begins the next pass after the runtime has polled all tasks that are ready now. Repeats this while woken
+    /// requests have not been polled.
     fn schedule_next_pass(self: &Rc<Self>, state: &mut SchedulerState) {
         if std::mem::replace(&mut state.is_pass_ending, true) {
             return;
@@ -215,8 +216,8 @@ impl SchedulerPass {
         });
     }
 
-    /// Begins a pass and wakes waiting requests of all senders. Returns `true` if a woken request has not been polled
-    /// yet.
+    /// Begins a pass and wakes waiting requests of all senders. Returns `true` if a woken request is still to be
+    /// polled.
     fn begin_pass(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.spent = Duration::ZERO;
@@ -249,7 +250,7 @@ impl Future for SliceWait {
 
 impl Drop for SliceWait {
     fn drop(&mut self) {
-        // A request that was woken and dropped passes its time slice on to the next request.
+        // A request that was woken but dropped before it was polled passes its turn on to the next request.
         if !self.is_wake_polled && self.call.try_recv().is_err() {
             return;
         }

@@ -59,7 +59,7 @@ use request::{ProjectsCall, ProjectsRequest};
 use route::ProjectsRoute;
 use table::ResolvedProjectsRoute;
 
-/// Header of clients that run plans and applies.
+/// Header that clients send which run plans and applies.
 static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
@@ -192,7 +192,8 @@ async fn run_pipeline(
     trail.record_intent().await?;
     let (answer, pending_removal) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
     if let Some(organization) = pending_removal {
-        // The deletion is committed: the response does not wait for the removal of all remaining rows.
+        // The deletion is committed: the response waits only briefly for the removal of the organization's remaining
+        // rows.
         let until = deadline.min(Instant::now() + MAX_CLEANUP_WAIT);
         let access = SessionAccess::Write(caller_id(&sender));
         let _ = tokio::time::timeout_at(until.into(), state.projects.remove_ended_rows(organization, access)).await;
@@ -205,13 +206,13 @@ async fn run_pipeline(
     Ok(written)
 }
 
-/// Time that a request waits for the removal of the rest of a large deletion.
+/// Maximum time that a request waits for the removal of the remaining rows of a deleted organization.
 const MAX_CLEANUP_WAIT: Duration = Duration::from_secs(1);
 
 /// Maximum number of rows that are rendered on the worker; longer responses are rendered in the CPU queue.
 const MAX_ROWS_ON_WORKER: usize = 500;
 
-/// Renders the response body, a long one in the CPU queue.
+/// Renders the response body. A body of many rows is rendered in the CPU queue.
 async fn render_response(
     answer: HandlerResult,
     queued: fair_queue::QueueCaller,
@@ -235,7 +236,7 @@ fn build_request(state: &WorkerState, request: &HttpRequest, found: ResolvedProj
 }
 
 struct ReadOutcome {
-    /// The caller, if the rate limit admits the request and its query is valid.
+    /// The caller; `None` if the token is not valid, the rate limit refuses the request or the query is malformed.
     caller: Option<ProjectsCaller>,
     remaining_rate: Option<RemainingRate>,
     answer: Result<HandlerResult, ApiRejection>,
@@ -396,9 +397,9 @@ async fn handle_in_session(
     answered.await
 }
 
-/// Checks `If-Match` of a change against the document that a read would return now (RFC 9110, 13.1.1). The resource is
-/// locked first, so that of two changes with the same condition one fails. The entity tag requires rendering inside the
-/// session: it must be that of the state before the change.
+/// Checks the `If-Match` header of a change against the document that a read would return now (RFC 9110, 13.1.1). The
+/// resource is locked first, so that only one of two concurrent changes with the same header succeeds. Its entity tag
+/// must be that of the state before the change, so the document is rendered inside the session.
 async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<()> {
     let Some(demanded) = &call.if_match else { return Ok(()) };
     let unmet = |detail| Err(ApiRejection::new(Kind::Precondition, detail).into());

@@ -35,7 +35,7 @@ pub(super) struct RenderedResponse {
     pub(super) body: Option<String>,
     pub(super) tag: Option<String>,
     location: Option<String>,
-    /// The memory reservation, until the response is sent.
+    /// The reservation in the response memory budget, held until the response is sent.
     pub(super) reservation: SenderReservation,
 }
 
