@@ -1,4 +1,4 @@
-//! Identities (`identity/`): entities and their aliases. Groups, merging and the other parts of that path are not
+//! Identities (`identity/`): entities and their aliases. Groups, merging and the other paths below `identity/` are not
 //! supported.
 
 mod aliases;

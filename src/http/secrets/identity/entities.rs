@@ -22,7 +22,7 @@ use crate::http::secrets::sys::run_detached;
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let named = Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned);
     if named.is_some() && call.fields.nonempty_text("id")?.is_some() {
-        // A caller with access to one name must not reach another entity by id.
+        // A caller who may access the path of one entity name must not reach another entity by its id.
         return Err(Error::invalid("id: must not be given on paths with an entity name"));
     }
     let change = EntityChange {
@@ -45,7 +45,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// Returns the name or the id in the path.
+/// Returns the key of the entity in the path: its name or its id.
 fn entity_in_path(call: &Call) -> EntityBy {
     match call.param("name") {
         "" => EntityBy::Id(call.param("id").to_owned()),
@@ -62,7 +62,7 @@ async fn find(call: &Call, by: EntityBy) -> Result<Option<HandlerResponse>> {
     Ok(entity.map(|entity| HandlerResponse::data(rendering::entity(&entity, &call.state.auth.mounts()))))
 }
 
-/// `POST identity/lookup/entity`: looks up by exactly one of `id`, `name`, `alias_id`, or `alias_name` with
+/// `POST identity/lookup/entity`: finds an entity by exactly one of `id`, `name`, `alias_id`, or `alias_name` with
 /// `alias_mount_accessor`. The response is empty if no entity matches.
 pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     let alias = match (call.fields.nonempty_text("alias_name")?, call.fields.nonempty_text("alias_mount_accessor")?) {
@@ -70,7 +70,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
         (None, None) => None,
         _ => return Err(Error::invalid("both 'alias_name' and 'alias_mount_accessor' must be set")),
     };
-    // Names are stored in lower case.
+    // Entity names are stored in lower case.
     let name = call.fields.nonempty_text("name")?.map(|name| lower(name.trim()).into_owned());
     let all = [
         call.fields.nonempty_text("id")?.map(EntityBy::Id),

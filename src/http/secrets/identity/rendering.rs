@@ -28,7 +28,7 @@ pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> 
     })
 }
 
-/// Renders the groups that the entity's latest logins named. Only their names are known.
+/// Renders the external groups that the entity's latest logins named. Only the names of these groups are known.
 pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
     let of = |alias: &Alias| {
         let accessor = alias.accessor.clone();
@@ -73,7 +73,7 @@ fn pairs_or_null(pairs: &BTreeMap<String, String>) -> Value {
     if pairs.is_empty() { Value::Null } else { json!(pairs) }
 }
 
-/// Returns path and type of the mount with an accessor; empty if the mount was removed.
+/// Returns the path and the type of the mount with an accessor; empty texts if the mount was removed.
 fn mount_path_and_type<'m>(mounts: &'m MountTable, accessor: &str) -> (&'m str, &'m str) {
     let mount = mounts.iter().find(|mount| mount.accessor == accessor);
     mount.map_or(("", ""), |mount| (&mount.path, mount.kind.name()))
