@@ -1,4 +1,4 @@
-//! The authentication methods: a route table for each, and shared code in `roles`.
+//! The authentication methods: one route table each, and shared code in `roles`.
 
 pub(super) mod approle;
 /// Logins of virtual machines by the identity that their cloud gives them.

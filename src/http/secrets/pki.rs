@@ -160,12 +160,12 @@ pub static ROUTES: &[Route] = routes! {
     token Read "cert-record/:serial" &[] => record::read;
 };
 
-/// Rule for absent members of a write.
+/// Rule for members that are absent in a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriteMode {
     /// POST: absent members get their defaults.
     Replace,
-    /// PATCH: absent members are unchanged, null sets the default.
+    /// PATCH: absent members are unchanged, and null sets the default.
     Merge,
 }
 
@@ -175,7 +175,7 @@ impl WriteMode {
     }
 }
 
-/// Adds `others` to the simple members of a resource.
+/// Combines the members of a resource that need no conversion with `others`.
 pub(super) fn json_with_members<const N: usize>(mut members: Map<String, Value>, others: [(&str, Value); N]) -> Value {
     members.extend(others.map(|(name, value)| (name.to_owned(), value)));
     Value::Object(members)
@@ -190,12 +190,13 @@ impl Call {
         self.state.mounts.authority(&self.mount).await
     }
 
-    /// Returns the name of the caller in stored records; empty on open routes.
+    /// Returns the caller's requester record (accessor hash, entity id, display name) for storage; empty on routes that
+    /// need no token.
     fn recorded_as(&self) -> &str {
         self.caller.as_deref().map_or("", |caller| caller.requester.as_str())
     }
 
-    /// Returns a path parameter; `None` when the pattern has none of that name.
+    /// Returns a path parameter; `None` if the route's pattern has none of that name.
     fn named_param(&self, name: &str) -> Option<&str> {
         Some(self.param(name)).filter(|value| !value.is_empty())
     }

@@ -1,8 +1,9 @@
 //! CA information for relying parties, without authentication: CA certificates, chains, issued certificates. Lists of
 //! certificates are in [`super::lists`], CRLs in [`super::crl`].
 //!
-//! A raw path returns 204 when there is nothing (no default issuer, no CRL, unknown serial number), and 503 when the
-//! storage fails: an empty 2xx would overwrite a client's good copy. Conditional requests are supported.
+//! Paths that return DER or PEM respond with 204 if the object is missing (no default issuer, no CRL, unknown serial
+//! number), and with 503 if the storage fails: an empty 200 would overwrite a client's valid copy. Conditional requests
+//! are supported.
 
 use std::sync::Arc;
 
@@ -24,16 +25,16 @@ use crate::x509::serial::Serial;
 const DER_MEDIA_TYPE: &str = "application/pkix-cert";
 const PEM_MEDIA_TYPE: &str = "application/pem-certificate-chain";
 
-/// An issuer as served at `now`.
+/// An issuer with its validators at the time `now`.
 struct ServedIssuer {
     signer: Arc<IssuerSigner>,
     /// The current time in epoch seconds.
     now: i64,
-    /// Time of the latest change to the mount's issuers, epoch seconds.
+    /// Time of the latest change to the issuer's response, in epoch seconds.
     changed_at: i64,
 }
 
-/// Returns the issuer in the path, or the default issuer on paths without one.
+/// Returns the issuer in the path, or the default issuer on paths without one; `None` if it does not exist.
 async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     let authority = call.authority().await?;
     let view = authority.view();
@@ -45,7 +46,7 @@ async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     }))
 }
 
-/// Builds a raw response about an issuer; 204 when there is no default issuer.
+/// Builds a DER or PEM response about an issuer; 204 if there is no default issuer.
 async fn raw_issuer(
     call: &Call,
     media_type: &'static str,
@@ -58,7 +59,7 @@ async fn raw_issuer(
     }
 }
 
-/// Builds a response in an envelope. It has no entity tag, because the envelope contains the request id.
+/// Builds a JSON response with `data`. It has no entity tag, because its envelope contains the request id.
 fn cacheable_json(data: Value, changed_at: i64) -> HandlerResponse {
     HandlerResponse::data(data).with_validators(CacheValidators {
         tag: None,
@@ -150,7 +151,8 @@ pub(super) async fn certificate_pem(call: Call) -> Result<HandlerResponse> {
     raw_certificate(&call, PEM_MEDIA_TYPE, |der| pem::encode_file("CERTIFICATE", &der).into_bytes()).await
 }
 
-/// Builds a raw response about the certificate in the path, which never changes; 204 when there is none.
+/// Builds a DER or PEM response with the certificate in the path; 204 if it does not exist. A certificate never
+/// changes.
 async fn raw_certificate(
     call: &Call,
     media_type: &'static str,

@@ -1,4 +1,4 @@
-//! Single fields of a role, each at a path of its own (such as `role/:login_role/token-ttl`), so that a policy can
+//! Single fields of an AppRole role, each at its own path (such as `role/:login_role/token-ttl`), so that a policy can
 //! grant access to one field.
 
 use serde_json::{Value, json};
@@ -21,8 +21,8 @@ pub(super) const PERIOD_SYNONYMS: &[(&str, &str)] = &[("period", "token_period")
 const CIDR_LIST_DEPRECATED: &str = "The \"bound_cidr_list\" field is deprecated and will be removed. Please use \
                         \"secret_id_bound_cidrs\" instead.";
 
-/// Returns the field of the path, followed by its deprecated names. Except for `policies` and `period`, the last
-/// segment of the path is the name of the field.
+/// Returns the name of the field in the path, followed by its deprecated names. The name is the last segment of the
+/// path; only `policies` and `period` have other names.
 fn fields_of(call: &Call) -> Vec<String> {
     let part = call.path().rsplit('/').next().unwrap_or_default();
     match part {
@@ -45,7 +45,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(part.into()).with_warnings(warning))
 }
 
-/// Writes the field. The role must exist, and the field must be present.
+/// Writes the field in the path. The role must exist, and the body must contain the field.
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let mut sent = Fields::default();
     let names = fields_of(&call);
@@ -60,7 +60,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     change_role(call, sent).await
 }
 
-/// Resets the field to its default. Succeeds if the role does not exist.
+/// Resets the field in the path to its default. Succeeds if the role does not exist.
 pub(super) async fn clear(call: Call) -> Result<HandlerResponse> {
     let mut cleared = Fields::default();
     if let Some(name) = fields_of(&call).first() {
