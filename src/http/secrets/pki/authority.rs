@@ -30,7 +30,7 @@ struct ServedIssuer {
     signer: Arc<IssuerSigner>,
     /// The current time in epoch seconds.
     now: i64,
-    /// Time of the latest change to the issuer's response, in epoch seconds.
+    /// Time of the latest change to the mount's issuers or to this issuer's served chain, in epoch seconds.
     changed_at: i64,
 }
 

@@ -1,4 +1,5 @@
-//! Generates roots, CSRs of intermediates, and keys. The `:type` in the path selects the origin of the key.
+//! Generates roots, CSRs for intermediates, and keys. The `:type` in the path selects where the key comes from: a new
+//! key, an existing key of the mount, or a managed key.
 
 use super::rendering::{self, CertificateRendering};
 use super::request_fields::{self, flag};
@@ -78,7 +79,8 @@ fn key_origin(call: &Call) -> Result<KeyOrigin> {
     }
 }
 
-/// Generates a root. For `root/rotate/:type` the default issuer name is `next`, if it is not in use.
+/// Generates a root and its issuer. On `root/rotate/:type` the issuer is named `next` by default, if that name is not
+/// in use.
 pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
     let is_rotation = call.route.pattern.starts_with("root/rotate/");
     let naming = if is_rotation { DefaultIssuerName::NextIfFree } else { DefaultIssuerName::Unnamed };
@@ -110,7 +112,7 @@ pub(super) async fn intermediate(call: Call) -> Result<HandlerResponse> {
     new_intermediate(call, origin).await
 }
 
-/// As [`intermediate()`], for an existing key of the mount.
+/// As [`intermediate()`], for a key that the mount already has.
 pub(super) async fn cross_sign(call: Call) -> Result<HandlerResponse> {
     refuse_other_origins(&call.fields, "existing")?;
     new_intermediate(call, KeyOrigin::Existing).await
@@ -171,7 +173,7 @@ fn csr_request(fields: &Fields, origin: KeyOrigin) -> Result<CsrRequest> {
     })
 }
 
-/// Rejects fields that select a key of another origin than `:type`: the selected key would not be used.
+/// Rejects fields that select a key of another origin than the `:type` of the path, because that key would not be used.
 fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result<()> {
     for (field, belongs_to) in [("managed_key_name", "kms"), ("managed_key_id", "kms"), ("key_ref", "existing")] {
         let is_given = fields.value(field).is_some_and(|value| value.as_str() != Some(""));
@@ -184,7 +186,7 @@ fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads the managed key of a path with the type `kms`: its name, in any letter case, or its UUID.
+/// Reads the reference to the managed key on a path of type `kms`: its name, in any letter case, or its UUID.
 fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
     let given = |name: &str| -> Result<Option<String>> {
         Ok(fields.text_within(name, MAX_NAME_LEN)?.filter(|text| !text.is_empty()))

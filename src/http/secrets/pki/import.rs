@@ -1,8 +1,7 @@
 //! Imports: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`, and CRLs.
 //!
-//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file with its password (`take_p12`, `password`). A CRL
-//! may have many megabytes. It is the body itself (DER or PEM) or the JSON member `crl`, and is parsed in the CPU
-//! queue.
+//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file (`p12`) with its `password`. A CRL may have many
+//! megabytes: it is the whole body (DER or PEM) or the JSON member `crl`, and is parsed in the CPU queue.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,14 +20,14 @@ use crate::x509::foreign_crl::ForeignCrl;
 use crate::x509::pem;
 use crate::x509::pkcs12::{self, Pkcs12Contents};
 
-/// Maximum size of a body with a CRL, in bytes: a CRL with two million entries in JSON.
+/// Maximum size of a request body with a CRL, in bytes: enough for two million entries in JSON.
 pub(super) const MAX_CRL_BODY_BYTES: usize = 96 << 20;
 
-/// Field with a PKCS #12 file in base64.
+/// Field that contains a PKCS #12 file in base64.
 const P12_FIELD: &str = "p12";
-/// Flag that skips rejected CRLs instead of failing the import.
+/// Flag to skip invalid CRLs instead of rejecting the import.
 const WITHOUT_REFUSED_CRLS_FIELD: &str = "without_refused_crls";
-/// Fields of imports from `pem_bundle` or `take_p12`.
+/// Fields of imports from `pem_bundle` or `p12`.
 pub(super) const BUNDLE_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, WITHOUT_REFUSED_CRLS_FIELD];
 /// Fields of `keys/import`.
 pub(super) const KEY_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, "key_name"];
@@ -39,12 +38,13 @@ pub(super) async fn bundle(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeys::Allowed).await
 }
 
-/// Imports certificates; a key is an error.
+/// Imports certificates. A private key in the request is an error.
 pub(super) async fn certificates(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeys::Refused).await
 }
 
-/// Imports the certificate that was issued for a CSR of this mount, and its parents. The mount already has the key.
+/// Imports a certificate that another CA issued for a CSR of this mount, and its CA certificates. The mount already has
+/// the private key.
 pub(super) async fn set_signed(mut call: Call) -> Result<HandlerResponse> {
     let text = take_required("certificate", &mut call.fields)?;
     import(call, "certificate", text, PrivateKeys::Refused).await
@@ -80,7 +80,7 @@ async fn import(call: Call, field: &'static str, text: Secret, private_keys: Pri
 
 pub(super) async fn key(mut call: Call) -> Result<HandlerResponse> {
     let (field, text) = match take_p12(&mut call.fields).await? {
-        // Certificates in the file are ignored.
+        // Certificates in the PKCS #12 file are ignored.
         Some(contents) => {
             let keys = Pkcs12Contents { private_keys: contents.private_keys, ..Pkcs12Contents::default() };
             (P12_FIELD, Secret::new(keys.to_pem().as_slice()))
@@ -94,7 +94,7 @@ pub(super) async fn key(mut call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(data).with_warnings(key.warnings))
 }
 
-/// Imports a CRL that an issuer published elsewhere, before the issuer was imported here.
+/// Imports a CRL that an issuer published elsewhere before this mount imported the issuer.
 pub(super) async fn import_crl(mut call: Call) -> Result<HandlerResponse> {
     let body = std::mem::take(&mut call.body);
     let authority = call.authority().await?;
@@ -125,7 +125,7 @@ fn decode_body(body: &[u8]) -> Result<Vec<u8>> {
             let fields = Fields::parse_within(body, usize::MAX)?;
             decode_text(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing_crl)?)
         }
-        // A SEQUENCE of more than 127 bytes begins like this. PEM and base64 do not.
+        // A DER SEQUENCE of more than 127 bytes begins with these two bytes. PEM and base64 do not.
         Some(0x30) if body.get(1).is_some_and(|length| *length >= 0x80) => Ok(body.to_vec()),
         Some(_) => decode_text(std::str::from_utf8(body).map_err(|_| malformed_crl())?),
     }
@@ -139,7 +139,7 @@ fn malformed_crl() -> Error {
     Error::invalid("crl: must be one CRL in PEM or DER (in JSON: PEM, or DER in base64)")
 }
 
-/// Decodes a CRL in PEM or base64 of DER.
+/// Decodes a CRL in PEM, or in base64 of its DER.
 fn decode_text(text: &str) -> Result<Vec<u8>> {
     if !text.contains("-----BEGIN ") {
         let compact: Vec<u8> = text.bytes().filter(|octet| !octet.is_ascii_whitespace()).collect();
@@ -152,7 +152,8 @@ fn decode_text(text: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// Removes a PKCS #12 file and its password from the fields, and parses it; `None` when there is none.
+/// Removes a PKCS #12 file and its password from the fields, and parses the file; `None` if the request has no such
+/// file.
 async fn take_p12(fields: &mut Fields) -> Result<Option<Pkcs12Contents>> {
     let password = fields.take_secret(PASSWORD_FIELD)?;
     let Some(file) = fields.take_secret(P12_FIELD)? else {
@@ -173,7 +174,7 @@ async fn take_p12(fields: &mut Fields) -> Result<Option<Pkcs12Contents>> {
     cpu::run(read).await?.map(Some)
 }
 
-/// Removes a secret from the fields, so that it is overwritten even if the request fails.
+/// Removes a required secret from the fields, so that it is overwritten in memory even if the request fails.
 fn take_required(field: &'static str, fields: &mut Fields) -> Result<Secret> {
     fields.take_secret(field)?.ok_or_else(|| Error::invalid(format!("{field}: must be given")))
 }

@@ -25,14 +25,14 @@ pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[
     Urls::FIELDS,
     &[TEMPLATING_FIELD],
 ]);
-/// Flag for templates in the issuer's own URLs.
+/// Flag that enables templates in the URLs of the issuer itself.
 const TEMPLATING_FIELD: &str = "enable_aia_url_templating";
-/// Limit on a chain that an operator sets manually for an issuer.
+/// Limits on `manual_chain`, the chain that an operator sets for an issuer.
 const MANUAL_CHAIN_LIMIT: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LEN);
 
 pub(super) async fn replace_root(call: Call) -> Result<HandlerResponse> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
-    // Reads no other field: the permission to replace the default must not allow other changes.
+    // No other field is read, because the permission to replace the default issuer must not allow other changes.
     default_to(&*call.authority().await?, Some(default), None).await
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     render_changed_issuer(&authority, &id, warnings)
 }
 
-/// Renders an issuer after a change.
+/// Renders an issuer after a change to it.
 fn render_changed_issuer(authority: &Authority, id: &str, warnings: Warnings) -> Result<HandlerResponse> {
     let view = authority.view();
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
@@ -91,7 +91,7 @@ fn render_changed_issuer(authority: &Authority, id: &str, warnings: Warnings) ->
 
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     let warnings = changes::delete_issuer(&*call.authority().await?, call.param("issuer_ref")).await?;
-    // 200 with null data, also for an unknown issuer, as known clients expect.
+    // The status is 200 with null data, even for an unknown issuer, as known clients expect.
     Ok(HandlerResponse::data(Value::Null).with_warnings(warnings))
 }
 
@@ -100,7 +100,7 @@ pub(super) fn pem_line(issuer: &Issuer) -> String {
     certificate_pem(issuer) + "\n"
 }
 
-/// Returns the chain served at `now` (epoch seconds).
+/// Returns the certificates of the chain served at `now` (epoch seconds), each as PEM with a trailing newline.
 pub(super) fn chain_lines(signer: &IssuerSigner, now: i64) -> Vec<String> {
     signer.chain(now).iter().map(|i| pem_line(i)).collect()
 }
@@ -155,11 +155,11 @@ fn config_json(view: &MountView) -> Value {
     json!({ "default": config.default, "default_follows_latest_issuer": config.default_follows_latest_issuer })
 }
 
-/// Reads the new settings of an issuer. Absent members get their defaults or are unchanged, depending on `write`.
+/// Reads the new settings of an issuer. `write` decides whether absent members get their defaults or are unchanged.
 /// `null` sets the default in both cases.
 ///
 /// # Errors
-/// `Invalid` naming field and rule.
+/// `Invalid` naming the field and the rule.
 fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) -> Result<IssuerSettings> {
     let defaults = issuer.defaults();
     let stored = issuer.settings();
@@ -191,7 +191,7 @@ fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) 
     })
 }
 
-/// Clears the lists of URLs that are null in the body.
+/// Clears each list of URLs, and the templating flag, that is null in the body.
 fn without_nulls(mut urls: Urls, fields: &Fields) -> Urls {
     for ListFieldSlot { slot, .. } in Urls::LISTS {
         if fields.is_null(slot.name) {

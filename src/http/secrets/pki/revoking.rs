@@ -1,4 +1,4 @@
-//! Revocation: `revoke`, `revoke-with-key`. The certificate is given by serial number or as PEM.
+//! Revocation: `revoke`, `revoke-with-key`. The request names the certificate by serial number, or contains it in PEM.
 
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -22,9 +22,9 @@ pub(super) const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "
 pub(super) const ISSUER_FIELDS: &[&str] = &["reason", "invalidity_date"];
 /// Fields of `revoke-with-key`.
 pub(super) const BY_KEY_FIELDS: &[&str] = &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
-/// Minimum length of a PEM certificate. Shorter text is usually a file name.
+/// Minimum length of a certificate in PEM, in bytes. A shorter text is usually a file name.
 const MIN_PEM_BYTES: usize = 75;
-/// Minimum length of a PEM private key.
+/// Minimum length of a private key in PEM, in bytes.
 const MIN_KEY_BYTES: usize = 64;
 
 pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
@@ -61,7 +61,7 @@ pub(super) fn read_reason_and_date(fields: &Fields) -> Result<RequestedReason> {
     Ok(RequestedReason { reason: parse_reason(fields)?, invalidity_date: parse_invalidity_date(fields)? })
 }
 
-/// Parses the first certificate of a text: the leaf of a chain or of a `pem_bundle`.
+/// Parses the first certificate in a PEM text: the leaf of a chain or of a `pem_bundle`.
 fn parse_certificate(text: &str) -> Result<Certificate> {
     if text.len() < MIN_PEM_BYTES {
         return Err(Error::invalid("certificate: too short; was a path given instead of the certificate?"));
@@ -79,7 +79,8 @@ fn parse_certificate(text: &str) -> Result<Certificate> {
     Certificate::parse_untrusted(der).map_err(named)
 }
 
-/// Parses the private key and checks its consistency, so that a forged key with the right public part is rejected.
+/// Parses the private key and checks its consistency, so that a forged key that has only the right public key is
+/// rejected.
 fn parse_private_key(text: Option<Secret>) -> Result<PrivateKey> {
     let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
     let Some(text) = text else { return refuse("must be given") };
@@ -103,14 +104,14 @@ const REVOCATION_REASONS: [(&str, &str, Option<ReasonCode>); 7] = [
     ("privilegeWithdrawn", "9", Some(ReasonCode::PrivilegeWithdrawn)),
 ];
 
-/// Returns the name of a stored reason (RFC 5280 5.3.1).
+/// Returns the name of a stored reason code (RFC 5280 5.3.1).
 pub(super) fn reason_name(code: Option<u8>) -> String {
     let number = code.unwrap_or_default().to_string();
     let named = REVOCATION_REASONS.iter().find(|(_, other, _)| *other == number);
     named.map_or(number.clone(), |(name, ..)| (*name).to_owned())
 }
 
-/// Reads the reason by name or number; `unspecified` is `None`. Letter case and `_` in names are ignored, for other
+/// Reads the reason, by name or number; `None` for `unspecified`. Letter case and `_` in names are ignored, to accept
 /// spellings such as `KEY_COMPROMISE`.
 fn parse_reason(fields: &Fields) -> Result<Option<ReasonCode>> {
     let Some(text) = fields.text("reason")?.filter(|t| !t.is_empty()) else { return Ok(None) };
