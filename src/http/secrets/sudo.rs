@@ -1,13 +1,13 @@
 //! Paths that require `sudo` in addition to the capability of their operation.
 //!
-//! Routes declare this themselves ([`RouteAccess::Sudo`](super::route::RouteAccess)), and a test compares them with
-//! this table. The table also covers paths without a route: there a caller without `sudo` gets the same error as on a
-//! server that has the route.
+//! Routes declare this themselves ([`RouteAccess::Sudo`](super::route::RouteAccess)), and a test compares their
+//! declarations with this table. The table also covers paths without a route: for those, a caller without `sudo` gets
+//! the same error as from a compatible server that has the route.
 
 use super::route::Operation;
 use crate::auth::mounts::MountKind;
 
-/// Paths below a mount, per kind of mount. A `*` at the end matches all paths with the prefix.
+/// Paths below `sys/` that require `sudo`. A `*` at the end matches all paths with that prefix.
 const SYSTEM_PATHS: &[&str] = &[
     "audit",
     "audit/*",

@@ -50,7 +50,7 @@ const MOUNT_FIELDS: &[&str] = &[
     "plugin_version",
 ];
 
-/// The fields of a request that tunes a mount. A request that creates a mount has them in `config`.
+/// The fields of a request that tunes a mount. A request that creates a mount has them in the member `config`.
 const TUNE_FIELDS: &[&str] = &concat_fields::<14>(&[Mount::FIELDS, &["user_lockout_config", "plugin_version"]]);
 
 /// Mount fields that are accepted without effect; a non-empty value causes a warning.
@@ -64,7 +64,7 @@ const LEASE_FIELDS: &[&str] = &["lease_id"];
 const RENEW_FIELDS: &[&str] = &["lease_id", "increment"];
 const REVOKE_FIELDS: &[&str] = &["lease_id", "sync"];
 
-/// Routes below `sys/`.
+/// The routes below `sys/`.
 pub static ROUTES: &[Route] = routes! {
     (open.unaudited()) Read "health" HEALTH_FIELDS => health::health;
     (open.unaudited()) Read "live" &[] => health::live;
@@ -157,8 +157,8 @@ pub static ROUTES: &[Route] = routes! {
         "managed-keys/:backend/:managed_key/test/sign" managed_keys::TEST_SIGN_FIELDS => managed_keys::test_sign;
 };
 
-/// Runs a change in a task of its own, which continues if the caller disconnects. Otherwise the stored and the
-/// published state could differ.
+/// Runs a change in a separate task, which continues if the caller disconnects. A change that stops halfway could leave
+/// the state in memory different from the stored one.
 pub(super) async fn run_detached<T: Into<HandlerResponse> + 'static>(
     work: impl Future<Output = Result<T>> + 'static,
 ) -> Result<HandlerResponse> {
@@ -166,8 +166,8 @@ pub(super) async fn run_detached<T: Into<HandlerResponse> + 'static>(
     done.map(Into::into)
 }
 
-/// Returns the metrics as JSON, or as a page for Prometheus with `format=prometheus`. A client that prefers OpenMetrics
-/// gets that, with or without `format`.
+/// Returns the metrics as JSON, or in the Prometheus format with `format=prometheus`. A client that prefers OpenMetrics
+/// gets OpenMetrics instead, unless it requests `format=json`.
 async fn metrics(call: Call) -> Result<HandlerResponse> {
     let format = call.fields.text("format")?;
     match format.as_deref() {

@@ -1,4 +1,4 @@
-//! Tidy: start, status, cancel, and `config/auto-tidy`.
+//! The tidy endpoints: start, status, cancel, and `config/auto-tidy`.
 
 mod members;
 

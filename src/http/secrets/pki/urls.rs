@@ -1,4 +1,5 @@
-//! Authority information URLs of a mount or an issuer, and the mount's own addresses: `config/urls`, `config/cluster`.
+//! Authority information URLs of a mount or an issuer (`config/urls`), and the base URLs of the mount
+//! (`config/cluster`).
 
 use serde_json::{Map, Value, json};
 
@@ -34,13 +35,14 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     Ok(read(call).await?.with_warnings(warnings))
 }
 
-/// Returns the URL of the mount on the public listener, if that listener has a known address.
+/// Returns the URL of the mount on the public listener, if the address of that listener is known.
 fn public_path(call: &Call) -> Option<String> {
     let origin = call.state.public_origin()?;
     Some(format!("{origin}/v1/{}", call.mount.path.trim_end_matches('/')))
 }
 
-/// Merges the lists in `fields`; absent ones are unchanged. `templating` is the name of the flag.
+/// Merges the lists of URLs in `fields` into the stored ones; absent lists are unchanged. `templating` is the name of
+/// the templating flag.
 ///
 /// # Errors
 /// `Invalid` with the name of a member that is not a list or is too long.
@@ -80,8 +82,8 @@ pub(super) async fn write_cluster(mut call: Call) -> Result<HandlerResponse> {
     Ok(read_cluster(call).await?.with_warnings(warnings))
 }
 
-/// Merges the addresses in `fields`; absent ones are unchanged, empty text clears one. The default of `aia_path` is
-/// `public`, the URL of the public listener.
+/// Merges the base URLs in `fields` into the stored ones. Absent URLs are unchanged, and empty text clears a URL. An
+/// unset `aia_path` becomes `public`, the mount's URL on the public listener.
 fn merged_cluster(stored: &Cluster, fields: &Fields, public: Option<&str>) -> Result<Cluster> {
     let mut cluster = stored.clone();
     if let Some(public) = public.filter(|_| stored.aia_path == ClusterUrl::default() && !fields.has("aia_path")) {

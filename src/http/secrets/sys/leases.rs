@@ -1,5 +1,5 @@
-//! Leases of certificates and tokens (`sys/leases/`): look up, list and revoke, together with their certificate or
-//! token. No lease can be renewed here: a certificate's lease ends with it, and tokens are renewed by
+//! Leases of certificates and tokens (`sys/leases/`): look up, list, revoke. Revoking a lease revokes its certificate
+//! or token. No lease can be renewed here: a certificate's lease ends with the certificate, and tokens are renewed by
 //! `auth/token/renew`.
 
 use std::sync::Arc;
@@ -40,12 +40,12 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     lease.map(|lease| render_certificate_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
 }
 
-/// `true` for a path or lease id below `auth/`: leases there belong to tokens, all others to certificates.
+/// `true` for a path or lease id below `auth/`. Leases there belong to tokens, all other leases to certificates.
 fn is_token_lease_path(path: &str) -> bool {
     path == "auth" || path.starts_with("auth/")
 }
 
-/// Returns the scopes of leases that were created at or below a path.
+/// Returns the stored path prefixes of the leases that were created at or below a path.
 fn scopes(call: &Call, path: &str) -> Vec<PathScope> {
     call.state.auth.mounts().path_scopes(path)
 }
@@ -75,7 +75,7 @@ fn render_token_lease(lease: &TokenLease, now: Time) -> HandlerResponse {
     }))
 }
 
-/// `LIST sys/leases/lookup/:prefix`: the keys directly below the prefix.
+/// `LIST sys/leases/lookup/:prefix`: the next segments of the lease ids below the prefix.
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let prefix = call.param("prefix");
@@ -86,7 +86,7 @@ pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
         let answer = listing::build_response(&call, keys, after, limit).await;
         return match (answer, unreadable.load(Ordering::Relaxed)) {
             (answer, 0) => answer,
-            // The list may be incomplete, so it is not a 404.
+            // The list may lack leases of unreadable tokens, so it is not reported as missing (404).
             (Err(error), unreadable) if error.kind() == Kind::NotFound => {
                 Ok(HandlerResponse::data(json!({ "keys": [] })).with_warnings([unlisted_warning(unreadable)]))
             }
@@ -116,7 +116,7 @@ struct TokenLeaseSource {
 impl RowSource for TokenLeaseSource {
     type Position = String;
 
-    /// Pages are large, because each page reads all tokens. A page has some megabytes.
+    /// Pages are large, because reading each page scans all tokens. A page takes some megabytes of memory.
     fn max_page_rows(&self) -> usize {
         50_000
     }
@@ -135,18 +135,19 @@ impl RowSource for TokenLeaseSource {
     }
 }
 
-/// Lease keys of certificates. At the root they include the segment for leases of tokens.
+/// The list of lease keys of certificates. At the root it includes `auth/` if tokens have leases.
 struct CertificateLeaseSource {
     keys: LeaseKeys,
     with_tokens: bool,
 }
 
 impl RowSource for CertificateLeaseSource {
-    /// The last lease id that was read, or the end of its segment.
+    /// The last lease id that was read, or the end of the segment that contains it.
     type Position = String;
 
     fn page(&self, from: &String, max: usize, _: bool) -> ListPageFuture<String> {
-        /// The path segment of the leases of tokens, and the first text after all its paths: `0` follows `/` in ASCII.
+        /// The path segment of token leases, and the first text that sorts after all their ids: `0` follows `/` in
+        /// ASCII.
         const TOKEN_PREFIX_AND_POSITION: [&str; 2] = ["auth/", "auth0"];
         let found = self.keys.page(from, max as u32);
         let is_behind = self.with_tokens && from.as_str() < TOKEN_PREFIX_AND_POSITION[1];
@@ -163,7 +164,7 @@ impl RowSource for CertificateLeaseSource {
     }
 }
 
-/// `POST sys/leases/renew`: always fails. The error says if the lease exists.
+/// `POST sys/leases/renew`: always fails. The error tells whether the lease exists.
 pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     call.fields.duration("increment")?;
     let id = lease_id(&call)?;
@@ -192,7 +193,7 @@ pub(super) async fn revoke_prefix(call: Call) -> Result<HandlerResponse> {
     revoke_by_prefix(call, wait, UnreadableTokens::Keep).await
 }
 
-/// `POST sys/leases/revoke-force/:prefix`: as revocation by prefix, and also revokes tokens whose records cannot be
+/// `POST sys/leases/revoke-force/:prefix`: as revocation by prefix, but also revokes the tokens whose records cannot be
 /// read.
 pub(super) async fn revoke_force(call: Call) -> Result<HandlerResponse> {
     revoke_by_prefix(call, true, UnreadableTokens::Revoke).await
@@ -211,8 +212,8 @@ async fn revoke_by_prefix(call: Call, wait: bool, unreadable: UnreadableTokens) 
     Ok(empty_response(wait))
 }
 
-/// Revokes tokens even if the caller disconnects. `wait` affects only the status: a revocation in the background
-/// could be lost.
+/// Revokes tokens before the response is sent, even if the caller disconnects: a revocation in the background could be
+/// lost. `wait` affects only the status.
 async fn revoke_tokens(
     call: Call,
     wait: bool,
@@ -241,7 +242,7 @@ fn unreadable_warning(count: u64, what: UnreadableTokens) -> String {
     }
 }
 
-/// `true` if the caller waits for the revocations, which are done in any case.
+/// Returns the field `sync`: `true` if the caller wants to wait until the revocations are done.
 fn wait_flag(call: &Call) -> Result<bool> {
     Ok(call.fields.bool("sync")?.unwrap_or(true))
 }
@@ -274,7 +275,7 @@ pub(super) async fn list_irrevocable(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {}, "leases": [] })))
 }
 
-/// `POST sys/leases/tidy`: removes expired leases, which the server also does periodically.
+/// `POST sys/leases/tidy`: removes expired leases now. The server also removes them periodically.
 pub(super) async fn tidy(call: Call) -> Result<HandlerResponse> {
     call.state.engine.sweep_leases().await.map(HandlerResponse::from)
 }

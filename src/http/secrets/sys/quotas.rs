@@ -1,4 +1,4 @@
-//! Rate-limit quotas (`sys/quotas/rate-limit`) and their common settings (`sys/quotas/config`).
+//! Rate-limit quotas (`sys/quotas/rate-limit`) and the settings for all quotas (`sys/quotas/config`).
 
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ fn exempt_paths(call: &Call, list: &ListFieldSlot<QuotaConfig>) -> Result<Option
     Ok(given.map(|paths| paths.into_iter().map(counted).collect()))
 }
 
-/// Returns the canonical spelling of a path or prefix, by which requests are counted.
+/// Returns a path or prefix in the canonical spelling in which the paths of requests are compared with it.
 fn canonical_path(shared: &ServerState, path: String) -> String {
     let bare = path.trim_start_matches('/');
     let (begin, star) = bare.strip_suffix('*').map_or((bare, ""), |begin| (begin, "*"));
