@@ -11,9 +11,9 @@ use crate::fair_queue;
 use crate::projects::caller::{self, TokenSubject};
 use crate::secret::Secret;
 
-/// A sender. All tokens of an entity, a user, a team or an organization are one sender; so are a token without an
-/// entity and the tokens created with it ([`auth::Caller::limit_key`]). A caller without a valid token is identified by
-/// network ([`CallerNetwork`]).
+/// A sender. All tokens of an entity, a user, a team or an organization are one sender. A token that was created without
+/// `sudo` counts as its creator ([`auth::Caller::limit_key`]). A caller without a valid token is identified by network
+/// ([`CallerNetwork`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// A caller of the secrets service, by its limit key.
