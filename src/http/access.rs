@@ -75,7 +75,7 @@ impl AccessLogEntry {
     }
 
     /// Sets the caller of a projects API request; `None` leaves it anonymous.
-    pub fn set_subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
+    pub fn set_projects_caller(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
         if let (false, Some(caller)) = (self.is_logged, caller) {
             self.caller = RequestCaller::Subject(caller.name());
         }

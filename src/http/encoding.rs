@@ -105,7 +105,7 @@ fn mark_compressed(mut response: HttpResponse) -> HttpResponse {
 }
 
 /// Returns the entity tag of the uncompressed response; `tag` may be the tag of the compressed one.
-pub fn plain_tag(tag: &str) -> String {
+pub fn uncompressed_tag(tag: &str) -> String {
     tag.strip_suffix('"')
         .and_then(|tag| tag.strip_suffix(GZIP_TAG_SUFFIX))
         .map_or_else(|| tag.to_owned(), |tag| format!("{tag}\""))
@@ -179,6 +179,9 @@ mod tests {
 
     #[test]
     fn entity_tag_of_the_gzip_form_maps_to_the_plain_tag() {
-        assert_eq!(["\"ab\"", "\"ab-gzip\"", "*", "\"-gzip"].map(plain_tag), ["\"ab\"", "\"ab\"", "*", "\"-gzip"]);
+        assert_eq!(
+            ["\"ab\"", "\"ab-gzip\"", "*", "\"-gzip"].map(uncompressed_tag),
+            ["\"ab\"", "\"ab\"", "*", "\"-gzip"]
+        );
     }
 }

@@ -33,7 +33,7 @@ impl EntityTags {
     pub fn contains(&self, tag: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::List(tags) => tags.iter().any(|one| encoding::plain_tag(one) == tag),
+            Self::List(tags) => tags.iter().any(|one| encoding::uncompressed_tag(one) == tag),
         }
     }
 
@@ -44,7 +44,7 @@ impl EntityTags {
             Self::Any => Some(tag),
             Self::List(tags) => {
                 let mut opaque = tags.iter().map(|one| one.strip_prefix("W/").unwrap_or(one));
-                opaque.find(|one| encoding::plain_tag(one) == tag)
+                opaque.find(|one| encoding::uncompressed_tag(one) == tag)
             }
         }
     }

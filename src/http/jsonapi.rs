@@ -148,7 +148,7 @@ async fn run_pipeline(
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
         let ReadOutcome { caller, remaining_rate, answer } = read?;
-        log_entry.set_subject(caller.as_ref());
+        log_entry.set_projects_caller(caller.as_ref());
         *rate = remaining_rate;
         let sender = Sender::of_subject(caller.as_ref(), address);
         cpu_account.set_sender(&sender);
@@ -164,7 +164,7 @@ async fn run_pipeline(
         Err(refusal) => Err(refusal),
     };
     trail.set_caller(caller.as_ref().ok());
-    log_entry.set_subject(caller.as_ref().ok());
+    log_entry.set_projects_caller(caller.as_ref().ok());
     match state.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
         Ok(remaining_rate) => *rate = remaining_rate,
         Err((refusal, remaining_rate)) => {
@@ -404,7 +404,7 @@ async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &Proje
     let Some(demanded) = &call.if_match else { return Ok(()) };
     let unmet = |detail| Err(ApiRejection::new(Kind::Precondition, detail).into());
     let current = match table::read_route_of(route) {
-        Some(show) => match lock_and_tag(tx, show, call).await {
+        Some(show) => match lock_and_compute_entity_tag(tx, show, call).await {
             // The request creates the resource that the read did not find.
             Err(WorkError::Refused(refusal)) if refusal.kind == Kind::NotFound && creates_resource(route, show) => None,
             current => Some(current?),
@@ -424,7 +424,7 @@ fn creates_resource(route: &ProjectsRoute, show: &ProjectsRoute) -> bool {
 }
 
 /// Locks the resource to be changed and returns its entity tag.
-async fn lock_and_tag(tx: &mut Tx<'_>, show: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<String> {
+async fn lock_and_compute_entity_tag(tx: &mut Tx<'_>, show: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<String> {
     let read = call.as_read();
     // The first read refuses callers without permission before anything is locked.
     (show.handler)(tx, &read).await?;

@@ -196,7 +196,9 @@ async fn run_pipeline(
             }
             (parsed, target)
         }
-        (Ok((parsed, target)), EntryPoint::Public) if target.is_public() && !parsed.help => (parsed, target),
+        (Ok((parsed, target)), EntryPoint::Public) if target.is_on_public_listener() && !parsed.help => {
+            (parsed, target)
+        }
         (_, EntryPoint::Public) => return Err(context.reject_non_public()),
     };
     context.set_route(&target, &parsed);
@@ -259,7 +261,7 @@ async fn run_pipeline(
     if let Some(caller) = &admitted.caller {
         state.response_budget.check(|| Sender::of_token(Some(caller), address))?;
     }
-    let idempotency_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
+    let idempotency_key = if route.accepts_idempotency_key { request::idempotency_key(headers)? } else { None };
     context.audit_intent().await?;
     context.compressible = route.compressible;
     let ParsedBody { mut fields, body, media_type, reservation } = sent;

@@ -16,7 +16,7 @@ use crate::error::Kind;
 use crate::projects::rejection::ApiRejection;
 use crate::telemetry::RouteMeter;
 
-const OPEN_ROUTES: &[ProjectsRoute] = &[ProjectsRoute {
+const ROUTES_WITHOUT_TOKEN: &[ProjectsRoute] = &[ProjectsRoute {
     method: &Method::GET,
     pattern: "ping",
     name: "ping",
@@ -25,7 +25,7 @@ const OPEN_ROUTES: &[ProjectsRoute] = &[ProjectsRoute {
 }];
 
 const ROUTE_TABLES: &[&[ProjectsRoute]] = &[
-    OPEN_ROUTES,
+    ROUTES_WITHOUT_TOKEN,
     projects::ROUTES,
     workspaces::ROUTES,
     locks::ROUTES,

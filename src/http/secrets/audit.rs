@@ -35,7 +35,7 @@ impl AuditFields {
     }
 
     /// `true` unless the request is a read or a list.
-    pub(super) fn changes_something(&self) -> bool {
+    pub(super) fn is_write(&self) -> bool {
         self.operation_and_path
             .as_ref()
             .is_some_and(|(operation, _)| !matches!(operation, Operation::Read | Operation::List))
@@ -167,10 +167,10 @@ mod tests {
     fn read_and_list_operations_change_nothing() {
         let changes = |operation| {
             AuditFields { operation_and_path: Some((operation, "pki/crl".to_owned())), ..AuditFields::default() }
-                .changes_something()
+                .is_write()
         };
         assert!([Operation::Read, Operation::List].map(changes) == [false; 2]);
         assert!([Operation::Create, Operation::Update, Operation::Patch, Operation::Delete].map(changes) == [true; 4]);
-        assert!(!AuditFields::default().changes_something());
+        assert!(!AuditFields::default().is_write());
     }
 }

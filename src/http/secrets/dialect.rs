@@ -4,7 +4,7 @@
 //! A request with `X-Vault-Token` or `X-Vault-Request` gets the compatible types, also on routes without a token. All
 //! other requests get the contract's types, as do requests with `X-Service-Token` and all requests while the setting
 //! `compat` is off. Only the members handled in this file differ, each because a known client fails on the contract's
-//! type. In requests, two values differ: see [`Dialect::excessive_ttl`] and [`Dialect::without_unset`].
+//! type. In requests, two values differ: see [`Dialect::excessive_ttl`] and [`Dialect::remove_unset_max_parallel`].
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Dialect {
 
     /// Converts the response members of a managed key. With the contract's types, the Terraform provider would fail or
     /// detect a change.
-    pub fn managed_key(self, mut shown: Value) -> Value {
+    pub fn convert_managed_key(self, mut shown: Value) -> Value {
         if self == Self::Contract {
             return shown;
         }
@@ -120,7 +120,7 @@ impl Dialect {
 
     /// Unsets `max_parallel` in a managed key request if it is 0, because the Terraform provider sends 0 for an unset
     /// value.
-    pub fn without_unset(self, fields: &mut Fields) {
+    pub fn remove_unset_max_parallel(self, fields: &mut Fields) {
         if self == Self::Compat && fields.int("max_parallel").is_ok_and(|count| count == Some(0)) {
             fields.set("max_parallel", Value::Null);
         }

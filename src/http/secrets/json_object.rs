@@ -26,7 +26,7 @@ impl JsonObjectBuilder {
 
     pub(super) fn add(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
         self.begin_member(name);
-        json_text(&mut self.text, value);
+        write_json(&mut self.text, value);
     }
 
     /// Adds a member whose value is JSON text.
@@ -47,14 +47,14 @@ impl JsonObjectBuilder {
 
     pub(super) fn add_secret_text(&mut self, name: &str, text: &str) {
         self.begin_member(name);
-        self.text.write_secret(|out| json_text(out, text));
+        self.text.write_secret(|out| write_json(out, text));
     }
 
     /// Adds an array of strings: `first`, followed by the elements of `list`, which is a JSON array.
     pub(super) fn add_list_with_first(&mut self, name: &str, first: &str, list: &RawValue) {
         self.begin_member(name);
         self.text.push(b"[");
-        json_text(&mut self.text, first);
+        write_json(&mut self.text, first);
         let others = list.get().trim_start_matches('[');
         self.text.push(if others == "]" { b"" } else { b"," });
         self.text.push(others.as_bytes());
@@ -92,7 +92,7 @@ impl JsonObjectBuilder {
     fn begin_member(&mut self, name: &str) {
         self.text.push(&[self.separator]);
         self.separator = b',';
-        json_text(&mut self.text, name);
+        write_json(&mut self.text, name);
         self.text.push(b":");
     }
 
@@ -103,7 +103,7 @@ impl JsonObjectBuilder {
 }
 
 /// Appends `value` as JSON. It cannot fail, because all map keys are text and writing to memory succeeds.
-fn json_text(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
+fn write_json(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(out, value).unwrap_or_default();
 }
 

@@ -41,11 +41,11 @@ pub(super) trait RowSource: Send + Sync + 'static {
     fn page(&self, after: &Self::Position, max: usize, infos: bool) -> ListPageFuture<Self::Position>;
 
     fn max_page_rows(&self) -> usize {
-        if self.has_infos() { DETAILED_ROWS_PER_PAGE } else { NAMES_PER_PAGE }
+        if self.has_details() { DETAILED_ROWS_PER_PAGE } else { NAMES_PER_PAGE }
     }
 
     /// `true` if the rows of this source have details.
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         false
     }
 
@@ -54,7 +54,7 @@ pub(super) trait RowSource: Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason why the list may be incomplete.
-    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+    fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
         ready(Ok(())).boxed()
     }
 }
@@ -167,7 +167,7 @@ async fn start_list<S: RowSource>(
     write_rows(&mut text, &first, ListMember::Keys, true);
     if reader.is_at_end() {
         text.push(']');
-        if source.has_infos() {
+        if source.has_details() {
             text.push_str(",\"key_info\":{");
             write_rows(&mut text, &first, ListMember::Infos, true);
             text.push('}');
@@ -283,7 +283,7 @@ impl<S: RowSource> ListStream<S> {
                 continue;
             }
             match self.member {
-                ListMember::Keys if self.source.has_infos() => {
+                ListMember::Keys if self.source.has_details() => {
                     self.ready.push_str("],\"key_info\":{");
                     (self.member, self.is_first) = (ListMember::Infos, true);
                     let position = self.after.clone();
@@ -297,7 +297,7 @@ impl<S: RowSource> ListStream<S> {
                     };
                 }
                 member => {
-                    self.source.require_whole().await?;
+                    self.source.require_source_exists().await?;
                     self.ready.push_str(if member == ListMember::Keys { "]}" } else { "}}" });
                     self.ended = true;
                 }
@@ -351,7 +351,7 @@ mod tests {
     struct NumberSource {
         last: u32,
         max: usize,
-        has_infos: bool,
+        has_details: bool,
         script: Arc<SourceScript>,
     }
 
@@ -374,18 +374,18 @@ mod tests {
             self.max
         }
 
-        fn has_infos(&self) -> bool {
-            self.has_infos
+        fn has_details(&self) -> bool {
+            self.has_details
         }
 
-        fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+        fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
             ready(if self.script.source_is_gone { Err(Error::not_found()) } else { Ok(()) }).boxed()
         }
     }
 
     fn numbers(last: u32, max: usize, script: SourceScript) -> (NumberSource, Arc<SourceScript>) {
         let script = Arc::new(script);
-        (NumberSource { last, max, has_infos: true, script: Arc::clone(&script) }, script)
+        (NumberSource { last, max, has_details: true, script: Arc::clone(&script) }, script)
     }
 
     async fn pieces(answer: HandlerResponse) -> (Vec<String>, Option<Error>) {
@@ -404,11 +404,11 @@ mod tests {
         (pieces, None)
     }
 
-    fn expected(numbers: impl Iterator<Item = u32>, has_infos: bool) -> String {
+    fn expected(numbers: impl Iterator<Item = u32>, has_details: bool) -> String {
         let names: Vec<u32> = numbers.filter(|n| n % 7 != 0).collect();
         let keys: Vec<String> = names.iter().map(|n| format!("\"{n:04}\"")).collect();
         let infos: Vec<String> = names.iter().map(|n| format!("\"{n:04}\":{{\"n\":{n}}}")).collect();
-        let infos = if has_infos { format!(",\"key_info\":{{{}}}", infos.join(",")) } else { String::new() };
+        let infos = if has_details { format!(",\"key_info\":{{{}}}", infos.join(",")) } else { String::new() };
         format!("{{\"keys\":[{}]{infos}}}", keys.join(","))
     }
 
@@ -416,13 +416,17 @@ mod tests {
     async fn list_text_is_independent_of_page_size_and_limit() {
         for max in [1, 2, 3, 7, 10, 50, 1000] {
             for (after, limit) in [(0, None), (0, Some(1)), (0, Some(6)), (3, Some(20)), (20, None), (48, None)] {
-                for has_infos in [true, false] {
+                for has_details in [true, false] {
                     let (source, _) = numbers(50, max, SourceScript::default());
                     let text =
-                        pieces(start_test_list(NumberSource { has_infos, ..source }, after, limit).await.unwrap())
+                        pieces(start_test_list(NumberSource { has_details, ..source }, after, limit).await.unwrap())
                             .await;
                     let all = (after + 1..=50).filter(|n| n % 7 != 0).take(limit.unwrap_or(usize::MAX));
-                    assert_eq!((text.0.concat(), text.1.is_none()), (expected(all, has_infos), true), "{max} {after}");
+                    assert_eq!(
+                        (text.0.concat(), text.1.is_none()),
+                        (expected(all, has_details), true),
+                        "{max} {after}"
+                    );
                 }
             }
         }
@@ -557,7 +561,7 @@ mod tests {
             fn max_page_rows(&self) -> usize {
                 20
             }
-            fn has_infos(&self) -> bool {
+            fn has_details(&self) -> bool {
                 true
             }
         }

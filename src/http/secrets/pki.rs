@@ -38,30 +38,30 @@ pub static ROUTES: &[Route] = routes! {
     token Update "roles/:name" roles::FIELDS => roles::write;
     token Patch "roles/:name" roles::FIELDS => roles::write;
     token Delete "roles/:name" &[] => roles::delete;
-    (token.repeatable()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" issuing_fields::ISSUE_FIELDS => issuing::issue;
-    (token.repeatable()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" issuing_fields::SIGN_FIELDS => issuing::sign;
-    (token.repeatable()) Update "root/sign-intermediate", "issuer/:issuer_ref/sign-intermediate"
+    (token.with_idempotency_key()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" issuing_fields::ISSUE_FIELDS => issuing::issue;
+    (token.with_idempotency_key()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" issuing_fields::SIGN_FIELDS => issuing::sign;
+    (token.with_idempotency_key()) Update "root/sign-intermediate", "issuer/:issuer_ref/sign-intermediate"
         issuing_fields::INTERMEDIATE_FIELDS => issuing::sign_intermediate;
-    (sudo.repeatable()) Update "root/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
-    (token.repeatable()) Update
+    (sudo.with_idempotency_key()) Update "root/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
+    (token.with_idempotency_key()) Update
         "issuer/:issuer_ref/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
-    (token.repeatable()) Update "sign-verbatim", "sign-verbatim/:name", "issuer/:issuer_ref/sign-verbatim",
+    (token.with_idempotency_key()) Update "sign-verbatim", "sign-verbatim/:name", "issuer/:issuer_ref/sign-verbatim",
         "issuer/:issuer_ref/sign-verbatim/:name" issuing_fields::VERBATIM_FIELDS => issuing::sign_verbatim;
     token Read "config/external-policy" &[] => external_policy::read_config;
     token Update "config/external-policy" external_policy::FIELDS => external_policy::write_config;
-    (token.with_verbatim_body().repeatable()) Update
+    (token.with_verbatim_body().with_idempotency_key()) Update
         "external-policy/issue", "external-policy/issue/:policy", "issuer/:issuer_ref/external-policy/issue",
         "issuer/:issuer_ref/external-policy/issue/:policy" external_policy::ISSUE_FIELDS => external_policy::issue;
-    (token.with_verbatim_body().repeatable()) Update
+    (token.with_verbatim_body().with_idempotency_key()) Update
         "external-policy/sign", "external-policy/sign/:policy", "issuer/:issuer_ref/external-policy/sign",
         "issuer/:issuer_ref/external-policy/sign/:policy" external_policy::SIGN_FIELDS => external_policy::sign;
-    (token.with_verbatim_body().repeatable()) Update
+    (token.with_verbatim_body().with_idempotency_key()) Update
         "external-policy/sign-intermediate", "external-policy/sign-intermediate/:policy",
         "issuer/:issuer_ref/external-policy/sign-intermediate",
         "issuer/:issuer_ref/external-policy/sign-intermediate/:policy"
         external_policy::SIGN_FIELDS => external_policy::sign_intermediate;
     token Update "revoke" revoking::FIELDS => revoking::revoke;
-    token Update "revoke-with-key" revoking::BY_KEY_FIELDS => revoking::revoke_with_key;
+    token Update "revoke-with-key" revoking::REVOKE_WITH_KEY_FIELDS => revoking::revoke_with_key;
     token Update "tidy" tidy::FIELDS => tidy::begin;
     token Read "tidy-status" &[] => tidy::status;
     token Update "tidy-cancel" &[] => tidy::cancel;
@@ -78,7 +78,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "intermediate/generate/:type", "issuers/generate/intermediate/:type"
         generate::INTERMEDIATE_FIELDS => generate::intermediate;
     token Update "intermediate/cross-sign" generate::INTERMEDIATE_FIELDS => generate::cross_sign;
-    token Update "intermediate/set-signed" import::SIGNED_FIELDS => import::set_signed;
+    token Update "intermediate/set-signed" import::SET_SIGNED_FIELDS => import::set_signed;
     token Update "issuers/import/bundle" import::BUNDLE_FIELDS => import::bundle;
     token Update "issuers/import/cert" import::BUNDLE_FIELDS => import::certificates;
     (token.with_raw_body(import::MAX_CRL_BODY_BYTES)) Update "issuers/import/crl" &["crl"] => import::import_crl;
@@ -90,7 +90,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
     token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
     token Delete "issuer/:issuer_ref" &[] => issuers::delete;
-    token Update "issuer/:issuer_ref/revoke" revoking::ISSUER_FIELDS => issuers::revoke;
+    token Update "issuer/:issuer_ref/revoke" revoking::REVOKE_ISSUER_FIELDS => issuers::revoke;
     token Read "config/issuers" &[] => issuers::read_config;
     token Update "config/issuers" &["default", "default_follows_latest_issuer"] => issuers::write_config;
     token Read "config/urls" &[] => urls::read;
@@ -114,20 +114,20 @@ pub static ROUTES: &[Route] = routes! {
     open Read "cert/ca/raw" &[] => authority::issuer_der;
     open Read "cert/ca/raw/pem" &[] => authority::issuer_pem;
     open Read "cert/ca_chain" &[] => authority::ca_chain_json;
-    open Read "cert/crl", "cert/delta-crl", "cert/unified-crl", "cert/unified-delta-crl" &[] => crl::as_certificate;
+    open Read "cert/crl", "cert/delta-crl", "cert/unified-crl", "cert/unified-delta-crl" &[] => crl::read_as_certificate_json;
     (open.public()) Read
         "crl", "crl/pem", "crl/delta", "crl/delta/pem", "unified-crl", "unified-crl/pem", "unified-crl/delta",
         "unified-crl/delta/pem" &[] => crl::raw;
     open Read "issuer/:issuer_ref/json" &[] => authority::issuer_json;
     (open.public()) Read "issuer/:issuer_ref/der" &[] => authority::issuer_der;
     (open.public()) Read "issuer/:issuer_ref/pem" &[] => authority::issuer_pem;
-    (open.public()) Read "issuer/:issuer_ref/crl" &[] => crl::as_crl;
+    (open.public()) Read "issuer/:issuer_ref/crl" &[] => crl::read_as_crl_json;
     (open.public()) Read "issuer/:issuer_ref/crl/der", "issuer/:issuer_ref/crl/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/crl/delta" &[] => crl::as_crl;
+    (open.public()) Read "issuer/:issuer_ref/crl/delta" &[] => crl::read_as_crl_json;
     (open.public()) Read "issuer/:issuer_ref/crl/delta/der", "issuer/:issuer_ref/crl/delta/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/unified-crl" &[] => crl::as_crl;
+    (open.public()) Read "issuer/:issuer_ref/unified-crl" &[] => crl::read_as_crl_json;
     (open.public()) Read "issuer/:issuer_ref/unified-crl/der", "issuer/:issuer_ref/unified-crl/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/unified-crl/delta" &[] => crl::as_crl;
+    (open.public()) Read "issuer/:issuer_ref/unified-crl/delta" &[] => crl::read_as_crl_json;
     (open.public()) Read
         "issuer/:issuer_ref/unified-crl/delta/der", "issuer/:issuer_ref/unified-crl/delta/pem" &[] => crl::raw;
     open Read "cert/:serial" &[] => authority::certificate;
@@ -138,23 +138,23 @@ pub static ROUTES: &[Route] = routes! {
     (open.with_raw_body(ocsp::MAX_BODY_BYTES).public()) Update "unified-ocsp" &[] => ocsp::post;
     (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).public()) Read "unified-ocsp/**request" &[] => ocsp::get;
     token List "certs" PAGE_FIELDS => lists::certificates;
-    token List "certs/detailed" &["after", "limit", "order"] => lists::detailed;
+    token List "certs/detailed" &["after", "limit", "order"] => lists::list_with_details;
     token List "certs/revoked" PAGE_FIELDS => lists::revoked;
     token List "certs/revocation-queue" PAGE_FIELDS => lists::revocation_queue;
     token List "certs/unified-revoked" PAGE_FIELDS => lists::unified_revoked;
     token Read "config/acme" &[] => acme::config;
-    open Read "acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "acme/*path" &[] => acme::disabled;
-    open Read "roles/:role/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "roles/:role/acme/*path" &[] => acme::disabled;
-    open Read "issuer/:issuer_ref/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/acme/*path" &[] => acme::disabled;
-    open Read "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled;
-    open Read "external-policy/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/acme/*path" &[] => acme::disabled;
-    open Read "external-policy/:policy/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/:policy/acme/*path" &[] => acme::disabled;
+    open Read "acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "acme/*path" &[] => acme::reject_as_disabled;
+    open Read "roles/:role/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "roles/:role/acme/*path" &[] => acme::reject_as_disabled;
+    open Read "issuer/:issuer_ref/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/acme/*path" &[] => acme::reject_as_disabled;
+    open Read "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::reject_as_disabled;
+    open Read "external-policy/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/acme/*path" &[] => acme::reject_as_disabled;
+    open Read "external-policy/:policy/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/:policy/acme/*path" &[] => acme::reject_as_disabled;
     token List "cert-metadata" PAGE_FIELDS => record::list_metadata;
     token Read "cert-metadata/:serial" &[] => record::read_metadata;
     token Read "cert-record/:serial" &[] => record::read;
@@ -192,12 +192,12 @@ impl Call {
 
     /// Returns the caller's requester record (accessor hash, entity id, display name) for storage; empty on routes that
     /// need no token.
-    fn recorded_as(&self) -> &str {
+    fn requester_record(&self) -> &str {
         self.caller.as_deref().map_or("", |caller| caller.requester.as_str())
     }
 
     /// Returns a path parameter; `None` if the route's pattern has none of that name.
-    fn named_param(&self, name: &str) -> Option<&str> {
+    fn optional_param(&self, name: &str) -> Option<&str> {
         Some(self.param(name)).filter(|value| !value.is_empty())
     }
 

@@ -153,7 +153,7 @@ impl From<Envelope> for RenderedBody {
 ///
 /// # Errors
 /// `Invalid` when the body is longer than `max_bytes` bytes; errors while reading it.
-pub(super) async fn buffer_whole(
+pub(super) async fn render_into_memory(
     answer: HandlerResponse,
     id: &RequestId,
     context: RenderContext<'_>,

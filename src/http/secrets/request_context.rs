@@ -142,7 +142,7 @@ impl<'a> RequestContext<'a> {
         let audited = self.record.outcome(&request, &audit::audit_outcome(&outcome, conditions), self.deadline).await;
         match (&audited, &outcome) {
             (Err(_), Err(error)) => log_error(error, &self.log_entry.id),
-            (Err(_), Ok(answer)) if audit_fields.changes_something() => {
+            (Err(_), Ok(answer)) if audit_fields.is_write() => {
                 let request = &self.log_entry.id;
                 let serial_number = audit::serial_number(answer).unwrap_or_default();
                 tracing::error!(

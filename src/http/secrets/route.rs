@@ -140,7 +140,7 @@ pub enum BodyKind {
 }
 
 /// Maximum size of the body of a request to a route that needs no token, in bytes.
-pub(super) const MAX_OPEN_BODY_BYTES: usize = 16 << 10;
+pub(super) const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 16 << 10;
 
 /// A route: an operation on a path pattern of a kind of mount.
 pub struct Route {
@@ -178,7 +178,7 @@ pub struct Route {
     /// validated.
     pub passes_unvalidated_token: bool,
     /// `true` if requests may have an [idempotency key](crate::http::secrets::request::idempotency_key).
-    pub repeatable: bool,
+    pub accepts_idempotency_key: bool,
     /// `true` if the route is available on the [public listener](crate::http::public).
     pub public: bool,
     /// Checks whether the resource exists. Writes that create a resource then need the capability `create`, and writes
@@ -209,7 +209,7 @@ impl Route {
             compressible: matches!(op, Operation::List),
             audited: true,
             passes_unvalidated_token: false,
-            repeatable: false,
+            accepts_idempotency_key: false,
             public: false,
             exists: None,
             handler,
@@ -223,7 +223,7 @@ impl Route {
         fields: &'static [&'static str],
         handler: RouteHandler,
     ) -> Self {
-        let route = Self::token(op, pattern, fields, handler).with_body_limit(MAX_OPEN_BODY_BYTES);
+        let route = Self::token(op, pattern, fields, handler).with_body_limit(MAX_UNAUTHENTICATED_BODY_BYTES);
         // Unauthenticated callers must not cause the work of compressing responses.
         Self { access: RouteAccess::Open, compressible: false, ..route }
     }
@@ -240,7 +240,7 @@ impl Route {
 
     /// Allows all valid tokens, whatever their policies.
     #[must_use]
-    pub const fn for_callers(self) -> Self {
+    pub const fn for_any_token(self) -> Self {
         Self { access: RouteAccess::Caller, ..self }
     }
 
@@ -265,7 +265,7 @@ impl Route {
 
     /// Passes the unvalidated token to the handler of a route that needs no token.
     #[must_use]
-    pub const fn with_token_as_sent(self) -> Self {
+    pub const fn with_unvalidated_token(self) -> Self {
         Self { passes_unvalidated_token: true, ..self }
     }
 
@@ -277,8 +277,8 @@ impl Route {
 
     /// Allows idempotency keys in requests.
     #[must_use]
-    pub const fn repeatable(self) -> Self {
-        Self { repeatable: true, ..self }
+    pub const fn with_idempotency_key(self) -> Self {
+        Self { accepts_idempotency_key: true, ..self }
     }
 
     /// Makes a route that needs no token available on the public listener.
@@ -325,7 +325,7 @@ impl Route {
 }
 
 /// Declares a route table with one row per handler: `access operation patterns fields => handler;`. Each pattern of a
-/// row becomes a route. Options are written in parentheses with the access: `(token.repeatable())`.
+/// row becomes a route. Options are written in parentheses with the access: `(token.with_idempotency_key())`.
 macro_rules! routes {
     ($($access:tt $operation:ident $($pattern:literal),+ $fields:expr => $handler:path;)*) => {
         &[$($(

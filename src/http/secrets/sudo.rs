@@ -8,7 +8,7 @@ use super::route::Operation;
 use crate::auth::mounts::MountKind;
 
 /// Paths below `sys/` that require `sudo`. A `*` at the end matches all paths with that prefix.
-const SYSTEM_PATHS: &[&str] = &[
+const SYSTEM_SUDO_PATHS: &[&str] = &[
     "audit",
     "audit/*",
     "auth/*",
@@ -34,7 +34,7 @@ const SYSTEM_PATHS: &[&str] = &[
     "seal",
     "step-down",
 ];
-const TOKEN_PATHS: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
+const TOKEN_SUDO_PATHS: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
 
 /// `true` if an operation on a path below a mount requires `sudo`. The path of a list ends in `/`.
 pub fn requires_sudo(kind: &MountKind, below_mount: &str, operation: Operation) -> bool {
@@ -44,8 +44,8 @@ pub fn requires_sudo(kind: &MountKind, below_mount: &str, operation: Operation) 
             .any(|path| path.strip_suffix('*').map_or(*path == below_mount, |begin| below_mount.starts_with(begin)))
     };
     match kind {
-        MountKind::System => among(SYSTEM_PATHS),
-        MountKind::Token => among(TOKEN_PATHS),
+        MountKind::System => among(SYSTEM_SUDO_PATHS),
+        MountKind::Token => among(TOKEN_SUDO_PATHS),
         MountKind::Pki => {
             (below_mount == "root" && operation == Operation::Delete)
                 || (below_mount == "root/sign-self-issued" && operation == Operation::Update)

@@ -91,22 +91,22 @@ pub static ROUTES: &[Route] = routes! {
     sudo Update "remount" &["from", "to"] => mounts::remount;
     token Read "remount/status/:migration_id" &[] => mounts::remount_status;
     token Read "internal/status" &[] => versions::store_condition;
-    (open.with_token_as_sent()) Read "internal/ui/mounts" &[] => mounts::list_visible;
-    (token.for_callers()) Read "internal/ui/mounts/*path" &[] => mounts::preflight;
+    (open.with_unvalidated_token()) Read "internal/ui/mounts" &[] => mounts::list_visible;
+    (token.for_any_token()) Read "internal/ui/mounts/*path" &[] => mounts::preflight;
     token Read "internal/ui/resultant-acl" &[] => explain::resultant_acl;
     (token.with_body_limit(explain::MAX_BODY_BYTES)) Update
         "internal/explain" explain::FIELDS => explain::explain_other;
-    (token.for_callers().with_body_limit(explain::MAX_BODY_BYTES)) Update
+    (token.for_any_token().with_body_limit(explain::MAX_BODY_BYTES)) Update
         "internal/explain-self" explain::SELF_FIELDS => explain::explain_self;
     token List "policies/acl" PAGE_FIELDS => policies::list_names;
     (token.compressible()) Read "policies/acl" PAGE_FIELDS => policies::list_names;
     (token.compressible()) Read "policies/acl/*name" &[] => policies::read;
     (token.with_synonyms(POLICY_SYNONYMS)) Update "policies/acl/*name" POLICY_FIELDS => policies::write;
     token Delete "policies/acl/*name" &[] => policies::delete;
-    token List "policy" PAGE_FIELDS => policies::list_old_names;
-    (token.compressible()) Read "policy" PAGE_FIELDS => policies::list_old_names;
-    (token.compressible()) Read "policy/*name" &[] => policies::read_old;
-    (token.with_synonyms(POLICY_SYNONYMS)) Update "policy/*name" POLICY_FIELDS => policies::write_old;
+    token List "policy" PAGE_FIELDS => policies::list_legacy;
+    (token.compressible()) Read "policy" PAGE_FIELDS => policies::list_legacy;
+    (token.compressible()) Read "policy/*name" &[] => policies::read_legacy;
+    (token.with_synonyms(POLICY_SYNONYMS)) Update "policy/*name" POLICY_FIELDS => policies::write_legacy;
     token Delete "policy/*name" &[] => policies::delete;
     (token.with_synonyms(PATH_SYNONYMS)) Update
         "capabilities-self" &["path", "paths", "token"] => policies::capabilities_self;
@@ -144,9 +144,9 @@ pub static ROUTES: &[Route] = routes! {
     token Read "rotate/keyring/config" &[] => rotate::read_config;
     token Update "rotate/keyring/config" rotate::FIELDS => rotate::write_config;
     (token.with_verbatim_body()) Update "wrapping/wrap" &[] => wrapping::wrap;
-    (open.with_token_as_sent()) Update "wrapping/lookup" TOKEN_FIELDS => wrapping::lookup;
-    (open.with_token_as_sent()) Read "wrapping/lookup" &[] => wrapping::lookup;
-    (open.with_token_as_sent()) Update "wrapping/unwrap" TOKEN_FIELDS => wrapping::unwrap;
+    (open.with_unvalidated_token()) Update "wrapping/lookup" TOKEN_FIELDS => wrapping::lookup;
+    (open.with_unvalidated_token()) Read "wrapping/lookup" &[] => wrapping::lookup;
+    (open.with_unvalidated_token()) Update "wrapping/unwrap" TOKEN_FIELDS => wrapping::unwrap;
     token Update "wrapping/rewrap" TOKEN_FIELDS => wrapping::rewrap;
     token List "managed-keys/:backend" PAGE_FIELDS => managed_keys::list;
     token Read "managed-keys/:backend/:managed_key" &[] => managed_keys::read;

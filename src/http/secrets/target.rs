@@ -106,7 +106,7 @@ impl ResolvedRoute {
         match self.route().and_then(|route| route.body_limit.map(|limit| (limit, route.body == BodyKind::Raw))) {
             Some((limit, true)) => limit,
             Some((limit, false)) => settings.max_body.min(limit),
-            None if self.access() == RouteAccess::Open => settings.max_body.min(route::MAX_OPEN_BODY_BYTES),
+            None if self.access() == RouteAccess::Open => settings.max_body.min(route::MAX_UNAUTHENTICATED_BODY_BYTES),
             None => settings.max_body,
         }
     }
@@ -115,7 +115,7 @@ impl ResolvedRoute {
         self.route().map(|route| route.pattern)
     }
 
-    pub(super) fn is_public(&self) -> bool {
+    pub(super) fn is_on_public_listener(&self) -> bool {
         self.route().is_some_and(|route| route.public && route.access == RouteAccess::Open)
     }
 
@@ -184,10 +184,12 @@ impl ResolvedRoute {
 
     /// Returns the role in the path of an issue or sign request; `""` for other paths.
     pub(super) fn role<'a>(&self, parsed: &'a ParsedRequest) -> &'a str {
-        const UNDER_A_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
+        const PATTERN_ENDS_WITH_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
         let below_mount = parsed.path.get(self.below_mount.clone()).unwrap_or_default();
         match &self.found {
-            RouteMatch::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
+            RouteMatch::Route(_, route, params)
+                if PATTERN_ENDS_WITH_ROLE.iter().any(|end| route.pattern.ends_with(end)) =>
+            {
                 params.named("name", below_mount)
             }
             _ => "",

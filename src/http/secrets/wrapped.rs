@@ -21,9 +21,9 @@ use crate::http::state::WorkerState;
 use crate::secret::Secret;
 
 /// Maximum size of a response that is wrapped for an unauthenticated caller, in bytes.
-const MAX_OPEN_WRAP_BYTES: usize = 64 << 10;
+const MAX_UNAUTHENTICATED_WRAP_BYTES: usize = 64 << 10;
 /// Maximum lifetime of a response that is wrapped for an unauthenticated caller. It does not apply to logins.
-const MAX_OPEN_WRAP_TTL: Duration = Duration::from_secs(300);
+const MAX_UNAUTHENTICATED_WRAP_TTL: Duration = Duration::from_secs(300);
 
 pub(super) struct ResponseWrapRequest {
     ttl: Duration,
@@ -70,13 +70,16 @@ pub(super) async fn wrap_response(
     context: RenderContext<'_>,
 ) -> Result<HandlerResponse> {
     let ResponseWrapRequest { ttl, path, display_name, open, sender } = wanted;
-    if open && ttl > MAX_OPEN_WRAP_TTL && !matches!(answer.body, ResponseBody::Auth(_)) {
-        let rule = format!("wrap-ttl: must be at most {}s for requests without a token", MAX_OPEN_WRAP_TTL.as_secs());
+    if open && ttl > MAX_UNAUTHENTICATED_WRAP_TTL && !matches!(answer.body, ResponseBody::Auth(_)) {
+        let rule = format!(
+            "wrap-ttl: must be at most {}s for requests without a token",
+            MAX_UNAUTHENTICATED_WRAP_TTL.as_secs()
+        );
         return Err(Error::invalid(rule));
     }
-    let max_bytes = if open { MAX_OPEN_WRAP_BYTES } else { MAX_WRAPPED_RESPONSE_BYTES };
+    let max_bytes = if open { MAX_UNAUTHENTICATED_WRAP_BYTES } else { MAX_WRAPPED_RESPONSE_BYTES };
     let wrapped_accessor = find_accessor(&answer.body, context.mount_type);
-    let (media_type, body) = render::buffer_whole(answer, id, context, max_bytes).await?;
+    let (media_type, body) = render::render_into_memory(answer, id, context, max_bytes).await?;
     let kept = WrappedResponse { media_type, body: Secret::new(body.into_bytes()) };
     state.wrap_quota.charge(sender, kept.body.expose().len());
     let wrapping = state.auth.wrap(&kept, WrapParameters { ttl, path, display_name, wrapped_accessor }).await?;

@@ -55,7 +55,7 @@ async fn list_own_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<V
 }
 
 /// Returns the kind and the row id of the project or workspace in the path, if the caller may change its tags.
-async fn find_changeable_holder(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(TaggedResource, i64)> {
+async fn find_taggable_resource(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(TaggedResource, i64)> {
     tx.lock_lookups();
     if call.param("project_id").is_empty() {
         let needed = WorkspaceRights::ADMIN;
@@ -67,7 +67,7 @@ async fn find_changeable_holder(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkRes
 }
 
 async fn merge_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
-    let (holder, row) = find_changeable_holder(tx, call).await?;
+    let (holder, row) = find_taggable_resource(tx, call).await?;
     tag::merge(tx, holder, row, &call.document.tag_bindings()?).await?;
     tag::load_bindings_of(tx, holder, row).await
 }
@@ -77,7 +77,7 @@ async fn add_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 }
 
 async fn replace_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (holder, row) = find_changeable_holder(tx, call).await?;
+    let (holder, row) = find_taggable_resource(tx, call).await?;
     tag::replace(tx, holder, row, &call.document.tag_bindings()?).await
 }
 
@@ -112,13 +112,13 @@ fn render_effective_and_inherited(WorkspaceBindings { own, of_project, project }
 }
 
 async fn add_flat_tags(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (holder, workspace) = find_changeable_holder(tx, call).await?;
+    let (holder, workspace) = find_taggable_resource(tx, call).await?;
     let tags = call.document.flat_tags()?;
     tag::add_flat(tx, holder, workspace, &tags).await
 }
 
 async fn remove_flat_tags(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (holder, workspace) = find_changeable_holder(tx, call).await?;
+    let (holder, workspace) = find_taggable_resource(tx, call).await?;
     let named = call.document.named_tags()?;
     tag::remove_flat(tx, holder, workspace, named).await
 }

@@ -143,7 +143,7 @@ fn render_memberships((list_request, member, listed): (ListRequest, Member, Resu
 }
 
 async fn add_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let team = joinable_team(tx, call).await?;
+    let team = find_team_for_new_members(tx, call).await?;
     let users = members::find_by_username(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
     members::add(tx, team.id, &users).await
 }
@@ -155,7 +155,7 @@ async fn remove_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 }
 
 async fn add_memberships(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let team = joinable_team(tx, call).await?;
+    let team = find_team_for_new_members(tx, call).await?;
     let users = members::find_by_membership(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
     members::add(tx, team.id, &users).await
 }
@@ -172,7 +172,7 @@ async fn find_changeable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResul
 
 /// Returns the team in the path, if the caller may add members to it. Members get the team's rights, so the team must
 /// not have rights that the caller lacks.
-async fn joinable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
+async fn find_team_for_new_members(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
     let (member, team) = find_changeable_team(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;
     Ok(team)

@@ -107,26 +107,26 @@ async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<T
 }
 
 async fn replace_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ApiToken, Secret)> {
-    let team = team_for_new_token(tx, call).await?;
+    let team = find_team_for_new_token(tx, call).await?;
     let wanted = ApiTokenRequest { description: None, ..read_token_request(tx, call)? };
     api_token::replace(tx, &call.caller, TokenOwner::Team(team.id), wanted).await
 }
 
 async fn show_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ApiToken> {
-    let (member, team) = managed_team(tx, call).await?;
+    let (member, team) = find_team_with_manageable_tokens(tx, call).await?;
     let mut token = api_token::find_in_slot(tx, TokenOwner::Team(team.id)).await?;
     api_token::hide_creators(tx, &member, std::slice::from_mut(&mut token)).await?;
     Ok(token)
 }
 
 async fn delete_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (_, team) = managed_team(tx, call).await?;
+    let (_, team) = find_team_with_manageable_tokens(tx, call).await?;
     api_token::delete_in_slot(tx, TokenOwner::Team(team.id)).await
 }
 
 /// Creates a token of a team. A token without a description replaces the previous one without a description.
 async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ApiToken, Secret)> {
-    let team = team_for_new_token(tx, call).await?;
+    let team = find_team_for_new_token(tx, call).await?;
     let wanted = read_token_request(tx, call)?;
     let holder = TokenOwner::Team(team.id);
     match wanted.description {
@@ -136,7 +136,7 @@ async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Api
 }
 
 async fn list_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
-    let (member, team) = managed_team(tx, call).await?;
+    let (member, team) = find_team_with_manageable_tokens(tx, call).await?;
     let list_request = ListRequest::read(call, &[])?;
     let mut listed = api_token::list(tx, TokenOwner::Team(team.id), list_request.page).await?;
     api_token::hide_creators(tx, &member, &mut listed.items).await?;
@@ -170,14 +170,14 @@ async fn delete_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult
 
 /// Returns the team in the path, if the caller may create its tokens. A token has the team's rights, so the team must
 /// not have rights that the caller lacks.
-async fn team_for_new_token(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
-    let (member, team) = managed_team(tx, call).await?;
+async fn find_team_for_new_token(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
+    let (member, team) = find_team_with_manageable_tokens(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;
     Ok(team)
 }
 
 /// Returns the team in the path, if the caller may manage its tokens.
-async fn managed_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
+async fn find_team_with_manageable_tokens(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
     let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
     ApiRejection::not_found_unless(team::may_manage_tokens(&call.caller, &member, &team))?;
     Ok((member, team))

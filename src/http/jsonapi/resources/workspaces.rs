@@ -171,7 +171,7 @@ fn render_one(WorkspaceView { member, workspace, included_rows, runs_terraform }
     let (mut items, included) = render_items(&member, std::slice::from_ref(&workspace), included_rows);
     let item = items.pop().unwrap_or_else(|| document(&member, &workspace));
     // In mode `remote` the client sends its run to this server, where `refuse_run` rejects the first step.
-    let item = if runs_terraform { for_remote_run(item) } else { item };
+    let item = if runs_terraform { with_remote_execution_mode(item) } else { item };
     RenderedResult::resource(item).including(included)
 }
 
@@ -301,7 +301,7 @@ async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 /// The type of workspace documents.
 const RESOURCE_TYPE: &str = "workspaces";
 
-/// Renders a workspace. For clients that run plans and applies, [`for_remote_run`] adapts the document.
+/// Renders a workspace. For clients that run plans and applies, [`with_remote_execution_mode`] adapts the document.
 pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     let organization = &member.organization.name;
     let name = &workspace.name;
@@ -331,7 +331,7 @@ pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
 /// Adapts a workspace for a client that runs plans and applies. In mode `local` the client would apply changes itself,
 /// and then find that this server stores no state. In mode `remote` it sends the run to this server, which refuses it.
 #[must_use]
-fn for_remote_run(workspace: Rendered) -> Rendered {
+fn with_remote_execution_mode(workspace: Rendered) -> Rendered {
     workspace.with(&["attributes", "execution-mode"], "remote")
 }
 

@@ -74,7 +74,7 @@ impl RowSource for AliasSource {
         listing::ListPage::read(async move { auth.alias_page(after, max as u32).await }, max, row)
     }
 
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         true
     }
 }

@@ -116,7 +116,7 @@ impl RowSource for EntitySource {
         listing::ListPage::read(async move { auth.entity_page(page).await }, max, row)
     }
 
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         true
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn config(_: Call) -> Result<HandlerResponse> {
 
 /// Rejects a request to an ACME directory with a 404 as RFC 8555 6.7 requires. For other clients, `errors` repeats the
 /// text.
-pub(super) async fn disabled(_: Call) -> Result<HandlerResponse> {
+pub(super) async fn reject_as_disabled(_: Call) -> Result<HandlerResponse> {
     let problem = json!({
         "type": "about:blank",
         "title": "Not Found",

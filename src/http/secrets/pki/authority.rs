@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::issuers::{chain_lines, pem_line};
+use super::issuers::{chain_pems, pem_with_newline};
 use super::rendering::colon_hex;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
@@ -35,10 +35,10 @@ struct ServedIssuer {
 }
 
 /// Returns the issuer in the path, or the default issuer on paths without one; `None` if it does not exist.
-async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
+async fn find_served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     let authority = call.authority().await?;
     let view = authority.view();
-    let reference = call.named_param("issuer_ref").unwrap_or("default");
+    let reference = call.optional_param("issuer_ref").unwrap_or("default");
     let now = authority.deps().clock.now().unix_timestamp();
     Ok(view.signer(reference).map(|signer| {
         let changed_at = view.issuers_changed_at().max(signer.paths.changed_at(now));
@@ -47,12 +47,12 @@ async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
 }
 
 /// Builds a DER or PEM response about an issuer; 204 if there is no default issuer.
-async fn raw_issuer(
+async fn build_raw_issuer_response(
     call: &Call,
     media_type: &'static str,
     body: impl Fn(&ServedIssuer) -> Vec<u8>,
 ) -> Result<HandlerResponse> {
-    match served_issuer(call).await? {
+    match find_served_issuer(call).await? {
         Some(shown) => Ok(HandlerResponse::cacheable(media_type, body(&shown), shown.changed_at)),
         None if call.param("issuer_ref").is_empty() => Ok(HandlerResponse::empty()),
         None => Err(Error::not_found()),
@@ -73,19 +73,19 @@ fn chain_text(shown: &ServedIssuer) -> String {
 }
 
 pub(super) async fn issuer_der(call: Call) -> Result<HandlerResponse> {
-    raw_issuer(&call, DER_MEDIA_TYPE, |s| s.signer.issuer.certificate.der().to_vec()).await
+    build_raw_issuer_response(&call, DER_MEDIA_TYPE, |s| s.signer.issuer.certificate.der().to_vec()).await
 }
 
 pub(super) async fn issuer_pem(call: Call) -> Result<HandlerResponse> {
-    raw_issuer(&call, PEM_MEDIA_TYPE, |s| pem_line(&s.signer.issuer).into_bytes()).await
+    build_raw_issuer_response(&call, PEM_MEDIA_TYPE, |s| pem_with_newline(&s.signer.issuer).into_bytes()).await
 }
 
 pub(super) async fn ca_chain(call: Call) -> Result<HandlerResponse> {
-    raw_issuer(&call, PEM_MEDIA_TYPE, |s| (chain_text(s) + "\n").into_bytes()).await
+    build_raw_issuer_response(&call, PEM_MEDIA_TYPE, |s| (chain_text(s) + "\n").into_bytes()).await
 }
 
 pub(super) async fn ca_json(call: Call) -> Result<HandlerResponse> {
-    let ServedIssuer { signer, changed_at, .. } = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
+    let ServedIssuer { signer, changed_at, .. } = find_served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let data = json!({
         "certificate": issuer_pem_text(&signer.issuer),
         "revocation_time": 0,
@@ -95,7 +95,7 @@ pub(super) async fn ca_json(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
-    let shown = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
+    let shown = find_served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let chain = chain_text(&shown);
     let data = json!({
         "certificate": chain,
@@ -107,12 +107,12 @@ pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn issuer_json(call: Call) -> Result<HandlerResponse> {
-    let shown = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
+    let shown = find_served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let ServedIssuer { signer, now, changed_at } = shown;
     let record = &signer.issuer.record;
     let data = json!({
-        "certificate": pem_line(&signer.issuer),
-        "ca_chain": chain_lines(&signer, now),
+        "certificate": pem_with_newline(&signer.issuer),
+        "ca_chain": chain_pems(&signer, now),
         "issuer_id": record.id,
         "issuer_name": record.name,
     });
@@ -144,16 +144,17 @@ pub(super) async fn certificate(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn certificate_der(call: Call) -> Result<HandlerResponse> {
-    raw_certificate(&call, DER_MEDIA_TYPE, |der| der).await
+    build_raw_certificate_response(&call, DER_MEDIA_TYPE, |der| der).await
 }
 
 pub(super) async fn certificate_pem(call: Call) -> Result<HandlerResponse> {
-    raw_certificate(&call, PEM_MEDIA_TYPE, |der| pem::encode_file("CERTIFICATE", &der).into_bytes()).await
+    build_raw_certificate_response(&call, PEM_MEDIA_TYPE, |der| pem::encode_file("CERTIFICATE", &der).into_bytes())
+        .await
 }
 
 /// Builds a DER or PEM response with the certificate in the path; 204 if it does not exist. A certificate never
 /// changes.
-async fn raw_certificate(
+async fn build_raw_certificate_response(
     call: &Call,
     media_type: &'static str,
     body: fn(Vec<u8>) -> Vec<u8>,

@@ -70,7 +70,7 @@ pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
 }
 
 /// Returns a CRL in JSON, with the members of a certificate (`cert/crl`).
-pub(super) async fn as_certificate(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn read_as_certificate_json(call: Call) -> Result<HandlerResponse> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let end = "\",\"revocation_time\":0,\"revocation_time_rfc3339\":\"\"}";
     let body = ResponseBody::RenderedPieces("{\"certificate\":\"".to_owned(), pem_pieces(&list, "\\n"), end.to_owned());
@@ -78,7 +78,7 @@ pub(super) async fn as_certificate(call: Call) -> Result<HandlerResponse> {
 }
 
 /// Returns a CRL in JSON, in the member `crl` (`issuer/:issuer_ref/crl`).
-pub(super) async fn as_crl(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn read_as_crl_json(call: Call) -> Result<HandlerResponse> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let body = ResponseBody::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
     Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
@@ -94,7 +94,7 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
     if names("unified") && !view.crl_config.value.unified_crl {
         return Ok(None);
     }
-    let reference = call.named_param("issuer_ref").unwrap_or("default");
+    let reference = call.optional_param("issuer_ref").unwrap_or("default");
     let Some(signer) = view.signer(reference) else { return Ok(None) };
     let Some(lists) = authority.crls(&signer.issuer.record.id).await? else { return Ok(None) };
     let now = authority.deps().clock.now().unix_timestamp();

@@ -32,7 +32,7 @@ pub(super) const BUNDLE_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FI
 /// Fields of `keys/import`.
 pub(super) const KEY_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, "key_name"];
 /// Fields of `intermediate/set-signed`.
-pub(super) const SIGNED_FIELDS: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS_FIELD];
+pub(super) const SET_SIGNED_FIELDS: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS_FIELD];
 
 pub(super) async fn bundle(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeys::Allowed).await
@@ -73,7 +73,7 @@ async fn import(call: Call, field: &'static str, text: Secret, private_keys: Pri
         "mapping": imported.mapping,
     });
     if !imported.imported_crls.is_empty() {
-        data["imported_crls"] = imported.imported_crls.iter().map(list_json).collect();
+        data["imported_crls"] = imported.imported_crls.iter().map(imported_crl_json).collect();
     }
     Ok(HandlerResponse::data(data).with_warnings(imported.warnings))
 }
@@ -98,13 +98,13 @@ pub(super) async fn key(mut call: Call) -> Result<HandlerResponse> {
 pub(super) async fn import_crl(mut call: Call) -> Result<HandlerResponse> {
     let body = std::mem::take(&mut call.body);
     let authority = call.authority().await?;
-    let read = move || ForeignCrl::read(decode_body(&body)?);
+    let read = move || ForeignCrl::read(decode_crl_body(&body)?);
     let list = cpu::run(read).await??;
     let imported = crl_import::import_crl(&authority, list).await?;
-    Ok(HandlerResponse::data(list_json(&imported)).with_warnings(imported.warnings))
+    Ok(HandlerResponse::data(imported_crl_json(&imported)).with_warnings(imported.warnings))
 }
 
-fn list_json(list: &ImportedCrl) -> Value {
+fn imported_crl_json(list: &ImportedCrl) -> Value {
     json!({
         "issuers": list.issuers,
         "crl_number": list.number,
@@ -115,7 +115,7 @@ fn list_json(list: &ImportedCrl) -> Value {
     })
 }
 
-fn decode_body(body: &[u8]) -> Result<Vec<u8>> {
+fn decode_crl_body(body: &[u8]) -> Result<Vec<u8>> {
     if body.len() > MAX_CRL_BODY_BYTES {
         return Err(Error::invalid(format!("crl: the request is longer than {} MiB", MAX_CRL_BODY_BYTES >> 20)));
     }
@@ -123,11 +123,11 @@ fn decode_body(body: &[u8]) -> Result<Vec<u8>> {
         None => Err(missing_crl()),
         Some(b'{') => {
             let fields = Fields::parse_within(body, usize::MAX)?;
-            decode_text(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing_crl)?)
+            decode_crl_text(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing_crl)?)
         }
         // A DER SEQUENCE of more than 127 bytes begins with these two bytes. PEM and base64 do not.
         Some(0x30) if body.get(1).is_some_and(|length| *length >= 0x80) => Ok(body.to_vec()),
-        Some(_) => decode_text(std::str::from_utf8(body).map_err(|_| malformed_crl())?),
+        Some(_) => decode_crl_text(std::str::from_utf8(body).map_err(|_| malformed_crl())?),
     }
 }
 
@@ -140,7 +140,7 @@ fn malformed_crl() -> Error {
 }
 
 /// Decodes a CRL in PEM, or in base64 of its DER.
-fn decode_text(text: &str) -> Result<Vec<u8>> {
+fn decode_crl_text(text: &str) -> Result<Vec<u8>> {
     if !text.contains("-----BEGIN ") {
         let compact: Vec<u8> = text.bytes().filter(|octet| !octet.is_ascii_whitespace()).collect();
         return STANDARD.decode(compact).map_err(|_| malformed_crl());
@@ -190,7 +190,7 @@ mod tests {
         let base64 = STANDARD.encode(&list);
         let json = |text: &str| json!({ "crl": text }).to_string().into_bytes();
         for body in [list.clone(), pem.clone().into_bytes(), json(&pem), json(&base64), base64.clone().into_bytes()] {
-            assert_eq!(decode_body(&body).unwrap(), list);
+            assert_eq!(decode_crl_body(&body).unwrap(), list);
         }
         let other = pem::encode("CERTIFICATE", &list);
         for body in [
@@ -204,9 +204,11 @@ mod tests {
             b"{\"crl\":7}".to_vec(),
             vec![0xff; 200],
         ] {
-            let error = decode_body(&body).unwrap_err();
+            let error = decode_crl_body(&body).unwrap_err();
             assert!(error.text().contains("crl"), "{error}");
         }
-        assert!(decode_body(&vec![b'A'; MAX_CRL_BODY_BYTES + 1]).unwrap_err().text().contains("longer than 96 MiB"));
+        assert!(
+            decode_crl_body(&vec![b'A'; MAX_CRL_BODY_BYTES + 1]).unwrap_err().text().contains("longer than 96 MiB")
+        );
     }
 }

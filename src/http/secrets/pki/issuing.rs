@@ -114,7 +114,7 @@ pub(super) async fn run_issuance(
         }
     };
     let idempotent_request = idempotency_record(&call, request.generates_key())?;
-    if let Some(earlier) = recorded_response(&call, idempotent_request.as_deref()).await? {
+    if let Some(earlier) = find_recorded_certificate(&call, idempotent_request.as_deref()).await? {
         return build_response(earlier, render, &rendering, dialect);
     }
     // Keys are derived before the certificate is signed: a refusal by a full CPU queue must not lose a signed
@@ -142,7 +142,7 @@ fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<Ide
 }
 
 /// Returns the certificate issued for an earlier identical request. The future is boxed because most requests skip it.
-async fn recorded_response(
+async fn find_recorded_certificate(
     call: &Call,
     idempotent_request: Option<&IdempotentRequest>,
 ) -> Result<Option<IssuedCertificate>> {
@@ -160,13 +160,13 @@ async fn missing_resource_error(call: &Call, operation: IssuingOperation) -> Opt
     let view = call.authority().await.ok()?.view();
     match operation {
         IssuingOperation::ExternalPolicy => view.policy_engine().err(),
-        _ => signer::find_role(&view, call.named_param("name")?).err(),
+        _ => signer::find_role(&view, call.optional_param("name")?).err(),
     }
 }
 
 fn issue_context(call: Call) -> IssueContext {
     IssueContext {
-        issuer_ref: call.named_param("issuer_ref").map(str::to_owned),
+        issuer_ref: call.optional_param("issuer_ref").map(str::to_owned),
         requester: requester(&call),
         limits: mount_lifetimes(&call),
         idempotent_request: None,

@@ -58,11 +58,11 @@ impl RowSource for SerialListSource {
         listing::NAMES_PER_PAGE
     }
 
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         self.info.is_some()
     }
 
-    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+    fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
         require_mount(&*self.store, self.mount)
     }
 }
@@ -86,11 +86,11 @@ impl RowSource for CertificateSource {
         .boxed()
     }
 
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         true
     }
 
-    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+    fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
         require_mount(&*self.store, self.mount)
     }
 }
@@ -112,7 +112,7 @@ pub(super) async fn certificates(call: Call) -> Result<HandlerResponse> {
 }
 
 /// Lists certificates with details from their contents, ordered by serial number or by notAfter.
-pub(super) async fn detailed(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_with_details(call: Call) -> Result<HandlerResponse> {
     match call.fields.text("order")?.as_deref() {
         None | Some("" | "serial") => {}
         Some("not_after") => return list_expiring(call).await,
@@ -192,10 +192,10 @@ fn certificate_details(certificate: &Certificate) -> Value {
 }
 
 pub(super) async fn revoked(call: Call) -> Result<HandlerResponse> {
-    list_serials(&call, REVOKED_PAGE, None).await
+    list_serials(&call, READ_REVOKED_SERIALS, None).await
 }
 
-const REVOKED_PAGE: SerialPageReader = |store, mount, after, limit| store.revoked_serials(mount, after, limit);
+const READ_REVOKED_SERIALS: SerialPageReader = |store, mount, after, limit| store.revoked_serials(mount, after, limit);
 
 /// Lists revocations that wait for another cluster. The list is always empty, because the nodes of a database form the
 /// only cluster.
@@ -207,7 +207,7 @@ pub(super) async fn revocation_queue(call: Call) -> Result<HandlerResponse> {
 /// Lists revoked certificates, each with the id of the cluster that revoked it, which is always this cluster.
 pub(super) async fn unified_revoked(call: Call) -> Result<HandlerResponse> {
     let info = format!("{{\"revoking_clusters\":[{}]}}", json!(call.state.identity.cluster_id));
-    list_serials(&call, REVOKED_PAGE, Some(info)).await
+    list_serials(&call, READ_REVOKED_SERIALS, Some(info)).await
 }
 
 /// Lists serial numbers. `info` is the JSON text of the details that every row has.

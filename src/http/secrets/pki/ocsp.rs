@@ -41,7 +41,7 @@ pub(super) async fn post(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn get(call: Call) -> Result<HandlerResponse> {
-    let answered = match decode_path(&call.body) {
+    let answered = match decode_request_in_path(&call.body) {
         Some(request) => respond(&call, &request).await?,
         None => OcspReply::failure(OcspOutcome::MalformedRequest),
     };
@@ -56,7 +56,7 @@ pub(super) async fn get(call: Call) -> Result<HandlerResponse> {
 }
 
 /// Decodes the OCSP request that a path contains in base64.
-fn decode_path(text: &[u8]) -> Option<Vec<u8>> {
+fn decode_request_in_path(text: &[u8]) -> Option<Vec<u8>> {
     if text.len() > MAX_ENCODED_REQUEST_BYTES {
         return None;
     }
@@ -135,23 +135,23 @@ mod tests {
     fn ocsp_path_base64_is_read_in_every_spelling() {
         let der = [0xfb, 0xff, 0xbe, 0xff, 0xff, 0x3e, 1];
         for text in ["+/++//8+AQ==", "+/++//8+AQ", "%2B%2f++//8%2BAQ%3D%3D", " /  //8 AQ==", "%20/++//8+AQ=="] {
-            assert_eq!(decode_path(text.as_bytes()).as_deref(), Some(&der[..]), "{text}");
+            assert_eq!(decode_request_in_path(text.as_bytes()).as_deref(), Some(&der[..]), "{text}");
         }
         for text in ["a", "a*==", "%2", "%zz", "-_--__8-AQ==", "AQ===", "\u{e4}", "AQ==/AQ=="] {
-            assert_eq!(decode_path(text.as_bytes()), None, "{text}");
+            assert_eq!(decode_request_in_path(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(decode_path(&vec![b'A'; MAX_ENCODED_REQUEST_BYTES + 4]), None);
+        assert_eq!(decode_request_in_path(&vec![b'A'; MAX_ENCODED_REQUEST_BYTES + 4]), None);
     }
 
     proptest! {
         #[test]
         fn ocsp_path_of_any_text_does_not_panic(text in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = decode_path(&text);
+            let _ = decode_request_in_path(&text);
         }
 
         #[test]
         fn ocsp_request_in_a_path_reads_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert_eq!(decode_path(UNPADDED_BASE64.encode(&der).as_bytes()), Some(der));
+            prop_assert_eq!(decode_request_in_path(UNPADDED_BASE64.encode(&der).as_bytes()), Some(der));
         }
     }
 }

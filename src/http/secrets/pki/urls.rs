@@ -27,7 +27,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let mut warnings = changes::write_urls(&authority, merge).await?;
     let view = authority.view();
-    if let Some(path) = public_path(&call)
+    if let Some(path) = public_listener_url(&call)
         && view.global_urls().needs_aia_path()
     {
         warnings.add(format!("config/cluster: aia_path is not set; a write without aia_path sets it to {path}"));
@@ -36,7 +36,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
 }
 
 /// Returns the URL of the mount on the public listener, if the address of that listener is known.
-fn public_path(call: &Call) -> Option<String> {
+fn public_listener_url(call: &Call) -> Option<String> {
     let origin = call.state.public_origin()?;
     Some(format!("{origin}/v1/{}", call.mount.path.trim_end_matches('/')))
 }
@@ -72,7 +72,7 @@ pub(super) async fn read_cluster(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn write_cluster(mut call: Call) -> Result<HandlerResponse> {
     let fields = std::mem::take(&mut call.fields);
     let authority = call.authority().await?;
-    let default = public_path(&call).filter(|_| !fields.has("aia_path"));
+    let default = public_listener_url(&call).filter(|_| !fields.has("aia_path"));
     let assigned = default.clone().filter(|_| authority.view().cluster.value.aia_path == ClusterUrl::default());
     let merge = move |stored: &Cluster| merged_cluster(stored, &fields, default.as_deref());
     let mut warnings = changes::write_cluster(&authority, merge).await?;

@@ -36,7 +36,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
         let lease = call.state.auth.token_lease(&id).await?;
         return lease.map(|lease| render_token_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"));
     }
-    let lease = call.state.engine.lease(&id, &scopes(&call, &id)).await?;
+    let lease = call.state.engine.lease(&id, &lease_scopes(&call, &id)).await?;
     lease.map(|lease| render_certificate_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
 }
 
@@ -46,7 +46,7 @@ fn is_token_lease_path(path: &str) -> bool {
 }
 
 /// Returns the stored path prefixes of the leases that were created at or below a path.
-fn scopes(call: &Call, path: &str) -> Vec<PathScope> {
+fn lease_scopes(call: &Call, path: &str) -> Vec<PathScope> {
     call.state.auth.mounts().path_scopes(path)
 }
 
@@ -88,18 +88,18 @@ pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
             (answer, 0) => answer,
             // The list may lack leases of unreadable tokens, so it is not reported as missing (404).
             (Err(error), unreadable) if error.kind() == Kind::NotFound => {
-                Ok(HandlerResponse::data(json!({ "keys": [] })).with_warnings([unlisted_warning(unreadable)]))
+                Ok(HandlerResponse::data(json!({ "keys": [] })).with_warnings([unlisted_tokens_warning(unreadable)]))
             }
-            (answer, unreadable) => answer.map(|answer| answer.with_warnings([unlisted_warning(unreadable)])),
+            (answer, unreadable) => answer.map(|answer| answer.with_warnings([unlisted_tokens_warning(unreadable)])),
         };
     }
-    let keys = call.state.engine.lease_keys(scopes(&call, prefix), &after);
+    let keys = call.state.engine.lease_keys(lease_scopes(&call, prefix), &after);
     let (keys, from) = keys.ok_or_else(Error::not_found)?;
     let with_tokens = prefix.is_empty() && call.state.auth.has_token_leases().await?;
     listing::build_response(&call, CertificateLeaseSource { keys, with_tokens }, from, limit).await
 }
 
-fn unlisted_warning(unreadable: u64) -> String {
+fn unlisted_tokens_warning(unreadable: u64) -> String {
     format!(
         "{unreadable} tokens that may have been created below this path are not listed: their records cannot be read; \
          sys/leases/revoke-force revokes them"
@@ -171,7 +171,7 @@ pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     if is_token_lease_path(&id) && call.state.auth.token_lease(&id).await?.is_some() {
         return Err(Error::invalid("tokens cannot be renewed through this endpoint; use auth/token/renew"));
     }
-    Err(Error::invalid(match call.state.engine.lease(&id, &scopes(&call, &id)).await? {
+    Err(Error::invalid(match call.state.engine.lease(&id, &lease_scopes(&call, &id)).await? {
         Some(_) => "lease is not renewable",
         None => "lease not found: there is no such lease",
     }))
@@ -180,16 +180,16 @@ pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
 /// `POST sys/leases/revoke`; succeeds if the lease does not exist.
 pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let id = lease_id(&call)?;
-    let wait = wait_flag(&call)?;
+    let wait = read_wait_flag(&call)?;
     if is_token_lease_path(&id) {
         return revoke_tokens(call, wait, async move |auth| auth.revoke_token_lease(&id).await.map(|_| None)).await;
     }
-    call.state.engine.revoke_lease(&id, &scopes(&call, &id), wait).await?;
+    call.state.engine.revoke_lease(&id, &lease_scopes(&call, &id), wait).await?;
     Ok(empty_response(wait))
 }
 
 pub(super) async fn revoke_prefix(call: Call) -> Result<HandlerResponse> {
-    let wait = wait_flag(&call)?;
+    let wait = read_wait_flag(&call)?;
     revoke_by_prefix(call, wait, UnreadableTokens::Keep).await
 }
 
@@ -204,11 +204,11 @@ async fn revoke_by_prefix(call: Call, wait: bool, unreadable: UnreadableTokens) 
     if is_token_lease_path(&prefix) {
         return revoke_tokens(call, wait, async move |auth| {
             let count = auth.revoke_tokens_by_path(&prefix, unreadable).await?;
-            Ok((count > 0).then(|| unreadable_warning(count, unreadable)))
+            Ok((count > 0).then(|| unreadable_tokens_warning(count, unreadable)))
         })
         .await;
     }
-    call.state.engine.revoke_leases(&prefix, &scopes(&call, &prefix), wait).await?;
+    call.state.engine.revoke_leases(&prefix, &lease_scopes(&call, &prefix), wait).await?;
     Ok(empty_response(wait))
 }
 
@@ -230,7 +230,7 @@ async fn revoke_tokens(
     .await
 }
 
-fn unreadable_warning(count: u64, what: UnreadableTokens) -> String {
+fn unreadable_tokens_warning(count: u64, what: UnreadableTokens) -> String {
     match what {
         UnreadableTokens::Keep => format!(
             "{count} tokens were not revoked: their records cannot be read, so the path that created them is unknown; \
@@ -243,7 +243,7 @@ fn unreadable_warning(count: u64, what: UnreadableTokens) -> String {
 }
 
 /// Returns the field `sync`: `true` if the caller wants to wait until the revocations are done.
-fn wait_flag(call: &Call) -> Result<bool> {
+fn read_wait_flag(call: &Call) -> Result<bool> {
     Ok(call.fields.bool("sync")?.unwrap_or(true))
 }
 

@@ -52,7 +52,7 @@ pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let record = call.state.managed_keys.read(backend_type(&call)?, key_name(&call)).ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::data(call.dialect.managed_key(to_json(&record))))
+    Ok(HandlerResponse::data(call.dialect.convert_managed_key(to_json(&record))))
 }
 
 pub(super) fn exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
@@ -74,7 +74,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
         warnings.add(format!("the key name was changed to {:?}: names are in lower case", key_name(&call)));
     }
     let mut fields = fields;
-    call.dialect.without_unset(&mut fields);
+    call.dialect.remove_unset_max_parallel(&mut fields);
     let sent = ManagedKeyWriteBody::new(fields, own.secrets)?;
     run_detached(async move {
         let change = |stored: Option<&ManagedKeyRecord>| merge_write(kind, &sent, stored);

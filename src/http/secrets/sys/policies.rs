@@ -22,7 +22,7 @@ pub(super) async fn list_names(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `LIST sys/policy`: the policy names, both in `keys` and in `policies` for older clients.
-pub(super) async fn list_old_names(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_legacy(call: Call) -> Result<HandlerResponse> {
     let names = page_names(&call.fields, call.state.auth.policy_names())?;
     Ok(ResponseBody::DataAndTop(json!({ "keys": names, "policies": names })).into())
 }
@@ -38,7 +38,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `GET sys/policy/:name`: for older clients, `rules` repeats the text, and the top level repeats all members.
-pub(super) async fn read_old(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn read_legacy(call: Call) -> Result<HandlerResponse> {
     let mut policy = call.state.auth.policy_read(call.param("name")).ok_or_else(Error::not_found)?;
     policy["rules"] = policy["policy"].clone();
     Ok(ResponseBody::DataAndTop(policy).into())
@@ -56,7 +56,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `POST sys/policy/:name`: for older clients, accepts the text also as `rules`, with a warning.
-pub(super) async fn write_old(mut call: Call) -> Result<HandlerResponse> {
+pub(super) async fn write_legacy(mut call: Call) -> Result<HandlerResponse> {
     let mut warnings = Warnings::default();
     if let (false, Some(rules)) = (call.fields.has("policy"), call.fields.value("rules").cloned()) {
         call.fields.set("policy", rules);

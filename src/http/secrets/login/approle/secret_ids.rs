@@ -61,7 +61,7 @@ impl RowSource for SecretIdAccessorSource {
 
     /// Checks that the role still exists, both in this node's memory and in the store. After the role is deleted, its
     /// secret ids are removed in the background, possibly by a node that learned of the deletion earlier.
-    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+    fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
         let known = self.open.role_number(&self.name).is_ok_and(|role| role == self.role);
         let exists = self.open.secret_id_role_exists(self.role);
         let gone = || Error::new(Kind::NotFound, "list: the role was deleted while the list was read");

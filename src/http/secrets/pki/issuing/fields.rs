@@ -117,7 +117,7 @@ pub(super) fn leaf_request(
 pub(super) fn verbatim_request(call: &Call) -> Result<VerbatimRequest> {
     let fields = &call.fields;
     Ok(VerbatimRequest {
-        role: call.named_param("name").map(str::to_owned),
+        role: call.optional_param("name").map(str::to_owned),
         validity: validity(call)?,
         user_ids: request_fields::user_ids(fields)?,
         metadata: request_fields::metadata(fields)?,
