@@ -82,7 +82,7 @@ impl AccessLogEntry {
     }
 
     /// Records the metrics of the request and logs it.
-    pub fn end(&mut self, status: u16) {
+    pub fn complete(&mut self, status: u16) {
         let at = Instant::now();
         self.route.record(CompletedResponse {
             mount: self.mount.as_deref().map(Mount::meter),
@@ -92,10 +92,10 @@ impl AccessLogEntry {
             request_id: self.id.as_str(),
             trace: self.trace.as_ref(),
         });
-        self.write(status);
+        self.write_line(status);
     }
 
-    fn write(&mut self, status: u16) {
+    fn write_line(&mut self, status: u16) {
         if std::mem::replace(&mut self.is_logged, true) {
             return;
         }
@@ -117,7 +117,7 @@ impl Drop for AccessLogEntry {
     /// Logs a request whose client has disconnected with status 499, as proxies do.
     fn drop(&mut self) {
         const CLIENT_CLOSED_REQUEST_STATUS: u16 = 499;
-        self.write(CLIENT_CLOSED_REQUEST_STATUS);
+        self.write_line(CLIENT_CLOSED_REQUEST_STATUS);
         traffic::note_activity(Instant::now());
     }
 }

@@ -41,10 +41,10 @@ const MAX_UNSCHEDULED_BODY_BYTES: u64 = 16 << 10;
 
 /// The scheduler of one worker. It is not `Send`: it stays on the worker's thread.
 #[derive(Clone, Default)]
-pub struct FairScheduler(Rc<SchedulerPass>);
+pub struct FairScheduler(Rc<SharedScheduler>);
 
 #[derive(Default)]
-struct SchedulerPass {
+struct SharedScheduler {
     sender_hasher: RandomState,
     state: RefCell<SchedulerState>,
 }
@@ -82,7 +82,7 @@ impl SenderAccount {
 /// Charges the processor time of one request to its sender.
 #[derive(Clone)]
 pub struct CpuAccount {
-    pass: Rc<SchedulerPass>,
+    scheduler: Rc<SharedScheduler>,
     sender: Rc<Cell<Option<SenderHash>>>,
     caller: CurrentCaller,
 }
@@ -91,7 +91,7 @@ impl FairScheduler {
     /// Runs a request and charges its time to its sender.
     pub async fn run_charged<W: Future>(&self, begin: impl FnOnce(CpuAccount) -> W) -> W::Output {
         let cpu_account =
-            CpuAccount { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
+            CpuAccount { scheduler: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
         let mut work = pin!(begin(cpu_account.clone()));
         poll_fn(|context| cpu_account.poll_timed(work.as_mut(), context)).await
     }
@@ -100,7 +100,7 @@ impl FairScheduler {
 impl CpuAccount {
     /// Sets the sender that is charged. The request's jobs join the queues of this sender.
     pub fn set_sender(&self, sender: &Sender) {
-        self.sender.set(Some(self.pass.sender_hasher.hash_one(sender)));
+        self.sender.set(Some(self.scheduler.sender_hasher.hash_one(sender)));
         self.caller.set(sender.queue_caller());
     }
 
@@ -120,7 +120,7 @@ impl CpuAccount {
     }
 
     /// Schedules a request with a long head by its peer address, before it is parsed.
-    pub async fn begin(&self, request: &HttpRequest) {
+    pub async fn wait_if_target_is_long(&self, request: &HttpRequest) {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > MAX_UNSCHEDULED_TARGET_BYTES {
             self.set_sender(&Sender::of_address(request.peer_addr().map(|peer| peer.ip())));
@@ -137,13 +137,13 @@ impl CpuAccount {
 
     /// Joins the queue of the sender; `None` if the request may run now.
     pub(super) fn join_queue(&self) -> Option<SliceWait> {
-        SchedulerPass::join(&self.pass, self.sender.get()?)
+        SharedScheduler::join(&self.scheduler, self.sender.get()?)
     }
 
     /// Charges the sender for work outside the polling of the request itself.
     pub(super) fn charge(&self, time: Duration) {
         if let Some(key) = self.sender.get() {
-            SchedulerPass::charge(&self.pass, key, time);
+            SharedScheduler::charge(&self.scheduler, key, time);
         }
     }
 
@@ -174,7 +174,7 @@ impl CpuAccount {
     }
 }
 
-impl SchedulerPass {
+impl SharedScheduler {
     /// Joins the queue of a sender that has no time left or has other requests waiting.
     fn join(this: &Rc<Self>, key: SenderHash) -> Option<SliceWait> {
         let mut state = this.state.borrow_mut();
@@ -185,7 +185,7 @@ impl SchedulerPass {
         let (wake, call) = oneshot::channel();
         account.waiting.push_back(wake);
         this.schedule_next_pass(&mut state);
-        Some(SliceWait { pass: Rc::clone(this), key, call, is_wake_polled: false })
+        Some(SliceWait { scheduler: Rc::clone(this), key, call, is_wake_polled: false })
     }
 
     fn charge(this: &Rc<Self>, key: SenderHash, time: Duration) {
@@ -205,11 +205,11 @@ impl SchedulerPass {
         if std::mem::replace(&mut state.is_pass_ending, true) {
             return;
         }
-        let pass = Rc::clone(self);
+        let scheduler = Rc::clone(self);
         tokio::task::spawn_local(async move {
             loop {
                 tokio::task::yield_now().await;
-                if !pass.begin_pass() {
+                if !scheduler.begin_pass() {
                     return;
                 }
             }
@@ -233,7 +233,7 @@ impl SchedulerPass {
 
 /// A request in the queue of its sender.
 pub(super) struct SliceWait {
-    pass: Rc<SchedulerPass>,
+    scheduler: Rc<SharedScheduler>,
     key: SenderHash,
     call: oneshot::Receiver<()>,
     is_wake_polled: bool,
@@ -254,7 +254,7 @@ impl Drop for SliceWait {
         if !self.is_wake_polled && self.call.try_recv().is_err() {
             return;
         }
-        let mut state = self.pass.state.borrow_mut();
+        let mut state = self.scheduler.state.borrow_mut();
         if let Some(account) = state.accounts.get_mut(&self.key) {
             account.is_woken = false;
             if !self.is_wake_polled {
@@ -308,12 +308,12 @@ mod tests {
     #[actix_web::test]
     async fn sender_waits_only_after_its_time_slice_is_spent() {
         let scheduler = FairScheduler::default();
-        let join = |key| SchedulerPass::join(&scheduler.0, key);
+        let join = |key| SharedScheduler::join(&scheduler.0, key);
         for _ in 0..2 {
             assert!(join(1).is_none());
-            SchedulerPass::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
+            SharedScheduler::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_none());
-            SchedulerPass::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
+            SharedScheduler::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_some() && join(2).is_none());
             scheduler.0.begin_pass();
         }
@@ -323,7 +323,7 @@ mod tests {
     async fn scheduler_pass_ends_without_waiters() {
         let scheduler = FairScheduler::default();
         (0..=MAX_PASS_DURATION.as_millis() as u64)
-            .for_each(|key| SchedulerPass::charge(&scheduler.0, key, Duration::from_millis(1)));
+            .for_each(|key| SharedScheduler::charge(&scheduler.0, key, Duration::from_millis(1)));
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         assert!(scheduler.0.state.borrow().accounts.is_empty());
@@ -337,7 +337,7 @@ mod tests {
             cpu_account.wait_for_slice().await;
             tokio::task::yield_now().await;
             cpu_account.set_sender(&Sender::User(1));
-            SchedulerPass::join(&cpu_account.pass, cpu_account.sender.get().unwrap()).is_some()
+            SharedScheduler::join(&cpu_account.scheduler, cpu_account.sender.get().unwrap()).is_some()
         });
         assert!(!time.await, "time spent before the sender is known is charged only after this poll");
     }
@@ -346,9 +346,9 @@ mod tests {
     async fn dropped_waiter_passes_its_wakeup_to_the_next() {
         let scheduler = FairScheduler::default();
         let key = scheduler.0.sender_hasher.hash_one(Sender::User(1));
-        SchedulerPass::charge(&scheduler.0, key, TIME_SLICE_PER_SENDER);
+        SharedScheduler::charge(&scheduler.0, key, TIME_SLICE_PER_SENDER);
         let [first, gone, last] =
-            [(); 3].map(|()| SchedulerPass::join(&scheduler.0, key).expect("the time slice is spent"));
+            [(); 3].map(|()| SharedScheduler::join(&scheduler.0, key).expect("the time slice is spent"));
         drop(gone);
         assert!(scheduler.0.begin_pass());
         assert!(scheduler.0.state.borrow().accounts[&key].is_woken);
@@ -367,7 +367,11 @@ mod tests {
             let body = Payload::from_request(&request, &mut inner).await.unwrap();
             let work = async |cpu_account: CpuAccount| {
                 cpu_account.set_sender(&Sender::User(1));
-                SchedulerPass::charge(&cpu_account.pass, cpu_account.sender.get().unwrap(), TIME_SLICE_PER_SENDER);
+                SharedScheduler::charge(
+                    &cpu_account.scheduler,
+                    cpu_account.sender.get().unwrap(),
+                    TIME_SLICE_PER_SENDER,
+                );
                 let mut pieces = pin!(cpu_account.pace_body(&request, body).collect::<Vec<_>>());
                 let waits = futures_util::poll!(pieces.as_mut());
                 assert_eq!(waits.is_pending(), length > MAX_UNSCHEDULED_BODY_BYTES, "{length}");

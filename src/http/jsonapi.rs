@@ -77,7 +77,7 @@ async fn respond(
     static UNROUTED_METER: LazyLock<RouteMeter> =
         LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
     let payload = cpu_account.pace_body(request, payload);
-    cpu_account.begin(request).await;
+    cpu_account.wait_if_target_is_long(request).await;
     let id = RequestId::of(request.headers());
     let mut rate = state.projects_rate_limits.uncounted_rate();
     let found = table::resolve_route(raw_path, request.method());
@@ -114,7 +114,7 @@ async fn respond(
             response
         }
     };
-    log_entry.end(response.status().as_u16());
+    log_entry.complete(response.status().as_u16());
     response_budget::schedule_response(response, reservation, &cpu_account)
 }
 
@@ -127,18 +127,18 @@ async fn run_pipeline(
     (trail, log_entry, cpu_account): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
 ) -> Result<RenderedResponse, ApiRejection> {
     let deadline = trail.deadline();
-    if found.route.open {
+    if found.route.needs_no_token {
         trail.skip();
     }
     let address = caller_address(request, &state.settings.trusted_proxies)?;
     log_entry.address = address;
-    if found.route.open {
+    if found.route.needs_no_token {
         return Ok(RenderedResponse::empty());
     }
     state.clock.require_agreed()?;
     let token = bearer_token(request.headers());
     trail.set_token(token.as_ref().ok());
-    let sender = state.sender_cache.of(token.as_ref().ok(), address);
+    let sender = state.sender_cache.cached_or_network(token.as_ref().ok(), address);
     cpu_account.set_sender(&sender);
     cpu_account.wait_for_slice().await;
     let reads = *found.route.method == Method::GET;

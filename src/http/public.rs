@@ -2,9 +2,9 @@
 //!
 //! RFC 5280 (section 8) recommends plain HTTP for these, because HTTPS would first need the validation of another
 //! certificate. So this listener may use public addresses without TLS, and serves nothing else. It serves the routes
-//! marked [`Route::public`](super::secrets::route::Route::public), with the usual pipeline, quotas and audit. All other
-//! paths get the same 404, without a token check or an audit record. Requests with a body longer than
-//! [`MAX_BODY_BYTES`] or slower than [`body::OPEN_ROUTE_BODY_TIMEOUT`] are rejected.
+//! marked [`Route::on_public_listener`](super::secrets::route::Route::on_public_listener), with the usual pipeline,
+//! quotas and audit. All other paths get the same 404, without a token check or an audit record. Requests with a body
+//! longer than [`MAX_BODY_BYTES`] or slower than [`body::OPEN_ROUTE_BODY_TIMEOUT`] are rejected.
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::CONTENT_TYPE;
@@ -14,7 +14,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::Instant;
 
 use super::body;
-use super::secrets::{self, EntryPoint, PUBLIC_NOT_FOUND, render};
+use super::secrets::{self, EntryPoint, PUBLIC_NOT_FOUND_ERROR, render};
 use super::state::WorkerState;
 
 /// Maximum number of bytes of a request body that are read, discarded bytes included.
@@ -37,7 +37,7 @@ async fn public_service(state: WorkerState, request: HttpRequest, payload: web::
             let payload = limit_body(&request, payload);
             secrets::handle_at(EntryPoint::Public, state, &request, path, payload).await
         }
-        None => error_response(HttpResponse::NotFound(), PUBLIC_NOT_FOUND),
+        None => error_response(HttpResponse::NotFound(), PUBLIC_NOT_FOUND_ERROR),
     }
 }
 

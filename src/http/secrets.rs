@@ -75,7 +75,8 @@ use target::{ParsedBody, ResolvedRoute, offset_spellings};
 use wrapped::ResponseWrapRequest;
 
 /// Error text of the public listener for each path that it does not serve.
-pub const PUBLIC_NOT_FOUND: &str = "not found: this address serves CRLs, OCSP and the certificates of authorities only";
+pub const PUBLIC_NOT_FOUND_ERROR: &str =
+    "not found: this address serves CRLs, OCSP and the certificates of authorities only";
 
 /// The listener or page through which a request arrives; it limits the routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ pub enum EntryPoint {
     Main,
     /// The metrics page: a read of `sys/metrics`, in the Prometheus format unless the query selects another.
     Metrics,
-    /// The public listener, which serves [public routes](Route::public) only. All other paths get the same response.
+    /// The public listener. All paths but its [own routes](Route::on_public_listener) get the same response.
     Public,
 }
 
@@ -118,7 +119,7 @@ async fn respond(
     static UNROUTED_METER: LazyLock<RouteMeter> =
         LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
     let payload = cpu_account.pace_body(request, payload);
-    cpu_account.begin(request).await;
+    cpu_account.wait_if_target_is_long(request).await;
     let id = RequestId::of(request.headers());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
@@ -172,7 +173,7 @@ async fn respond(
         quota.write_headers(&mut response);
     }
     std::mem::take(&mut context.page_origin).write_headers(&mut response);
-    context.log_entry.end(response.status().as_u16());
+    context.log_entry.complete(response.status().as_u16());
     response
 }
 
@@ -332,7 +333,7 @@ async fn run_pipeline(
 fn resolve_route(state: &WorkerState, request: &HttpRequest, raw_path: &str) -> Result<(ParsedRequest, ResolvedRoute)> {
     let table = state.auth.mounts();
     let mut parsed = parse_request(&table, request, raw_path, &state.settings)?;
-    let target = ResolvedRoute::of(&table, &mut parsed);
+    let target = ResolvedRoute::resolve(&table, &mut parsed);
     Ok((parsed, target))
 }
 
@@ -550,7 +551,7 @@ mod tests {
         for (kind, route) in all_routes() {
             let pattern = route.pattern;
             let params = pattern.split('/').filter(|s| s.starts_with([':', '*'])).count();
-            assert!(params <= route::PathParams::MAX, "{kind} {pattern}");
+            assert!(params <= route::PathParams::MAX_PARAMS, "{kind} {pattern}");
             let backoff = pattern.matches('*').count();
             let tails = pattern.matches("**").count();
             assert!(backoff <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
@@ -569,7 +570,10 @@ mod tests {
                 route.access != RouteAccess::Open || bounded,
                 "{kind} {pattern}: an open route needs a body limit of at most 64 KiB"
             );
-            assert!(!route.public || route.access == RouteAccess::Open, "{kind} {pattern}: public routes must be open");
+            assert!(
+                !route.on_public_listener || route.access == RouteAccess::Open,
+                "{kind} {pattern}: public routes must be open"
+            );
             assert!(
                 seen.insert((kind, pattern, route.operation)),
                 "duplicate route: {kind} {pattern} {:?}",

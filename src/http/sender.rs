@@ -75,7 +75,7 @@ pub struct SenderCache {
 impl SenderCache {
     /// Returns the sender of a request before its token is validated: the cached sender of the token, or else the
     /// network.
-    pub fn of(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
+    pub fn cached_or_network(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
         let known = token.and_then(|token| self.lock().get(&self.key(token)).cloned());
         known.unwrap_or_else(|| Sender::of_address(address))
     }
@@ -119,12 +119,19 @@ mod tests {
         let unknown = Secret::new("unknown");
         let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
-        assert_eq!(senders.of(Some(&one), here), Sender::of_address(here), "an unknown token counts for its address");
+        assert_eq!(
+            senders.cached_or_network(Some(&one), here),
+            Sender::of_address(here),
+            "an unknown token counts for its address"
+        );
         senders.remember(&one, Some(&caller));
         senders.remember(&other, Some(&caller::ProjectsCaller { token: 2, ..caller }));
-        let of = |token| senders.of(Some(token), here);
+        let of = |token| senders.cached_or_network(Some(token), here);
         assert_eq!([of(&one), of(&other)], [Sender::User(7), Sender::User(7)]);
-        assert_eq!([of(&unknown), senders.of(None, here)], [Sender::of_address(here), Sender::of_address(here)]);
+        assert_eq!(
+            [of(&unknown), senders.cached_or_network(None, here)],
+            [Sender::of_address(here), Sender::of_address(here)]
+        );
         senders.remember(&one, None);
         assert_eq!([of(&one), of(&other)], [Sender::of_address(here), Sender::User(7)], "a deleted token has no owner");
     }

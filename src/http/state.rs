@@ -72,7 +72,7 @@ pub struct ServerState {
     /// Checks if the store is available, and caches the result briefly.
     pub store_probe: StoreProbe,
     /// Set when the server begins to shut down.
-    pub stopping: Stopping,
+    pub stopping: ShutdownFlag,
 }
 
 impl ServerState {
@@ -104,9 +104,9 @@ pub struct InstallationIdentity {
 
 /// A flag that is set when the shutdown of the server starts.
 #[derive(Default)]
-pub struct Stopping(AtomicBool);
+pub struct ShutdownFlag(AtomicBool);
 
-impl Stopping {
+impl ShutdownFlag {
     /// Marks the start of the shutdown. From now on `sys/health` returns 503.
     pub fn start(&self) {
         self.0.store(true, Ordering::Relaxed);

@@ -21,7 +21,7 @@ pub struct ProjectsRoute {
     /// Name of the route in the store's metrics.
     pub name: &'static str,
     /// `true` if the route needs no token. The response of such a route has a status and no content.
-    pub open: bool,
+    pub needs_no_token: bool,
     /// The handler.
     pub handler: ProjectsHandler,
 }
@@ -34,7 +34,7 @@ macro_rules! route {
             method: &actix_web::http::Method::$method,
             pattern: $pattern,
             name: $name,
-            open: false,
+            needs_no_token: false,
             handler: |tx, call| {
                 Box::pin(async move {
                     let found = $handler(tx, call).await?;

@@ -20,7 +20,7 @@ const ROUTES_WITHOUT_TOKEN: &[ProjectsRoute] = &[ProjectsRoute {
     method: &Method::GET,
     pattern: "ping",
     name: "ping",
-    open: true,
+    needs_no_token: true,
     handler: |_, _| Box::pin(std::future::ready(Ok(HandlerResult::of((), render_empty)))),
 }];
 

@@ -50,7 +50,7 @@ impl Dialect {
     }
 
     /// Renders a date in epoch seconds: as a string, or as an integer in the compatible dialect.
-    pub fn date(self, at: i64) -> Value {
+    pub fn render_date(self, at: i64) -> Value {
         match self {
             Self::Contract => at.to_string().into(),
             Self::Compat => at.into(),
@@ -127,7 +127,7 @@ impl Dialect {
     }
 
     /// Renders a lifetime in a role: as duration text, or in seconds for the compatible dialect.
-    pub fn lifetime(self, seconds: u64) -> Value {
+    pub fn render_lifetime(self, seconds: u64) -> Value {
         match self {
             Self::Contract => format_duration(Duration::from_secs(seconds)).into(),
             Self::Compat => seconds.into(),
@@ -185,13 +185,13 @@ mod tests {
         assert_eq!(read(Dialect::Contract, None), json!({ "a": 1, "expiration": "1654105687", "renew_after": "9" }));
         let integers = json!({ "a": 1, "expiration": 1_654_105_687, "not_before": 7, "renew_after": 9 });
         assert_eq!(read(Dialect::Compat, Some(7)), integers);
-        assert_eq!((Dialect::Contract.date(7), Dialect::Compat.date(7)), (json!("7"), json!(7)));
+        assert_eq!((Dialect::Contract.render_date(7), Dialect::Compat.render_date(7)), (json!("7"), json!(7)));
     }
 
     #[test]
     fn lifetime_is_text_or_seconds_by_dialect() {
         assert_eq!(
-            (Dialect::Contract.lifetime(21_600), Dialect::Compat.lifetime(21_600)),
+            (Dialect::Contract.render_lifetime(21_600), Dialect::Compat.render_lifetime(21_600)),
             (json!("6h"), json!(21_600))
         );
     }

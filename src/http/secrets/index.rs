@@ -113,7 +113,7 @@ impl RouteIndex {
     }
 
     /// Resolves a path from which the part that matches `**tail` was removed.
-    pub fn find_tailed(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
+    pub fn find_tail_route(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let first = path.split('/').next().unwrap_or_default();
         let mut entries = self.by_first_literal.get(first).into_iter().flatten();
         let slashed = [path, "/"].concat();
@@ -382,7 +382,7 @@ mod tests {
         ] {
             assert_eq!(index.tail_start(raw), at, "{raw}");
         }
-        let found = |path, operation| match index.find_tailed(path, operation) {
+        let found = |path, operation| match index.find_tail_route(path, operation) {
             RouteMatch::Route(_, route, _) => route.pattern,
             RouteMatch::OtherOperation(_) => "405",
             RouteMatch::NoMatch => "404",
@@ -438,7 +438,7 @@ mod tests {
             let index = RouteIndex::new("pki", &[TAILED_ROUTES]);
             if let Some(at) = index.tail_start(&raw) {
                 prop_assert!(raw[..at].ends_with('/'));
-                prop_assert!(matches!(index.find_tailed(&raw[..at - 1], Operation::Read), RouteMatch::Route(..)));
+                prop_assert!(matches!(index.find_tail_route(&raw[..at - 1], Operation::Read), RouteMatch::Route(..)));
             }
         }
 

@@ -77,7 +77,7 @@ impl JsonObjectBuilder {
 
     /// Adds a member whose value is `begin`, a text that the caller inserts, and `end`. Returns the JSON text before
     /// the inserted text; this builder continues with `end`.
-    pub(super) fn split(&mut self, name: &str, begin: &str, end: &str) -> PartlySecret {
+    pub(super) fn split_for_insertion(&mut self, name: &str, begin: &str, end: &str) -> PartlySecret {
         self.begin_member(name);
         self.text.push(begin.as_bytes());
         std::mem::replace(&mut self.text, PartlySecret::from(end.to_owned()))

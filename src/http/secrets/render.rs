@@ -281,8 +281,8 @@ fn envelope(
     match &body {
         ResponseBody::Rendered(json) => members.add_rendered("data", json),
         ResponseBody::Data(value) | ResponseBody::DataAndTop(value) => members.add("data", value),
-        ResponseBody::RenderedPieces(start, _, end) => before = Some(members.split("data", start, end)),
-        ResponseBody::Streamed(_) => before = Some(members.split("data", "", "")),
+        ResponseBody::RenderedPieces(start, _, end) => before = Some(members.split_for_insertion("data", start, end)),
+        ResponseBody::Streamed(_) => before = Some(members.split_for_insertion("data", "", "")),
         _ => members.add("data", &Value::Null),
     }
     match &body {

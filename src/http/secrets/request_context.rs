@@ -12,7 +12,7 @@ use super::quota::QuotaResult;
 use super::request::ParsedRequest;
 use super::target::ResolvedRoute;
 use super::warnings::FieldWarnings;
-use super::{EntryPoint, PUBLIC_NOT_FOUND, log_error};
+use super::{EntryPoint, PUBLIC_NOT_FOUND_ERROR, log_error};
 use crate::audit::AuditRecord;
 use crate::error::{Error, Kind, Result};
 use crate::http::access::AccessLogEntry;
@@ -80,7 +80,7 @@ impl<'a> RequestContext<'a> {
     /// client of that listener could fill the audit log.
     pub(super) fn reject_non_public(&mut self) -> Error {
         self.skip_audit();
-        Error::new(Kind::NotFound, PUBLIC_NOT_FOUND)
+        Error::new(Kind::NotFound, PUBLIC_NOT_FOUND_ERROR)
     }
 
     /// Handles CORS. Returns `true` for a preflight, which needs no handler. It is not audited, because it changes

@@ -180,7 +180,7 @@ pub struct Route {
     /// `true` if requests may have an [idempotency key](crate::http::secrets::request::idempotency_key).
     pub accepts_idempotency_key: bool,
     /// `true` if the route is available on the [public listener](crate::http::public).
-    pub public: bool,
+    pub on_public_listener: bool,
     /// Checks whether the resource exists. Writes that create a resource then need the capability `create`, and writes
     /// that change one need `update`. Without this check, all writes need `update`.
     pub exists: Option<ExistenceCheck>,
@@ -210,7 +210,7 @@ impl Route {
             audited: true,
             passes_unvalidated_token: false,
             accepts_idempotency_key: false,
-            public: false,
+            on_public_listener: false,
             exists: None,
             handler,
         }
@@ -283,8 +283,8 @@ impl Route {
 
     /// Makes a route that needs no token available on the public listener.
     #[must_use]
-    pub const fn public(self) -> Self {
-        Self { public: true, ..self }
+    pub const fn on_public_listener(self) -> Self {
+        Self { on_public_listener: true, ..self }
     }
 
     /// Excludes the route's requests from the audit.
@@ -354,15 +354,15 @@ pub(super) use route;
 /// The path parameters, stored as ranges of the path, so that matching a path allocates nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathParams {
-    items: [(&'static str, u16, u16); Self::MAX],
+    items: [(&'static str, u16, u16); Self::MAX_PARAMS],
     len: u8,
 }
 
 impl PathParams {
     /// Maximum number of parameters in a pattern.
-    pub const MAX: usize = 4;
+    pub const MAX_PARAMS: usize = 4;
 
-    /// Adds a parameter. Parameters beyond [`PathParams::MAX`] are dropped; a test rejects such patterns.
+    /// Adds a parameter. Parameters beyond [`PathParams::MAX_PARAMS`] are dropped; a test rejects such patterns.
     pub(super) fn push(&mut self, name: &'static str, from: usize, to: usize) {
         let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else { return };
         if let Some(slot) = self.items.get_mut(usize::from(self.len)) {
@@ -379,7 +379,7 @@ impl PathParams {
     }
 
     /// Returns the names of the parameters in the order of the pattern, padded with empty text.
-    pub(super) fn names(&self) -> [&'static str; Self::MAX] {
+    pub(super) fn names(&self) -> [&'static str; Self::MAX_PARAMS] {
         self.items.map(|(name, ..)| name)
     }
 

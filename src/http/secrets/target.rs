@@ -45,7 +45,7 @@ pub(super) struct ResolvedRoute {
 
 impl ResolvedRoute {
     /// Resolves the path of a request, and replaces it by its canonical spelling.
-    pub(super) fn of(table: &MountTable, parsed: &mut ParsedRequest) -> Self {
+    pub(super) fn resolve(table: &MountTable, parsed: &mut ParsedRequest) -> Self {
         let Some((mount, rest)) = table.route(&parsed.path) else {
             return Self {
                 mount: None,
@@ -60,7 +60,7 @@ impl ResolvedRoute {
         let from = parsed.path.len() - rest.len();
         let mut found = match (index_of(&mount.kind), &parsed.tail) {
             (Some(index), None) => index.find(rest, parsed.operation),
-            (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
+            (Some(index), Some(_)) => index.find_tail_route(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
             (None, _) => RouteMatch::NoMatch,
         };
         let needs_sudo =
@@ -116,7 +116,7 @@ impl ResolvedRoute {
     }
 
     pub(super) fn is_on_public_listener(&self) -> bool {
-        self.route().is_some_and(|route| route.public && route.access == RouteAccess::Open)
+        self.route().is_some_and(|route| route.on_public_listener && route.access == RouteAccess::Open)
     }
 
     /// `true` for a read of the metrics. It must work while the store is unavailable, because the metrics report that.

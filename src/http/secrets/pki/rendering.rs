@@ -262,7 +262,7 @@ pub(super) fn render_self_issued(issued: &IssuedCertificate, dialect: Dialect) -
     json!({
         "certificate": pem::encode("CERTIFICATE", &issued.der),
         "issuing_ca": certificate_pem(&issued.signer.issuer),
-        "renew_after": dialect.date(issued.renew_after),
+        "renew_after": dialect.render_date(issued.renew_after),
     })
 }
 

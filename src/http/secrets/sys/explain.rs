@@ -118,7 +118,7 @@ async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>)
     let mut parsed = parse_query(call)?;
     let requested_path = parsed.path.clone();
     let auth = &call.state.auth;
-    let target = ResolvedRoute::of(&auth.mounts(), &mut parsed);
+    let target = ResolvedRoute::resolve(&auth.mounts(), &mut parsed);
     let list = parsed.operation == Operation::List;
     let explanation = auth.explain(&subject.caller, target.request_path(&parsed), list).await?;
     let needed = required_capability(call, subject, &target, &parsed).await?;

@@ -83,7 +83,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
             warnings.add("disable allow_generate_key after initial creation".to_owned());
         }
         warnings.extend(match &record.backend {
-            BackendConfig::Pkcs11(settings) => pkcs11::warning(settings),
+            BackendConfig::Pkcs11(settings) => pkcs11::unsupported_mechanism_warning(settings),
             BackendConfig::CloudAkms(_) | BackendConfig::CloudBKeyVault(_) | BackendConfig::CloudCkms(_) => None,
         });
         Ok(warnings)

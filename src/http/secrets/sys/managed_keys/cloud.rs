@@ -14,7 +14,7 @@ pub(super) fn read<C: CloudKeyConfig>(sent: &ManagedKeyWriteBody, stored: Option
         slot.set_if_given(&mut config, text.map(|text| C::normalize(slot.name, text)));
     }
     for slot in C::SECRETS {
-        sent.secret(slot.name, (slot.get_mut)(&mut config))?;
+        sent.merge_secret(slot.name, (slot.get_mut)(&mut config))?;
     }
     match C::SECRETS.iter().find(|slot| (slot.get)(&config).expose().len() > MAX_CLOUD_PARAMETER_BYTES) {
         Some(slot) => Err(Error::invalid(format!("{}: longer than {MAX_CLOUD_PARAMETER_BYTES} bytes", slot.name))),

@@ -21,13 +21,13 @@ const MAX_WORD_BYTES: usize = 32;
 pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&Pkcs11Settings>) -> Result<Pkcs11Settings> {
     let fields = sent.fields();
     let mut settings = stored.cloned().unwrap_or_default();
-    sent.text("library", MAX_NAME_LEN, &mut settings.library)?;
-    sent.text("key_label", MAX_LABEL_BYTES, &mut settings.key_label)?;
-    sent.text("key_id", MAX_KEY_ID_DIGITS, &mut settings.key_id)?;
-    sent.text("token_label", MAX_LABEL_BYTES, &mut settings.token_label)?;
-    sent.text("public_key", MAX_PUBLIC_KEY_BYTES, &mut settings.public_key)?;
+    sent.merge_text("library", MAX_NAME_LEN, &mut settings.library)?;
+    sent.merge_text("key_label", MAX_LABEL_BYTES, &mut settings.key_label)?;
+    sent.merge_text("key_id", MAX_KEY_ID_DIGITS, &mut settings.key_id)?;
+    sent.merge_text("token_label", MAX_LABEL_BYTES, &mut settings.token_label)?;
+    sent.merge_text("public_key", MAX_PUBLIC_KEY_BYTES, &mut settings.public_key)?;
     settings.merge_flags(fields)?;
-    sent.secret("pin", &mut settings.pin)?;
+    sent.merge_secret("pin", &mut settings.pin)?;
     if let Some(Value::Number(number)) = fields.value("mechanism") {
         settings.mechanism = Some(Pkcs11Settings::validate_numeric_mechanism(number.as_u64())?);
     } else if let Some(text) = fields.text_within("mechanism", MAX_WORD_BYTES)? {
@@ -54,7 +54,7 @@ pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&Pkcs11Settings>) 
 }
 
 /// Returns a warning if the mechanism is accepted but cannot be used for signing.
-pub(super) fn warning(settings: &Pkcs11Settings) -> Option<String> {
+pub(super) fn unsupported_mechanism_warning(settings: &Pkcs11Settings) -> Option<String> {
     let unsupported = settings.mechanism.filter(|number| !is_supported_mechanism(*number));
     unsupported.map(|number| format!("mechanism {number:#06x} is not supported for signing"))
 }

@@ -37,7 +37,7 @@ impl ManagedKeyWriteBody {
     }
 
     /// Replaces `to` by a text member of at most `bytes` bytes, if the body contains it.
-    pub(super) fn text(&self, name: &str, bytes: usize, to: &mut String) -> Result<()> {
+    pub(super) fn merge_text(&self, name: &str, bytes: usize, to: &mut String) -> Result<()> {
         if let Some(text) = self.fields.text_within(name, bytes)? {
             *to = text;
         }
@@ -48,7 +48,7 @@ impl ManagedKeyWriteBody {
     ///
     /// # Errors
     /// As [`redaction::replace_secret`].
-    pub(super) fn secret(&self, name: &str, to: &mut Secret) -> Result<()> {
+    pub(super) fn merge_secret(&self, name: &str, to: &mut Secret) -> Result<()> {
         let sent = self.secrets.iter().find(|(known, _)| *known == name);
         redaction::replace_secret(name, to, sent.map(|(_, secret)| secret.clone()))
     }
