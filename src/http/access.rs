@@ -15,7 +15,7 @@ use crate::projects;
 use crate::telemetry::access::{self, AccessLogLine};
 use crate::telemetry::{CompletedResponse, RouteMeter, TraceContext, traffic};
 
-/// The caller of a request.
+/// The caller of a request, as its access log entry names it.
 pub enum RequestCaller {
     /// A caller without a token.
     Anonymous,
@@ -26,7 +26,7 @@ pub enum RequestCaller {
 }
 
 impl RequestCaller {
-    /// Returns the holder of a token of the secrets service.
+    /// Returns the holder of the secrets service token, if the caller sent a valid one.
     pub fn token(&self) -> Option<&Caller> {
         if let Self::Token(caller) = self { Some(caller) } else { None }
     }
@@ -59,7 +59,7 @@ pub struct AccessLogEntry {
     pub caller: RequestCaller,
     /// Address of the caller.
     pub address: Option<IpAddr>,
-    /// `true` once the request needs no further log line.
+    /// `true` after the entry was logged; `true` from the start if the access log is disabled.
     is_logged: bool,
 }
 
@@ -81,7 +81,7 @@ impl AccessLogEntry {
         }
     }
 
-    /// Records the metrics of the request and logs it.
+    /// Records the metrics of the completed request and logs it.
     pub fn complete(&mut self, status: u16) {
         let at = Instant::now();
         self.route.record(CompletedResponse {
@@ -122,14 +122,14 @@ impl Drop for AccessLogEntry {
     }
 }
 
-/// Logs a request outside both APIs. It counts as traffic; no latency is recorded.
+/// Logs a request outside both APIs. It counts as traffic, but its latency is not recorded.
 pub fn log_unrouted(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     traffic::note_activity(Instant::now());
     log_scrape(request, id, route, status);
 }
 
-/// Logs a scrape of the metrics. It does not count as traffic: it comes every few seconds, and must not delay work that
-/// waits for an idle server.
+/// Logs a scrape of the metrics. It does not count as traffic: scrapes come every few seconds, and must not delay
+/// background work that waits for an idle server.
 pub fn log_scrape(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     if access::is_enabled() {
         let started = Instant::now();

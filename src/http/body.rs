@@ -52,11 +52,11 @@ impl BodyBudget<'_> {
     }
 }
 
-/// Request extension shared with the connection: `true` once a caller is identified. When connections must be closed,
-/// those that receive a body from an identified caller are closed last.
+/// Request extension shared with the connection: `true` after a caller is identified. When the server must close
+/// connections, it closes those that receive a body from an identified caller last.
 pub struct CallerIdentified(pub Arc<AtomicBool>);
 
-/// Marks the connection of a request as one of an identified caller.
+/// Marks the connection of a request as used by an identified caller.
 pub fn mark_identified(request: &HttpRequest) {
     if let Some(CallerIdentified(known)) = request.extensions().get() {
         known.store(true, Ordering::Relaxed);
@@ -158,12 +158,12 @@ pub fn payload_from_stream(
     payload_for_request(request, dev::Payload::Stream { payload: Box::pin(pieces) })
 }
 
-/// Builds the body of a request from a payload.
+/// Builds the body of a request from a payload of the HTTP library.
 pub fn payload_for_request(request: &HttpRequest, mut body: dev::Payload) -> Payload {
     Payload::from_request(request, &mut body).into_inner().expect("an actix payload extractor never fails")
 }
 
-/// Returns the value of `Content-Length`.
+/// Returns the value of `Content-Length`, if it is valid.
 pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

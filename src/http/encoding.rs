@@ -25,7 +25,7 @@ const MIN_COMPRESSED_BYTES: u64 = 8 << 10;
 /// Suffix of the entity tag of a compressed response, before the closing quote.
 const GZIP_TAG_SUFFIX: &str = "-gzip";
 
-/// `true` if the body of a request has a content coding.
+/// `true` if a request body has a content coding other than `identity`.
 pub fn is_encoded(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(CONTENT_ENCODING).flat_map(|value| value.as_bytes().split(|b| *b == b','));
     codings.any(|coding| !matches!(coding.trim_ascii(), b"") && !coding.trim_ascii().eq_ignore_ascii_case(b"identity"))

@@ -10,14 +10,14 @@ use super::encoding;
 /// The entity tags in an `If-Match` or `If-None-Match` header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityTags {
-    /// `*`, which matches any existing resource.
+    /// `*`, which matches every existing resource.
     Any,
     /// The listed tags as the client sent them. An invalid tag matches nothing.
     List(Vec<String>),
 }
 
 impl EntityTags {
-    /// Parses a header, which may be split into several lines; `None` without the header.
+    /// Parses the header `name`, which may be split into several lines; `None` if the request does not have it.
     pub fn of(headers: &HeaderMap, name: HeaderName) -> Option<Self> {
         let lines: Vec<_> = headers.get_all(name).map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
         let tags: Vec<String> =
@@ -29,7 +29,7 @@ impl EntityTags {
         }
     }
 
-    /// `true` if `tag`, with its quotes, is listed, by the strong comparison: weak tags never match.
+    /// `true` if the list contains `tag` (with its quotes) by the strong comparison: weak tags never match.
     pub fn contains(&self, tag: &str) -> bool {
         match self {
             Self::Any => true,

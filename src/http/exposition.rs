@@ -14,7 +14,7 @@ pub fn negotiate(request: &HttpRequest) -> Exposition {
         fitting.map(|QualityItem { quality, .. }| *quality).max()
     };
     let openmetrics = quality(is_openmetrics).unwrap_or(Quality::ZERO);
-    // The most specific media range applies.
+    // The weight of the most specific matching media range applies.
     let text = quality(|range| range.essence_str() == "text/plain")
         .or_else(|| quality(|range| range.essence_str() == "text/*"))
         .or_else(|| quality(|range| range.essence_str() == "*/*"));

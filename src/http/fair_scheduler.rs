@@ -88,7 +88,7 @@ pub struct CpuAccount {
 }
 
 impl FairScheduler {
-    /// Runs a request and charges its time to its sender.
+    /// Runs a request and charges its processor time to its sender.
     pub async fn run_charged<W: Future>(&self, begin: impl FnOnce(CpuAccount) -> W) -> W::Output {
         let cpu_account =
             CpuAccount { scheduler: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
@@ -98,7 +98,7 @@ impl FairScheduler {
 }
 
 impl CpuAccount {
-    /// Sets the sender that is charged. The request's jobs join the queues of this sender.
+    /// Sets the sender that is charged. Jobs of the request then wait in the queues of this sender.
     pub fn set_sender(&self, sender: &Sender) {
         self.sender.set(Some(self.scheduler.sender_hasher.hash_one(sender)));
         self.caller.set(sender.queue_caller());
@@ -109,7 +109,8 @@ impl CpuAccount {
         self.caller.set_trace(trace);
     }
 
-    /// Sets the client's address. The request's jobs join the queues of that address until the caller is identified.
+    /// Sets the client's address. Jobs of the request wait in the queues of that address until the caller is
+    /// identified.
     pub fn set_address(&self, address: Option<IpAddr>) {
         self.caller.set(Sender::of_address(address).queue_caller());
     }
@@ -119,7 +120,7 @@ impl CpuAccount {
         self.caller.scope_of_body(poll)
     }
 
-    /// Schedules a request with a long head by its peer address, before it is parsed.
+    /// Lets a request with a long path and query wait for a time slice of its peer address, before it is parsed.
     pub async fn wait_if_target_is_long(&self, request: &HttpRequest) {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > MAX_UNSCHEDULED_TARGET_BYTES {
@@ -231,7 +232,7 @@ impl SharedScheduler {
     }
 }
 
-/// A request in the queue of its sender.
+/// A request that waits in the queue of its sender. It resolves when the request may run.
 pub(super) struct SliceWait {
     scheduler: Rc<SharedScheduler>,
     key: SenderHash,
@@ -273,7 +274,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs a request of a sender that works for `time` without yielding, and logs its end in `done`.
+    /// Runs a request that works for `time` without yielding, and appends its sender to `done` when it ends.
     async fn run_request(scheduler: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
         let work = async |cpu_account: CpuAccount| {
             cpu_account.set_sender(&Sender::User(sender));

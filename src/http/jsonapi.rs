@@ -289,7 +289,7 @@ async fn handle_read(
     Ok(read)
 }
 
-/// Converts a refusal into a result, so that it does not roll back the session.
+/// Converts a refusal into a successful result, so that it does not roll back the session.
 fn capture_refusal<T>(outcome: WorkResult<T>) -> WorkResult<Result<T, ApiRejection>> {
     match outcome {
         Err(WorkError::Refused(refusal)) => Ok(Err(refusal)),
@@ -311,7 +311,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<Secret, ApiRejection> {
     Ok(Secret::new(token.trim()))
 }
 
-/// Identifies the caller in a session of its own, so that no write transaction begins for an unknown caller.
+/// Identifies the caller in a separate session, so that no write transaction begins for an unknown caller.
 async fn identify(state: &WorkerState, sender: &Sender, token: Secret) -> Result<ProjectsCaller, ApiRejection> {
     let shared = Arc::clone(state.shared());
     let caller = state.projects.run("projects_identify", SessionAccess::Read(caller_id(sender)), move |mut tx| {
@@ -418,7 +418,7 @@ async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &Proje
     }
 }
 
-/// `true` if a route creates the resource that `show` reads.
+/// `true` if `route` creates the resource that `show` reads.
 fn creates_resource(route: &ProjectsRoute, show: &ProjectsRoute) -> bool {
     *route.method == Method::POST && route.pattern == show.pattern
 }

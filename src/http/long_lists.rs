@@ -111,7 +111,7 @@ fn limit_error(kind: Kind, max: usize, whose: &str) -> Error {
     Error::new(kind, text)
 }
 
-/// The slot of a list; dropping it frees the slot.
+/// A slot for a long list. Dropping it frees the slot.
 pub struct ListSlot {
     lists: LongLists,
     id: u64,

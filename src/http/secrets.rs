@@ -85,7 +85,7 @@ pub enum EntryPoint {
     Main,
     /// The metrics page: a read of `sys/metrics`, in the Prometheus format unless the query selects another.
     Metrics,
-    /// The public listener. All paths but its [own routes](Route::on_public_listener) get the same response.
+    /// The public listener. All paths but its [routes](Route::on_public_listener) get the same response.
     Public,
 }
 
@@ -397,7 +397,7 @@ struct IdentifiedCaller {
     caller: Option<(Arc<Caller>, RequestToken)>,
     /// `true` if policies allow this operation on this path, possibly only with certain fields in the body.
     is_permitted: bool,
-    /// `true` if the caller comes from the cache because the store is unavailable.
+    /// `true` if the caller comes from the cache of tokens, because the store is unavailable.
     from_cache: bool,
 }
 
@@ -460,7 +460,7 @@ async fn authorize(
     wrap_ttl: Option<Duration>,
 ) -> Result<AuthorizedCaller> {
     let Some((caller, token)) = known.caller else { return Ok(AuthorizedCaller::default()) };
-    // The token may have expired while the body was read.
+    // The token may have expired while the body was read, so it is checked again.
     let caller = if known.from_cache {
         caller
     } else {

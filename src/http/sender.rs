@@ -34,7 +34,7 @@ impl Sender {
         Self::Network(address.map(CallerNetwork::of))
     }
 
-    /// Returns the sender of a request of the secrets service.
+    /// Returns the sender of a request to the secrets service; `caller` is `None` without a valid token.
     pub fn of_token(caller: Option<&auth::Caller>, address: Option<IpAddr>) -> Self {
         match caller {
             Some(caller) => Self::Caller(caller.limit_key().to_owned()),
@@ -50,7 +50,7 @@ impl Sender {
         }
     }
 
-    /// Returns the sender of a request of the projects API.
+    /// Returns the sender of a request to the projects API; `caller` is `None` without a valid token.
     pub fn of_subject(caller: Option<&caller::ProjectsCaller>, address: Option<IpAddr>) -> Self {
         match caller.map(|caller| &caller.subject) {
             Some(TokenSubject::User { id, .. }) => Self::User(*id),

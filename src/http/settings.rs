@@ -29,7 +29,7 @@ pub struct HttpSettings {
     pub public_url: Option<String>,
     /// Maximum number of requests per second and subject of the projects API; 0 disables the limit.
     pub projects_rate_limit: u32,
-    /// Prefix of the serial numbers of new certificates.
+    /// Prefix of the serial numbers of new certificates: the time of issuance, or none.
     pub serial_numbers: SerialPrefix,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,

@@ -35,7 +35,7 @@ pub struct ServerState {
     pub auth: Arc<Auth>,
     /// The certificate authority engine. `mounts` opens and closes its mounts.
     pub engine: Arc<Engine>,
-    /// Opens and closes mounts.
+    /// Opens and closes the mounts of all kinds.
     pub mounts: Arc<Mounts>,
     /// The managed keys, which external devices and services hold.
     pub managed_keys: Arc<ManagedKeys>,
@@ -53,7 +53,7 @@ pub struct ServerState {
     pub public_address: OnceLock<String>,
     /// The changes of the cluster's other nodes, which this node must follow.
     pub nodes: Nodes,
-    /// The source of the current time.
+    /// The clock that supplies the current time.
     pub clock: Clock,
     /// Settings of both APIs.
     pub settings: HttpSettings,

@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 const WRAP_QUOTA_BYTES: u64 = 256 << 20;
 /// Time in which an empty bucket refills.
 const WRAP_QUOTA_REFILL_TIME: Duration = Duration::from_secs(3600);
-/// Estimated overhead of a wrapped response in the store, in bytes.
+/// Estimated size of a wrapped response in the store beyond its body, in bytes.
 const WRAP_OVERHEAD_BYTES: u64 = 512;
 /// The token buckets of this node, one per sender.
 pub struct WrapQuota(SenderBuckets);

@@ -27,7 +27,7 @@ pub struct RequestDocument(Option<Result<Value, (Kind, Fault)>>);
 
 impl RequestDocument {
     /// Parses a body with the limits of [`fields::parse_bounded`] on depth and values. A list with more than
-    /// [`MAX_RESOURCES_PER_LIST`] elements gets an error of its own.
+    /// [`MAX_RESOURCES_PER_LIST`] elements gets a separate error.
     pub fn parse(body: &[u8]) -> Self {
         let as_fault = |error: Error| (error.kind(), Fault::whole(error.text().to_owned()));
         let read =
@@ -56,7 +56,7 @@ impl RequestDocument {
         }
     }
 
-    /// Returns the elements of `data`, at most `max`. `kind` names them in error messages.
+    /// Returns the elements of `data`, at most `max`. `kind` is the word for them in error messages.
     ///
     /// # Errors
     /// As [`RequestDocument::data`]; `Invalid` if `data` is no array or too long.
@@ -155,7 +155,7 @@ impl<'c> PrimaryResource<'c> {
         Ok(Self { attributes: member("attributes")?, relationships: member("relationships")? })
     }
 
-    /// Returns the attributes.
+    /// Returns the attributes of the resource.
     pub fn attributes(&self) -> &'c Map<String, Value> {
         self.attributes
     }

@@ -1,4 +1,4 @@
-//! List documents: a page of resources, links to other pages, counts.
+//! Documents of lists: a page of resources, links to other pages, and counts.
 
 use std::sync::Arc;
 

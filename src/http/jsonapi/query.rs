@@ -1,15 +1,15 @@
 //! Query parameters: pages, sorting, filters, lists of values.
 //!
-//! Unknown parameters are ignored, because known clients send some. `[` and `]` may be percent-encoded; links encode
-//! them.
+//! Unknown parameters are ignored, because known clients send some. `[` and `]` may be percent-encoded in requests;
+//! pagination links encode them.
 
 use crate::projects::page::PageRequest;
 use crate::projects::rejection::{ApiRejection, Fault, truncate_for_message};
 use crate::projects::tag::TagFilter;
 
-/// Maximum page size.
+/// Maximum number of resources on a page.
 const MAX_PAGE_SIZE: i64 = 100;
-/// Default page size.
+/// Default number of resources on a page.
 const DEFAULT_PAGE_SIZE: i64 = 20;
 /// Maximum number of names or addresses in a filter.
 pub(crate) const MAX_FILTER_VALUES: usize = 1000;
@@ -19,7 +19,7 @@ pub(crate) const MAX_FILTER_TAGS: usize = 20;
 pub(crate) const TAG_FILTER: &str = "filter[tagged]";
 /// Maximum number of `include` values.
 const MAX_INCLUDE_VALUES: usize = 100;
-/// Maximum number of parameters.
+/// Maximum number of query parameters in a request.
 const MAX_QUERY_PARAMETERS: usize = 1000;
 
 /// The decoded query parameters, in the order in which the client sent them.
@@ -78,11 +78,11 @@ impl Query {
     }
 
     /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MAX_FILTER_TAGS`]. An empty key or
-    /// value matches any. Blanks are significant, because tags may begin or end with some.
+    /// value matches any. Surrounding spaces are significant, because tags may begin or end with spaces.
     ///
     /// # Errors
-    /// `Malformed` for too many pairs, other members, repeated members, and pairs without key and value: ignoring a
-    /// filter would widen the list.
+    /// `Malformed` for too many pairs, members other than `key` and `value`, repeated members, and pairs with neither
+    /// key nor value: ignoring a filter would widen the list.
     pub fn tag_filters(&self) -> Result<Vec<TagFilter>, ApiRejection> {
         let mut pairs: Vec<(&str, [Option<&str>; 2])> = Vec::new();
         for (name, value) in &self.0 {
@@ -177,7 +177,7 @@ impl Query {
     }
 
     /// Returns the values of `include` that are in `served`; `-` and `_` are equivalent. Values in `known` are accepted
-    /// without effect.
+    /// and ignored.
     ///
     /// # Errors
     /// `Malformed` for any other value.

@@ -28,7 +28,7 @@ impl From<Value> for Rendered {
 }
 
 impl Rendered {
-    /// Returns the JSON value.
+    /// Returns the rendered JSON value.
     pub fn value(&self) -> &Value {
         &self.value
     }

@@ -1,4 +1,4 @@
-//! Elements of route tables: a method, a pattern, a handler and the function that renders its result.
+//! A route of the projects API: a method, a path pattern, a handler and the function that renders its result.
 
 use actix_web::http::Method;
 use futures_util::future::LocalBoxFuture;

@@ -1,4 +1,4 @@
-//! The index of all routes of the projects API, for dispatch, metrics and tests that visit every route.
+//! The index of all routes of the projects API, for dispatch, metrics and the tests that visit every route.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

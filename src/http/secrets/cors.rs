@@ -45,7 +45,7 @@ const PREFLIGHT_MAX_AGE: HeaderValue = HeaderValue::from_static("300");
 /// The origin of the web page that sent a request, and the CORS headers that its response gets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum PageOrigin {
-    /// CORS is off.
+    /// CORS is off, so the response gets no CORS headers.
     #[default]
     None,
     /// The request has no `Origin` or a disallowed one. Its response gets `Vary: origin` only.

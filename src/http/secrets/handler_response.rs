@@ -1,4 +1,4 @@
-//! The result of a handler, which the pipeline renders.
+//! The result of a handler in the secrets service, which the pipeline renders as the response.
 
 use std::pin::Pin;
 
@@ -16,7 +16,7 @@ use crate::secret::PartlySecret;
 /// and revalidation is cheap.
 pub const MAX_AGE_SECONDS: u64 = 60;
 
-/// The result of a handler.
+/// The result of a handler in the secrets service.
 #[derive(Default)]
 pub struct HandlerResponse {
     /// HTTP status. With 0, it is 200 if there is a body and 204 otherwise.

@@ -18,7 +18,7 @@ pub enum RouteMatch<'i> {
     Route(&'i PathPattern, &'static Route, PathParams),
     /// A pattern matches the path, but has no route for the operation.
     OtherOperation(&'i PathPattern),
-    /// No pattern matches.
+    /// No pattern matches the path.
     NoMatch,
 }
 

@@ -9,7 +9,7 @@ use crate::secret::{PartlySecret, Secret};
 /// Builder for the JSON text of an object.
 pub(super) struct JsonObjectBuilder {
     text: PartlySecret,
-    /// The byte before the next member: `{` or `,`.
+    /// The byte to be written before the next member: `{` or `,`.
     separator: u8,
 }
 

@@ -33,7 +33,7 @@ const MAX_BUFFERED_LIST_BYTES: usize = 1 << 20;
 
 /// Reads the rows of a list page by page.
 pub(super) trait RowSource: Send + Sync + 'static {
-    /// A position in the order of the rows.
+    /// Type of a position in the order of the rows.
     type Position: Clone + PartialOrd + Send + Sync + 'static;
 
     /// Reads at most `max` rows after the position `after`, in ascending order. `max` is at most
@@ -204,7 +204,7 @@ fn write_rows(text: &mut String, rows: &[VisibleRow], member: ListMember, is_fir
 }
 
 struct ListReader<P> {
-    /// Position of the last row read.
+    /// Position of the last row that was read.
     position: P,
     /// Position after which the next page starts; `None` at the end of the list.
     next: Option<P>,

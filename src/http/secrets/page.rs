@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::fields::Fields;
 use crate::x509::serial::Serial;
 
-/// The fields of a list request.
+/// The fields of a list request that select a page.
 pub(super) const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 pub(super) struct PageParams {

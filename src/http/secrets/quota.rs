@@ -22,7 +22,7 @@ static LIMIT_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 static REMAINING_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 static RESET_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The quotas that may apply to a request, and when the request is counted.
+/// The quotas that may apply to a request, and the time at which the request is counted.
 pub(super) struct QuotaGate {
     quotas: Arc<Quotas>,
     address: Option<IpAddr>,

@@ -64,7 +64,7 @@ pub struct RenderContext<'a> {
     pub now: i64,
 }
 
-/// Renders a response.
+/// Renders the HTTP response from the result of a handler.
 pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderContext<'_>) -> HttpResponse {
     let status = status_of(&answer, context.headers);
     let HandlerResponse { body, warnings, headers, lease, validators, .. } = answer;

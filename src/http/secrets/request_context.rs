@@ -25,7 +25,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) raw_path: &'a str,
     pub(super) log_entry: AccessLogEntry,
     pub(super) field_warnings: FieldWarnings,
-    /// Maximum size of the body in bytes.
+    /// Maximum size of the request body in bytes.
     pub(super) body_limit: usize,
     pub(super) compressible: bool,
     /// The origin of the web page that sent the request.
@@ -35,7 +35,7 @@ pub(super) struct RequestContext<'a> {
     /// The methods that the path supports, if the requested method is not among them.
     pub(super) allowed_methods: Option<String>,
     record: AuditRecord<'a>,
-    /// Data of the audit record; `None` when no audit device is enabled.
+    /// The data for the audit record; `None` if no audit device is enabled, or the request is not audited.
     pub(super) audit_fields: Option<Box<AuditFields>>,
     /// The time at which the request is aborted.
     pub(super) deadline: Instant,

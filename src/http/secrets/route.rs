@@ -71,7 +71,7 @@ pub fn operation_name(operation: Operation) -> &'static str {
     }
 }
 
-/// Returns the value of the `Allow` header for the supported operations (RFC 9110, 10.2.1).
+/// Returns the value of the `Allow` header (RFC 9110, 10.2.1) for the operations that `takes` accepts.
 pub(super) fn allow_header(takes: impl Fn(Operation) -> bool, compat: bool) -> String {
     let lists = takes(Operation::List);
     let reads = takes(Operation::Read) || (lists && compat);
@@ -93,7 +93,7 @@ pub(super) fn allow_header(takes: impl Fn(Operation) -> bool, compat: bool) -> S
 pub enum RouteAccess {
     /// No token.
     Open,
-    /// Any valid token; the handler decides what the caller may see.
+    /// Any valid token. The handler decides what the caller may see.
     Caller,
     /// A token with policies that grant the operation on the path.
     Token,
@@ -135,7 +135,8 @@ pub enum BodyKind {
     /// As [`BodyKind::Fields`], but an external service validates the fields: path parameters replace no field, and no
     /// field counts as unknown.
     Verbatim,
-    /// Bytes of another protocol in [`Call::body`]: the request's body, or the `**tail` of the path.
+    /// Bytes of another protocol in [`Call::body`]: the body of the request, or the part of the path that matches
+    /// `**tail`.
     Raw,
 }
 

@@ -34,7 +34,7 @@ const CREATE_FIELDS: &[&str] = &[
     "id",
 ];
 
-/// Deprecated field names and their current names.
+/// Deprecated names of fields, with their current names.
 const DEPRECATED_FIELDS: &[(&str, &str)] = &[("lease", "ttl")];
 
 /// Maximum number of accessors in a list that is sorted. A longer list is sent in the order of storage.
@@ -98,7 +98,7 @@ async fn write_role(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.token_role_write(call.param("role_name"), &call.fields).await }).await
 }
 
-/// Deletes a token role. Succeeds if the role does not exist.
+/// Deletes a token role. Also succeeds if the role does not exist.
 async fn delete_role(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.token_role_delete(call.param("role_name")).await }).await
 }

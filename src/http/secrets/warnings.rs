@@ -1,4 +1,4 @@
-//! Warnings about the fields of a request, which are returned with its response.
+//! Warnings about the fields of a request. They are returned with the response.
 
 use super::route::{BodyKind, Operation, PathParams, Route};
 use crate::error::Warnings;

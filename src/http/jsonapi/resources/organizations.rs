@@ -64,7 +64,7 @@ fn render_created(OrganizationView { member, project, .. }: OrganizationView) ->
 struct OrganizationPage {
     list_request: ListRequest,
     listed: ResultPage<Member>,
-    /// `true` if the page is the whole list: no page was requested, and the list is short enough.
+    /// `true` if the page is the whole list, because no page was requested and the list is short enough.
     is_whole: bool,
     projects: HashMap<i64, String>,
 }

@@ -209,7 +209,7 @@ pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
     .into()
 }
 
-/// Renders a project with identifiers of its effective tags.
+/// Renders a project with the identifiers of its effective tags.
 fn document_with_tags(member: &Member, project: &Project, tags: &[TagBinding]) -> Rendered {
     document(member, project).with(tags::EFFECTIVE_BINDINGS_PATH, tags::effective_identifiers(tags))
 }

@@ -139,7 +139,7 @@ fn render_flat_tags((list_request, listed): (ListRequest, ResultPage<String>)) -
     list_request.document(listed.items.iter().map(|name| flat_tag(name)), listed.matching, None)
 }
 
-/// Lists the flat tags of all workspaces of an organization that the caller may see.
+/// Lists the flat tags in an organization, of all workspaces that the caller may see.
 async fn list_organization_tags(
     tx: &mut Tx<'_>,
     call: &ProjectsCall,

@@ -22,7 +22,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "team-projects/:access_id", "team_project_delete", delete => render_empty),
 ];
 
-/// The required parameter of the list: the external id of a project.
+/// The required query parameter of a list: the external id of a project.
 const PROJECT_FILTER: &str = "filter[project][id]";
 
 /// Grants a team access to a project. The body names the project, so the shape of the body is checked before the

@@ -22,9 +22,9 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "team-workspaces/:workspace_access_id", "team_workspace_delete", delete => render_empty),
 ];
 
-/// The required parameter of the list: the external id of a workspace.
+/// The required query parameter of a list: the external id of a workspace.
 const WORKSPACE_FILTER: &str = "filter[workspace][id]";
-/// An optional filter of the list: the external id of a team.
+/// An optional query parameter of a list: the external id of a team.
 const TEAM_FILTER: &str = "filter[team][id]";
 
 /// Grants a team access to a workspace. The body names the workspace, so the shape of the body is checked before the

@@ -124,7 +124,7 @@ async fn delete_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> 
     api_token::delete_in_slot(tx, TokenOwner::Team(team.id)).await
 }
 
-/// Creates a token of a team. A token without a description replaces the previous one without a description.
+/// Creates a token of a team. A new token without a description replaces the team's previous token without one.
 async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ApiToken, Secret)> {
     let team = find_team_for_new_token(tx, call).await?;
     let wanted = read_token_request(tx, call)?;

@@ -335,7 +335,7 @@ fn with_remote_execution_mode(workspace: Rendered) -> Rendered {
     workspace.with(&["attributes", "execution-mode"], "remote")
 }
 
-/// Adds identifiers of the workspace's effective tags.
+/// Adds the identifiers of the workspace's effective tags.
 #[must_use]
 fn with_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item = &'b TagBinding>) -> Rendered {
     workspace.with(tags::EFFECTIVE_BINDINGS_PATH, tags::effective_identifiers(tags))

@@ -79,7 +79,7 @@ impl RowSource for AliasSource {
     }
 }
 
-/// `DELETE identity/entity-alias/id/:id`; succeeds if the alias does not exist.
+/// `DELETE identity/entity-alias/id/:id`; also succeeds if the alias does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.alias_delete(call.param("id")).await.map(drop) }).await
 }

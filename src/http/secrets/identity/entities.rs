@@ -83,7 +83,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     Ok(find(&call, by).await?.unwrap_or_else(HandlerResponse::empty))
 }
 
-/// `LIST identity/entity/id` or `LIST identity/entity/name`.
+/// `LIST identity/entity/id` or `LIST identity/entity/name`: the ids or the names of all entities.
 pub(super) async fn list<const BY_NAME: bool>(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
@@ -121,7 +121,7 @@ impl RowSource for EntitySource {
     }
 }
 
-/// `DELETE identity/entity/…`; succeeds if the entity does not exist.
+/// `DELETE identity/entity/…`; also succeeds if the entity does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.entity_delete(entity_in_path(&call)).await.map(drop) }).await
 }

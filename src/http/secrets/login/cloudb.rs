@@ -115,7 +115,7 @@ async fn write_config(mut call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// `DELETE auth/<mount>/config`; succeeds if the mount has no configuration.
+/// `DELETE auth/<mount>/config`; also succeeds if the mount has no configuration.
 async fn delete_config(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<CloudbMethod>().await?;
     run_detached(async move { open.delete_config().await.map(drop) }).await

@@ -11,7 +11,7 @@ use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::page::PAGE_FIELDS;
 use crate::http::secrets::route::{Call, Route, routes};
 
-/// Maximum size of a login request in bytes.
+/// Maximum size of a login request, in bytes.
 const MAX_LOGIN_BODY_BYTES: usize = 64 << 10;
 
 /// The routes of a `jwt` mount.

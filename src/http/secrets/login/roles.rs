@@ -1,4 +1,4 @@
-//! Role endpoints that all authentication methods share, and access to the method of a mount.
+//! Role endpoints that all authentication methods share, and access to the authentication method of a mount.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub(super) async fn write<M: RoleFields>(call: Call) -> Result<HandlerResponse> 
     .await
 }
 
-/// Deletes a role. Succeeds if the role does not exist.
+/// Deletes a role. Also succeeds if the role does not exist.
 pub(super) async fn delete<M: AuthMethod>(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<M>().await?;
     run_detached(async move { open.delete_role(call.param(ROLE_PARAM)).await.map(drop) }).await

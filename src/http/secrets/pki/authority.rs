@@ -28,7 +28,7 @@ const PEM_MEDIA_TYPE: &str = "application/pem-certificate-chain";
 /// An issuer with its validators at the time `now`.
 struct ServedIssuer {
     signer: Arc<IssuerSigner>,
-    /// The current time in epoch seconds.
+    /// The time of the request in epoch seconds.
     now: i64,
     /// Time of the latest change to the mount's issuers or to this issuer's served chain, in epoch seconds.
     changed_at: i64,

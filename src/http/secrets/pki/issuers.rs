@@ -19,7 +19,7 @@ use crate::pki::mount::view::MountView;
 use crate::pki::revocation::revoke;
 use crate::pki::values::Keyword as _;
 
-/// Fields of a write to an issuer.
+/// Fields of a request that changes an issuer.
 pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[
     &["issuer_name", "manual_chain", "leaf_not_after_behavior", "usage", "revocation_signature_algorithm"],
     Urls::FIELDS,

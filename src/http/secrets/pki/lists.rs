@@ -32,7 +32,7 @@ type SerialPosition = Option<Serial>;
 /// Reads a limited number of a mount's serial numbers that follow a given one.
 type SerialPageReader = fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
 
-/// A list of serial numbers that all have the same details.
+/// Lists serial numbers that all have the same details.
 struct SerialListSource {
     store: Arc<dyn PkiStore>,
     mount: MountId,

@@ -34,7 +34,7 @@ const ENVELOPE_BYTES: usize = 512;
 pub(super) enum CertificateFormat {
     #[default]
     Pem,
-    /// Standard base64 of DER.
+    /// DER in standard base64.
     Der,
     /// PEM. The `certificate` member also contains the private key and the chain.
     PemBundle,

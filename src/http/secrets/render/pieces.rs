@@ -53,7 +53,7 @@ impl StreamedBody {
         Self { pieces: Some(pieces), id }
     }
 
-    /// Logs the error that ends the body.
+    /// Ends the body and logs `error`, the reason.
     fn abort(&mut self, error: &Error) -> AbortedBody {
         self.pieces = None;
         let is_trouble = matches!(error.kind(), Kind::Internal | Kind::Unavailable | Kind::BadGateway);

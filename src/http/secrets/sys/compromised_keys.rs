@@ -71,7 +71,7 @@ async fn add_to_list(call: Call, hash: KeyHash) -> Result<HandlerResponse> {
     .await
 }
 
-/// `DELETE sys/compromised-keys/:hash`; succeeds if the key is not listed.
+/// `DELETE sys/compromised-keys/:hash`; also succeeds if the key is not listed.
 pub(super) async fn remove(call: Call) -> Result<HandlerResponse> {
     let hash = KeyHash::parse(call.param("hash"))?;
     run_detached(async move { call.state.engine.compromised().remove(hash).await.map(drop) }).await

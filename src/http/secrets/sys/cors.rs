@@ -35,7 +35,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.cors_write(origins, headers).await }).await
 }
 
-/// `DELETE sys/config/cors`; succeeds if CORS is off.
+/// `DELETE sys/config/cors`; also succeeds if CORS is off.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.cors_delete().await }).await
 }

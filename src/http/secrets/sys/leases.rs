@@ -109,7 +109,7 @@ fn unlisted_tokens_warning(unreadable: u64) -> String {
 struct TokenLeaseSource {
     auth: Arc<Auth>,
     prefix: String,
-    /// Number of tokens in the latest page whose records cannot be read.
+    /// Number of tokens whose records could not be read, in the latest page.
     unreadable: Arc<AtomicU64>,
 }
 
@@ -177,7 +177,7 @@ pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     }))
 }
 
-/// `POST sys/leases/revoke`; succeeds if the lease does not exist.
+/// `POST sys/leases/revoke`; also succeeds if the lease does not exist.
 pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let id = lease_id(&call)?;
     let wait = read_wait_flag(&call)?;
@@ -251,7 +251,8 @@ fn empty_response(wait: bool) -> HandlerResponse {
     HandlerResponse::empty().with_status(if wait { 204 } else { 202 })
 }
 
-/// `GET sys/leases/count?type=irrevocable`: always zero, because failed revocations are retried without limit.
+/// `GET sys/leases/count?type=irrevocable`: the number of leases whose revocation failed for good. It is always zero,
+/// because failed revocations are retried without limit.
 pub(super) async fn count(call: Call) -> Result<HandlerResponse> {
     require_irrevocable(&call)?;
     Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {} })))
@@ -265,7 +266,7 @@ fn require_irrevocable(call: &Call) -> Result<()> {
     }
 }
 
-/// `GET sys/leases?type=irrevocable`: always empty, as for [`count`].
+/// `GET sys/leases?type=irrevocable`: the list that [`count`] counts, which is always empty.
 pub(super) async fn list_irrevocable(call: Call) -> Result<HandlerResponse> {
     let limit = call.fields.text("limit")?.unwrap_or_default();
     if !matches!(limit.as_str(), "" | "none") && !limit.parse().is_ok_and(|limit: u32| limit > 0) {

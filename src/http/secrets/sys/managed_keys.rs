@@ -91,7 +91,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// `DELETE sys/managed-keys/:type/:name`; succeeds if the key does not exist.
+/// `DELETE sys/managed-keys/:type/:name`; also succeeds if the key does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     let kind = backend_type(&call)?;
     run_detached(async move { call.state.managed_keys.delete(kind, key_name(&call)).await }).await

@@ -78,7 +78,7 @@ pub(super) async fn enable(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// `DELETE sys/mounts/:path`; succeeds if the mount does not exist.
+/// `DELETE sys/mounts/:path`; also succeeds if the mount does not exist.
 pub(super) async fn disable(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.mounts.disable(call.param("path")).await }).await
 }
@@ -93,7 +93,7 @@ fn ignored_field_warnings(fields: &Fields) -> Warnings {
     warn_unknown_fields(fields.chain(members), Mount::FIELDS)
 }
 
-/// `true` for a non-empty value. Known clients send empty values for unset fields.
+/// `true` if the value is not empty. Known clients send empty values for unset fields.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -120,7 +120,7 @@ pub(super) async fn enable_auth_method(mut call: Call) -> Result<HandlerResponse
     .await
 }
 
-/// `DELETE sys/auth/:path`; succeeds if the mount does not exist.
+/// `DELETE sys/auth/:path`; also succeeds if the mount does not exist.
 pub(super) async fn disable_auth_method(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.mounts.disable_method(call.param("path")).await }).await
 }

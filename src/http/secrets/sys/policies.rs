@@ -1,4 +1,4 @@
-//! Policies (`sys/policies/acl` and the older `sys/policy`) and capabilities (`sys/capabilities-self`).
+//! Policies (`sys/policies/acl` and the older `sys/policy`) and the capabilities that they grant (`sys/capabilities…`).
 
 use serde_json::{Map, Value, json};
 
@@ -65,7 +65,7 @@ pub(super) async fn write_legacy(mut call: Call) -> Result<HandlerResponse> {
     Ok(write(call).await?.with_warnings(warnings))
 }
 
-/// `DELETE sys/policies/acl/:name`; succeeds if the policy does not exist.
+/// `DELETE sys/policies/acl/:name`; also succeeds if the policy does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.policy_delete(call.param("name")).await }).await
 }

@@ -33,7 +33,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.rate_limit_write(call.param("name"), &call.fields).await }).await
 }
 
-/// `DELETE sys/quotas/rate-limit/:name`; succeeds if the quota does not exist.
+/// `DELETE sys/quotas/rate-limit/:name`; also succeeds if the quota does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.rate_limit_delete(call.param("name")).await }).await
 }

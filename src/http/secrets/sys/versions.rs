@@ -8,7 +8,7 @@ use super::super::route::Call;
 use crate::clock::format_rfc3339;
 use crate::error::Result;
 
-/// `LIST sys/version-history`: the versions of this product, oldest first.
+/// `LIST sys/version-history`: the versions of this server that have used the store, oldest first.
 pub(super) async fn history(call: Call) -> Result<HandlerResponse> {
     let versions = call.state.auth.versions().await?;
     let mut previous = Value::Null;

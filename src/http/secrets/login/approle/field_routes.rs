@@ -60,7 +60,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     change_role(call, sent).await
 }
 
-/// Resets the field in the path to its default. Succeeds if the role does not exist.
+/// Resets the field in the path to its default. Also succeeds if the role does not exist.
 pub(super) async fn clear(call: Call) -> Result<HandlerResponse> {
     let mut cleared = Fields::default();
     if let Some(name) = field_names_in_path(&call).first() {

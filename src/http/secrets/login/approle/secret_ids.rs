@@ -149,7 +149,7 @@ fn render_secret_id(known: &SecretId) -> HandlerResponse {
     }))
 }
 
-/// Deletes a secret id by its text. Succeeds if the secret id does not exist.
+/// Deletes a secret id by its text. Also succeeds if the secret id does not exist.
 pub(super) async fn destroy(mut call: Call) -> Result<HandlerResponse> {
     let named = SecretIdRef::Text(required_text(&mut call)?);
     destroy_by(&call, named).await?;

@@ -17,7 +17,7 @@ use crate::pki::values::parse_hex;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
-/// Names, validity and format, which `issue` and `sign` share.
+/// Fields for names, validity and format, which `issue` and `sign` share.
 const LEAF_FIELDS: &[&str] = &[
     "common_name",
     "alt_names",
@@ -163,7 +163,7 @@ fn overridden_fields(fields: &Fields) -> impl Iterator<Item = &'static str> {
     names.filter(|name| fields.text(name).is_ok_and(|text| text.is_some_and(|text| !matches!(&*text, "" | "false"))))
 }
 
-/// Parses `skid`: hexadecimal bytes, with or without separators.
+/// Parses `skid`, the subject key identifier: hexadecimal bytes, with or without separators.
 fn read_skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
     let text = fields.text("skid")?.unwrap_or_default();
     let digits: Vec<u8> = text.bytes().filter(|b| !b": -".contains(b)).collect();

@@ -11,7 +11,7 @@ use crate::fields::{self, Fields};
 use crate::pki::mount::role::{CertificatePolicies, POLICY_LIST_LIMITS, PolicyInformation};
 
 const POLICIES_FIELD: &str = "policy_identifiers";
-/// Maximum number of JSON values in the longest list of policies.
+/// Maximum number of JSON values in a list of policies.
 const MAX_POLICY_VALUES: usize = 4 * POLICY_LIST_LIMITS.entries + 1;
 
 #[derive(Deserialize)]

@@ -30,7 +30,7 @@ const TASK_FIELDS: &[&str] = &[
 pub(crate) const FIELDS: &[&str] = &concat_fields::<18>(&[TASK_FIELDS, TidyConfig::FIELDS]);
 /// Fields of `config/auto-tidy`: those of `tidy`, and those of the schedule.
 pub(crate) const AUTO_FIELDS: &[&str] = &concat_fields::<24>(&[FIELDS, AutoTidyConfig::FIELDS]);
-/// The deprecated name of `tidy_revoked_certs`.
+/// Deprecated name of the field `tidy_revoked_certs`.
 const REVOKED_ALIAS: &str = "tidy_revocation_list";
 
 /// Merges the members in `fields` into the stored settings; absent members are unchanged.
