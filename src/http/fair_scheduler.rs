@@ -183,10 +183,10 @@ impl SharedScheduler {
         if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.is_woken {
             return None;
         }
-        let (wake, call) = oneshot::channel();
+        let (wake, woken) = oneshot::channel();
         account.waiting.push_back(wake);
         this.schedule_next_pass(&mut state);
-        Some(SliceWait { scheduler: Rc::clone(this), key, call, is_wake_polled: false })
+        Some(SliceWait { scheduler: Rc::clone(this), key, woken, is_wake_polled: false })
     }
 
     fn charge(this: &Rc<Self>, key: SenderHash, time: Duration) {
@@ -236,7 +236,7 @@ impl SharedScheduler {
 pub(super) struct SliceWait {
     scheduler: Rc<SharedScheduler>,
     key: SenderHash,
-    call: oneshot::Receiver<()>,
+    woken: oneshot::Receiver<()>,
     is_wake_polled: bool,
 }
 
@@ -244,7 +244,7 @@ impl Future for SliceWait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let wake = Pin::new(&mut self.call).poll(context);
+        let wake = Pin::new(&mut self.woken).poll(context);
         wake.map(|_| self.is_wake_polled = true)
     }
 }
@@ -252,7 +252,7 @@ impl Future for SliceWait {
 impl Drop for SliceWait {
     fn drop(&mut self) {
         // A request that was woken but dropped before it was polled passes its turn on to the next request.
-        if !self.is_wake_polled && self.call.try_recv().is_err() {
+        if !self.is_wake_polled && self.woken.try_recv().is_err() {
             return;
         }
         let mut state = self.scheduler.state.borrow_mut();
