@@ -114,7 +114,7 @@ impl AccessLogEntry {
 }
 
 impl Drop for AccessLogEntry {
-    /// Logs a request whose client has disconnected with status 499, as proxies do.
+    /// If the client has disconnected, logs the request with status 499, as proxies do.
     fn drop(&mut self) {
         const CLIENT_CLOSED_REQUEST_STATUS: u16 = 499;
         self.write_line(CLIENT_CLOSED_REQUEST_STATUS);

@@ -59,7 +59,7 @@ use request::{ProjectsCall, ProjectsRequest};
 use route::ProjectsRoute;
 use table::ResolvedProjectsRoute;
 
-/// Header that clients send which run plans and applies.
+/// Header by which a client reports that it runs plans and applies.
 static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.

@@ -51,7 +51,7 @@ pub struct ServerState {
     pub address: OnceLock<String>,
     /// Scheme and authority of the public listener; set when it listens, unless it is bound to all interfaces.
     pub public_address: OnceLock<String>,
-    /// The changes of the cluster's other nodes, which this node must follow.
+    /// Follows the changes that the cluster's other nodes make in the store.
     pub nodes: Nodes,
     /// The clock that supplies the current time.
     pub clock: Clock,

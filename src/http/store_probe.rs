@@ -38,8 +38,8 @@ struct ProbeRun {
 }
 
 impl StoreProbe {
-    /// Creates a probe of `store`. `is_initialized` is `true` if a root token is known to exist or to have existed in
-    /// it. Nothing is checked before the first query.
+    /// Creates a probe of `store`, which is not queried before the first check. `is_initialized` is `true` if a root
+    /// token was ever created in the store.
     pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_initialized: bool) -> Self {
         let initialized = Arc::new(InitializationFlag { auth, is_known: AtomicBool::new(is_initialized) });
         Self { store, initialized, trial_write_lock: Arc::default(), last: Mutex::default() }

@@ -6,7 +6,7 @@
 use crate::error::{Error, Kind};
 
 /// Returns the hint for the error of a request below `mount`. `limit` is the body limit of the route in bytes,
-/// `max_limit` the configured one.
+/// `max_limit` the configured limit.
 pub(super) fn hint_for(error: &Error, mount: &str, limit: usize, max_limit: usize) -> Option<String> {
     let text = error.text();
     match error.kind() {

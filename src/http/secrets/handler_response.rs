@@ -53,7 +53,7 @@ impl CacheValidators {
     }
 }
 
-/// A lease in the members that the response envelope renders.
+/// The lease members of a response envelope.
 pub struct ResponseLease {
     /// The lease id, `<path>/<random>`.
     pub id: String,

@@ -425,7 +425,7 @@ pub struct Call {
     pub body: bytes::Bytes,
     /// The media type of a [`BodyKind::Raw`] body, without parameters; otherwise empty.
     pub media_type: String,
-    /// The memory reservation of the body, held as long as the fields parsed from it.
+    /// The memory reservation of the body, held until the fields parsed from it are dropped.
     pub(super) _reservation: SenderReservation,
     /// The caller; `None` on routes that need no token, where tokens are not validated.
     pub caller: Option<Arc<Caller>>,

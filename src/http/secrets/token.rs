@@ -120,16 +120,16 @@ async fn lookup_accessor(call: Call) -> Result<HandlerResponse> {
 }
 
 async fn renew_self(call: Call) -> Result<HandlerResponse> {
-    Ok(render_renewed(call.state.auth.renew_self(call.caller()?, call.token()?, increment(&call)?).await?))
+    Ok(render_renewed(call.state.auth.renew_self(call.caller()?, call.token()?, requested_increment(&call)?).await?))
 }
 
 async fn renew(call: Call) -> Result<HandlerResponse> {
     let token = call.fields.nonempty_text("token")?.ok_or_else(missing_token)?;
-    Ok(render_renewed(call.state.auth.renew(&token, increment(&call)?).await?))
+    Ok(render_renewed(call.state.auth.renew(&token, requested_increment(&call)?).await?))
 }
 
 async fn renew_accessor(call: Call) -> Result<HandlerResponse> {
-    Ok(render_renewed(call.state.auth.renew_accessor(&required_accessor(&call)?, increment(&call)?).await?))
+    Ok(render_renewed(call.state.auth.renew_accessor(&required_accessor(&call)?, requested_increment(&call)?).await?))
 }
 
 fn render_renewed((given, warnings): (TokenResponse, Warnings)) -> HandlerResponse {
@@ -137,7 +137,7 @@ fn render_renewed((given, warnings): (TokenResponse, Warnings)) -> HandlerRespon
 }
 
 /// Reads the requested increment. Zero and empty text, which clients always send, request none.
-fn increment(call: &Call) -> Result<Option<Duration>> {
+fn requested_increment(call: &Call) -> Result<Option<Duration>> {
     Ok(call.fields.duration("increment")?.filter(|d| !d.is_zero()))
 }
 

@@ -30,7 +30,7 @@ pub(super) struct ResponseWrapRequest {
     path: String,
     display_name: String,
     /// `true` if the caller is not authenticated.
-    open: bool,
+    is_unauthenticated: bool,
     sender: Sender,
 }
 
@@ -49,7 +49,7 @@ impl ResponseWrapRequest {
         let sender = Sender::of_token(caller, address);
         state.wrap_quota.check(&sender)?;
         let display_name = caller.map(|caller| caller.display_name.clone()).unwrap_or_default();
-        Ok(Self { ttl, path: path.to_owned(), display_name, open: caller.is_none(), sender })
+        Ok(Self { ttl, path: path.to_owned(), display_name, is_unauthenticated: caller.is_none(), sender })
     }
 }
 
@@ -69,15 +69,15 @@ pub(super) async fn wrap_response(
     id: &RequestId,
     context: RenderContext<'_>,
 ) -> Result<HandlerResponse> {
-    let ResponseWrapRequest { ttl, path, display_name, open, sender } = wanted;
-    if open && ttl > MAX_UNAUTHENTICATED_WRAP_TTL && !matches!(answer.body, ResponseBody::Auth(_)) {
+    let ResponseWrapRequest { ttl, path, display_name, is_unauthenticated, sender } = wanted;
+    if is_unauthenticated && ttl > MAX_UNAUTHENTICATED_WRAP_TTL && !matches!(answer.body, ResponseBody::Auth(_)) {
         let rule = format!(
             "wrap-ttl: must be at most {}s for requests without a token",
             MAX_UNAUTHENTICATED_WRAP_TTL.as_secs()
         );
         return Err(Error::invalid(rule));
     }
-    let max_bytes = if open { MAX_UNAUTHENTICATED_WRAP_BYTES } else { MAX_WRAPPED_RESPONSE_BYTES };
+    let max_bytes = if is_unauthenticated { MAX_UNAUTHENTICATED_WRAP_BYTES } else { MAX_WRAPPED_RESPONSE_BYTES };
     let wrapped_accessor = find_accessor(&answer.body, context.mount_type);
     let (media_type, body) = render::render_into_memory(answer, id, context, max_bytes).await?;
     let kept = WrappedResponse { media_type, body: Secret::new(body.into_bytes()) };

@@ -43,7 +43,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "workspaces/:workspace_id/relationships/tags", "workspace_tags_remove", remove_flat_tags => render_empty),
 ];
 
-/// Returns the own bindings of the project or workspace in the path.
+/// Returns the bindings of the project or workspace in the path, without inherited ones.
 async fn list_own_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
     call.query.refuse_unknown_filters(&[])?;
     if call.param("project_id").is_empty() {

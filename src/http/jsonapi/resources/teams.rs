@@ -178,7 +178,7 @@ async fn find_team_for_new_members(tx: &mut Tx<'_>, call: &ProjectsCall) -> Work
     Ok(team)
 }
 
-/// The kinds of resources by which a response includes the members of teams.
+/// The resource types in which a response includes team members: users, memberships or both.
 struct TeamIncludes {
     users: bool,
     memberships: bool,

@@ -59,7 +59,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 
 async fn find(call: &Call, by: EntityBy) -> Result<Option<HandlerResponse>> {
     let entity = call.state.auth.entity(by).await?;
-    Ok(entity.map(|entity| HandlerResponse::data(rendering::entity(&entity, &call.state.auth.mounts()))))
+    Ok(entity.map(|entity| HandlerResponse::data(rendering::entity_json(&entity, &call.state.auth.mounts()))))
 }
 
 /// `POST identity/lookup/entity`: finds an entity by exactly one of `id`, `name`, `alias_id`, or `alias_name` with
@@ -107,7 +107,7 @@ impl RowSource for EntitySource {
         let page = EntityPage { by_name, after: after.clone(), limit: max as u32 };
         let row = move |entry: EntityEntry| {
             let info = infos.then(|| {
-                let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry(alias, &mounts));
+                let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry_json(alias, &mounts));
                 json!({ "id": entry.id, "name": entry.name, "aliases": aliases.collect::<Vec<_>>() })
             });
             let key = if by_name { entry.name } else { entry.id };

@@ -10,14 +10,14 @@ use crate::auth::store::AliasEntry;
 use crate::clock::format_rfc3339;
 
 /// Renders an entity.
-pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> Value {
+pub(in crate::http::secrets) fn entity_json(entity: &Entity, mounts: &MountTable) -> Value {
     json!({
         "id": entity.id,
         "name": entity.name,
         "metadata": pairs_or_null(&entity.metadata),
         "policies": entity.policies,
         "disabled": entity.disabled,
-        "aliases": entity.aliases.iter().map(|one| alias(one, mounts)).collect::<Vec<_>>(),
+        "aliases": entity.aliases.iter().map(|one| alias_json(one, mounts)).collect::<Vec<_>>(),
         "creation_time": format_rfc3339(entity.created_at),
         "last_update_time": format_rfc3339(entity.updated_at),
         "namespace_id": "root",
@@ -29,7 +29,7 @@ pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> 
 }
 
 /// Renders the external groups that the entity's latest logins named. Only the names of these groups are known.
-pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
+pub(in crate::http::secrets) fn groups_json(entity: &Entity) -> Vec<Value> {
     let of = |alias: &Alias| {
         let accessor = alias.accessor.clone();
         alias.groups.clone().into_iter().map(move |name| json!({ "name": name, "mount_accessor": accessor }))
@@ -37,7 +37,7 @@ pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
     entity.aliases.iter().flat_map(of).collect()
 }
 
-pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
+pub(super) fn alias_json(alias: &Alias, mounts: &MountTable) -> Value {
     let (path, kind) = mount_path_and_type(mounts, &alias.accessor);
     json!({
         "id": alias.id,
@@ -56,7 +56,7 @@ pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
     })
 }
 
-pub(super) fn alias_entry(alias: &AliasEntry, mounts: &MountTable) -> Value {
+pub(super) fn alias_entry_json(alias: &AliasEntry, mounts: &MountTable) -> Value {
     let (path, kind) = mount_path_and_type(mounts, &alias.accessor);
     json!({
         "id": alias.id,

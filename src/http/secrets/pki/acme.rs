@@ -16,7 +16,7 @@ const DISABLED_ERROR: &str = "ACME is not enabled in this mount";
 const MAX_TTL_SECONDS: u64 = 90 * 24 * 3600;
 
 /// `GET config/acme`: ACME is disabled, with default settings.
-pub(super) async fn config(_: Call) -> Result<HandlerResponse> {
+pub(super) async fn read_config(_: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(json!({
         "enabled": false,
         "allowed_issuers": ["*"],
@@ -29,8 +29,8 @@ pub(super) async fn config(_: Call) -> Result<HandlerResponse> {
     })))
 }
 
-/// Rejects a request to an ACME directory with a 404 as RFC 8555 6.7 requires. For other clients, `errors` repeats the
-/// text.
+/// Rejects a request to an ACME directory with a 404 in the error format of RFC 8555 6.7. For other clients, `errors`
+/// repeats the text.
 pub(super) async fn reject_as_disabled(_: Call) -> Result<HandlerResponse> {
     let problem = json!({
         "type": "about:blank",

@@ -58,8 +58,8 @@ pub(super) async fn rotate_delta(call: Call) -> Result<HandlerResponse> {
 }
 
 /// Returns the CRL of the path as DER or PEM.
-pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
-    let Some((now, list)) = find(&call).await? else { return Ok(HandlerResponse::empty()) };
+pub(super) async fn read_raw(call: Call) -> Result<HandlerResponse> {
+    let Some((now, list)) = find_requested_crl(&call).await? else { return Ok(HandlerResponse::empty()) };
     let (media_type, suffix, pieces) = match call.route.pattern.ends_with("/pem") {
         true => (PEM_MEDIA_TYPE, "-pem", pem_file(&list)),
         false => (DER_MEDIA_TYPE, "", BodyPieces { len: list.len, pieces: Box::new(list.pieces()) }),
@@ -71,7 +71,7 @@ pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
 
 /// Returns a CRL in JSON, with the members of a certificate (`cert/crl`).
 pub(super) async fn read_as_certificate_json(call: Call) -> Result<HandlerResponse> {
-    let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
+    let (now, list) = find_requested_crl(&call).await?.ok_or_else(Error::not_found)?;
     let end = "\",\"revocation_time\":0,\"revocation_time_rfc3339\":\"\"}";
     let body = ResponseBody::RenderedPieces("{\"certificate\":\"".to_owned(), pem_pieces(&list, "\\n"), end.to_owned());
     Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
@@ -79,7 +79,7 @@ pub(super) async fn read_as_certificate_json(call: Call) -> Result<HandlerRespon
 
 /// Returns a CRL in JSON, in the member `crl` (`issuer/:issuer_ref/crl`).
 pub(super) async fn read_as_crl_json(call: Call) -> Result<HandlerResponse> {
-    let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
+    let (now, list) = find_requested_crl(&call).await?.ok_or_else(Error::not_found)?;
     let body = ResponseBody::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
     Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
 }
@@ -87,7 +87,7 @@ pub(super) async fn read_as_crl_json(call: Call) -> Result<HandlerResponse> {
 /// Returns the CRL of the path, and the current time in epoch seconds. `None` for an unknown issuer, an issuer without
 /// CRL, and unified CRLs while they are disabled. All nodes of a database form one cluster, so the CRL of this cluster
 /// also serves as the unified CRL of all clusters.
-async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
+async fn find_requested_crl(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
     let authority = call.authority().await?;
     let view = authority.view();
     let names = |word| call.route.pattern.contains(word);

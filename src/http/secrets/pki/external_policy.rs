@@ -90,8 +90,8 @@ fn caller_identity(call: &Call) -> Option<PolicyCallerIdentity> {
     let entity = call.caller.as_deref()?.entity.as_ref()?;
     Some(PolicyCallerIdentity {
         entity_id: entity.id.clone(),
-        entity: identities::entity(entity, &call.state.auth.mounts()),
-        groups: identities::groups(entity),
+        entity: identities::entity_json(entity, &call.state.auth.mounts()),
+        groups: identities::groups_json(entity),
     })
 }
 

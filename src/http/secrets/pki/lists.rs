@@ -107,7 +107,7 @@ fn require_mount(store: &dyn PkiStore, mount: MountId) -> BoxFuture<'static, Res
     async move { if exists.await? { Ok(()) } else { Err(gone()) } }.boxed()
 }
 
-pub(super) async fn certificates(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_certificates(call: Call) -> Result<HandlerResponse> {
     list_serials(&call, |store, mount, after, limit| store.serials(mount, after, limit), None).await
 }
 
@@ -191,7 +191,7 @@ fn certificate_details(certificate: &Certificate) -> Value {
     })
 }
 
-pub(super) async fn revoked(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_revoked(call: Call) -> Result<HandlerResponse> {
     list_serials(&call, READ_REVOKED_SERIALS, None).await
 }
 
@@ -199,13 +199,13 @@ const READ_REVOKED_SERIALS: SerialPageReader = |store, mount, after, limit| stor
 
 /// Lists revocations that wait for another cluster. The list is always empty, because the nodes of a database form the
 /// only cluster.
-pub(super) async fn revocation_queue(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_revocation_queue(call: Call) -> Result<HandlerResponse> {
     PageParams::of(&call.fields)?;
     Err(Error::not_found())
 }
 
 /// Lists revoked certificates, each with the id of the cluster that revoked it, which is always this cluster.
-pub(super) async fn unified_revoked(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_unified_revoked(call: Call) -> Result<HandlerResponse> {
     let info = format!("{{\"revoking_clusters\":[{}]}}", json!(call.state.identity.cluster_id));
     list_serials(&call, READ_REVOKED_SERIALS, Some(info)).await
 }

@@ -1,4 +1,4 @@
-//! Authority information URLs of a mount or an issuer (`config/urls`), and the base URLs of the mount
+//! Authority information URLs (`config/urls`, and in the settings of issuers), and the base URLs of a mount
 //! (`config/cluster`).
 
 use serde_json::{Map, Value, json};

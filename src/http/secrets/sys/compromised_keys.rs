@@ -45,7 +45,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 /// `POST sys/compromised-keys`: adds the public key in the body to the list.
 pub(super) async fn add(call: Call) -> Result<HandlerResponse> {
     let text = call.fields.text("public_key")?.unwrap_or_default();
-    let hash = KeyHash::of(&public_key(&text)?);
+    let hash = KeyHash::of(&parse_public_key(&text)?);
     add_to_list(call, hash).await
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn remove(call: Call) -> Result<HandlerResponse> {
 }
 
 /// Returns the public key in the first PEM block of `text`: a public key, a certificate or a certificate request.
-fn public_key(text: &str) -> Result<PublicKey> {
+fn parse_public_key(text: &str) -> Result<PublicKey> {
     let wrong = |why: &str| Error::invalid(format!("public_key: {why}"));
     if text.len() > pem::MAX_TEXT_BYTES {
         return Err(wrong("longer than 64 KiB"));

@@ -57,7 +57,7 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
         return Ok(HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
     Ok(match if is_initialized { active_status } else { uninitialized_status } {
-        // For these statuses, clients look for `Retry-After`.
+        // Clients retry after these statuses, so the response has `Retry-After`.
         code @ (429 | 503) => {
             HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(code) }
         }

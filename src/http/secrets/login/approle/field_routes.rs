@@ -21,8 +21,8 @@ pub(super) const PERIOD_SYNONYMS: &[(&str, &str)] = &[("period", "token_period")
 const CIDR_LIST_DEPRECATION_WARNING: &str = "The \"bound_cidr_list\" field is deprecated and will be removed. Please use \
                         \"secret_id_bound_cidrs\" instead.";
 
-/// Returns the name of the field in the path, followed by its deprecated names. The name is the last segment of the
-/// path; only `policies` and `period` have other names.
+/// Returns the name of the field in the path, followed by its deprecated names. The last segment of the path is the
+/// name of the field, except for `policies` and `period`.
 fn field_names_in_path(call: &Call) -> Vec<String> {
     let part = call.path().rsplit('/').next().unwrap_or_default();
     match part {

@@ -15,7 +15,7 @@ pub(super) struct ManagedKeyWriteBody {
 }
 
 impl ManagedKeyWriteBody {
-    /// Removes the secret members, whose names are `secrets`, from `fields`, and stores them separately.
+    /// Moves the secret members, whose names are `secrets`, out of `fields`.
     ///
     /// # Errors
     /// `Invalid` for a secret that is not text or is too long.
@@ -44,7 +44,7 @@ impl ManagedKeyWriteBody {
         Ok(())
     }
 
-    /// Replaces `to` by a secret member, if the body contains it.
+    /// Replaces `to` by a secret member, if the body contains it and it is not the placeholder for a redacted secret.
     ///
     /// # Errors
     /// As [`redaction::replace_secret`].
