@@ -44,7 +44,7 @@ use secrets::EntryPoint;
 use sender::Sender;
 use state::WorkerState;
 
-/// Access metrics of the paths outside both APIs.
+/// Access metrics of the routes outside both APIs.
 static METRICS_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("metrics"));
 static DISCOVERY_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("terraform.json"));
 static UNROUTED_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("none"));
@@ -53,19 +53,21 @@ fn server_meter(route: &str) -> RouteMeter {
     RouteMeter::new("server", "read", route.to_owned())
 }
 
-/// Registers the services of a worker.
+/// Registers the routes of both APIs, of service discovery and of the metrics page on a worker's application.
 pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
     app.app_data(state)
-        .service(web::scope("/v1").default_service(web::to(secrets_service)))
-        .service(web::scope("/api/v2").default_service(web::to(projects_api)))
-        .service(read_only("/.well-known/terraform.json", discovery))
-        .service(web::resource("/metrics").default_service(web::to(metrics_page)))
+        .service(web::scope("/v1").default_service(web::to(handle_secrets_request)))
+        .service(web::scope("/api/v2").default_service(web::to(handle_projects_request)))
+        .service(read_only("/.well-known/terraform.json", serve_discovery))
+        .service(web::resource("/metrics").default_service(web::to(handle_metrics_request)))
         .default_service(web::to(reject_unknown_path));
 }
 
-/// Registers the services of the metrics listener, which serves the metrics to all clients that reach it.
+/// Registers the route of the metrics listener, which serves the metrics to every client without a token.
 pub fn configure_metrics(app: &mut ServiceConfig, state: WorkerState) {
-    app.app_data(state).service(read_only("/metrics", serve_metrics)).default_service(web::to(reject_unknown_path));
+    app.app_data(state)
+        .service(read_only("/metrics", serve_metrics_without_token_check))
+        .default_service(web::to(reject_unknown_path));
 }
 
 fn read_only<F, A>(path: &'static str, handler: F) -> Resource
@@ -93,7 +95,7 @@ impl FromRequest for WorkerState {
     }
 }
 
-async fn secrets_service(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+async fn handle_secrets_request(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     // The router also matches encoded spellings (`/%761/…`); only the plain form is served.
     match request.uri().path().strip_prefix("/v1/") {
         Some(path) => secrets::handle(state, &request, path, payload).await,
@@ -101,7 +103,7 @@ async fn secrets_service(state: WorkerState, request: HttpRequest, payload: web:
     }
 }
 
-async fn projects_api(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+async fn handle_projects_request(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     match request.uri().path().strip_prefix("/api/v2/") {
         Some(path) => jsonapi::handle(state, &request, path, payload).await,
         None => reject_unknown_path(request).await,
@@ -110,22 +112,27 @@ async fn projects_api(state: WorkerState, request: HttpRequest, payload: web::Pa
 
 /// Service discovery of the projects API. Some clients look up only a later version, so each version has an entry.
 /// Clients send their token along; it is ignored.
-async fn discovery(request: HttpRequest) -> HttpResponse {
+async fn serve_discovery(request: HttpRequest) -> HttpResponse {
     access::log_unrouted(&request, &RequestId::of(request.headers()), &DISCOVERY_METER, StatusCode::OK);
     const DISCOVERY_DOCUMENT: &str = "{\"tfe.v2\":\"/api/v2/\",\"tfe.v2.1\":\"/api/v2/\",\"tfe.v2.2\":\"/api/v2/\"}";
     HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON_MEDIA_TYPE)).body(DISCOVERY_DOCUMENT)
 }
 
-/// Serves the metrics page: open if the settings say so, otherwise as a read of `sys/metrics`.
-async fn metrics_page(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+/// Serves the metrics page. It needs no token if the settings say so; otherwise the request is authorized as a read of
+/// `sys/metrics`.
+async fn handle_metrics_request(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if state.settings.open_metrics {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        return if reads { serve_metrics(state, request).await } else { reject_method(request).await };
+        return if reads {
+            serve_metrics_without_token_check(state, request).await
+        } else {
+            reject_method(request).await
+        };
     }
     secrets::handle_at(EntryPoint::Metrics, state, &request, "sys/metrics", payload).await
 }
 
-async fn serve_metrics(state: WorkerState, request: HttpRequest) -> HttpResponse {
+async fn serve_metrics_without_token_check(state: WorkerState, request: HttpRequest) -> HttpResponse {
     let caller = Sender::of_address(request.peer_addr().map(|peer| peer.ip())).queue_caller();
     let figures = gauges::collect_series(&state);
     let form = exposition::negotiate(&request);

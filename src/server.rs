@@ -53,7 +53,7 @@ use crate::http::budget::SenderBudget;
 use crate::http::long_lists::LongLists;
 use crate::http::rate::ProjectsRateLimits;
 use crate::http::settings::HttpSettings;
-use crate::http::state::{InstallationIdentity, ServerState, Stopping, WorkerState};
+use crate::http::state::{InstallationIdentity, ServerState, ShutdownFlag, WorkerState};
 use crate::http::store_probe::StoreProbe;
 use crate::http::wrap_quota::WrapQuota;
 use crate::keyring::Keyring;
@@ -362,7 +362,7 @@ async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerSt
     let signers = options.signers.unwrap_or_else(|| managed_keys.clone());
     let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone(), outbound);
     let mounts = Mounts::open(auth.clone(), managed_keys.clone(), engine.clone()).await?;
-    let stopping = Stopping::default();
+    let stopping = ShutdownFlag::default();
     let nodes = Nodes::new(baseline, mounts.clone());
     let projects = Projects::start(stores.projects, stores.token_seal, clock.clone());
     let address = OnceLock::new();

@@ -15,18 +15,18 @@ use crate::projects;
 use crate::telemetry::access::{self, AccessLogLine};
 use crate::telemetry::{CompletedResponse, RouteMeter, TraceContext, traffic};
 
-/// The caller of a request.
+/// The caller of a request, as its access log entry names it.
 pub enum RequestCaller {
     /// A caller without a token.
     Anonymous,
     /// The holder of a token of the secrets service.
     Token(Arc<Caller>),
-    /// The subject of a token of the projects API, by name.
+    /// The name of the user, team or organization whose projects API token the caller sent.
     Subject(String),
 }
 
 impl RequestCaller {
-    /// Returns the holder of a token of the secrets service.
+    /// Returns the holder of the secrets service token, if the caller sent a valid one.
     pub fn token(&self) -> Option<&Caller> {
         if let Self::Token(caller) = self { Some(caller) } else { None }
     }
@@ -59,7 +59,7 @@ pub struct AccessLogEntry {
     pub caller: RequestCaller,
     /// Address of the caller.
     pub address: Option<IpAddr>,
-    /// `true` once the request needs no further log line.
+    /// `true` after the entry was logged; `true` from the start if the access log is disabled.
     is_logged: bool,
 }
 
@@ -74,15 +74,15 @@ impl AccessLogEntry {
         Self { started, id, trace, route, mount, caller, address, is_logged: !access::is_enabled() }
     }
 
-    /// Sets the caller of a request of the projects API.
-    pub fn set_subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
+    /// Sets the caller of a projects API request; `None` leaves it anonymous.
+    pub fn set_projects_caller(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
         if let (false, Some(caller)) = (self.is_logged, caller) {
             self.caller = RequestCaller::Subject(caller.name());
         }
     }
 
-    /// Records the metrics of the request and logs it.
-    pub fn end(&mut self, status: u16) {
+    /// Records the metrics of the completed request and logs it.
+    pub fn complete(&mut self, status: u16) {
         let at = Instant::now();
         self.route.record(CompletedResponse {
             mount: self.mount.as_deref().map(Mount::meter),
@@ -92,10 +92,10 @@ impl AccessLogEntry {
             request_id: self.id.as_str(),
             trace: self.trace.as_ref(),
         });
-        self.write(status);
+        self.write_line(status);
     }
 
-    fn write(&mut self, status: u16) {
+    fn write_line(&mut self, status: u16) {
         if std::mem::replace(&mut self.is_logged, true) {
             return;
         }
@@ -114,22 +114,22 @@ impl AccessLogEntry {
 }
 
 impl Drop for AccessLogEntry {
-    /// A request whose client has disconnected is logged with status 499, as proxies do.
+    /// If the client has disconnected, logs the request with status 499, as proxies do.
     fn drop(&mut self) {
         const CLIENT_CLOSED_REQUEST_STATUS: u16 = 499;
-        self.write(CLIENT_CLOSED_REQUEST_STATUS);
+        self.write_line(CLIENT_CLOSED_REQUEST_STATUS);
         traffic::note_activity(Instant::now());
     }
 }
 
-/// Logs a request outside both APIs. It counts as traffic; no latency is recorded.
+/// Logs a request outside both APIs. It counts as traffic, but its latency is not recorded.
 pub fn log_unrouted(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     traffic::note_activity(Instant::now());
     log_scrape(request, id, route, status);
 }
 
-/// Logs a scrape of the metrics. It does not count as traffic: it comes every few seconds, and must not delay work that
-/// waits for an idle server.
+/// Logs a scrape of the metrics. It does not count as traffic: scrapes come every few seconds, and must not delay
+/// background work that waits for an idle server.
 pub fn log_scrape(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     if access::is_enabled() {
         let started = Instant::now();

@@ -1,8 +1,9 @@
-//! The caller's address, for all limits, permissions and records that use it.
+//! The caller's IP address, for all limits, permissions and records that use it.
 //!
-//! It is the peer address of the socket. If that is a trusted proxy of the settings, it is the right-most address of
-//! `X-Forwarded-For` that is not a trusted proxy. The header is ignored from other peers. If a trusted proxy sends an
-//! invalid header, the request is rejected, because it would otherwise count as one of the proxy.
+//! It is the peer address of the socket. If the peer is a trusted proxy (setting `trusted_proxies`), it is instead the
+//! right-most address of `X-Forwarded-For` that is not a trusted proxy. The header is ignored from other peers. A
+//! request with an invalid header from a trusted proxy is rejected: otherwise it would count as a request of the proxy
+//! itself.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +13,7 @@ use ipnet::IpNet;
 
 use crate::error::{Error, Result};
 
-/// Maximum number of addresses in the header.
+/// Maximum number of addresses in `X-Forwarded-For`.
 const MAX_FORWARDED_ADDRESSES: usize = 32;
 
 /// Returns the address of the client that sent a request; `None` when the socket has none.
@@ -26,7 +27,7 @@ pub fn caller_address(request: &HttpRequest, trusted: &[IpNet]) -> Result<Option
     }
     let forwarded = parse_forwarded(request.headers())?;
     let outside = forwarded.iter().rev().find(|address| !is_trusted(**address, trusted));
-    // If all addresses are proxies, the left-most one is the client.
+    // If all forwarded addresses are trusted proxies, the left-most one is the client.
     Ok(Some(*outside.or(forwarded.first()).unwrap_or(&peer)))
 }
 
@@ -34,7 +35,7 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|network| network.contains(&address))
 }
 
-/// Parses all header lines as one list (RFC 9110, 5.3).
+/// Parses all `X-Forwarded-For` lines as one list (RFC 9110, 5.3).
 fn parse_forwarded(headers: &HeaderMap) -> Result<Vec<IpAddr>> {
     let refused = || Error::malformed("X-Forwarded-For: must be at most 32 IP addresses, separated by commas");
     let mut addresses = Vec::new();

@@ -1,9 +1,10 @@
 //! Reads request bodies within limits on size, time and total memory.
 //!
-//! A body above 16 KiB counts against a budget of the process until its request ends ([`budget`](super::budget)): 503
-//! when the budget is used up, 429 when the sender is at its limit. A rejected body is read and discarded up to a limit
-//! of bytes and time, so that the client sees the response and no connection reset. Unauthorized requests and open
-//! routes get less time. A client that sent `Expect: 100-continue` is not asked to send a body that would be discarded.
+//! A body above 16 KiB counts against a memory budget of the process until its request ends
+//! ([`budget`](super::budget)). The request gets 503 when the budget is used up, and 429 when the sender is at its
+//! limit. A rejected body is read and discarded up to a limit of bytes and time, so that the client sees the response
+//! and no connection reset. Bodies of unauthorized requests, and of routes that need no permission, must arrive in less
+//! time. A client that sent `Expect: 100-continue` is not asked to send a body that would be discarded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,23 +21,23 @@ use super::budget::{Exhausted, SenderBudget, SenderReservation};
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
-/// Bytes of a rejected body that are read and discarded.
+/// Maximum number of bytes of a rejected body that are read and discarded.
 const MAX_DISCARDED_BYTES: usize = 64 << 20;
 /// Maximum time to read the body of an unauthorized request.
 pub const UNAUTHORIZED_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time to read the body of a request to a route that needs no permission.
 pub const OPEN_ROUTE_BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time to read the body of a request that has no use for a body.
+/// Maximum time to read the body of a request whose route ignores the body.
 pub const UNUSED_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Largest body, in bytes, that does not count against the budget.
+/// Largest body, in bytes, that does not count against the memory budget.
 const UNCOUNTED_BODY_BYTES: usize = 16 << 10;
 
-/// The budget for a body, and its sender.
+/// The memory budget that a request body counts against, and the sender that it is charged to.
 #[derive(Clone, Copy)]
 pub struct BodyBudget<'a> {
     /// The memory budget that all request bodies share.
     pub bodies: &'a SenderBudget,
-    /// Returns the sender. Called for large bodies only.
+    /// Returns the sender of the request. Called for large bodies only.
     pub sender: &'a dyn Fn() -> Sender,
 }
 
@@ -51,11 +52,11 @@ impl BodyBudget<'_> {
     }
 }
 
-/// Request extension shared with the connection: `true` once a caller is identified. When connections must be closed,
-/// those that receive a body from an identified caller are closed last.
+/// Request extension shared with the connection: `true` after a caller is identified. When the server must close
+/// connections, it closes those that receive a body from an identified caller last.
 pub struct CallerIdentified(pub Arc<AtomicBool>);
 
-/// Marks the connection of a request as one of an identified caller.
+/// Marks the connection of a request as used by an identified caller.
 pub fn mark_identified(request: &HttpRequest) {
     if let Some(CallerIdentified(known)) = request.extensions().get() {
         known.store(true, Ordering::Relaxed);
@@ -121,7 +122,7 @@ pub async fn read_truncated(
     with_timeout(time, read).await
 }
 
-/// Reads and discards a body within `time`.
+/// Reads and discards a body of at most `limit` bytes within `time`.
 ///
 /// # Errors
 /// `TooLarge` above the limit, `Malformed` when it ends early or takes too long.
@@ -137,7 +138,7 @@ pub async fn discard(headers: &HeaderMap, payload: Payload, limit: usize, time: 
     }
 }
 
-/// `true` if a body was rejected because its reservation was refused.
+/// `true` if a body was rejected because the memory budget is used up or the sender is at its limit.
 fn is_reservation_error(error: &Error) -> bool {
     matches!(error.kind(), Kind::Busy | Kind::Quota)
 }
@@ -157,12 +158,12 @@ pub fn payload_from_stream(
     payload_for_request(request, dev::Payload::Stream { payload: Box::pin(pieces) })
 }
 
-/// Builds the body of a request from a payload.
+/// Builds the body of a request from a payload of the HTTP library.
 pub fn payload_for_request(request: &HttpRequest, mut body: dev::Payload) -> Payload {
     Payload::from_request(request, &mut body).into_inner().expect("an actix payload extractor never fails")
 }
 
-/// Returns the value of `Content-Length`.
+/// Returns the value of `Content-Length`, if it is valid.
 pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
@@ -226,7 +227,7 @@ async fn collect_chunks(
 }
 
 async fn discard_and_return(payload: Payload, error: Error) -> Error {
-    // An error while discarding does not matter: the request is rejected anyway.
+    // An error while discarding the body does not matter: the request is rejected anyway.
     let _ = read_and_discard(payload, MAX_DISCARDED_BYTES).await;
     error
 }

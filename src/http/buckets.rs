@@ -9,7 +9,7 @@ use super::sender::Sender;
 /// Number of buckets above which full ones, which carry no information, are removed.
 const BUCKET_CLEANUP_THRESHOLD: usize = 10_000;
 
-/// One bucket per sender, initially full.
+/// Token buckets, one per sender, initially full.
 pub(super) struct SenderBuckets {
     capacity: f64,
     refill_per_second: f64,
@@ -22,7 +22,7 @@ struct BucketLevel {
 }
 
 impl SenderBuckets {
-    /// Buckets of `capacity` tokens that refill at `refill_per_second`.
+    /// Creates buckets of `capacity` tokens that refill at `refill_per_second`.
     pub(super) fn new(capacity: f64, refill_per_second: f64) -> Self {
         Self { capacity, refill_per_second, levels: Mutex::default() }
     }
@@ -37,8 +37,8 @@ impl SenderBuckets {
         levels.get(sender).map_or(self.capacity, |level| self.refilled(level, now))
     }
 
-    /// Takes `amount` from a sender's bucket if its level is at least `min_level`. Returns `true` if it did, and the
-    /// new level, which may be negative.
+    /// Takes `amount` from a sender's bucket if the bucket holds at least `min_level`. Returns whether it was taken,
+    /// and the new level, which may be negative.
     pub(super) fn withdraw(&self, sender: Sender, amount: f64, min_level: f64, now: Instant) -> (bool, f64) {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         if levels.len() >= BUCKET_CLEANUP_THRESHOLD {

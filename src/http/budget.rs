@@ -4,7 +4,7 @@ use super::sender::Sender;
 use crate::budget;
 pub use crate::budget::Exhausted;
 
-/// A byte budget.
+/// A budget of bytes with a limit per sender.
 pub type SenderBudget = budget::Budget<Sender>;
-/// A reservation in a byte budget.
+/// Bytes reserved in a [`SenderBudget`].
 pub type SenderReservation = budget::Reservation<Sender>;

@@ -25,7 +25,7 @@ const MIN_COMPRESSED_BYTES: u64 = 8 << 10;
 /// Suffix of the entity tag of a compressed response, before the closing quote.
 const GZIP_TAG_SUFFIX: &str = "-gzip";
 
-/// `true` if the body of a request has a content coding.
+/// `true` if a request body has a content coding other than `identity`.
 pub fn is_encoded(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(CONTENT_ENCODING).flat_map(|value| value.as_bytes().split(|b| *b == b','));
     codings.any(|coding| !matches!(coding.trim_ascii(), b"") && !coding.trim_ascii().eq_ignore_ascii_case(b"identity"))
@@ -55,7 +55,7 @@ pub async fn compress_if_accepted(mut response: HttpResponse, request: &HeaderMa
     }
     let bytes = match body.try_into_bytes() {
         Ok(bytes) => bytes,
-        // The body is sent in pieces from a shared buffer, and is not compressed.
+        // A body in several chunks from a shared buffer is not compressed.
         Err(body) => return response.set_body(body),
     };
     let plain = bytes.clone();
@@ -73,7 +73,7 @@ fn compress(bytes: &[u8]) -> std::io::Result<Bytes> {
 
 type BoxError = Box<dyn std::error::Error>;
 
-/// Compresses a body of unknown length as it is produced. A body that fails ends with the error.
+/// Compresses a body of unknown length while it is produced. If the body fails, the stream ends with its error.
 fn compress_stream(body: BoxBody) -> impl Stream<Item = Result<Bytes, BoxError>> {
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     stream::try_unfold(Some((Box::pin(body), encoder)), |state| async move {
@@ -104,8 +104,8 @@ fn mark_compressed(mut response: HttpResponse) -> HttpResponse {
     response
 }
 
-/// Returns the entity tag of the uncompressed response; `tag` may be that of the compressed one.
-pub fn plain_tag(tag: &str) -> String {
+/// Returns the entity tag of the uncompressed response; `tag` may be the tag of the compressed one.
+pub fn uncompressed_tag(tag: &str) -> String {
     tag.strip_suffix('"')
         .and_then(|tag| tag.strip_suffix(GZIP_TAG_SUFFIX))
         .map_or_else(|| tag.to_owned(), |tag| format!("{tag}\""))
@@ -179,6 +179,9 @@ mod tests {
 
     #[test]
     fn entity_tag_of_the_gzip_form_maps_to_the_plain_tag() {
-        assert_eq!(["\"ab\"", "\"ab-gzip\"", "*", "\"-gzip"].map(plain_tag), ["\"ab\"", "\"ab\"", "*", "\"-gzip"]);
+        assert_eq!(
+            ["\"ab\"", "\"ab-gzip\"", "*", "\"-gzip"].map(uncompressed_tag),
+            ["\"ab\"", "\"ab\"", "*", "\"-gzip"]
+        );
     }
 }

@@ -1,22 +1,23 @@
 //! Entity tags in conditional requests (RFC 9110, 8.8.3, 13.1.1 and 13.1.2).
 //!
-//! A compressed response has an entity tag of its own ([`encoding`]), which identifies the same resource state.
+//! A compressed response has a different entity tag than the uncompressed one ([`encoding`]), but both identify the
+//! same state of the resource.
 
 use actix_web::http::header::{HeaderMap, HeaderName};
 
 use super::encoding;
 
-/// The entity tags of a conditional header.
+/// The entity tags in an `If-Match` or `If-None-Match` header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityTags {
-    /// `*`, which matches any existing resource.
+    /// `*`, which matches every existing resource.
     Any,
-    /// The listed tags as sent. An invalid tag matches nothing.
+    /// The listed tags as the client sent them. An invalid tag matches nothing.
     List(Vec<String>),
 }
 
 impl EntityTags {
-    /// Parses a header, which may be split into several lines; `None` without the header.
+    /// Parses the header `name`, which may be split into several lines; `None` if the request does not have it.
     pub fn of(headers: &HeaderMap, name: HeaderName) -> Option<Self> {
         let lines: Vec<_> = headers.get_all(name).map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
         let tags: Vec<String> =
@@ -28,21 +29,22 @@ impl EntityTags {
         }
     }
 
-    /// `true` if `tag`, with its quotes, is listed, by the strong comparison: weak tags never match.
+    /// `true` if the list contains `tag` (with its quotes) by the strong comparison: weak tags never match.
     pub fn contains(&self, tag: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::List(tags) => tags.iter().any(|one| encoding::plain_tag(one) == tag),
+            Self::List(tags) => tags.iter().any(|one| encoding::uncompressed_tag(one) == tag),
         }
     }
 
-    /// Returns the tag of the form that the client has cached, if `tag` is listed by the weak comparison.
+    /// Returns the listed tag that matches `tag` by the weak comparison: the tag of the compressed or uncompressed
+    /// response that the client has cached.
     pub fn matching_tag<'t>(&'t self, tag: &'t str) -> Option<&'t str> {
         match self {
             Self::Any => Some(tag),
             Self::List(tags) => {
                 let mut opaque = tags.iter().map(|one| one.strip_prefix("W/").unwrap_or(one));
-                opaque.find(|one| encoding::plain_tag(one) == tag)
+                opaque.find(|one| encoding::uncompressed_tag(one) == tag)
             }
         }
     }

@@ -14,7 +14,7 @@ pub fn negotiate(request: &HttpRequest) -> Exposition {
         fitting.map(|QualityItem { quality, .. }| *quality).max()
     };
     let openmetrics = quality(is_openmetrics).unwrap_or(Quality::ZERO);
-    // The most specific media range applies.
+    // The weight of the most specific matching media range applies.
     let text = quality(|range| range.essence_str() == "text/plain")
         .or_else(|| quality(|range| range.essence_str() == "text/*"))
         .or_else(|| quality(|range| range.essence_str() == "*/*"));
@@ -24,7 +24,7 @@ pub fn negotiate(request: &HttpRequest) -> Exposition {
     }
 }
 
-/// `true` for OpenMetrics without a version, or with the version that the page has.
+/// `true` for OpenMetrics without a version, or with the version that the server renders.
 fn is_openmetrics(range: &Mime) -> bool {
     let version = range.get_param("version");
     range.essence_str() == "application/openmetrics-text" && version.is_none_or(|version| version == "1.0.0")

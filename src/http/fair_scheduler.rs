@@ -3,8 +3,8 @@
 //! The runtime polls ready tasks in order, so a sender with fifty concurrent requests would get fifty times as much
 //! time as a sender with one. A worker therefore measures the time that it spends on each sender in a *pass*: the tasks
 //! that the runtime polls between two polls of its I/O driver. Before a step that takes time, a request
-//! [waits](CpuAccount::wait_for_slice) for the next pass if its sender has used up its time slice. No locks are held
-//! while waiting; the memory of a body is, and that is limited per sender too.
+//! [waits](CpuAccount::wait_for_slice) for the next pass if its sender has used up its time slice. A waiting request
+//! holds no locks; it holds the memory of its body, which is limited per sender too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -27,7 +27,7 @@ use super::sender::Sender;
 use crate::fair_queue::CurrentCaller;
 use crate::telemetry::TraceContext;
 
-/// Time slice of a sender in one pass: about a dozen certificates.
+/// Time slice of a sender in one pass, long enough to sign about a dozen certificates.
 const TIME_SLICE_PER_SENDER: Duration = Duration::from_millis(2);
 /// Busy time after which a pass ends even if no request waits, so that accounts of idle senders are removed.
 const MAX_PASS_DURATION: Duration = Duration::from_millis(20);
@@ -39,12 +39,12 @@ const MAX_UNSCHEDULED_TARGET_BYTES: usize = 2 << 10;
 /// Largest body that is read without scheduling, in bytes.
 const MAX_UNSCHEDULED_BODY_BYTES: u64 = 16 << 10;
 
-/// The scheduler of one worker. It stays on its thread.
+/// The scheduler of one worker. It is not `Send`: it stays on the worker's thread.
 #[derive(Clone, Default)]
-pub struct FairScheduler(Rc<SchedulerPass>);
+pub struct FairScheduler(Rc<SharedScheduler>);
 
 #[derive(Default)]
-struct SchedulerPass {
+struct SharedScheduler {
     sender_hasher: RandomState,
     state: RefCell<SchedulerState>,
 }
@@ -56,7 +56,7 @@ type SenderHash = u64;
 struct SchedulerState {
     accounts: HashMap<SenderHash, SenderAccount>,
     spent: Duration,
-    /// `true` if a task waits for the end of the pass.
+    /// `true` while a spawned task waits to begin the next pass.
     is_pass_ending: bool,
 }
 
@@ -69,47 +69,48 @@ struct SenderAccount {
 }
 
 impl SenderAccount {
-    /// Wakes the next waiting request if the sender has time left.
+    /// Wakes the sender's next waiting request if the sender has time left in this pass.
     fn wake_next(&mut self) {
         while !self.is_woken && self.spent < TIME_SLICE_PER_SENDER {
             let Some(next) = self.waiting.pop_front() else { return };
-            // The request may have been dropped.
+            // The waiting request may have been dropped.
             self.is_woken = next.send(()).is_ok();
         }
     }
 }
 
-/// The time account of one request.
+/// Charges the processor time of one request to its sender.
 #[derive(Clone)]
 pub struct CpuAccount {
-    pass: Rc<SchedulerPass>,
+    scheduler: Rc<SharedScheduler>,
     sender: Rc<Cell<Option<SenderHash>>>,
     caller: CurrentCaller,
 }
 
 impl FairScheduler {
-    /// Runs a request and charges its time to its sender.
+    /// Runs a request and charges its processor time to its sender.
     pub async fn run_charged<W: Future>(&self, begin: impl FnOnce(CpuAccount) -> W) -> W::Output {
         let cpu_account =
-            CpuAccount { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
+            CpuAccount { scheduler: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
         let mut work = pin!(begin(cpu_account.clone()));
         poll_fn(|context| cpu_account.poll_timed(work.as_mut(), context)).await
     }
 }
 
 impl CpuAccount {
-    /// Sets the sender that is charged. The request's jobs join the queues of this sender.
+    /// Sets the sender that is charged. Jobs of the request then wait in the queues of this sender.
     pub fn set_sender(&self, sender: &Sender) {
-        self.sender.set(Some(self.pass.sender_hasher.hash_one(sender)));
+        self.sender.set(Some(self.scheduler.sender_hasher.hash_one(sender)));
         self.caller.set(sender.queue_caller());
     }
 
-    /// Sets the trace of the request.
+    /// Sets the trace context of the request's jobs.
     pub fn set_trace(&self, trace: TraceContext) {
         self.caller.set_trace(trace);
     }
 
-    /// Sets the client's address. The request's jobs join the queues of that address until the caller is identified.
+    /// Sets the client's address. Jobs of the request wait in the queues of that address until the caller is
+    /// identified.
     pub fn set_address(&self, address: Option<IpAddr>) {
         self.caller.set(Sender::of_address(address).queue_caller());
     }
@@ -119,8 +120,8 @@ impl CpuAccount {
         self.caller.scope_of_body(poll)
     }
 
-    /// Schedules a request with a long head by its peer address, before it is parsed.
-    pub async fn begin(&self, request: &HttpRequest) {
+    /// Lets a request with a long path and query wait for a time slice of its peer address, before it is parsed.
+    pub async fn wait_if_target_is_long(&self, request: &HttpRequest) {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > MAX_UNSCHEDULED_TARGET_BYTES {
             self.set_sender(&Sender::of_address(request.peer_addr().map(|peer| peer.ip())));
@@ -128,26 +129,26 @@ impl CpuAccount {
         }
     }
 
-    /// Waits until the sender has time left. Does nothing if the sender is not known yet.
+    /// Waits until the sender has time left in the current pass. Does nothing until the sender is set.
     pub async fn wait_for_slice(&self) {
         if let Some(waiting) = self.join_queue() {
             waiting.await;
         }
     }
 
-    /// Joins the queue of the sender; `None` if the request need not wait.
+    /// Joins the queue of the sender; `None` if the request may run now.
     pub(super) fn join_queue(&self) -> Option<SliceWait> {
-        SchedulerPass::join(&self.pass, self.sender.get()?)
+        SharedScheduler::join(&self.scheduler, self.sender.get()?)
     }
 
-    /// Charges time that was not spent in polling the request itself.
+    /// Charges the sender for work outside the polling of the request itself.
     pub(super) fn charge(&self, time: Duration) {
         if let Some(key) = self.sender.get() {
-            SchedulerPass::charge(&self.pass, key, time);
+            SharedScheduler::charge(&self.scheduler, key, time);
         }
     }
 
-    /// Wraps a body so that its chunks are scheduled, unless it is declared to be small.
+    /// Wraps a request body so that reading its chunks is scheduled, unless its `Content-Length` is small.
     pub fn pace_body(&self, request: &HttpRequest, body: Payload) -> Payload {
         let body = body.into_inner();
         if matches!(body, dev::Payload::None)
@@ -174,7 +175,7 @@ impl CpuAccount {
     }
 }
 
-impl SchedulerPass {
+impl SharedScheduler {
     /// Joins the queue of a sender that has no time left or has other requests waiting.
     fn join(this: &Rc<Self>, key: SenderHash) -> Option<SliceWait> {
         let mut state = this.state.borrow_mut();
@@ -182,10 +183,10 @@ impl SchedulerPass {
         if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.is_woken {
             return None;
         }
-        let (wake, call) = oneshot::channel();
+        let (wake, woken) = oneshot::channel();
         account.waiting.push_back(wake);
         this.schedule_next_pass(&mut state);
-        Some(SliceWait { pass: Rc::clone(this), key, call, is_wake_polled: false })
+        Some(SliceWait { scheduler: Rc::clone(this), key, woken, is_wake_polled: false })
     }
 
     fn charge(this: &Rc<Self>, key: SenderHash, time: Duration) {
@@ -199,24 +200,25 @@ impl SchedulerPass {
         }
     }
 
-    /// Begins the next pass once all tasks that are ready now, or became ready since, have been polled.
+    /// Begins the next pass after the runtime has polled all tasks that are ready now. Repeats this while woken
+    /// requests have not been polled.
     fn schedule_next_pass(self: &Rc<Self>, state: &mut SchedulerState) {
         if std::mem::replace(&mut state.is_pass_ending, true) {
             return;
         }
-        let pass = Rc::clone(self);
+        let scheduler = Rc::clone(self);
         tokio::task::spawn_local(async move {
             loop {
                 tokio::task::yield_now().await;
-                if !pass.begin_pass() {
+                if !scheduler.begin_pass() {
                     return;
                 }
             }
         });
     }
 
-    /// Begins a pass and wakes waiting requests of all senders. Returns `true` if a woken request has not been polled
-    /// yet.
+    /// Begins a pass and wakes waiting requests of all senders. Returns `true` if a woken request is still to be
+    /// polled.
     fn begin_pass(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.spent = Duration::ZERO;
@@ -230,11 +232,11 @@ impl SchedulerPass {
     }
 }
 
-/// A request in the queue of its sender.
+/// A request that waits in the queue of its sender. It resolves when the request may run.
 pub(super) struct SliceWait {
-    pass: Rc<SchedulerPass>,
+    scheduler: Rc<SharedScheduler>,
     key: SenderHash,
-    call: oneshot::Receiver<()>,
+    woken: oneshot::Receiver<()>,
     is_wake_polled: bool,
 }
 
@@ -242,18 +244,18 @@ impl Future for SliceWait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let wake = Pin::new(&mut self.call).poll(context);
+        let wake = Pin::new(&mut self.woken).poll(context);
         wake.map(|_| self.is_wake_polled = true)
     }
 }
 
 impl Drop for SliceWait {
     fn drop(&mut self) {
-        // A request that was woken and dropped passes its time slice on to the next request.
-        if !self.is_wake_polled && self.call.try_recv().is_err() {
+        // A request that was woken but dropped before it was polled passes its turn on to the next request.
+        if !self.is_wake_polled && self.woken.try_recv().is_err() {
             return;
         }
-        let mut state = self.pass.state.borrow_mut();
+        let mut state = self.scheduler.state.borrow_mut();
         if let Some(account) = state.accounts.get_mut(&self.key) {
             account.is_woken = false;
             if !self.is_wake_polled {
@@ -272,7 +274,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs a request of a sender that works for `time` without yielding, and logs its end in `done`.
+    /// Runs a request that works for `time` without yielding, and appends its sender to `done` when it ends.
     async fn run_request(scheduler: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
         let work = async |cpu_account: CpuAccount| {
             cpu_account.set_sender(&Sender::User(sender));
@@ -307,12 +309,12 @@ mod tests {
     #[actix_web::test]
     async fn sender_waits_only_after_its_time_slice_is_spent() {
         let scheduler = FairScheduler::default();
-        let join = |key| SchedulerPass::join(&scheduler.0, key);
+        let join = |key| SharedScheduler::join(&scheduler.0, key);
         for _ in 0..2 {
             assert!(join(1).is_none());
-            SchedulerPass::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
+            SharedScheduler::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_none());
-            SchedulerPass::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
+            SharedScheduler::charge(&scheduler.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_some() && join(2).is_none());
             scheduler.0.begin_pass();
         }
@@ -322,7 +324,7 @@ mod tests {
     async fn scheduler_pass_ends_without_waiters() {
         let scheduler = FairScheduler::default();
         (0..=MAX_PASS_DURATION.as_millis() as u64)
-            .for_each(|key| SchedulerPass::charge(&scheduler.0, key, Duration::from_millis(1)));
+            .for_each(|key| SharedScheduler::charge(&scheduler.0, key, Duration::from_millis(1)));
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         assert!(scheduler.0.state.borrow().accounts.is_empty());
@@ -336,7 +338,7 @@ mod tests {
             cpu_account.wait_for_slice().await;
             tokio::task::yield_now().await;
             cpu_account.set_sender(&Sender::User(1));
-            SchedulerPass::join(&cpu_account.pass, cpu_account.sender.get().unwrap()).is_some()
+            SharedScheduler::join(&cpu_account.scheduler, cpu_account.sender.get().unwrap()).is_some()
         });
         assert!(!time.await, "time spent before the sender is known is charged only after this poll");
     }
@@ -345,9 +347,9 @@ mod tests {
     async fn dropped_waiter_passes_its_wakeup_to_the_next() {
         let scheduler = FairScheduler::default();
         let key = scheduler.0.sender_hasher.hash_one(Sender::User(1));
-        SchedulerPass::charge(&scheduler.0, key, TIME_SLICE_PER_SENDER);
+        SharedScheduler::charge(&scheduler.0, key, TIME_SLICE_PER_SENDER);
         let [first, gone, last] =
-            [(); 3].map(|()| SchedulerPass::join(&scheduler.0, key).expect("the time slice is spent"));
+            [(); 3].map(|()| SharedScheduler::join(&scheduler.0, key).expect("the time slice is spent"));
         drop(gone);
         assert!(scheduler.0.begin_pass());
         assert!(scheduler.0.state.borrow().accounts[&key].is_woken);
@@ -366,7 +368,11 @@ mod tests {
             let body = Payload::from_request(&request, &mut inner).await.unwrap();
             let work = async |cpu_account: CpuAccount| {
                 cpu_account.set_sender(&Sender::User(1));
-                SchedulerPass::charge(&cpu_account.pass, cpu_account.sender.get().unwrap(), TIME_SLICE_PER_SENDER);
+                SharedScheduler::charge(
+                    &cpu_account.scheduler,
+                    cpu_account.sender.get().unwrap(),
+                    TIME_SLICE_PER_SENDER,
+                );
                 let mut pieces = pin!(cpu_account.pace_body(&request, body).collect::<Vec<_>>());
                 let waits = futures_util::poll!(pieces.as_mut());
                 assert_eq!(waits.is_pending(), length > MAX_UNSCHEDULED_BODY_BYTES, "{length}");

@@ -59,7 +59,7 @@ use request::{ProjectsCall, ProjectsRequest};
 use route::ProjectsRoute;
 use table::ResolvedProjectsRoute;
 
-/// Header of clients that run plans and applies.
+/// Header by which a client reports that it runs plans and applies.
 static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
@@ -77,7 +77,7 @@ async fn respond(
     static UNROUTED_METER: LazyLock<RouteMeter> =
         LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
     let payload = cpu_account.pace_body(request, payload);
-    cpu_account.begin(request).await;
+    cpu_account.wait_if_target_is_long(request).await;
     let id = RequestId::of(request.headers());
     let mut rate = state.projects_rate_limits.uncounted_rate();
     let found = table::resolve_route(raw_path, request.method());
@@ -114,7 +114,7 @@ async fn respond(
             response
         }
     };
-    log_entry.end(response.status().as_u16());
+    log_entry.complete(response.status().as_u16());
     response_budget::schedule_response(response, reservation, &cpu_account)
 }
 
@@ -127,18 +127,18 @@ async fn run_pipeline(
     (trail, log_entry, cpu_account): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
 ) -> Result<RenderedResponse, ApiRejection> {
     let deadline = trail.deadline();
-    if found.route.open {
+    if found.route.needs_no_token {
         trail.skip();
     }
     let address = caller_address(request, &state.settings.trusted_proxies)?;
     log_entry.address = address;
-    if found.route.open {
+    if found.route.needs_no_token {
         return Ok(RenderedResponse::empty());
     }
     state.clock.require_agreed()?;
     let token = bearer_token(request.headers());
     trail.set_token(token.as_ref().ok());
-    let sender = state.sender_cache.of(token.as_ref().ok(), address);
+    let sender = state.sender_cache.cached_or_network(token.as_ref().ok(), address);
     cpu_account.set_sender(&sender);
     cpu_account.wait_for_slice().await;
     let reads = *found.route.method == Method::GET;
@@ -148,7 +148,7 @@ async fn run_pipeline(
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
         let ReadOutcome { caller, remaining_rate, answer } = read?;
-        log_entry.set_subject(caller.as_ref());
+        log_entry.set_projects_caller(caller.as_ref());
         *rate = remaining_rate;
         let sender = Sender::of_subject(caller.as_ref(), address);
         cpu_account.set_sender(&sender);
@@ -164,7 +164,7 @@ async fn run_pipeline(
         Err(refusal) => Err(refusal),
     };
     trail.set_caller(caller.as_ref().ok());
-    log_entry.set_subject(caller.as_ref().ok());
+    log_entry.set_projects_caller(caller.as_ref().ok());
     match state.projects_rate_limits.count_request(caller.as_ref().ok(), address) {
         Ok(remaining_rate) => *rate = remaining_rate,
         Err((refusal, remaining_rate)) => {
@@ -192,7 +192,8 @@ async fn run_pipeline(
     trail.record_intent().await?;
     let (answer, pending_removal) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
     if let Some(organization) = pending_removal {
-        // The deletion is committed: the response does not wait for the removal of all remaining rows.
+        // The deletion is committed: the response waits only briefly for the removal of the organization's remaining
+        // rows.
         let until = deadline.min(Instant::now() + MAX_CLEANUP_WAIT);
         let access = SessionAccess::Write(caller_id(&sender));
         let _ = tokio::time::timeout_at(until.into(), state.projects.remove_ended_rows(organization, access)).await;
@@ -205,13 +206,13 @@ async fn run_pipeline(
     Ok(written)
 }
 
-/// Time that a request waits for the removal of the rest of a large deletion.
+/// Maximum time that a request waits for the removal of the remaining rows of a deleted organization.
 const MAX_CLEANUP_WAIT: Duration = Duration::from_secs(1);
 
 /// Maximum number of rows that are rendered on the worker; longer responses are rendered in the CPU queue.
 const MAX_ROWS_ON_WORKER: usize = 500;
 
-/// Renders the response body, a long one in the CPU queue.
+/// Renders the response body. A body of many rows is rendered in the CPU queue.
 async fn render_response(
     answer: HandlerResult,
     queued: fair_queue::QueueCaller,
@@ -235,7 +236,7 @@ fn build_request(state: &WorkerState, request: &HttpRequest, found: ResolvedProj
 }
 
 struct ReadOutcome {
-    /// The caller, if the rate limit admits the request and its query is valid.
+    /// The caller; `None` if the token is not valid, the rate limit refuses the request or the query is malformed.
     caller: Option<ProjectsCaller>,
     remaining_rate: Option<RemainingRate>,
     answer: Result<HandlerResult, ApiRejection>,
@@ -288,7 +289,7 @@ async fn handle_read(
     Ok(read)
 }
 
-/// Converts a refusal into a result, so that it does not roll back the session.
+/// Converts a refusal into a successful result, so that it does not roll back the session.
 fn capture_refusal<T>(outcome: WorkResult<T>) -> WorkResult<Result<T, ApiRejection>> {
     match outcome {
         Err(WorkError::Refused(refusal)) => Ok(Err(refusal)),
@@ -310,7 +311,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<Secret, ApiRejection> {
     Ok(Secret::new(token.trim()))
 }
 
-/// Identifies the caller in a session of its own, so that no write transaction begins for an unknown caller.
+/// Identifies the caller in a separate session, so that no write transaction begins for an unknown caller.
 async fn identify(state: &WorkerState, sender: &Sender, token: Secret) -> Result<ProjectsCaller, ApiRejection> {
     let shared = Arc::clone(state.shared());
     let caller = state.projects.run("projects_identify", SessionAccess::Read(caller_id(sender)), move |mut tx| {
@@ -396,14 +397,14 @@ async fn handle_in_session(
     answered.await
 }
 
-/// Checks `If-Match` of a change against the document that a read would return now (RFC 9110, 13.1.1). The resource is
-/// locked first, so that of two changes with the same condition one fails. The entity tag requires rendering inside the
-/// session: it must be that of the state before the change.
+/// Checks the `If-Match` header of a change against the document that a read would return now (RFC 9110, 13.1.1). The
+/// resource is locked first, so that only one of two concurrent changes with the same header succeeds. Its entity tag
+/// must be that of the state before the change, so the document is rendered inside the session.
 async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<()> {
     let Some(demanded) = &call.if_match else { return Ok(()) };
     let unmet = |detail| Err(ApiRejection::new(Kind::Precondition, detail).into());
     let current = match table::read_route_of(route) {
-        Some(show) => match lock_and_tag(tx, show, call).await {
+        Some(show) => match lock_and_compute_entity_tag(tx, show, call).await {
             // The request creates the resource that the read did not find.
             Err(WorkError::Refused(refusal)) if refusal.kind == Kind::NotFound && creates_resource(route, show) => None,
             current => Some(current?),
@@ -417,13 +418,13 @@ async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &Proje
     }
 }
 
-/// `true` if a route creates the resource that `show` reads.
+/// `true` if `route` creates the resource that `show` reads.
 fn creates_resource(route: &ProjectsRoute, show: &ProjectsRoute) -> bool {
     *route.method == Method::POST && route.pattern == show.pattern
 }
 
 /// Locks the resource to be changed and returns its entity tag.
-async fn lock_and_tag(tx: &mut Tx<'_>, show: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<String> {
+async fn lock_and_compute_entity_tag(tx: &mut Tx<'_>, show: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<String> {
     let read = call.as_read();
     // The first read refuses callers without permission before anything is locked.
     (show.handler)(tx, &read).await?;

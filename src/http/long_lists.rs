@@ -1,10 +1,10 @@
-//! Limits on long lists, which are streamed while they are read page by page from the store.
+//! Limits on long lists, which are sent while their pages are read from the store.
 //!
-//! A list of more than one page takes one of [`MAX_LONG_LISTS`] slots. A token may have [`MAX_LONG_LISTS_PER_TOKEN`] of
-//! them, a sender [`MAX_LONG_LISTS_PER_SENDER`]. A list without a slot is refused before a status is sent. Only one
-//! list reads at a time, in fair order of the senders, so that other store connections stay free. The first page of a
-//! detailed list needs a permit too, because its rows are in memory until the response is made. After [`MAX_LIST_AGE`]
-//! a list may not read any more, and its slot is free.
+//! A list of more than one page takes one of [`MAX_LONG_LISTS`] slots, of which a token may hold
+//! [`MAX_LONG_LISTS_PER_TOKEN`] and a sender [`MAX_LONG_LISTS_PER_SENDER`]. Without a free slot the request is refused
+//! before a status is sent. Only one list reads at a time, in fair order of the senders, so that other store
+//! connections stay free. The first page of a list with details needs a permit too, because its rows are in memory
+//! until the response is made. After [`MAX_LIST_AGE`] a list may not read any more, and its slot is freed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ pub const MAX_LONG_LISTS: usize = 64;
 pub const MAX_LONG_LISTS_PER_TOKEN: usize = 8;
 /// Maximum number of concurrent long lists per sender, over all its tokens.
 pub const MAX_LONG_LISTS_PER_SENDER: usize = 16;
-/// Maximum age at which a list may still read.
+/// Maximum time for which a list may read pages from the store.
 pub const MAX_LIST_AGE: Duration = Duration::from_secs(3600);
 
-/// Registry of the long lists of a server. Clones share it.
+/// Registry of the long lists of a server. Clones share the same registry.
 #[derive(Clone)]
 pub struct LongLists(Arc<LongListState>);
 
 struct LongListState {
     read_queue: FairSemaphore,
-    /// Permits for first pages of detailed lists.
+    /// Queue of lists with details that wait to read their first page.
     first_page_queue: FairSemaphore,
     slots: Mutex<ListSlots>,
 }
@@ -40,7 +40,7 @@ struct ListSlots {
     in_use: Vec<ListSlotInUse>,
 }
 
-/// A slot that is in use until the list ends or `end` has passed.
+/// A list slot that is in use until the list ends or the time `end` has passed.
 struct ListSlotInUse {
     id: u64,
     token: TokenHash,
@@ -89,7 +89,7 @@ impl LongLists {
         Ok(ListSlot { lists: self.clone(), id, end, caller_id })
     }
 
-    /// Waits for a permit to read the first page of a detailed list.
+    /// Waits for a permit to read the first page of a list with details.
     ///
     /// # Errors
     /// `Busy` when too many lists of the caller wait.
@@ -111,7 +111,7 @@ fn limit_error(kind: Kind, max: usize, whose: &str) -> Error {
     Error::new(kind, text)
 }
 
-/// The slot of a list; dropping it frees the slot.
+/// A slot for a long list. Dropping it frees the slot.
 pub struct ListSlot {
     lists: LongLists,
     id: u64,

@@ -1,10 +1,10 @@
 //! The public listener for relying parties: CRLs, OCSP and CA certificates over plain HTTP.
 //!
-//! RFC 5280 (section 8) recommends plain HTTP for these, because HTTPS would need the validation of another certificate
-//! first. So this listener may use public addresses without TLS, and serves nothing else. Its routes are those marked
-//! [`Route::public`](super::secrets::route::Route::public), with the usual pipeline, quotas and audit. All other paths
-//! get the same 404; no token is checked and nothing is recorded. Requests with a body longer than [`MAX_BODY_BYTES`]
-//! or slower than [`body::OPEN_ROUTE_BODY_TIMEOUT`] are rejected.
+//! RFC 5280 (section 8) recommends plain HTTP for these, because HTTPS would first need the validation of another
+//! certificate. So this listener may use public addresses without TLS, and serves nothing else. It serves the routes
+//! marked [`Route::on_public_listener`](super::secrets::route::Route::on_public_listener), with the usual pipeline,
+//! quotas and audit. All other paths get the same 404, without a token check or an audit record. Requests with a body
+//! longer than [`MAX_BODY_BYTES`] or slower than [`body::OPEN_ROUTE_BODY_TIMEOUT`] are rejected.
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::CONTENT_TYPE;
@@ -14,13 +14,13 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::Instant;
 
 use super::body;
-use super::secrets::{self, EntryPoint, PUBLIC_NOT_FOUND, render};
+use super::secrets::{self, EntryPoint, PUBLIC_NOT_FOUND_ERROR, render};
 use super::state::WorkerState;
 
-/// Maximum size of a request body in bytes, discarded bytes included.
+/// Maximum number of bytes of a request body that are read, discarded bytes included.
 pub const MAX_BODY_BYTES: usize = 16 << 10;
 
-/// Registers the services of one worker of the listener.
+/// Registers the handlers of the public listener on a worker's application.
 pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
     app.app_data(state).default_service(web::to(public_service));
 }
@@ -37,7 +37,7 @@ async fn public_service(state: WorkerState, request: HttpRequest, payload: web::
             let payload = limit_body(&request, payload);
             secrets::handle_at(EntryPoint::Public, state, &request, path, payload).await
         }
-        None => error_response(HttpResponse::NotFound(), PUBLIC_NOT_FOUND),
+        None => error_response(HttpResponse::NotFound(), PUBLIC_NOT_FOUND_ERROR),
     }
 }
 
@@ -46,7 +46,7 @@ fn error_response(mut response: actix_web::HttpResponseBuilder, text: &str) -> H
     response.insert_header((CONTENT_TYPE, render::JSON_MEDIA_TYPE)).body(body)
 }
 
-/// Limits the size and the time of a body.
+/// Limits the length of a request body, and the time in which it must arrive.
 fn limit_body(request: &HttpRequest, payload: web::Payload) -> web::Payload {
     let until = Instant::now() + body::OPEN_ROUTE_BODY_TIMEOUT;
     let chunks = stream::unfold(Some((payload, 0)), move |reading| async move {

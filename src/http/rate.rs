@@ -10,7 +10,7 @@ use crate::error::Kind;
 use crate::projects::caller::ProjectsCaller;
 use crate::projects::rejection::ApiRejection;
 
-/// The rate limits. A bucket holds the requests of one second.
+/// The rate limits of the projects API. A full bucket holds one second's requests.
 pub struct ProjectsRateLimits {
     per_second: u32,
     buckets: SenderBuckets,
@@ -21,19 +21,19 @@ pub struct ProjectsRateLimits {
 pub struct RemainingRate {
     /// Allowed requests per second.
     pub limit: u32,
-    /// Requests that may follow immediately.
+    /// Requests that the subject may send immediately.
     pub remaining: u32,
     /// Seconds until another request is allowed.
     pub reset: f64,
 }
 
 impl ProjectsRateLimits {
-    /// Limits of `per_second` requests; 0 disables them.
+    /// Creates rate limits of `per_second` requests per subject; 0 disables them.
     pub fn new(per_second: u32) -> Self {
         Self { per_second, buckets: SenderBuckets::new(per_second.into(), per_second.into()) }
     }
 
-    /// Returns the header values for a request that is not counted; `None` without limits.
+    /// Returns the header values for a request that is not counted; `None` if rate limits are disabled.
     pub fn uncounted_rate(&self) -> Option<RemainingRate> {
         (self.per_second > 0).then_some(RemainingRate {
             limit: self.per_second,
@@ -42,7 +42,8 @@ impl ProjectsRateLimits {
         })
     }
 
-    /// Takes one request out of the bucket of the caller. Without a caller, takes it out of the bucket of the network.
+    /// Takes one request out of the caller's bucket or, without a caller, out of the bucket of the network of
+    /// `address`.
     ///
     /// # Errors
     /// `Quota` when the bucket is empty.
@@ -65,7 +66,7 @@ impl ProjectsRateLimits {
         let limit = f64::from(self.per_second);
         let (granted, left) = self.buckets.withdraw(sender, 1.0, 1.0, now);
         let reset = if left >= 1.0 { 0.0 } else { (1.0 - left) / limit };
-        // The level is at most the limit, so it fits.
+        // The level is at most the limit, so it fits into `u32`.
         let left = RemainingRate { limit: self.per_second, remaining: left as u32, reset };
         if granted {
             return Ok(Some(left));

@@ -1,9 +1,9 @@
 //! Delays before refusals for lack of capacity (503 and 429).
 //!
 //! Without a delay, clients that retry immediately would be refused thousands of times a second and use up the
-//! processor. A delayed refusal holds only its connection or stream. The delay before a 503 is random, so that clients
-//! do not retry in step. Each pending refusal of a caller lengthens the caller's next delay, which limits the refusals
-//! per second and caller.
+//! processor. A delayed refusal occupies only its connection or stream. The delay before a 503 is random, so that
+//! clients do not retry simultaneously. Each pending refusal of a caller lengthens the caller's next delay, which
+//! limits the refusals per second and caller.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -13,23 +13,24 @@ use crate::error::Kind;
 use crate::fair_queue::{CallerId, QueueCaller};
 use crate::random;
 
-/// Shortest delay before a 503. All delays are short in comparison with the one second of `Retry-After`.
+/// Shortest delay before a 503. It is short compared with the one second that `Retry-After` asks for.
 const MIN_BUSY_DELAY: Duration = Duration::from_millis(10);
-/// Unit of the random part: 0 to 255 units, at most about 20 ms.
+/// Unit of the random part of the delay before a 503: 0 to 255 units, at most about 20 ms.
 const BUSY_DELAY_STEP: Duration = Duration::from_micros(80);
 
-/// Added for each pending refusal of the caller, who therefore gets at most about 2,000 refusals per second.
+/// Added to the delay for each pending refusal of the caller, who therefore gets at most about 2,000 refusals per
+/// second.
 const DELAY_PER_PENDING_REFUSAL: Duration = Duration::from_micros(500);
 /// Maximum number of pending refusals that lengthen a delay.
 const MAX_COUNTED_REFUSALS: u32 = 1_000;
 
-/// Number of pending refusals per caller. A caller without any has no entry.
+/// Number of pending refusals per caller. A caller without pending refusals has no entry.
 static PENDING_REFUSALS: LazyLock<Mutex<HashMap<CallerId, u32>>> = LazyLock::new(Mutex::default);
 
 struct PendingRefusal(CallerId);
 
 impl PendingRefusal {
-    /// Counts a refusal, and returns the number of other pending refusals of the caller.
+    /// Counts a pending refusal until it is dropped, and returns the number of the caller's other pending refusals.
     fn of(caller: CallerId) -> (Self, u32) {
         let mut waiting = pending_refusals();
         let count = waiting.entry(caller).or_default();
@@ -54,7 +55,7 @@ fn pending_refusals() -> MutexGuard<'static, HashMap<CallerId, u32>> {
     PENDING_REFUSALS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits as long as a refusal of this kind to the [current caller](QueueCaller::current) is delayed.
+/// Waits for the delay of a refusal of this kind to the [current caller](QueueCaller::current).
 pub(super) async fn wait(refusal: Kind) {
     let least = match refusal {
         Kind::Busy => {

@@ -4,7 +4,7 @@ use actix_web::http::header::{HeaderMap, HeaderName};
 
 use crate::random;
 
-/// Sent by a proxy or a client with its own id of the request.
+/// Header in which a proxy or a client sends its own id of the request.
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A request id: a UUID in text form, with or without hyphens, stored inline.
@@ -22,7 +22,7 @@ impl RequestId {
         Self { text, len: 36 }
     }
 
-    /// Returns the id in `X-Request-Id` as sent, if that is exactly one UUID; otherwise a random id.
+    /// Returns the id in `X-Request-Id` as the client sent it, if that is exactly one UUID; otherwise a random id.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut given = headers.get_all(&X_REQUEST_ID);
         match (given.next(), given.next()) {

@@ -1,6 +1,6 @@
 //! Memory limits for responses that wait for their clients, and fair sending of long responses.
 //!
-//! A response above 8 KiB counts against a budget of the process until its last byte is sent
+//! A response above 8 KiB counts against a memory budget of the process until its last byte is sent
 //! ([`budget`](super::budget)). A sender at its limit gets 429 before the request is handled; a read gets 503 when the
 //! budget is used up. The response to a change is never discarded, because the caller may have no other way to get it.
 //! Bodies that are generated or shared while they are sent do not count. Long responses are sent in pieces, scheduled
@@ -20,20 +20,20 @@ use super::fair_scheduler::{COST_PER_BYTE, CpuAccount, SliceWait};
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
-/// Largest response, in bytes, that does not count against the budget.
+/// Largest response, in bytes, that does not count against the memory budget.
 const UNCOUNTED_RESPONSE_BYTES: usize = 8 << 10;
 /// Largest response, in bytes, that is sent without scheduling.
 const UNSCHEDULED_RESPONSE_BYTES: u64 = 16 << 10;
-/// Largest piece that is passed to the HTTP library, in bytes: it copies each piece.
+/// Largest piece, in bytes, that is passed to the HTTP library at a time, because the library copies it.
 const MAX_PIECE_BYTES: usize = 32 << 10;
-/// Bytes sent before the response is scheduled again: less than a millisecond of work.
+/// Bytes that are sent before the response is scheduled again: less than a millisecond of work.
 const BYTES_PER_SLICE: usize = 128 << 10;
 
-/// The response budget of the process.
+/// The memory budget of the process for responses.
 pub struct ResponseBudget(SenderBudget);
 
 impl ResponseBudget {
-    /// A budget of `max` bytes.
+    /// Creates a budget of `max` bytes.
     pub fn new(max: usize) -> Self {
         Self(SenderBudget::new(max))
     }
@@ -46,7 +46,7 @@ impl ResponseBudget {
         if self.0.is_within_limit(sender) { Ok(()) } else { Err(reservation_error(Exhausted::PerCaller)) }
     }
 
-    /// Reserves memory for a response. Only a response to a read may be refused.
+    /// Reserves memory for a response. Only the response to a read may be refused.
     ///
     /// # Errors
     /// `Busy` when the budget is used up, `Quota` when the sender is at its limit.
@@ -71,7 +71,7 @@ fn reservation_error(exhausted: Exhausted) -> Error {
     }
 }
 
-/// Attaches the reservation to the body, and schedules a long body fairly.
+/// Holds the reservation until the body is sent, and schedules a long body fairly.
 pub fn schedule_response(
     response: HttpResponse,
     reservation: SenderReservation,
@@ -102,23 +102,23 @@ pub fn schedule_response(
 /// A long body that is sent in scheduled pieces.
 struct ScheduledBody {
     body: BoxBody,
-    /// The rest of the last chunk that `body` returned.
+    /// The unsent rest of the last chunk that `body` returned.
     ready: Bytes,
     /// Bytes sent since the response was last scheduled.
     slice_bytes: usize,
     cpu_account: CpuAccount,
-    /// Pending wait for the next time slice.
+    /// The wait for the next time slice, if one is pending.
     waiting: Option<SliceWait>,
 }
 
 impl ScheduledBody {
-    /// Waits for the next time slice once the current one is used up.
+    /// Waits for the sender's next time slice if [`BYTES_PER_SLICE`] bytes have been sent.
     fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.slice_bytes >= BYTES_PER_SLICE {
             self.slice_bytes = 0;
             self.waiting = self.cpu_account.join_queue();
             if self.waiting.is_none() {
-                // The sender has time left, but other ready tasks run first.
+                // The sender has time left; other tasks that are ready run first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -155,7 +155,7 @@ impl MessageBody for ScheduledBody {
     }
 }
 
-/// Returns the estimated time to send `many` bytes.
+/// Returns the estimated time to send `bytes` bytes.
 fn sending_cost(bytes: usize) -> Duration {
     COST_PER_BYTE * u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -195,7 +195,7 @@ mod tests {
             0,
             "a small response needs no budget"
         );
-        // The last reservation may exceed what is left.
+        // The last reservation may exceed the rest of the budget.
         let last = take(2_000_000, true, second_sender).unwrap();
         assert_eq!(kind(take(UNCOUNTED_RESPONSE_BYTES + 1, true, || Sender::User(3))), Some(Kind::Busy));
         drop((first, change, last));

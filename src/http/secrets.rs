@@ -1,8 +1,8 @@
 //! The secrets service (`/v1`): one pipeline for all requests.
 //!
-//! Route, count (quotas), identify the caller, read the body, authorize, audit the intent, run the handler, wrap the
-//! response if requested, audit the outcome, render. Refusals before the handler are audited too. The body of an
-//! unauthorized request is discarded, and only authorized callers learn if a mount exists.
+//! Route, count (quotas), identify the caller, read the body, authorize, audit the request, run the handler, wrap the
+//! response if requested, audit the outcome, render. Requests that are refused before the handler are audited too. The
+//! body of an unauthorized request is discarded, and only authorized callers learn if a mount exists.
 //!
 //! Each kind of mount has a route table ([`sys`], [`token`], [`cubbyhole`], [`identity`], [`pki`], and those of
 //! authentication methods in `login`), shared by the pipeline, the metrics and the tests. `target` resolves paths.
@@ -74,17 +74,18 @@ use route::{Call, Operation, Route, RouteAccess};
 use target::{ParsedBody, ResolvedRoute, offset_spellings};
 use wrapped::ResponseWrapRequest;
 
-/// Error text of the public listener for all paths that it does not serve.
-pub const PUBLIC_NOT_FOUND: &str = "not found: this address serves CRLs, OCSP and the certificates of authorities only";
+/// Error text of the public listener for each path that it does not serve.
+pub const PUBLIC_NOT_FOUND_ERROR: &str =
+    "not found: this address serves CRLs, OCSP and the certificates of authorities only";
 
-/// The requests that a listener accepts.
+/// The listener or page through which a request arrives; it limits the routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryPoint {
-    /// Requests on the main listener, to all routes.
+    /// The main listener, which serves all routes.
     Main,
-    /// The metrics page: a read of `sys/metrics` in the Prometheus format, unless the query selects another.
+    /// The metrics page: a read of `sys/metrics`, in the Prometheus format unless the query selects another.
     Metrics,
-    /// [Public routes](Route::public) only. All other paths get the same response.
+    /// The public listener. All paths but its [routes](Route::on_public_listener) get the same response.
     Public,
 }
 
@@ -118,7 +119,7 @@ async fn respond(
     static UNROUTED_METER: LazyLock<RouteMeter> =
         LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
     let payload = cpu_account.pace_body(request, payload);
-    cpu_account.begin(request).await;
+    cpu_account.wait_if_target_is_long(request).await;
     let id = RequestId::of(request.headers());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
@@ -127,10 +128,10 @@ async fn respond(
     let mut context =
         RequestContext::new(entry_point, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED_METER));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
-    // Debug level: a span per request costs more than the rest of the pipeline. Refusals and failures log the id
-    // themselves.
+    // The span is at debug level, because a span per request costs more than the rest of the pipeline. Refusals and
+    // failures log the request id themselves.
     let span = tracing::debug_span!("request", %id);
-    // Boxed: the future is large, and each future around it would copy it.
+    // Boxed, because the future is large and each enclosing future would copy it.
     let work = Box::pin(async {
         let outcome = run_pipeline(state, request, payload, (&mut context, &cpu_account)).await;
         context.audit_outcome(outcome, conditions).await
@@ -159,7 +160,7 @@ async fn respond(
             context.field_warnings.texts.extend(hint);
             let mut response = render::render_error(&error, &id, &context.field_warnings.texts);
             if error.kind() == Kind::UnsupportedMethod {
-                // Before the caller is identified, the response must not reveal the methods of a path.
+                // Before the caller is identified, the response must not reveal the methods that a path supports.
                 let methods =
                     context.allowed_methods.unwrap_or_else(|| route::allow_header(|_| true, state.settings.compat));
                 render::set_text(&mut response, ALLOW, &methods);
@@ -172,7 +173,7 @@ async fn respond(
         quota.write_headers(&mut response);
     }
     std::mem::take(&mut context.page_origin).write_headers(&mut response);
-    context.log_entry.end(response.status().as_u16());
+    context.log_entry.complete(response.status().as_u16());
     response
 }
 
@@ -196,7 +197,9 @@ async fn run_pipeline(
             }
             (parsed, target)
         }
-        (Ok((parsed, target)), EntryPoint::Public) if target.is_public() && !parsed.help => (parsed, target),
+        (Ok((parsed, target)), EntryPoint::Public) if target.is_on_public_listener() && !parsed.help => {
+            (parsed, target)
+        }
         (_, EntryPoint::Public) => return Err(context.reject_non_public()),
     };
     context.set_route(&target, &parsed);
@@ -238,7 +241,7 @@ async fn run_pipeline(
     request::require_root_namespace(headers, settings.compat)?;
     let wrap_ttl = match context.entry_point {
         EntryPoint::Main | EntryPoint::Metrics => request::wrap_ttl(headers, settings.compat)?,
-        // A wrapping token would be a credential, which the public listener must not issue.
+        // A wrapped response contains a wrapping token, a credential that the public listener must not issue.
         EntryPoint::Public => None,
     };
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
@@ -259,7 +262,7 @@ async fn run_pipeline(
     if let Some(caller) = &admitted.caller {
         state.response_budget.check(|| Sender::of_token(Some(caller), address))?;
     }
-    let idempotency_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
+    let idempotency_key = if route.accepts_idempotency_key { request::idempotency_key(headers)? } else { None };
     context.audit_intent().await?;
     context.compressible = route.compressible;
     let ParsedBody { mut fields, body, media_type, reservation } = sent;
@@ -269,8 +272,8 @@ async fn run_pipeline(
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
     };
-    // A HEAD response has no body to wrap. Open routes without audit, such as the health of the server, have no
-    // secrets.
+    // A HEAD response has no body to wrap. Responses of unaudited routes that need no token, such as the server's
+    // health, contain no secrets.
     let is_open = !route.audited && route.access == RouteAccess::Open;
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
     let wanted =
@@ -315,7 +318,7 @@ async fn run_pipeline(
             .reserve(bytes, reads, || Sender::of_token(context.log_entry.caller.token(), address))?;
         return Ok(answer);
     };
-    // The replacement response contains a token.
+    // The response is replaced by a wrapping token, a secret that must not be compressed.
     context.compressible = false;
     let field_warnings = std::mem::take(&mut context.field_warnings.texts);
     let mount_type = context.log_entry.mount.as_ref().map_or("", |mount| mount.kind.name());
@@ -330,11 +333,11 @@ async fn run_pipeline(
 fn resolve_route(state: &WorkerState, request: &HttpRequest, raw_path: &str) -> Result<(ParsedRequest, ResolvedRoute)> {
     let table = state.auth.mounts();
     let mut parsed = parse_request(&table, request, raw_path, &state.settings)?;
-    let target = ResolvedRoute::of(&table, &mut parsed);
+    let target = ResolvedRoute::resolve(&table, &mut parsed);
     Ok((parsed, target))
 }
 
-/// Parses a request. The rules for paths do not apply to the part that matches `**tail` in a route.
+/// Parses a request. The part of the path that matches `**tail` in a route need not follow the rules for paths.
 fn parse_request(
     table: &MountTable,
     request: &HttpRequest,
@@ -347,7 +350,7 @@ fn parse_request(
         Some(raw_path.len() - rest.len() + at)
     });
     let Some(at) = tail else { return request::parse_head(request, raw_path, settings) };
-    // The slash before the tail is not part of the path.
+    // The slash before the tail belongs neither to the path nor to the tail.
     let parsed = request::parse_head(request, &raw_path[..at - 1], settings)?;
     Ok(ParsedRequest { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..parsed })
 }
@@ -373,10 +376,10 @@ fn granted_capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec
     with_canonical_path(state, path, |request_path| state.auth.capabilities(holder, request_path))
 }
 
-/// Calls `ask` with the canonical form of a path, which policies apply to.
+/// Calls `ask` with a path in canonical spelling, to which policies apply.
 fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(RequestPath<'_>) -> T) -> T {
     let table = shared.auth.mounts();
-    // Requests with longer paths are rejected, so such a path needs no canonical form.
+    // Requests with a path above the limit are rejected, so such a path needs no canonical spelling.
     let routable = Some(path).filter(|path| path.len() <= path::MAX_PATH_BYTES);
     let canonical = routable.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index_of(&mount.kind)?.canonical(rest)?;
@@ -389,12 +392,12 @@ fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(Req
     }
 }
 
-/// The caller of a request, according to its head.
+/// The caller of a request, identified before the body is read.
 struct IdentifiedCaller {
     caller: Option<(Arc<Caller>, RequestToken)>,
-    /// `true` if the caller may perform this operation on this path, at least with suitable fields.
+    /// `true` if policies allow this operation on this path, possibly only with certain fields in the body.
     is_permitted: bool,
-    /// `true` if the caller comes from the cache because the store is unavailable.
+    /// `true` if the caller comes from the cache of tokens, because the store is unavailable.
     from_cache: bool,
 }
 
@@ -405,8 +408,8 @@ struct AuthorizedCaller {
     sudo: bool,
 }
 
-/// Identifies the caller, before the body is read. Absent, unknown and expired tokens, and paths with and without a
-/// mount, get the same error, so that they cannot be distinguished.
+/// Identifies the caller before the body is read. Absent, unknown and expired tokens get the same error, whether or not
+/// the path has a mount, so that clients cannot distinguish these cases.
 async fn identify_caller(
     state: &WorkerState,
     headers: &HeaderMap,
@@ -419,7 +422,7 @@ async fn identify_caller(
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let remembered = || if target.is_metrics() { state.auth.remembered(token.expose(), address) } else { None };
-    // During an outage, do not wait for the store to fail again.
+    // During an outage, use a cached caller at once instead of waiting until the store fails again.
     let from_cache = if outage::STORE_OUTAGE.is_on() { remembered() } else { None };
     let (caller, from_cache) = match from_cache {
         Some(caller) => (caller, true),
@@ -432,7 +435,8 @@ async fn identify_caller(
     let needs = if from_cache { parsed.operation } else { target.needed_operation(state, &caller, parsed).await? };
     let decision = state.auth.decide(&caller, needs, target.request_path(parsed), None);
     let is_permitted = target.allows(decision, parsed);
-    // `is_permitted` is also true for a request for help, which needs no permission to read the metrics.
+    // `is_permitted` is also true for a request for help, which needs no permission; `allowed` requires the permission
+    // to read the metrics.
     if decision.allowed && is_permitted && !from_cache && target.is_metrics() {
         state.auth.remember_for_outage(&caller);
     }
@@ -440,12 +444,12 @@ async fn identify_caller(
 }
 
 async fn resolve_token(state: &WorkerState, token: &RequestToken, address: Option<IpAddr>) -> Result<Arc<Caller>> {
-    // Another node may have revoked a permission since.
+    // Another node may have revoked the token since this node last read changes.
     state.nodes.require_fresh().await?;
     state.auth.recognise(token.expose(), address).await.map_err(unify_refusal)
 }
 
-/// Authorizes the complete request.
+/// Authorizes the complete request, body included.
 async fn authorize(
     state: &WorkerState,
     known: IdentifiedCaller,
@@ -456,7 +460,7 @@ async fn authorize(
     wrap_ttl: Option<Duration>,
 ) -> Result<AuthorizedCaller> {
     let Some((caller, token)) = known.caller else { return Ok(AuthorizedCaller::default()) };
-    // The token may have expired while the body was read.
+    // The token may have expired while the body was read, so it is checked again.
     let caller = if known.from_cache {
         caller
     } else {
@@ -464,10 +468,10 @@ async fn authorize(
         state.auth.admit(caller, address).await.map_err(unify_refusal)?
     };
     if caller.uses_left() == Some(0) {
-        // This was the last use of the token, so its leases end too.
+        // This was the last permitted use of the token, so the leases that it owns end too.
         state.mounts.notify_tokens_ended();
     }
-    // The resource may have been created since, which changes the required capability.
+    // The resource may have been created while the body was read, which changes the required capability.
     let needs =
         if known.from_cache { parsed.operation } else { target.needed_operation(state, &caller, parsed).await? };
     let decide =
@@ -537,8 +541,8 @@ mod tests {
         assert_eq!(late.kind(), Kind::Unavailable);
     }
 
-    /// The only route with a field name that is not lower case: the contract of managed keys names the identifier
-    /// `UUID`, and a write accepts the document that a read returns.
+    /// The only field that is not in lower case: the API contract of managed keys names the identifier `UUID`, and a
+    /// write accepts the document that a read returns.
     const UPPER_CASE_FIELDS: [(&str, &str); 1] = [("managed-keys/:backend/:managed_key", "UUID")];
 
     #[test]
@@ -547,7 +551,7 @@ mod tests {
         for (kind, route) in all_routes() {
             let pattern = route.pattern;
             let params = pattern.split('/').filter(|s| s.starts_with([':', '*'])).count();
-            assert!(params <= route::PathParams::MAX, "{kind} {pattern}");
+            assert!(params <= route::PathParams::MAX_PARAMS, "{kind} {pattern}");
             let backoff = pattern.matches('*').count();
             let tails = pattern.matches("**").count();
             assert!(backoff <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
@@ -566,7 +570,10 @@ mod tests {
                 route.access != RouteAccess::Open || bounded,
                 "{kind} {pattern}: an open route needs a body limit of at most 64 KiB"
             );
-            assert!(!route.public || route.access == RouteAccess::Open, "{kind} {pattern}: public routes must be open");
+            assert!(
+                !route.on_public_listener || route.access == RouteAccess::Open,
+                "{kind} {pattern}: public routes must be open"
+            );
             assert!(
                 seen.insert((kind, pattern, route.operation)),
                 "duplicate route: {kind} {pattern} {:?}",

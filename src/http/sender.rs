@@ -11,20 +11,20 @@ use crate::fair_queue;
 use crate::projects::caller::{self, TokenSubject};
 use crate::secret::Secret;
 
-/// A sender. All tokens of an entity, a user, a team or an organization are one sender, and so are a token and the
-/// tokens created with it ([`auth::Caller::limit_key`]). A caller without a valid token is identified by network
+/// A sender. All tokens of an entity, a user, a team or an organization are one sender. A token that was created without
+/// `sudo` counts as its creator ([`auth::Caller::limit_key`]). A caller without a valid token is identified by network
 /// ([`CallerNetwork`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
-    /// A caller of the secrets service.
+    /// A caller of the secrets service, by its limit key.
     Caller(String),
     /// A user of the projects API, by row id.
     User(i64),
-    /// A team, by row id.
+    /// A team of the projects API, by row id.
     Team(i64),
-    /// An organization, by row id.
+    /// An organization of the projects API, by row id.
     Organization(i64),
-    /// A caller without a valid token, by network; `None` when the socket has no address.
+    /// A caller without a valid token, by network; `None` if the socket has no address.
     Network(Option<CallerNetwork>),
 }
 
@@ -34,7 +34,7 @@ impl Sender {
         Self::Network(address.map(CallerNetwork::of))
     }
 
-    /// Returns the sender of a request of the secrets service.
+    /// Returns the sender of a request to the secrets service; `caller` is `None` without a valid token.
     pub fn of_token(caller: Option<&auth::Caller>, address: Option<IpAddr>) -> Self {
         match caller {
             Some(caller) => Self::Caller(caller.limit_key().to_owned()),
@@ -42,7 +42,7 @@ impl Sender {
         }
     }
 
-    /// Returns the caller whose queues the sender's jobs join.
+    /// Returns the queue caller under which the sender's jobs wait in fair queues.
     pub fn queue_caller(&self) -> fair_queue::QueueCaller {
         match self {
             Self::Network(_) => fair_queue::QueueCaller::without_token(self),
@@ -50,7 +50,7 @@ impl Sender {
         }
     }
 
-    /// Returns the sender of a request of the projects API.
+    /// Returns the sender of a request to the projects API; `caller` is `None` without a valid token.
     pub fn of_subject(caller: Option<&caller::ProjectsCaller>, address: Option<IpAddr>) -> Self {
         match caller.map(|caller| &caller.subject) {
             Some(TokenSubject::User { id, .. }) => Self::User(*id),
@@ -61,11 +61,11 @@ impl Sender {
     }
 }
 
-/// Maximum number of cached tokens.
+/// Maximum number of tokens in a [`SenderCache`].
 const MAX_CACHED_TOKENS: usize = 50_000;
 
-/// A cache from tokens of the projects API to senders. Only the store can validate a token, and access to it is
-/// scheduled by sender: until the store responds, a request counts for the sender that the token had before.
+/// A cache of the senders of projects API tokens. Only the store can validate a token, and access to the store is
+/// scheduled by sender. So until the store responds, a request counts for the cached sender of its token.
 #[derive(Default)]
 pub struct SenderCache {
     token_hasher: RandomState,
@@ -73,13 +73,14 @@ pub struct SenderCache {
 }
 
 impl SenderCache {
-    /// Returns the sender of a request before its token is validated: the network if the token is not cached.
-    pub fn of(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
+    /// Returns the sender of a request before its token is validated: the cached sender of the token, or else the
+    /// network.
+    pub fn cached_or_network(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
         let known = token.and_then(|token| self.lock().get(&self.key(token)).cloned());
         known.unwrap_or_else(|| Sender::of_address(address))
     }
 
-    /// Caches the sender of a token; removes the entry of an invalid token.
+    /// Caches the sender of a valid token, or removes an invalid token (`None`).
     pub fn remember(&self, token: &Secret, caller: Option<&caller::ProjectsCaller>) {
         let key = self.key(token);
         let mut known = self.lock();
@@ -87,7 +88,7 @@ impl SenderCache {
             None => drop(known.remove(&key)),
             Some(_) if known.contains_key(&key) => {}
             Some(caller) => {
-                // Clearing is cheap: each token then needs one request that counts for its network.
+                // Clearing the cache is cheap: each token then needs one request that counts for its network.
                 if known.len() >= MAX_CACHED_TOKENS {
                     known.clear();
                 }
@@ -118,12 +119,19 @@ mod tests {
         let unknown = Secret::new("unknown");
         let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
-        assert_eq!(senders.of(Some(&one), here), Sender::of_address(here), "an unknown token counts for its address");
+        assert_eq!(
+            senders.cached_or_network(Some(&one), here),
+            Sender::of_address(here),
+            "an unknown token counts for its address"
+        );
         senders.remember(&one, Some(&caller));
         senders.remember(&other, Some(&caller::ProjectsCaller { token: 2, ..caller }));
-        let of = |token| senders.of(Some(token), here);
+        let of = |token| senders.cached_or_network(Some(token), here);
         assert_eq!([of(&one), of(&other)], [Sender::User(7), Sender::User(7)]);
-        assert_eq!([of(&unknown), senders.of(None, here)], [Sender::of_address(here), Sender::of_address(here)]);
+        assert_eq!(
+            [of(&unknown), senders.cached_or_network(None, here)],
+            [Sender::of_address(here), Sender::of_address(here)]
+        );
         senders.remember(&one, None);
         assert_eq!([of(&one), of(&other)], [Sender::of_address(here), Sender::User(7)], "a deleted token has no owner");
     }

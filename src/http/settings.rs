@@ -9,26 +9,27 @@ use crate::pki::serials::SerialPrefix;
 /// Settings of both APIs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// `true` to accept the header names and methods of known clients in addition to those of this server's own API.
+    /// `true` to accept the header names, methods and types of known clients in addition to those of this server's own
+    /// API.
     pub compat: bool,
     /// Maximum size of a request body, in bytes.
     pub max_body: usize,
     /// Maximum total size of request bodies in memory, in bytes.
     pub max_bodies_in_flight: usize,
-    /// Maximum time for a body to arrive.
+    /// Maximum time for a request body to arrive.
     pub body_timeout: Duration,
-    /// Maximum time to handle a request once it has arrived.
+    /// Maximum time to handle a request once it has been received.
     pub max_duration: Duration,
     /// `true` if `/metrics` needs no token.
     pub open_metrics: bool,
-    /// Scheme and authority of absolute links, such as `https://signet.example`. Default: those of the listener.
+    /// Scheme and authority of absolute links, such as `https://signet.example`. By default, those of the listener.
     pub external_url: Option<String>,
-    /// Scheme and authority by which relying parties reach the public listener, such as `http://pki.example`. Default:
-    /// those of its address.
+    /// Scheme and authority by which relying parties reach the public listener, such as `http://pki.example`. By
+    /// default, those of the listener's address.
     pub public_url: Option<String>,
-    /// Requests per second and subject of the projects API; 0 disables the limit.
+    /// Maximum number of requests per second and subject of the projects API; 0 disables the limit.
     pub projects_rate_limit: u32,
-    /// Prefix of the serial numbers of new certificates.
+    /// Prefix of the serial numbers of new certificates: the time of issuance, or none.
     pub serial_numbers: SerialPrefix,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,

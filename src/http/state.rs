@@ -33,27 +33,27 @@ use crate::projects::Projects;
 pub struct ServerState {
     /// Authentication and authorization: tokens, policies and the mount table.
     pub auth: Arc<Auth>,
-    /// The certificate authority engine; its mounts are opened and closed by `mounts`.
+    /// The certificate authority engine. `mounts` opens and closes its mounts.
     pub engine: Arc<Engine>,
-    /// Opens and closes mounts.
+    /// Opens and closes the mounts of all kinds.
     pub mounts: Arc<Mounts>,
-    /// The managed keys.
+    /// The managed keys, which external devices and services hold.
     pub managed_keys: Arc<ManagedKeys>,
-    /// The data keys of the store.
+    /// The data keys that encrypt the store.
     pub keyring: Keyring,
-    /// The projects API.
+    /// The domain of the projects API.
     pub projects: Projects,
     /// Rate limits of the projects API.
     pub projects_rate_limits: ProjectsRateLimits,
-    /// Senders of known tokens of the projects API.
+    /// Cache of the senders of projects API tokens.
     pub sender_cache: SenderCache,
-    /// Scheme and authority of absolute links; set when the server listens.
+    /// Scheme and authority of the main listener, for absolute links; set when the server listens.
     pub address: OnceLock<String>,
     /// Scheme and authority of the public listener; set when it listens, unless it is bound to all interfaces.
     pub public_address: OnceLock<String>,
-    /// The cluster's other nodes.
+    /// Follows the changes that the cluster's other nodes make in the store.
     pub nodes: Nodes,
-    /// The source of the current time.
+    /// The clock that supplies the current time.
     pub clock: Clock,
     /// Settings of both APIs.
     pub settings: HttpSettings,
@@ -61,53 +61,53 @@ pub struct ServerState {
     pub body_budget: SenderBudget,
     /// Memory budget for responses that are being sent.
     pub response_budget: ResponseBudget,
-    /// Per-sender limit on the size of wrapped responses.
+    /// Per-sender limit on the bytes of wrapped responses.
     pub wrap_quota: WrapQuota,
-    /// Limits on lists that are longer than one page.
+    /// Limits on lists of more than one page.
     pub long_lists: LongLists,
-    /// Name and id of the installation.
+    /// Name and id of this installation.
     pub identity: InstallationIdentity,
-    /// The audit of requests.
+    /// Records requests on the audit devices.
     pub audit: Audit,
     /// Checks if the store is available, and caches the result briefly.
     pub store_probe: StoreProbe,
-    /// Set when the server begins to drain.
-    pub stopping: Stopping,
+    /// Set when the server begins to shut down.
+    pub stopping: ShutdownFlag,
 }
 
 impl ServerState {
-    /// Returns scheme and authority of absolute links.
+    /// Returns the scheme and authority of absolute links.
     pub fn origin(&self) -> &str {
         let configured = self.settings.external_url.as_deref();
         configured.or_else(|| self.address.get().map(String::as_str)).unwrap_or_default()
     }
 
-    /// Returns scheme and authority of the public listener, if known.
+    /// Returns the scheme and authority of the public listener, if known.
     pub fn public_origin(&self) -> Option<&str> {
         let configured = self.settings.public_url.as_deref();
         configured.or_else(|| self.public_address.get().map(String::as_str))
     }
 }
 
-/// The installation's name and id, which survive restarts.
+/// The name and id of an installation, which survive restarts, and the types of its store and seal.
 #[derive(Clone, Debug)]
 pub struct InstallationIdentity {
-    /// A random UUID, made at the first start.
+    /// A random UUID, generated at the first start.
     pub cluster_id: String,
-    /// A readable name derived from the id.
+    /// A readable name, derived from the id.
     pub cluster_name: String,
     /// The store's database engine.
     pub storage_type: &'static str,
-    /// Type of the seal, which protects the data keys of the store: `file`, `pkcs11` or `cloudakms`.
+    /// Type of the seal, which encrypts the data keys of the store: `file`, `pkcs11` or `cloudakms`.
     pub seal_type: &'static str,
 }
 
-/// A flag that is set once the server is stopping.
+/// A flag that is set when the shutdown of the server starts.
 #[derive(Default)]
-pub struct Stopping(AtomicBool);
+pub struct ShutdownFlag(AtomicBool);
 
-impl Stopping {
-    /// Starts the shutdown: `sys/health` returns 503 from now on.
+impl ShutdownFlag {
+    /// Marks the start of the shutdown. From now on `sys/health` returns 503.
     pub fn start(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -124,18 +124,19 @@ pub struct WorkerState(Rc<Worker>);
 
 struct Worker {
     shared: Arc<ServerState>,
-    /// This worker's replica actors, which issue from the published state of a mount. Started at first use.
+    /// This worker's replica actors, each of which issues certificates from the published state of one mount. They are
+    /// started at first use.
     replicas: RefCell<HashMap<MountId, ReplicaLink>>,
     scheduler: FairScheduler,
 }
 
 impl WorkerState {
-    /// Creates the state of a worker. Called on that worker's thread.
+    /// Creates the state of a worker. It must be called on that worker's thread.
     pub fn new(shared: Arc<ServerState>) -> Self {
         Self(Rc::new(Worker { shared, replicas: RefCell::default(), scheduler: FairScheduler::default() }))
     }
 
-    /// Returns this worker's replica actor of a mount.
+    /// Returns this worker's replica actor of a mount, and starts it if necessary.
     ///
     /// # Errors
     /// `NotFound` when the mount is not open.

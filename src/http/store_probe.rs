@@ -2,8 +2,8 @@
 //!
 //! A probe is an empty write, which takes the usual path of writes, and a read. Its verdict is valid for a second, and
 //! only one probe runs at a time, so that frequent health checks do not load the store. A full disk does not fail an
-//! empty write: after a failed write, each probe also starts a trial write in the background, until one succeeds. Until
-//! then the store counts as available, because reads work. The probe also checks if a root token was ever created.
+//! empty write: after a failed write, each probe also starts a trial write in the background, until one succeeds.
+//! Meanwhile the store counts as available, because reads work. The probe also checks if a root token was ever created.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,16 +17,16 @@ use crate::auth::store::{AuthStore, TokenHash};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry::warn_task_failed;
 
-/// Time for which a verdict is valid.
+/// Time for which the verdict of a probe is valid.
 const PROBE_VERDICT_LIFETIME: Duration = Duration::from_secs(1);
 /// Time after which a running probe counts as failed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The availability of the store.
+/// Checks if the store is available.
 pub struct StoreProbe {
     store: Arc<dyn AuthStore>,
     initialized: Arc<InitializationFlag>,
-    /// Locked during a trial write, for which probes do not wait.
+    /// Held during a trial write, so that only one runs. Probes do not wait for it.
     trial_write_lock: Arc<tokio::sync::Mutex<()>>,
     last: Mutex<Option<ProbeRun>>,
 }
@@ -38,14 +38,14 @@ struct ProbeRun {
 }
 
 impl StoreProbe {
-    /// Availability of a store; `is_initialized` is `true` if a root token was ever created in it. The first call
-    /// probes.
+    /// Creates a probe of `store`, which is not queried before the first check. `is_initialized` is `true` if a root
+    /// token was ever created in the store.
     pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_initialized: bool) -> Self {
         let initialized = Arc::new(InitializationFlag { auth, is_known: AtomicBool::new(is_initialized) });
         Self { store, initialized, trial_write_lock: Arc::default(), last: Mutex::default() }
     }
 
-    /// `true` if the store responds. Waits for the running probe, until it has run for two seconds.
+    /// `true` if the store responds. Waits for the running probe, but only until it has run for two seconds.
     pub async fn is_available(&self) -> bool {
         let ProbeRun { started, verdict } = self.probe();
         let deadline = started + PROBE_TIMEOUT;
@@ -57,18 +57,18 @@ impl StoreProbe {
         self.store.writes_fail()
     }
 
-    /// Starts a trial write without waiting for it. Needed at startup: a store that was opened on a full disk has not
-    /// failed yet.
+    /// Starts a trial write and does not wait for it. It is needed at startup, because a store on a full disk reports
+    /// no failure until the first write.
     pub fn try_writing(&self) {
         start_trial_write(&self.store, &self.trial_write_lock);
     }
 
-    /// Notes that a root token was created.
+    /// Records that a root token was created.
     pub fn note_initialized(&self) {
         self.initialized.is_known.store(true, Ordering::Relaxed);
     }
 
-    /// `true` if a root token was ever created in the store, according to the latest probe.
+    /// `true` if a root token was ever created in the store. Waits for a probe if none is known.
     pub async fn is_initialized(&self) -> bool {
         self.initialized.is_known.load(Ordering::Relaxed) || {
             self.is_available().await;
@@ -76,7 +76,7 @@ impl StoreProbe {
         }
     }
 
-    /// Returns the running probe, or the latest one while it is valid, or starts one.
+    /// Returns the running probe, or the latest probe while its verdict is valid, or a new probe.
     fn probe(&self) -> ProbeRun {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match &*last {
@@ -86,7 +86,7 @@ impl StoreProbe {
             },
             None => true,
         };
-        // A separate task, because the probe must outlive the request that started it.
+        // The probe runs in a separate task, because it must outlive the request that started it.
         let store = Arc::clone(&self.store);
         let initialized = Arc::clone(&self.initialized);
         let trial_write_lock = Arc::clone(&self.trial_write_lock);
@@ -102,7 +102,7 @@ impl StoreProbe {
     }
 }
 
-/// Records that a root token was created at some time, which never changes back.
+/// Records whether a root token was ever created. Once set, the flag never changes back.
 struct InitializationFlag {
     auth: Arc<Auth>,
     is_known: AtomicBool,
@@ -117,8 +117,8 @@ impl InitializationFlag {
     }
 }
 
-/// Writes nothing and reads a token that does not exist. `Busy` says nothing about the store, which may be slow or
-/// hang, so the verdict `before` applies. Failures are logged.
+/// Commits an empty write and reads a token that does not exist. After `Busy`, which says nothing about the store, the
+/// previous verdict `before` applies. Failures are logged.
 async fn probe_store(store: &dyn AuthStore, initialized: &InitializationFlag, before: bool) -> bool {
     let answers = |failure: Option<Error>| match failure {
         None => true,
@@ -134,7 +134,7 @@ async fn probe_store(store: &dyn AuthStore, initialized: &InitializationFlag, be
     [wrote.err(), read.err(), initialization.err()].map(answers) == [true; 3]
 }
 
-/// Starts a trial write, unless one is running. Its failure is logged like each failure of the store.
+/// Starts a trial write, unless one is running. Its failure is logged.
 fn start_trial_write(store: &Arc<dyn AuthStore>, trial_write_lock: &Arc<tokio::sync::Mutex<()>>) {
     let Ok(lock) = Arc::clone(trial_write_lock).try_lock_owned() else { return };
     let store = Arc::clone(store);

@@ -1,8 +1,8 @@
 //! Per-sender limit on wrapped responses.
 //!
-//! Each caller with a token may wrap responses, which the store keeps until they are fetched or expire, possibly for
+//! Each caller with a token may wrap responses, which the store keeps until they are unwrapped or expire, possibly for
 //! weeks. So each sender has a token bucket of bytes on each node, which refills within an hour. Concurrent requests
-//! may overdraw it. Creating another token for the same wrapped response takes nothing.
+//! may overdraw it. Creating another token for the same wrapped response takes no bytes.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use super::buckets::SenderBuckets;
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
-/// Bucket size in bytes.
+/// Bucket size of each sender, in bytes.
 const WRAP_QUOTA_BYTES: u64 = 256 << 20;
 /// Time in which an empty bucket refills.
 const WRAP_QUOTA_REFILL_TIME: Duration = Duration::from_secs(3600);
-/// Estimated overhead of a wrapped response in the store, in bytes.
+/// Estimated size of a wrapped response in the store beyond its body, in bytes.
 const WRAP_OVERHEAD_BYTES: u64 = 512;
-/// The buckets of this node, one per sender.
+/// The token buckets of this node, one per sender.
 pub struct WrapQuota(SenderBuckets);
 
 impl Default for WrapQuota {
@@ -29,7 +29,7 @@ impl Default for WrapQuota {
 }
 
 impl WrapQuota {
-    /// Checks the sender's limit, before a request is handled.
+    /// Checks the sender's limit before a request is handled.
     ///
     /// # Errors
     /// `Quota` when the bucket is empty.

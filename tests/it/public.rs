@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use signet::auth::policy::Operation;
 use signet::http::public::MAX_BODY_BYTES;
 use signet::http::secrets::route::Route;
-use signet::http::secrets::{PUBLIC_NOT_FOUND, all_routes};
+use signet::http::secrets::{PUBLIC_NOT_FOUND_ERROR, all_routes};
 
 use crate::audit::double::Double;
 use crate::process::{Dev, dev_with, openssl, signet_by};
@@ -107,7 +107,7 @@ async fn public_routes_return_the_same_bytes_as_the_main_listener() {
     let main = app.client.with_token("");
     let public = app.public();
     let mut seen = 0;
-    for (kind, route) in all_routes().filter(|(_, route)| route.public) {
+    for (kind, route) in all_routes().filter(|(_, route)| route.on_public_listener) {
         let path = filled(kind, route, &url_safe(&request));
         let methods: &[&str] = if route.operation == Operation::Read { &["GET", "HEAD"] } else { &["POST", "PUT"] };
         for method in methods {
@@ -150,7 +150,7 @@ async fn public_listener_serves_no_other_route_even_to_root() {
     let public = app.public();
     let told = double.count();
     let allowed: Vec<(String, bool)> = all_routes()
-        .filter(|(_, route)| route.public)
+        .filter(|(_, route)| route.on_public_listener)
         .map(|(kind, route)| (filled(kind, route, &request), route.operation == Operation::Read))
         .collect();
     let methods = ["GET", "HEAD", "POST", "PUT", "LIST", "PATCH", "DELETE", "OPTIONS", "CONNECTED"];
@@ -166,7 +166,7 @@ async fn public_listener_serves_no_other_route_even_to_root() {
                 continue;
             }
             let answer = send(public.request(method, &path).json(&json!({ "type": "pki", "common_name": "x" }))).await;
-            let text = if method == "HEAD" { "" } else { PUBLIC_NOT_FOUND };
+            let text = if method == "HEAD" { "" } else { PUBLIC_NOT_FOUND_ERROR };
             assert_eq!((answer.status, answer.error()), (404, text), "{method} {path}: {}", answer.text);
             seen += 1;
         }
@@ -178,7 +178,7 @@ async fn public_listener_serves_no_other_route_even_to_root() {
         /v1/pki/cert/crl /v1/sys/health /v1/pki/issuer/root/json";
     for path in others.split(' ') {
         let answer = public.page(path).await;
-        assert_eq!((answer.status, answer.error()), (404, PUBLIC_NOT_FOUND), "{path}");
+        assert_eq!((answer.status, answer.error()), (404, PUBLIC_NOT_FOUND_ERROR), "{path}");
     }
     assert_eq!(double.count(), told, "nobody is told of what nobody gets");
     // Requests that the listener serves are audited like all others.

@@ -35,13 +35,13 @@ struct ProjectsAuditFields<'a> {
     path: &'a str,
     address: Option<IpAddr>,
     token: Option<Secret>,
-    /// The caller, in the form in which stored rows name callers.
+    /// The caller's [`reference`](ProjectsCaller::reference), as stored rows name their creators.
     caller: Option<String>,
     body: Bytes,
 }
 
 impl<'a> ProjectsRequestAudit<'a> {
-    /// `raw_path` is the path below `/api/v2/`.
+    /// Starts the audit of a request. `raw_path` is its path below `/api/v2/`.
     pub(super) fn new(
         shared: &'a ServerState,
         request: &'a HttpRequest,
@@ -88,20 +88,21 @@ impl<'a> ProjectsRequestAudit<'a> {
         }
     }
 
-    /// Stores the body. The bytes own their memory reservation.
+    /// Stores the request body. The bytes own their memory reservation.
     pub(super) fn set_body(&mut self, body: &Bytes) {
         if let Some(fields) = &mut self.fields {
             fields.body = body.clone();
         }
     }
 
-    /// Records the request before its handler runs. After an error, the handler must not run.
+    /// Writes the request record to the audit devices before the handler runs. After an error, the handler must not
+    /// run.
     pub(super) async fn record_intent(&mut self) -> Result<(), ApiRejection> {
         let Self { record, fields, deadline } = self;
         Ok(record.intent(|| fields.as_ref().map(|fields| fields.audit_request()), *deadline).await?)
     }
 
-    /// Records the outcome and returns it, or the error if it cannot be recorded.
+    /// Writes the response record to the audit devices, and returns `outcome`, or an error if it cannot be written.
     pub(super) async fn record_outcome(
         &mut self,
         outcome: Result<RenderedResponse, ApiRejection>,

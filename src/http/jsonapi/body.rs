@@ -20,14 +20,14 @@ pub const MAX_RESOURCES_PER_LIST: usize = 1000;
 /// Maximum length of an id, in characters. The longest ids are user names.
 const MAX_ID_CHARACTERS: usize = 256;
 
-/// A parsed body, or the error. The error is returned when a handler reads the document, so that an unauthorized caller
-/// gets the authorization error first.
+/// A parsed request body, or its parse error. The error is returned when a handler reads the document, so that an
+/// unauthorized caller gets the authorization error first.
 #[derive(Clone, Debug, Default)]
 pub struct RequestDocument(Option<Result<Value, (Kind, Fault)>>);
 
 impl RequestDocument {
     /// Parses a body with the limits of [`fields::parse_bounded`] on depth and values. A list with more than
-    /// [`MAX_RESOURCES_PER_LIST`] elements gets an error of its own.
+    /// [`MAX_RESOURCES_PER_LIST`] elements gets a separate error.
     pub fn parse(body: &[u8]) -> Self {
         let as_fault = |error: Error| (error.kind(), Fault::whole(error.text().to_owned()));
         let read =
@@ -35,7 +35,7 @@ impl RequestDocument {
         Self((!body.is_empty()).then(read))
     }
 
-    /// `true` if there was no body.
+    /// `true` if the request had no body.
     pub fn is_absent(&self) -> bool {
         self.0.is_none()
     }
@@ -56,7 +56,7 @@ impl RequestDocument {
         }
     }
 
-    /// Returns the elements of `data`, at most `max`. `kind` names them in error messages.
+    /// Returns the elements of `data`, at most `max`. `kind` is the word for them in error messages.
     ///
     /// # Errors
     /// As [`RequestDocument::data`]; `Invalid` if `data` is no array or too long.
@@ -84,7 +84,7 @@ impl RequestDocument {
         self.read_tags(tag::read_flat)
     }
 
-    /// Returns the flat tags to be removed, as the body names them.
+    /// Returns the flat tags to be removed, each named by its id, its name or both.
     ///
     /// # Errors
     /// As [`RequestDocument::tag_bindings`].
@@ -101,7 +101,7 @@ impl RequestDocument {
     }
 }
 
-/// The primary resource of a request.
+/// The primary resource in a request document.
 pub struct PrimaryResource<'c> {
     attributes: &'c Map<String, Value>,
     relationships: &'c Map<String, Value>,
@@ -119,7 +119,7 @@ pub enum TypeRule<'k> {
 static NO_MEMBERS: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
 impl<'c> PrimaryResource<'c> {
-    /// Reads the resource of a body. `id` is the id in the path, if any: the id in the body must be the same.
+    /// Reads the primary resource of a body. `id` is the id in the path, if any: an id in the body must be equal to it.
     ///
     /// # Errors
     /// As [`RequestDocument::data`]; `Conflict` for another type or id.
@@ -155,12 +155,12 @@ impl<'c> PrimaryResource<'c> {
         Ok(Self { attributes: member("attributes")?, relationships: member("relationships")? })
     }
 
-    /// Returns the attributes.
+    /// Returns the attributes of the resource.
     pub fn attributes(&self) -> &'c Map<String, Value> {
         self.attributes
     }
 
-    /// Reads the attributes. All of them are checked before an error is returned.
+    /// Reads the attributes with `read`. All attributes are checked before an error is returned.
     ///
     /// # Errors
     /// `Invalid` with all faults of the attributes.
@@ -198,7 +198,7 @@ impl<'c> PrimaryResource<'c> {
         Ok(self.to_one(name)?.flatten().ok_or_else(missing)?)
     }
 
-    /// As [`PrimaryResource::to_one`], with a type that distinguishes absent from null.
+    /// As [`PrimaryResource::to_one`], but returns a type that distinguishes an absent relationship from a null one.
     ///
     /// # Errors
     /// As [`PrimaryResource::to_one`].
@@ -248,7 +248,8 @@ impl<'c> PrimaryResource<'c> {
 /// Error text for an element without a valid id.
 pub const INVALID_ID_DETAIL: &str = "id must be a string of at most 256 characters";
 
-/// Returns the id of a resource. An id with a NUL is invalid, because some stores cannot search for it.
+/// Returns the id of a resource object; `None` if it is invalid. An id with a NUL is invalid, because some stores
+/// cannot search for it.
 pub fn id_of(resource: &Value) -> Option<&str> {
     let sound = |id: &&str| id.chars().nth(MAX_ID_CHARACTERS).is_none() && !id.contains('\0');
     resource.get("id").and_then(Value::as_str).filter(sound)

@@ -1,4 +1,4 @@
-//! Parts of JSON:API documents that several resources share.
+//! Renders the elements of JSON:API documents that several resource modules share.
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -7,10 +7,10 @@ use super::reply::Rendered;
 use crate::projects::member::Member;
 use crate::projects::membership::Membership;
 
-/// The type of membership documents.
+/// The JSON:API type of memberships.
 pub(crate) const MEMBERSHIP_TYPE: &str = "organization-memberships";
 
-/// Formats a time: UTC, milliseconds, `Z`.
+/// Formats a time in UTC with milliseconds and the suffix `Z`.
 pub(crate) fn format_time(at: OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     let date = at.date();
@@ -23,24 +23,23 @@ pub(crate) fn identifier(kind: &str, id: &str) -> Value {
     json!({ "id": id, "type": kind })
 }
 
-/// Renders a relationship to one resource, or to none.
+/// Renders a to-one relationship; its data is null without an id.
 pub(crate) fn to_one(kind: &str, id: Option<&str>) -> Value {
     json!({ "data": id.map(|id| identifier(kind, id)) })
 }
 
-/// Renders a relationship to several resources.
+/// Renders a to-many relationship.
 pub(crate) fn to_many<'i>(kind: &str, ids: impl IntoIterator<Item = &'i String>) -> Value {
     let data: Value = ids.into_iter().map(|id| identifier(kind, id)).collect();
     json!({ "data": data })
 }
 
-/// Renders a relationship to a resource, with the link to the resource.
+/// Renders a to-one relationship with a link to the related resource.
 pub(crate) fn related(kind: &str, id: &str) -> Value {
     json!({ "data": identifier(kind, id), "links": { "related": format!("/api/v2/{kind}/{id}") } })
 }
 
-/// Renders a membership of an organization. It is here because teams include memberships, and memberships include
-/// teams.
+/// Renders a membership of an organization. Both the teams module and the memberships module use it.
 pub(crate) fn membership(member: &Member, membership: &Membership) -> Rendered {
     json!({
         "id": membership.ext_id,

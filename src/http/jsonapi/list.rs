@@ -1,4 +1,4 @@
-//! List documents: a page of resources, links to other pages, counts.
+//! Documents of lists: a page of resources, links to other pages, and counts.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::request::{ProjectsCall, ProjectsRequest};
 use crate::projects::page::PageRequest;
 use crate::projects::rejection::ApiRejection;
 
-/// The requested page of a list, and the parameters that its links repeat.
+/// The requested page of a list, and the query parameters that the pagination links repeat.
 pub(crate) struct ListRequest {
     /// The number and the size of the requested page.
     pub page: PageRequest,
@@ -18,7 +18,7 @@ pub(crate) struct ListRequest {
 }
 
 impl ListRequest {
-    /// Reads the requested page. Links repeat the parameters in `supported_parameters`.
+    /// Reads the requested page. The pagination links repeat the query parameters in `supported_parameters`.
     ///
     /// # Errors
     /// `Malformed` for an invalid page, or a filter that is not in `supported_parameters`.
@@ -30,7 +30,8 @@ impl ListRequest {
         Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), supported_parameters })
     }
 
-    /// Renders a page of `matching` resources. `total` is the number without filters, for lists that report it.
+    /// Renders one page of a list. `matching` is the number of resources that match the filters; `total` is the number
+    /// without filters, for lists that report it.
     pub(crate) fn document(
         &self,
         items: impl IntoIterator<Item = Rendered>,

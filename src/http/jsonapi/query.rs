@@ -1,28 +1,28 @@
 //! Query parameters: pages, sorting, filters, lists of values.
 //!
-//! Unknown parameters are ignored, because known clients send some. `[` and `]` may be percent-encoded; links encode
-//! them.
+//! Unknown parameters are ignored, because known clients send some. `[` and `]` may be percent-encoded in requests;
+//! pagination links encode them.
 
 use crate::projects::page::PageRequest;
 use crate::projects::rejection::{ApiRejection, Fault, truncate_for_message};
 use crate::projects::tag::TagFilter;
 
-/// Maximum page size.
+/// Maximum number of resources on a page.
 const MAX_PAGE_SIZE: i64 = 100;
-/// Default page size.
+/// Default number of resources on a page.
 const DEFAULT_PAGE_SIZE: i64 = 20;
 /// Maximum number of names or addresses in a filter.
 pub(crate) const MAX_FILTER_VALUES: usize = 1000;
 /// Maximum number of tags in a filter.
 pub(crate) const MAX_FILTER_TAGS: usize = 20;
-/// Prefix of the parameters that filter by tags, before the index.
+/// Prefix of the parameters that filter by tags, such as `filter[tagged][0][key]`.
 pub(crate) const TAG_FILTER: &str = "filter[tagged]";
 /// Maximum number of `include` values.
 const MAX_INCLUDE_VALUES: usize = 100;
-/// Maximum number of parameters.
+/// Maximum number of query parameters in a request.
 const MAX_QUERY_PARAMETERS: usize = 1000;
 
-/// The decoded parameters, in the order of the query.
+/// The decoded query parameters, in the order in which the client sent them.
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
@@ -51,7 +51,7 @@ impl Query {
         Ok(Self(parameters))
     }
 
-    /// `true` if a parameter was sent, even with an empty value.
+    /// `true` if the client sent a parameter, even with an empty value.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(known, _)| known == name)
     }
@@ -78,11 +78,11 @@ impl Query {
     }
 
     /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MAX_FILTER_TAGS`]. An empty key or
-    /// value matches any. Blanks are significant, because tags may begin or end with some.
+    /// value matches any. Surrounding spaces are significant, because tags may begin or end with spaces.
     ///
     /// # Errors
-    /// `Malformed` for too many pairs, other members, repeated members, and pairs without key and value: ignoring a
-    /// filter would widen the list.
+    /// `Malformed` for too many pairs, members other than `key` and `value`, repeated members, and pairs with neither
+    /// key nor value: ignoring a filter would widen the list.
     pub fn tag_filters(&self) -> Result<Vec<TagFilter>, ApiRejection> {
         let mut pairs: Vec<(&str, [Option<&str>; 2])> = Vec::new();
         for (name, value) in &self.0 {
@@ -136,7 +136,7 @@ impl Query {
         }
     }
 
-    /// Returns the requested page. Default: the first page, with 20 items.
+    /// Returns the requested page, by default the first page with 20 items.
     ///
     /// # Errors
     /// `Malformed` if a parameter is not a whole number from 0 to 2^31-1.
@@ -155,12 +155,12 @@ impl Query {
         Ok(PageRequest { number, size: size.min(MAX_PAGE_SIZE) })
     }
 
-    /// `true` if a page was requested.
+    /// `true` if the client requested a page.
     pub fn requests_page(&self) -> bool {
         self.has("page[number]") || self.has("page[size]")
     }
 
-    /// Returns the requested order: a name of `known`, and `true` for descending order.
+    /// Returns the requested sort field, one of `known`, and `true` for descending order.
     ///
     /// # Errors
     /// `Malformed` for another name.
@@ -177,7 +177,7 @@ impl Query {
     }
 
     /// Returns the values of `include` that are in `served`; `-` and `_` are equivalent. Values in `known` are accepted
-    /// without effect.
+    /// and ignored.
     ///
     /// # Errors
     /// `Malformed` for any other value.
@@ -202,18 +202,18 @@ impl Query {
         Ok(wanted)
     }
 
-    /// Returns the parameters in `known`, for the links of a list.
+    /// Returns the parameters whose names are in `known`, for the pagination links of a list.
     pub fn supported_parameters<'q>(&'q self, known: &'q [&str]) -> impl Iterator<Item = (&'q str, &'q str)> {
         self.0.iter().map(|(name, value)| (&name[..], &value[..])).filter(move |(name, _)| is_known(known, name))
     }
 }
 
-/// `true` if `known` contains a parameter; [`TAG_FILTER`] covers all parameters with that prefix.
+/// `true` if `known` contains the parameter `name`; [`TAG_FILTER`] covers all parameters with that prefix.
 fn is_known(known: &[&str], name: &str) -> bool {
     known.contains(&name) || (known.contains(&TAG_FILTER) && name.starts_with(TAG_FILTER))
 }
 
-/// Returns the index of a tag filter in its brackets, and 0 for its key or 1 for its value.
+/// Splits `[0][key]`, the rest of a tag filter's name: returns the index, and 0 for `[key]` or 1 for `[value]`.
 fn split_tag_filter(rest: &str) -> Option<(&str, usize)> {
     let mut members = [("[key]", 0), ("[value]", 1)].into_iter();
     let (index, at) = members.find_map(|(member, at)| Some((rest.strip_suffix(member)?, at)))?;
@@ -228,8 +228,8 @@ fn check_count<T>(name: &'static str, max: usize, items: Vec<T>) -> Result<Vec<T
     Err(ApiRejection::parameter(name, format!("{name}: at most {max} values are allowed")))
 }
 
-/// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. With
-/// `plus`, `+` is a space.
+/// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. If
+/// `plus` is set, `+` is decoded as a space.
 pub(super) fn percent_decode(text: &str, plus: bool) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());

@@ -20,7 +20,7 @@ use crate::http::rate::RemainingRate;
 use crate::http::request_id::RequestId;
 use crate::projects::rejection::{ApiRejection, Fault, FaultSource};
 
-/// The API version that is reported; known clients require at least 2.5.
+/// The API version that responses report; known clients require at least 2.5.
 const API_VERSION: &str = "2.6";
 
 /// The media type of JSON:API.
@@ -35,7 +35,7 @@ pub(super) struct RenderedResponse {
     pub(super) body: Option<String>,
     pub(super) tag: Option<String>,
     location: Option<String>,
-    /// The memory reservation, until the response is sent.
+    /// The reservation in the response memory budget, held until the response is sent.
     pub(super) reservation: SenderReservation,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn build_refusal(refusal: &ApiRejection, id: &RequestId, rate: Option
     let mut response = HttpResponse::build(code).content_type(MEDIA_TYPE).body(json!({ "errors": errors }).to_string());
     let headers = response.headers_mut();
     if status == 401 {
-        // RFC 9110, 15.5.2, and RFC 6750, 3.
+        // A 401 response must contain this header (RFC 9110, 15.5.2, and RFC 6750, 3).
         set_header(headers, WWW_AUTHENTICATE, "Bearer");
     }
     if matches!(status, 429 | 503) {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use serde_json::{Value, json};
 
-/// A rendered resource. It must not leave its thread.
+/// A rendered resource. It is not `Send`: it stays on the thread that rendered it.
 ///
 /// ```compile_fail
 /// fn leaves_its_thread<T: Send>() {}
@@ -28,12 +28,12 @@ impl From<Value> for Rendered {
 }
 
 impl Rendered {
-    /// Returns the JSON value.
+    /// Returns the rendered JSON value.
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// Replaces the value at a path of member names.
+    /// Replaces the value at `path`, a list of nested member names.
     #[must_use]
     pub fn with(mut self, path: &[&str], value: impl Into<Value>) -> Self {
         let member = path.iter().fold(&mut self.value, |value, name| &mut value[*name]);
@@ -41,7 +41,7 @@ impl Rendered {
         self
     }
 
-    /// Returns the JSON value for use in a document.
+    /// Returns the JSON value, to be embedded in a document.
     pub fn into_value(self) -> Value {
         self.value
     }
@@ -51,7 +51,7 @@ pub(super) fn array(resources: impl IntoIterator<Item = Rendered>) -> Value {
     resources.into_iter().map(Rendered::into_value).collect()
 }
 
-/// A rendered result.
+/// A rendered handler result: the status and its document.
 #[derive(Debug)]
 pub enum RenderedResult {
     /// 200 with a document.
@@ -63,7 +63,7 @@ pub enum RenderedResult {
         /// The path of the resource.
         location: Option<String>,
     },
-    /// 204 without a document.
+    /// 204 without content.
     Empty,
 }
 
@@ -102,7 +102,7 @@ impl RenderedResult {
 /// The result of a session, and the function that renders it.
 pub struct HandlerResult {
     render: Box<dyn FnOnce() -> RenderedResult + Send>,
-    /// Number of rows that the session read for it.
+    /// Number of rows that the session read to build the result.
     rows: usize,
 }
 
@@ -112,18 +112,18 @@ impl HandlerResult {
         Self { render: Box::new(move || render(found)), rows: 0 }
     }
 
-    /// Sets the number of rows that were read.
+    /// Sets the number of rows that the session read.
     #[must_use]
     pub fn with_row_count(self, rows: usize) -> Self {
         Self { rows, ..self }
     }
 
-    /// Returns the number of rows that were read, an estimate of the rendering time.
+    /// Returns the number of rows that the session read, an estimate of the rendering time.
     pub fn row_count(&self) -> usize {
         self.rows
     }
 
-    /// Renders the result on this thread.
+    /// Renders the result on the current thread.
     pub fn render(self) -> RenderedResult {
         (self.render)()
     }

@@ -11,32 +11,32 @@ use crate::http::entity_tag::EntityTags;
 use crate::projects::caller::ProjectsCaller;
 use crate::projects::workspace::WorkspaceLocator;
 
-/// A request with a known route.
+/// A request whose route is resolved.
 pub struct ProjectsRequest {
     /// The path parameters, by name.
     pub params: Vec<(&'static str, String)>,
     /// The parsed query.
     pub query: Query,
-    /// The parsed body, or the error in it.
+    /// The parsed body, or its parse error.
     pub document: RequestDocument,
     /// The `If-Match` header: the resource to be changed must have one of these entity tags.
     pub if_match: Option<EntityTags>,
-    /// `true` for a client that plans and applies (`X-Terraform-Integration`). Such a client decides where an operation
-    /// runs.
+    /// `true` if the client runs plans and applies (header `X-Terraform-Integration`). Such a client reads the
+    /// execution mode of a workspace to decide whether it runs them locally or on this server.
     pub runs_terraform: bool,
     /// Scheme and authority of absolute links.
     pub origin: String,
-    /// The absolute path, for the links of lists.
+    /// The absolute path, for pagination links.
     pub path: String,
 }
 
 impl ProjectsRequest {
-    /// Returns a path parameter; empty when the pattern has none of that name.
+    /// Returns a path parameter; empty if the route's pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(param, _)| *param == name).map_or("", |(_, value)| value)
     }
 
-    /// Returns the key by which the path names a workspace.
+    /// Returns the locator of the workspace in the path: its id, or its organization and name.
     pub fn workspace(&self) -> WorkspaceLocator<'_> {
         match self.param("workspace_id") {
             "" => WorkspaceLocator::Name {
@@ -57,7 +57,8 @@ pub struct ProjectsCall {
 }
 
 impl ProjectsCall {
-    /// Returns the read of the resource to be changed, without included resources, which its entity tag does not cover.
+    /// Returns this call as a read of the resource that it changes, to compute the entity tag. The read omits
+    /// `include`, because included resources are not covered by the entity tag.
     pub(super) fn as_read(&self) -> Self {
         let request = ProjectsRequest {
             params: self.params.clone(),

@@ -1,6 +1,7 @@
-//! The resources, one file each. Each file has a route table, and two functions per route: an asynchronous one that
-//! runs in a session, reads the request and applies the rules in [`projects`](crate::projects), and one that renders
-//! its result after the session. Renderers call `document`, a pure function from a value of the domain to a resource.
+//! The resources, one file each. Each file has a route table, and two functions per route: an asynchronous handler,
+//! which runs in a session, reads the request and applies the rules in [`projects`](crate::projects), and a renderer,
+//! which renders the handler's result after the session. Renderers call `document`, a pure function from a value of the
+//! domain to a resource.
 
 pub(crate) mod account;
 pub(crate) mod agent_pools;

@@ -1,4 +1,4 @@
-//! Elements of route tables: a method, a pattern, a handler and the function that renders its result.
+//! A route of the projects API: a method, a path pattern, a handler and the function that renders its result.
 
 use actix_web::http::Method;
 use futures_util::future::LocalBoxFuture;
@@ -12,7 +12,7 @@ use crate::projects::rejection::WorkResult;
 pub type ProjectsHandler =
     for<'t, 's> fn(&'t mut Tx<'s>, &'t ProjectsCall) -> LocalBoxFuture<'t, WorkResult<HandlerResult>>;
 
-/// One route.
+/// A route of the projects API.
 pub struct ProjectsRoute {
     /// The HTTP method.
     pub method: &'static Method,
@@ -20,21 +20,21 @@ pub struct ProjectsRoute {
     pub pattern: &'static str,
     /// Name of the route in the store's metrics.
     pub name: &'static str,
-    /// `true` if no token is required. Such a route returns only its status.
-    pub open: bool,
+    /// `true` if the route needs no token. The response of such a route has a status and no content.
+    pub needs_no_token: bool,
     /// The handler.
     pub handler: ProjectsHandler,
 }
 
-/// Builds an entry of a route table: `route!(GET "projects/:project_id", "project_show", show => shown)`. `show` runs
-/// in the session, and `shown` renders its result after the session.
+/// Builds an entry of a route table: `route!(GET "projects/:project_id", "project_show", show => shown)`. The handler
+/// `show` runs in the session, and `shown` renders its result after the session.
 macro_rules! route {
     ($method:ident $pattern:literal, $name:literal, $handler:path => $render:path) => {
         $crate::http::jsonapi::route::ProjectsRoute {
             method: &actix_web::http::Method::$method,
             pattern: $pattern,
             name: $name,
-            open: false,
+            needs_no_token: false,
             handler: |tx, call| {
                 Box::pin(async move {
                     let found = $handler(tx, call).await?;

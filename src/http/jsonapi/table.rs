@@ -1,4 +1,4 @@
-//! The index of all routes of the projects API, for dispatch, metrics and tests that visit every route.
+//! The index of all routes of the projects API, for dispatch, metrics and the tests that visit every route.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -16,16 +16,16 @@ use crate::error::Kind;
 use crate::projects::rejection::ApiRejection;
 use crate::telemetry::RouteMeter;
 
-const OPEN_ROUTES: &[ProjectsRoute] = &[ProjectsRoute {
+const ROUTES_WITHOUT_TOKEN: &[ProjectsRoute] = &[ProjectsRoute {
     method: &Method::GET,
     pattern: "ping",
     name: "ping",
-    open: true,
+    needs_no_token: true,
     handler: |_, _| Box::pin(std::future::ready(Ok(HandlerResult::of((), render_empty)))),
 }];
 
 const ROUTE_TABLES: &[&[ProjectsRoute]] = &[
-    OPEN_ROUTES,
+    ROUTES_WITHOUT_TOKEN,
     projects::ROUTES,
     workspaces::ROUTES,
     locks::ROUTES,
@@ -79,7 +79,7 @@ static ROUTE_INDEX: LazyLock<HashMap<usize, Vec<ProjectsRouteEntry>>> = LazyLock
     index
 });
 
-/// Resolves an encoded path below `/api/v2/`. A trailing `/` is ignored.
+/// Resolves an encoded path below `/api/v2/` to its route. A trailing `/` is ignored.
 ///
 /// # Errors
 /// `NotFound` when no pattern matches; `UnsupportedMethod` when patterns match with other methods only.
@@ -141,18 +141,18 @@ pub fn read_route_of(route: &ProjectsRoute) -> Option<&'static ProjectsRoute> {
     let of = |pattern: &str, methods: &[Method]| {
         all_routes().find(|other| other.pattern == pattern && methods.contains(other.method))
     };
-    // A change of a relationship changes its resource, even if the relationship has a GET route.
+    // Changing a relationship changes its resource, even if the relationship has its own GET route.
     let resource_and_rest =
         ["/relationships/", "/actions/"].into_iter().find_map(|word| route.pattern.split_once(word));
     if let Some((resource, relationship)) = resource_and_rest {
-        // Bindings are not part of the document of their resource.
+        // Tag bindings are not rendered in the document of their resource, so they have an entity tag of their own.
         let is_apart = relationship == "tag-bindings";
         return of(if is_apart { route.pattern } else { resource }, &[Method::GET]);
     }
     if route.pattern == "account/update" {
         return of("account/details", &[Method::GET]);
     }
-    // A path with PATCH or DELETE is a single resource and not a list.
+    // A path that supports PATCH or DELETE names a single resource and not a list.
     match (of(route.pattern, &[Method::PATCH, Method::DELETE]), of(route.pattern, &[Method::GET])) {
         (Some(_), show) => show,
         _ => None,

@@ -34,14 +34,14 @@ impl AuditFields {
         Self { address, ..Self::default() }
     }
 
-    /// `true` if the request may change something.
-    pub(super) fn changes_something(&self) -> bool {
+    /// `true` unless the request is a read or a list.
+    pub(super) fn is_write(&self) -> bool {
         self.operation_and_path
             .as_ref()
             .is_some_and(|(operation, _)| !matches!(operation, Operation::Read | Operation::List))
     }
 
-    /// Stores the fields or the body, and takes over their memory reservation, because the record outlives the request.
+    /// Stores the parsed body, and takes over its memory reservation, because the audit record outlives the request.
     pub(super) fn store_body(&mut self, sent: &mut ParsedBody) {
         let reservation = std::mem::take(&mut sent.reservation);
         let fields = sent.fields.clone();
@@ -50,7 +50,8 @@ impl AuditFields {
         self.sent = Some(ParsedBody { fields, body, media_type, reservation });
     }
 
-    /// Builds the audit record. `method` and `raw_path` are used if the request was not parsed.
+    /// Builds the request part of the audit record. `method` and `raw_path` are used if the request could not be
+    /// parsed.
     pub(super) fn audit_request<'r>(
         &'r self,
         log_entry: &'r AccessLogEntry,
@@ -97,7 +98,8 @@ fn audit_caller(caller: &Caller) -> audit::AuditCaller<'_> {
     }
 }
 
-/// Builds the audit outcome. `conditions` are the request's headers if the request may be conditional.
+/// Builds the outcome part of the audit record. `conditions` are the headers of a GET or HEAD request, which may turn
+/// the status into 304.
 pub(super) fn audit_outcome<'r>(
     outcome: &'r Result<HandlerResponse, Error>,
     conditions: Option<&HeaderMap>,
@@ -116,8 +118,8 @@ pub(super) fn audit_outcome<'r>(
     }
 }
 
-/// Returns the serial number of the certificate in a response. With it the audit identifies a certificate that was not
-/// delivered.
+/// Returns the serial number of the certificate in a response, so that the audit identifies a certificate that was
+/// issued but not delivered.
 pub(super) fn serial_number(answer: &HandlerResponse) -> Option<String> {
     let of = |value: &Value| value["serial_number"].as_str().map(str::to_owned);
     match audit_response(answer).data {
@@ -165,10 +167,10 @@ mod tests {
     fn read_and_list_operations_change_nothing() {
         let changes = |operation| {
             AuditFields { operation_and_path: Some((operation, "pki/crl".to_owned())), ..AuditFields::default() }
-                .changes_something()
+                .is_write()
         };
         assert!([Operation::Read, Operation::List].map(changes) == [false; 2]);
         assert!([Operation::Create, Operation::Update, Operation::Patch, Operation::Delete].map(changes) == [true; 4]);
-        assert!(!AuditFields::default().changes_something());
+        assert!(!AuditFields::default().is_write());
     }
 }

@@ -1,8 +1,9 @@
 //! Cross-origin requests of browsers (the CORS protocol of the Fetch standard).
 //!
-//! Off until `sys/config/cors` lists origins. Then a request with an `Origin` that is not listed is rejected before all
-//! other checks, and preflights (`OPTIONS` with the method of the request to come) are handled here, without token or
-//! audit. Requests without `Origin` are not affected. Credentials are never allowed, because the API uses no cookies.
+//! CORS is off until `sys/config/cors` lists origins. Then a request whose `Origin` is not listed is rejected before
+//! all other checks, and preflights (`OPTIONS` requests that ask for the method of the actual request) are answered
+//! here, without token or audit. Requests without `Origin` are not affected. Credentials are never allowed, because the
+//! API uses no cookies.
 
 use actix_web::http::Method;
 use actix_web::http::header::{
@@ -16,8 +17,8 @@ use crate::auth::cors::{Cors, CorsSettings};
 use crate::error::{Error, Kind, Result};
 
 const ALLOWED_METHODS: &str = "DELETE, GET, OPTIONS, POST, PUT, LIST, PATCH";
-/// Headers that are always allowed: those that this API reads, and those that browser libraries and the web interfaces
-/// of compatible servers send.
+/// Request headers that are always allowed: those that this API reads, and those that browser libraries and the web
+/// interfaces of compatible servers send.
 const DEFAULT_ALLOWED_HEADERS: [&str; 18] = [
     "Content-Type",
     "Authorization",
@@ -38,25 +39,25 @@ const DEFAULT_ALLOWED_HEADERS: [&str; 18] = [
     "X-Vault-Token",
     "X-Vault-Wrap-TTL",
 ];
-/// Seconds for which a browser may cache a preflight.
+/// Seconds for which a browser may cache the response to a preflight.
 const PREFLIGHT_MAX_AGE: HeaderValue = HeaderValue::from_static("300");
 
-/// The web page that sent a request.
+/// The origin of the web page that sent a request, and the CORS headers that its response gets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum PageOrigin {
-    /// CORS is off.
+    /// CORS is off, so the response gets no CORS headers.
     #[default]
     None,
-    /// The request has no `Origin` or a disallowed one. The response varies by `Origin`.
+    /// The request has no `Origin` or a disallowed one. Its response gets `Vary: origin` only.
     Unknown,
-    /// A page of an allowed origin.
+    /// The request is from a page of an allowed origin.
     Allowed(HeaderValue),
-    /// A preflight of an allowed origin, with the headers that the page may send.
+    /// The request is a preflight from an allowed origin. The text lists the headers that the page may send.
     Preflight(HeaderValue, String),
 }
 
 impl PageOrigin {
-    /// Returns the page of a request.
+    /// Returns the origin of the page that sent a request.
     ///
     /// # Errors
     /// `Forbidden`, with [`PageOrigin::Unknown`], for a disallowed origin.

@@ -8,7 +8,7 @@ use super::route::{Call, ExistenceQuery, Route, routes};
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
-/// Maximum size of an entry, in bytes.
+/// Maximum size of an entry in a cubbyhole, in bytes.
 const MAX_ENTRY_BYTES: usize = 64 << 10;
 
 /// The routes of the cubbyhole mount.
@@ -20,7 +20,7 @@ pub static ROUTES: &[Route] = routes! {
     token Delete "*path" &[] => delete;
 };
 
-/// `LIST cubbyhole/:path`: the entries directly below the path.
+/// `LIST cubbyhole/:path`: the names of the entries directly below the path.
 async fn list(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let keys = call.state.auth.cubbyhole_keys(call.caller()?, call.param("path")).await?;
@@ -47,7 +47,7 @@ async fn write(call: Call) -> Result<HandlerResponse> {
     auth.cubbyhole_write(caller, call.param("path"), &members).await.map(HandlerResponse::from)
 }
 
-/// `DELETE cubbyhole/:path`; succeeds if the entry does not exist.
+/// `DELETE cubbyhole/:path`; also succeeds if the entry does not exist.
 async fn delete(call: Call) -> Result<HandlerResponse> {
     call.state.auth.cubbyhole_delete(call.caller()?, call.param("path")).await.map(HandlerResponse::from)
 }

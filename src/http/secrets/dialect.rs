@@ -1,10 +1,10 @@
-//! JSON member types that differ between this server's API contract and the compatible servers whose
-//! unmodified clients it supports.
+//! JSON member types that differ between this server's API contract and the compatible servers whose unmodified clients
+//! it supports.
 //!
-//! A request with `X-Vault-Token` or `X-Vault-Request` gets the compatible types, on open routes too. All other
-//! requests get the contract's types, as do requests with `X-Service-Token` and requests without `compat`. Only the
-//! members handled in this file differ, each because a known client fails on the contract's type. In requests, two
-//! values differ: see [`Dialect::excessive_ttl`] and [`Dialect::without_unset`].
+//! A request with `X-Vault-Token` or `X-Vault-Request` gets the compatible types, also on routes without a token. All
+//! other requests get the contract's types, as do requests with `X-Service-Token` and all requests while the setting
+//! `compat` is off. Only the members handled in this file differ, each because a known client fails on the contract's
+//! type. In requests, two values differ: see [`Dialect::excessive_ttl`] and [`Dialect::remove_unset_max_parallel`].
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::secret::PartlySecret;
 
 static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 
-/// The dates in a response, in epoch seconds.
+/// The certificate dates in a response, in epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertificateDates {
     /// The notBefore date, if the response contains it.
@@ -37,27 +37,27 @@ pub struct CertificateDates {
 pub enum Dialect {
     /// The types of this server's API contract.
     Contract,
-    /// The types of the servers that known clients were written for.
+    /// The types of the compatible servers that known clients were written for.
     Compat,
 }
 
 impl Dialect {
-    /// Returns the dialect of a request, by its headers.
+    /// Returns the dialect of a request, by its headers. `compat` is the setting that enables the compatible dialect.
     pub fn of(headers: &HeaderMap, compat: bool) -> Self {
         let known = || headers.contains_key(&VAULT_TOKEN) || headers.contains_key(&VAULT_REQUEST);
         let own = || headers.get_all(&SERVICE_TOKEN).any(|token| !token.is_empty());
         if compat && known() && !own() { Self::Compat } else { Self::Contract }
     }
 
-    /// Formats a date in epoch seconds. Known clients expect an integer.
-    pub fn date(self, at: i64) -> Value {
+    /// Renders a date in epoch seconds: as a string, or as an integer in the compatible dialect.
+    pub fn render_date(self, at: i64) -> Value {
         match self {
             Self::Contract => at.to_string().into(),
             Self::Compat => at.into(),
         }
     }
 
-    /// Adds dates to the JSON text of a non-empty object.
+    /// Adds the dates of a certificate to the JSON text of a non-empty object.
     pub fn with_dates(self, mut json: PartlySecret, dates: CertificateDates) -> PartlySecret {
         json.pop();
         let quote = if self == Self::Contract { "\"" } else { "" };
@@ -71,7 +71,7 @@ impl Dialect {
         json
     }
 
-    /// Returns the rule for a `ttl` above the limit of its role or mount. The compatible dialect caps it,
+    /// Returns the rule for a requested `ttl` above the limit of its role or mount. The compatible dialect caps it,
     /// because cert-manager always requests 2160h.
     pub fn excessive_ttl(self) -> ExcessiveTtl {
         match self {
@@ -80,7 +80,8 @@ impl Dialect {
         }
     }
 
-    /// Returns the type of a mount. In the compatible dialect it is the name with which a client enabled the mount.
+    /// Returns the type of a mount. In the compatible dialect it is the type name that the client sent when it enabled
+    /// the mount.
     pub fn mount_type(self, mount: &Mount) -> &str {
         match self {
             Self::Compat if !mount.known_as.is_empty() => &mount.known_as,
@@ -88,8 +89,9 @@ impl Dialect {
         }
     }
 
-    /// Converts a managed key. The Terraform provider would fail on the contract's types or detect a change.
-    pub fn managed_key(self, mut shown: Value) -> Value {
+    /// Converts the response members of a managed key. With the contract's types, the Terraform provider would fail or
+    /// detect a change.
+    pub fn convert_managed_key(self, mut shown: Value) -> Value {
         if self == Self::Contract {
             return shown;
         }
@@ -97,7 +99,8 @@ impl Dialect {
         if is_unset(&shown, "key_bits") {
             drop_member(&mut shown, "key_bits");
         }
-        // A PKCS #11 token is selected by its label or its slot. Slot 0 is valid, so it cannot mean “no slot”.
+        // A PKCS #11 token is selected by its label or its slot. Slot 0 is valid, so it cannot mean that no slot is
+        // set.
         if shown["token_label"].as_str().is_some_and(|label| !label.is_empty()) {
             drop_member(&mut shown, "slot");
         }
@@ -115,15 +118,16 @@ impl Dialect {
         shown
     }
 
-    /// Removes `max_parallel` 0 from a managed key: the Terraform provider sends 0 for an unset value.
-    pub fn without_unset(self, fields: &mut Fields) {
+    /// Unsets `max_parallel` in a managed key request if it is 0, because the Terraform provider sends 0 for an unset
+    /// value.
+    pub fn remove_unset_max_parallel(self, fields: &mut Fields) {
         if self == Self::Compat && fields.int("max_parallel").is_ok_and(|count| count == Some(0)) {
             fields.set("max_parallel", Value::Null);
         }
     }
 
-    /// Formats a lifetime of a role. The Terraform provider expects seconds.
-    pub fn lifetime(self, seconds: u64) -> Value {
+    /// Renders a lifetime in a role: as duration text, or in seconds for the compatible dialect.
+    pub fn render_lifetime(self, seconds: u64) -> Value {
         match self {
             Self::Contract => format_duration(Duration::from_secs(seconds)).into(),
             Self::Compat => seconds.into(),
@@ -181,13 +185,13 @@ mod tests {
         assert_eq!(read(Dialect::Contract, None), json!({ "a": 1, "expiration": "1654105687", "renew_after": "9" }));
         let integers = json!({ "a": 1, "expiration": 1_654_105_687, "not_before": 7, "renew_after": 9 });
         assert_eq!(read(Dialect::Compat, Some(7)), integers);
-        assert_eq!((Dialect::Contract.date(7), Dialect::Compat.date(7)), (json!("7"), json!(7)));
+        assert_eq!((Dialect::Contract.render_date(7), Dialect::Compat.render_date(7)), (json!("7"), json!(7)));
     }
 
     #[test]
     fn lifetime_is_text_or_seconds_by_dialect() {
         assert_eq!(
-            (Dialect::Contract.lifetime(21_600), Dialect::Compat.lifetime(21_600)),
+            (Dialect::Contract.render_lifetime(21_600), Dialect::Compat.render_lifetime(21_600)),
             (json!("6h"), json!(21_600))
         );
     }

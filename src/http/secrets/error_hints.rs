@@ -1,12 +1,12 @@
 //! Hints for common errors: the next step for the user, returned in `warnings`.
 //!
-//! Clients parse and compare error texts, so the hint is not part of the text. Errors that must reveal nothing (an
-//! unknown token, a missing object) get no hint.
+//! Clients parse and compare error texts, so the hint is separate from the text. Errors that must reveal nothing (an
+//! unknown token, a missing object) have no hint.
 
 use crate::error::{Error, Kind};
 
-/// Returns the hint for an error below `mount`. `limit` is the body limit of the route, `max_limit` the configured
-/// limit.
+/// Returns the hint for the error of a request below `mount`. `limit` is the body limit of the route in bytes,
+/// `max_limit` the configured limit.
 pub(super) fn hint_for(error: &Error, mount: &str, limit: usize, max_limit: usize) -> Option<String> {
     let text = error.text();
     match error.kind() {
@@ -25,7 +25,7 @@ pub(super) fn hint_for(error: &Error, mount: &str, limit: usize, max_limit: usiz
 }
 
 fn hint_for_invalid(text: &str, mount: &str) -> Option<String> {
-    // Mounts of authentication methods have no such paths.
+    // Mounts of authentication methods do not have the paths in these hints.
     let with_mount_path = |step: &str| (!mount.starts_with("auth/")).then(|| step.replace("MOUNT/", mount));
     if text.starts_with("unknown role: ") {
         return with_mount_path(

@@ -1,4 +1,4 @@
-//! The result of a handler, which the pipeline renders.
+//! The result of a handler in the secrets service, which the pipeline renders as the response.
 
 use std::pin::Pin;
 
@@ -12,18 +12,18 @@ use crate::error::Warnings;
 use crate::http::budget::SenderReservation;
 use crate::secret::PartlySecret;
 
-/// Seconds for which clients may cache certificates and lists. Short, because they may change at any time and
-/// revalidation is cheap.
+/// Seconds for which clients may cache certificates and lists. The time is short, because they may change at any time
+/// and revalidation is cheap.
 pub const MAX_AGE_SECONDS: u64 = 60;
 
-/// The result of a handler.
+/// The result of a handler in the secrets service.
 #[derive(Default)]
 pub struct HandlerResponse {
-    /// HTTP status; 0 selects it by the body (200 with a body, 204 without).
+    /// HTTP status. With 0, it is 200 if there is a body and 204 otherwise.
     pub status: u16,
-    /// The body.
+    /// The response body.
     pub body: ResponseBody,
-    /// Warnings of the endpoint. They change an empty 204 to a 200 with `data` null.
+    /// Warnings of the handler. They change a 204 without a body to a 200 with `data` null.
     pub warnings: Warnings,
     /// Additional headers. A `cache-control` header replaces the default `no-store`.
     pub headers: Vec<(&'static str, String)>,
@@ -31,29 +31,29 @@ pub struct HandlerResponse {
     pub lease: Option<ResponseLease>,
     /// Validators for conditional requests (RFC 9110, 13).
     pub validators: Option<CacheValidators>,
-    /// The memory that is reserved for the response until it is sent.
+    /// The reservation in the response memory budget, held until the response is sent.
     pub reservation: SenderReservation,
 }
 
-/// Validators of a resource.
+/// Validators of a resource for conditional requests (RFC 9110, 8.8).
 pub struct CacheValidators {
-    /// The strong entity tag, without quotes; `None` for bodies that differ with each request.
+    /// The strong entity tag, without quotes; `None` if each response to the same request has a different body.
     pub tag: Option<String>,
-    /// Time of the last change in epoch seconds; `None` if the resource has states that no date distinguishes.
+    /// Time of the last change in epoch seconds; `None` if two states of the resource may have the same time.
     pub modified: Option<i64>,
     /// Time in seconds for which clients may cache the response.
     pub max_age: u64,
 }
 
 impl CacheValidators {
-    /// Validators of a body that is the same for all callers. The entity tag is its SHA-256.
+    /// Creates the validators of a body that is the same for all callers. Its entity tag is the SHA-256 of the body.
     pub fn of(body: &[u8], modified: Option<i64>, max_age: u64) -> Self {
         let tag = digest(&SHA256, body).as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
         Self { tag: Some(tag), modified, max_age }
     }
 }
 
-/// A lease, as the envelope shows it.
+/// The lease members of a response envelope.
 pub struct ResponseLease {
     /// The lease id, `<path>/<random>`.
     pub id: String,
@@ -71,7 +71,7 @@ pub enum ResponseBody {
     Empty,
     /// `data` of the envelope.
     Data(Value),
-    /// `data` of the envelope as JSON text, for frequent responses and for responses with a private key.
+    /// `data` of the envelope as JSON text, for frequent responses and for those with a private key.
     Rendered(PartlySecret),
     /// `data` of the envelope, repeated at the top level (some `sys/` responses).
     DataAndTop(Value),
@@ -81,20 +81,20 @@ pub enum ResponseBody {
     Plain(Value),
     /// Bytes with a media type, without an envelope (certificates).
     Raw(&'static str, bytes::Bytes),
-    /// As `Raw`, in pieces (CRLs).
+    /// As [`ResponseBody::Raw`], in pieces (CRLs).
     RawPieces(&'static str, BodyPieces),
-    /// `data` of the envelope as JSON text in three parts, the second in pieces.
+    /// `data` of the envelope as JSON text: a beginning, a value in pieces and an end.
     RenderedPieces(String, BodyPieces, String),
     /// `data` of the envelope as JSON text that is read from storage while it is sent (long lists).
     Streamed(PieceStream),
-    /// `wrap_info` of the envelope, the replacement for a wrapped response.
+    /// `wrap_info` of the envelope: the wrapping token that replaces a wrapped response.
     Wrapped(Box<WrapInfo>),
-    /// An unwrapped response, as it was stored.
+    /// A wrapped response that the caller unwraps, as it was stored.
     Unwrapped(WrappedResponse),
 }
 
 impl ResponseBody {
-    /// Returns the approximate memory in bytes that the body occupies while it is sent.
+    /// Returns the approximate number of bytes of memory that the body occupies while it is sent.
     pub fn byte_len(&self) -> usize {
         match self {
             Self::Empty | Self::Auth(_) | Self::Wrapped(_) => 0,
@@ -103,7 +103,7 @@ impl ResponseBody {
             Self::Rendered(text) => text.len(),
             Self::Raw(_, bytes) => bytes.len(),
             Self::Unwrapped(kept) => kept.body.expose().len(),
-            // Bodies that are produced while they are sent have limits of their own.
+            // Bodies that are produced while they are sent have separate limits.
             Self::RawPieces(..) | Self::RenderedPieces(..) | Self::Streamed(_) => 0,
         }
     }
@@ -111,7 +111,7 @@ impl ResponseBody {
 
 /// Returns the approximate length of the JSON text of a value.
 fn estimate_json_len(value: &Value) -> usize {
-    /// Quotes and a comma or a colon.
+    /// The quotes around a text, and a comma or a colon.
     const DELIMITER_BYTES: usize = 4;
     let within = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -124,16 +124,15 @@ fn estimate_json_len(value: &Value) -> usize {
     within + DELIMITER_BYTES
 }
 
-/// A body whose pieces are produced, or shared, while they are sent.
+/// A body in pieces that are produced while it is sent, or shared with other responses.
 pub struct BodyPieces {
-    /// Total length in bytes.
+    /// Total length of the pieces in bytes.
     pub len: usize,
     /// The pieces, in order.
     pub pieces: Box<dyn Iterator<Item = bytes::Bytes> + Send>,
 }
 
-/// A body of unknown length that is read while it is sent. It ends with the first error, and the response is then
-/// incomplete.
+/// A body of unknown length that is read while it is sent. The first error ends the response, which is then incomplete.
 pub type PieceStream = Pin<Box<dyn Stream<Item = crate::error::Result<bytes::Bytes>> + Send>>;
 
 impl HandlerResponse {
@@ -169,7 +168,7 @@ impl HandlerResponse {
         Self::raw(media_type, bytes).with_validators(validators)
     }
 
-    /// Creates the response of a list of keys. An empty list is a 404 with an empty error list, as clients expect.
+    /// Creates the response of a list of keys. An empty list is a 404 with an empty list of errors, as clients expect.
     pub fn keys(keys: Vec<String>, key_info: Option<Value>) -> crate::error::Result<Self> {
         if keys.is_empty() {
             return Err(crate::error::Error::not_found());
@@ -215,7 +214,7 @@ impl From<()> for HandlerResponse {
     }
 }
 
-/// A 204 response, or a 200 response if there are warnings.
+/// Creates a 204 response, or a 200 response if there are warnings.
 impl From<Warnings> for HandlerResponse {
     fn from(warnings: Warnings) -> Self {
         Self { warnings, ..Self::default() }

@@ -1,4 +1,4 @@
-//! Identities (`identity/`): entities and their aliases. Groups, merging and the other parts of that path are not
+//! Identities (`identity/`): entities and their aliases. Groups, merging and the other paths below `identity/` are not
 //! supported.
 
 mod aliases;
@@ -11,7 +11,7 @@ use super::route::{Route, routes};
 
 const ENTITY_FIELDS: &[&str] = &["id", "name", "metadata", "policies", "disabled"];
 const ALIAS_FIELDS: &[&str] = &["id", "name", "canonical_id", "entity_id", "mount_accessor", "custom_metadata"];
-/// Deprecated field names and their current names.
+/// Deprecated names of fields, with their current names.
 const DEPRECATED_FIELDS: &[(&str, &str)] = &[("entity_id", "canonical_id")];
 const LOOKUP_FIELDS: &[&str] = &["id", "name", "alias_id", "alias_name", "alias_mount_accessor"];
 

@@ -1,4 +1,4 @@
-//! Resolves paths to routes by an index of the route table of a kind of mount. The index is built once.
+//! An index of the route table of a kind of mount, which resolves paths to routes. It is built once.
 //!
 //! Patterns are grouped by their first segment and tried from the most to the least specific.
 
@@ -16,25 +16,25 @@ use crate::fields::is_name;
 pub enum RouteMatch<'i> {
     /// The path and the operation have a route.
     Route(&'i PathPattern, &'static Route, PathParams),
-    /// The path exists, but not with this operation.
+    /// A pattern matches the path, but has no route for the operation.
     OtherOperation(&'i PathPattern),
-    /// No pattern matches.
+    /// No pattern matches the path.
     NoMatch,
 }
 
-/// A pattern and its routes.
+/// A path pattern and its routes, one per operation.
 pub struct PathPattern {
     segments: Vec<PatternSegment>,
-    /// `true` if a segment is a `*rest` or `**tail`, so that longer paths match too.
+    /// `true` if the pattern has a `*rest` or `**tail`, so that paths with more segments match too.
     open_ended: bool,
-    /// For each parameter, the rule for its alternative spellings, if it has any.
+    /// The rule for alternative spellings of each parameter; `None` for parameters without any.
     spellings: Box<[Option<Spelling>]>,
     routes: [Option<(&'static Route, RouteMeter)>; OPERATION_COUNT],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PatternSegment {
-    // In the order in which patterns are tried.
+    // The variants are in the order in which patterns are tried.
     Literal(&'static str),
     Serial(&'static str),
     Name(&'static str),
@@ -50,15 +50,15 @@ pub struct CanonicalPath {
     pub path: String,
     /// The path parameters.
     pub params: PathParams,
-    /// Positions of the path segments whose names have alternative spellings.
+    /// The path segments whose names have alternative spellings.
     pub spelt: Vec<NameSegments>,
-    /// `true` if a name was not in canonical spelling.
+    /// `true` if the client sent a name that was not in canonical spelling.
     pub was_normalized: bool,
-    /// `true` if the path had another server's name of a managed key type, and it was replaced.
+    /// `true` if the client sent another server's name for a type of managed keys, which was replaced.
     pub used_alias: bool,
 }
 
-/// The routes of a kind of mount.
+/// The routes of a kind of mount, by path.
 pub struct RouteIndex {
     by_first_literal: HashMap<&'static str, Vec<PathPattern>>,
     without_first_literal: Vec<PathPattern>,
@@ -85,8 +85,8 @@ impl RouteIndex {
         index
     }
 
-    /// Resolves a path below the mount. A trailing `/` is valid only for lists. Policies distinguish paths by it, so a
-    /// path with `/` must not lead to the same route as the path without.
+    /// Resolves a path below the mount. A trailing `/` is valid only for lists: policies distinguish paths with and
+    /// without it, so for other operations both must not lead to the same route.
     pub fn find(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let (path, slash) = path.strip_suffix('/').map_or((path, false), |path| (path, true));
         let mut other = None;
@@ -105,14 +105,15 @@ impl RouteIndex {
         other.map_or(RouteMatch::NoMatch, RouteMatch::OtherOperation)
     }
 
-    /// Returns the start of the `**tail` in a raw path, after the preceding `/`, if a pattern with a tail matches.
+    /// Returns the index in `raw` at which the `**tail` begins, after the preceding `/`, if a pattern with a tail
+    /// matches.
     pub fn tail_start(&self, raw: &str) -> Option<usize> {
         let first = raw.split('/').next().unwrap_or_default();
         self.by_first_literal.get(first)?.iter().find_map(|entry| entry.tail_start(raw))
     }
 
-    /// Resolves a path without the part that matched `**tail`.
-    pub fn find_tailed(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
+    /// Resolves a path from which the part that matches `**tail` was removed.
+    pub fn find_tail_route(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let first = path.split('/').next().unwrap_or_default();
         let mut entries = self.by_first_literal.get(first).into_iter().flatten();
         let slashed = [path, "/"].concat();
@@ -125,7 +126,7 @@ impl RouteIndex {
         }
     }
 
-    /// Returns a path in canonical spelling, for all operations; `None` when no name has alternative spellings.
+    /// Returns a path in canonical spelling, whatever the operation; `None` if no name in it has alternative spellings.
     pub fn canonical(&self, path: &str) -> Option<CanonicalPath> {
         let bare = path.strip_suffix('/').unwrap_or(path);
         self.matching(bare).find_map(|(entry, params)| entry.canonical(path, &params))
@@ -151,7 +152,7 @@ impl PathPattern {
         Self { segments, open_ended, spellings, routes: [const { None }; OPERATION_COUNT] }
     }
 
-    /// Returns the canonical spelling of a path that this pattern matched; `None` when no name has alternative
+    /// Returns the canonical spelling of a path that this pattern matches; `None` if no name in it has alternative
     /// spellings.
     pub fn canonical(&self, path: &str, params: &PathParams) -> Option<CanonicalPath> {
         let names = || self.spellings.iter().zip(params.iter(path)).zip(params.ranges());
@@ -220,7 +221,7 @@ impl PathPattern {
         if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
             return None;
         }
-        // Number of segments that `*rest` matches beyond one.
+        // Number of segments that `*rest` or `**tail` matches after its first one.
         let mut extra = count - self.segments.len();
         let mut params = PathParams::default();
         let mut at = 0;
@@ -250,7 +251,7 @@ impl PatternSegment {
         }
     }
 
-    /// Returns the rule for alternative spellings of the parameter.
+    /// Returns the rule for alternative spellings of the parameter in this segment.
     fn spelling(self) -> Option<Spelling> {
         match self {
             Self::Serial(_) => Some(Spelling::Serial),
@@ -279,7 +280,8 @@ fn is_serial(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'))
 }
 
-/// Orders patterns: the first different segment decides, and longer patterns precede their prefixes.
+/// Orders patterns from specific to general. The first segments that differ decide; a longer pattern precedes its own
+/// prefix.
 fn compare_specificity(a: &[PatternSegment], b: &[PatternSegment]) -> std::cmp::Ordering {
     let difference = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
     difference.unwrap_or_else(|| b.len().cmp(&a.len()))
@@ -380,7 +382,7 @@ mod tests {
         ] {
             assert_eq!(index.tail_start(raw), at, "{raw}");
         }
-        let found = |path, operation| match index.find_tailed(path, operation) {
+        let found = |path, operation| match index.find_tail_route(path, operation) {
             RouteMatch::Route(_, route, _) => route.pattern,
             RouteMatch::OtherOperation(_) => "405",
             RouteMatch::NoMatch => "404",
@@ -436,7 +438,7 @@ mod tests {
             let index = RouteIndex::new("pki", &[TAILED_ROUTES]);
             if let Some(at) = index.tail_start(&raw) {
                 prop_assert!(raw[..at].ends_with('/'));
-                prop_assert!(matches!(index.find_tailed(&raw[..at - 1], Operation::Read), RouteMatch::Route(..)));
+                prop_assert!(matches!(index.find_tail_route(&raw[..at - 1], Operation::Read), RouteMatch::Route(..)));
             }
         }
 

@@ -9,7 +9,7 @@ use crate::secret::{PartlySecret, Secret};
 /// Builder for the JSON text of an object.
 pub(super) struct JsonObjectBuilder {
     text: PartlySecret,
-    /// The byte before the next member: `{` or `,`.
+    /// The byte to be written before the next member: `{` or `,`.
     separator: u8,
 }
 
@@ -26,19 +26,19 @@ impl JsonObjectBuilder {
 
     pub(super) fn add(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
         self.begin_member(name);
-        json_text(&mut self.text, value);
+        write_json(&mut self.text, value);
     }
 
-    /// Adds a value that is JSON text.
+    /// Adds a member whose value is JSON text.
     pub(super) fn add_rendered(&mut self, name: &str, json: &PartlySecret) {
         self.begin_member(name);
         self.text.append(json);
     }
 
-    /// Adds a private key.
+    /// Adds a member whose value is a private key.
     ///
     /// # Errors
-    /// `Internal` when it is not text.
+    /// `Internal` when the key is not UTF-8 text.
     pub(super) fn add_secret(&mut self, name: &str, value: &Secret) -> Result<()> {
         let text = value.expose_text().ok_or_else(|| Error::internal("private key: not UTF-8 text"))?;
         self.add_secret_text(name, text);
@@ -47,20 +47,20 @@ impl JsonObjectBuilder {
 
     pub(super) fn add_secret_text(&mut self, name: &str, text: &str) {
         self.begin_member(name);
-        self.text.write_secret(|out| json_text(out, text));
+        self.text.write_secret(|out| write_json(out, text));
     }
 
-    /// Adds a list of texts: `first`, followed by the elements of `list`, which is JSON.
+    /// Adds an array of strings: `first`, followed by the elements of `list`, which is a JSON array.
     pub(super) fn add_list_with_first(&mut self, name: &str, first: &str, list: &RawValue) {
         self.begin_member(name);
         self.text.push(b"[");
-        json_text(&mut self.text, first);
+        write_json(&mut self.text, first);
         let others = list.get().trim_start_matches('[');
         self.text.push(if others == "]" { b"" } else { b"," });
         self.text.push(others.as_bytes());
     }
 
-    /// Adds an object, whose members `write` adds.
+    /// Adds a member whose value is an object. `write` adds the object's members.
     pub(super) fn add_object(&mut self, name: &str, write: impl FnOnce(&mut Self)) {
         self.begin_member(name);
         self.separator = b'{';
@@ -68,16 +68,16 @@ impl JsonObjectBuilder {
         self.close();
     }
 
-    /// Adds members that are JSON text without the enclosing braces.
+    /// Adds members in JSON text, without enclosing braces.
     pub(super) fn add_members(&mut self, members: &[u8]) {
         self.text.push(&[self.separator]);
         self.text.push(members);
         self.separator = b',';
     }
 
-    /// Adds a member whose value is `begin`, a text that the caller inserts, and `end`. Returns the text up to the
-    /// inserted one; this builder continues with `end`.
-    pub(super) fn split(&mut self, name: &str, begin: &str, end: &str) -> PartlySecret {
+    /// Adds a member whose value is `begin`, a text that the caller inserts, and `end`. Returns the JSON text before
+    /// the inserted text; this builder continues with `end`.
+    pub(super) fn split_for_insertion(&mut self, name: &str, begin: &str, end: &str) -> PartlySecret {
         self.begin_member(name);
         self.text.push(begin.as_bytes());
         std::mem::replace(&mut self.text, PartlySecret::from(end.to_owned()))
@@ -92,7 +92,7 @@ impl JsonObjectBuilder {
     fn begin_member(&mut self, name: &str) {
         self.text.push(&[self.separator]);
         self.separator = b',';
-        json_text(&mut self.text, name);
+        write_json(&mut self.text, name);
         self.text.push(b":");
     }
 
@@ -102,8 +102,8 @@ impl JsonObjectBuilder {
     }
 }
 
-/// Appends `value` as JSON. This cannot fail: all keys are text, and writing to memory succeeds.
-fn json_text(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
+/// Appends `value` as JSON. It cannot fail, because all map keys are text and writing to memory succeeds.
+fn write_json(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(out, value).unwrap_or_default();
 }
 

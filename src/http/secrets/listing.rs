@@ -1,10 +1,10 @@
-//! Lists of unlimited length, which are read in pages while they are sent.
+//! Lists of unlimited length, whose pages are read while the response is sent.
 //!
 //! The first page is read before the status is sent, so that early errors are normal responses; a list that ends there
-//! is sent whole. A page of a longer list is read after the client has received the previous page, so no resources of
-//! the store are in use between two pages. An error, or a permission that the caller loses, aborts the response, so
-//! that it never looks complete. A long list is not a snapshot. `key_info` is read after `keys`, over the same range,
-//! and may miss rows that were deleted since. Limits on long lists are in [`lists`](crate::http::long_lists).
+//! is sent whole. Each later page is read after the client has received the previous one, so a list holds no store
+//! connection between two pages. An error, or the loss of the caller's permission, aborts the response, so that it
+//! never looks complete. A long list is not a snapshot: `key_info` is read after `keys`, over the same range, and may
+//! miss rows that were deleted since. [`long_lists`](crate::http::long_lists) limits the number of long lists.
 
 mod permission;
 
@@ -24,37 +24,37 @@ use crate::secret::PartlySecret;
 
 /// Page size of lists of names, in rows.
 pub(super) const NAMES_PER_PAGE: usize = 1_000;
-/// Page size of lists with details, in rows. A page takes a few hundred kilobytes.
+/// Page size of lists with details, in rows. A page takes a few hundred kilobytes of memory.
 const DETAILED_ROWS_PER_PAGE: usize = 250;
-/// Rows that are rendered on the HTTP worker; more are rendered in the CPU queue.
+/// Maximum number of rows that are rendered on the HTTP worker; more are rendered in the CPU queue.
 const MAX_ROWS_RENDERED_INLINE: usize = 200;
-/// Maximum size of a list for HTTP/1.0 clients, in bytes. It is in memory until it is sent.
+/// Maximum size of a list for an HTTP/1.0 client, in bytes. The whole list is in memory until it is sent.
 const MAX_BUFFERED_LIST_BYTES: usize = 1 << 20;
 
-/// The source of a list, from which it reads its rows page by page.
+/// Reads the rows of a list page by page.
 pub(super) trait RowSource: Send + Sync + 'static {
-    /// A position in the order of the rows.
+    /// Type of a position in the order of the rows.
     type Position: Clone + PartialOrd + Send + Sync + 'static;
 
-    /// Reads at most `max` rows after a position, in ascending order. `max` is at most [`RowSource::max_page_rows`].
-    /// The details of rows are read only if `infos` is `true`.
+    /// Reads at most `max` rows after the position `after`, in ascending order. `max` is at most
+    /// [`RowSource::max_page_rows`]. The details of rows are read only if `infos` is `true`.
     fn page(&self, after: &Self::Position, max: usize, infos: bool) -> ListPageFuture<Self::Position>;
 
     fn max_page_rows(&self) -> usize {
-        if self.has_infos() { DETAILED_ROWS_PER_PAGE } else { NAMES_PER_PAGE }
+        if self.has_details() { DETAILED_ROWS_PER_PAGE } else { NAMES_PER_PAGE }
     }
 
-    /// `true` if rows have details.
-    fn has_infos(&self) -> bool {
+    /// `true` if the rows of this source have details.
+    fn has_details(&self) -> bool {
         false
     }
 
-    /// Checks at the end of the list that the source still exists, so that a list of deleted rows does not look
+    /// Checks at the end of a list that its object still exists. Otherwise a list that lost deleted rows would look
     /// complete.
     ///
     /// # Errors
-    /// The reason why the list is incomplete.
-    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+    /// The reason why the list may be incomplete.
+    fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
         ready(Ok(())).boxed()
     }
 }
@@ -64,18 +64,18 @@ pub(super) type ListPageFuture<P> = BoxFuture<'static, Result<ListPage<P>>>;
 
 pub(super) struct ListPage<P> {
     pub(super) rows: Vec<ListRow<P>>,
-    /// The position after which there may be more rows; `None` at the end.
+    /// The position after which there may be more rows; `None` at the end of the list.
     pub(super) next: Option<P>,
 }
 
 pub(super) struct ListRow<P> {
     pub(super) position: P,
-    /// The name and the details, both as JSON; `None` for a hidden row, which is read but not returned.
+    /// The name and the details, both as JSON; `None` for a hidden row, which counts as read but is not returned.
     pub(super) shown: Option<(String, Option<String>)>,
 }
 
 impl<P: Clone + Send + 'static> ListPage<P> {
-    /// Builds a page from the rows found, where at most `max` were requested.
+    /// Builds a page from `rows`. Fewer rows than the requested `max` mean that the list ends here.
     pub(super) fn of(rows: Vec<ListRow<P>>, max: usize) -> Self {
         let next = if rows.len() < max { None } else { rows.last().map(|row| row.position.clone()) };
         Self { rows, next }
@@ -102,11 +102,11 @@ impl<P> ListRow<P> {
     }
 }
 
-/// Builds the response of a list of at most `limit` names after a position.
+/// Builds the response of a list of at most `limit` names after the position `after`.
 ///
 /// # Errors
-/// `NotFound` for an empty list; errors of the first page; `Quota` and `Busy` when the list is long and too many long
-/// lists run.
+/// `NotFound` for an empty list; errors of the first page; `Quota` or `Busy` if the list is long and too many long
+/// lists are running.
 pub(super) async fn build_response<S: RowSource>(
     call: &Call,
     source: S,
@@ -116,8 +116,8 @@ pub(super) async fn build_response<S: RowSource>(
     start_list(source, after, limit, || ReadPermission::of(call)).await
 }
 
-/// Reads a long list into memory, for clients without chunked encoding (RFC 9112, 6.1): they could not detect an
-/// incomplete list.
+/// Reads a long list into memory for a client without chunked encoding (RFC 9112, 6.1), which could not detect that a
+/// list is incomplete.
 ///
 /// # Errors
 /// `Invalid` when the list is too long; errors of the pages.
@@ -141,8 +141,8 @@ pub(super) async fn buffer_for_http10(answer: HandlerResponse) -> Result<Handler
     Ok(HandlerResponse { body: ResponseBody::Rendered(text), ..rest })
 }
 
-/// As [`build_response`], without a `Call`. Calls `permission`, which reserves one of the limited slots for long lists,
-/// only if the list does not fit into its first page.
+/// As [`build_response`], without a `Call`. If the list does not fit into its first page, calls `permission`, which
+/// reserves one of the limited slots for long lists.
 async fn start_list<S: RowSource>(
     source: S,
     after: S::Position,
@@ -167,7 +167,7 @@ async fn start_list<S: RowSource>(
     write_rows(&mut text, &first, ListMember::Keys, true);
     if reader.is_at_end() {
         text.push(']');
-        if source.has_infos() {
+        if source.has_details() {
             text.push_str(",\"key_info\":{");
             write_rows(&mut text, &first, ListMember::Infos, true);
             text.push('}');
@@ -189,7 +189,7 @@ enum ListMember {
 
 type VisibleRow = (String, Option<String>);
 
-/// Appends rows to a member. `is_first` is `true` for the first rows of the member.
+/// Appends rows to `keys` or `key_info`. `is_first` is `true` for the first rows of the member.
 fn write_rows(text: &mut String, rows: &[VisibleRow], member: ListMember, is_first: bool) {
     let mut comma = if is_first { "" } else { "," };
     for (name, info) in rows {
@@ -204,15 +204,15 @@ fn write_rows(text: &mut String, rows: &[VisibleRow], member: ListMember, is_fir
 }
 
 struct ListReader<P> {
-    /// Position of the last row read.
+    /// Position of the last row that was read.
     position: P,
     /// Position after which the next page starts; `None` at the end of the list.
     next: Option<P>,
-    /// Number of names still to be returned; `None` for all.
+    /// Number of names that may still be returned; `None` for no limit.
     left: Option<usize>,
-    /// `true` once a hidden row was read. From then on whole pages are read, because many rows may be hidden.
+    /// `true` after a hidden row was read. From then on whole pages are read, because many rows may be hidden.
     has_hidden_rows: bool,
-    /// Position of the last row to be read.
+    /// Position of the last row to be read; `None` to read to the end.
     up_to: Option<P>,
 }
 
@@ -259,7 +259,7 @@ struct ListStream<S: RowSource> {
     after: S::Position,
     reader: ListReader<S::Position>,
     member: ListMember,
-    /// `true` while the member has no row.
+    /// `true` while the current member has no rows.
     is_first: bool,
     ready: String,
     ended: bool,
@@ -283,7 +283,7 @@ impl<S: RowSource> ListStream<S> {
                 continue;
             }
             match self.member {
-                ListMember::Keys if self.source.has_infos() => {
+                ListMember::Keys if self.source.has_details() => {
                     self.ready.push_str("],\"key_info\":{");
                     (self.member, self.is_first) = (ListMember::Infos, true);
                     let position = self.after.clone();
@@ -297,7 +297,7 @@ impl<S: RowSource> ListStream<S> {
                     };
                 }
                 member => {
-                    self.source.require_whole().await?;
+                    self.source.require_source_exists().await?;
                     self.ready.push_str(if member == ListMember::Keys { "]}" } else { "}}" });
                     self.ended = true;
                 }
@@ -318,7 +318,7 @@ mod tests {
     use crate::http::long_lists::{LongLists, MAX_LONG_LISTS_PER_TOKEN};
     use crate::http::sender::Sender;
 
-    /// Builds a list of a caller whose permission does not end.
+    /// Starts a list for a caller who never loses the permission to read.
     async fn start_test_list<S: RowSource>(
         source: S,
         after: S::Position,
@@ -327,7 +327,7 @@ mod tests {
         start_list(source, after, limit, || permission_for(&LongLists::default(), usize::MAX)).await
     }
 
-    /// Returns the read permission of a caller who may read `pages` more pages.
+    /// Returns a read permission that ends after `pages` more pages.
     fn permission_for(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
         let left = AtomicUsize::new(pages);
         let may_read = move || {
@@ -337,21 +337,21 @@ mod tests {
         Ok(ReadPermission::new(lists.begin([0; 32], Sender::of_address(None))?, Box::new(may_read)))
     }
 
-    /// Counts the pages read, and selects the failures of a source.
+    /// Counts the pages that a source has read, and configures its failures.
     #[derive(Default)]
     struct SourceScript {
         pages: AtomicUsize,
-        /// The page that fails, starting at 1.
+        /// The number of the page that fails, starting at 1.
         failing_page: Option<usize>,
-        /// `true` if the mount is deleted at the end.
+        /// `true` if the mount no longer exists at the end of the list.
         source_is_gone: bool,
     }
 
-    /// The numbers up to `last`. Multiples of seven are hidden.
+    /// A source of the numbers up to `last`, of which multiples of seven are hidden.
     struct NumberSource {
         last: u32,
         max: usize,
-        has_infos: bool,
+        has_details: bool,
         script: Arc<SourceScript>,
     }
 
@@ -374,18 +374,18 @@ mod tests {
             self.max
         }
 
-        fn has_infos(&self) -> bool {
-            self.has_infos
+        fn has_details(&self) -> bool {
+            self.has_details
         }
 
-        fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+        fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
             ready(if self.script.source_is_gone { Err(Error::not_found()) } else { Ok(()) }).boxed()
         }
     }
 
     fn numbers(last: u32, max: usize, script: SourceScript) -> (NumberSource, Arc<SourceScript>) {
         let script = Arc::new(script);
-        (NumberSource { last, max, has_infos: true, script: Arc::clone(&script) }, script)
+        (NumberSource { last, max, has_details: true, script: Arc::clone(&script) }, script)
     }
 
     async fn pieces(answer: HandlerResponse) -> (Vec<String>, Option<Error>) {
@@ -404,11 +404,11 @@ mod tests {
         (pieces, None)
     }
 
-    fn expected(numbers: impl Iterator<Item = u32>, has_infos: bool) -> String {
+    fn expected(numbers: impl Iterator<Item = u32>, has_details: bool) -> String {
         let names: Vec<u32> = numbers.filter(|n| n % 7 != 0).collect();
         let keys: Vec<String> = names.iter().map(|n| format!("\"{n:04}\"")).collect();
         let infos: Vec<String> = names.iter().map(|n| format!("\"{n:04}\":{{\"n\":{n}}}")).collect();
-        let infos = if has_infos { format!(",\"key_info\":{{{}}}", infos.join(",")) } else { String::new() };
+        let infos = if has_details { format!(",\"key_info\":{{{}}}", infos.join(",")) } else { String::new() };
         format!("{{\"keys\":[{}]{infos}}}", keys.join(","))
     }
 
@@ -416,13 +416,17 @@ mod tests {
     async fn list_text_is_independent_of_page_size_and_limit() {
         for max in [1, 2, 3, 7, 10, 50, 1000] {
             for (after, limit) in [(0, None), (0, Some(1)), (0, Some(6)), (3, Some(20)), (20, None), (48, None)] {
-                for has_infos in [true, false] {
+                for has_details in [true, false] {
                     let (source, _) = numbers(50, max, SourceScript::default());
                     let text =
-                        pieces(start_test_list(NumberSource { has_infos, ..source }, after, limit).await.unwrap())
+                        pieces(start_test_list(NumberSource { has_details, ..source }, after, limit).await.unwrap())
                             .await;
                     let all = (after + 1..=50).filter(|n| n % 7 != 0).take(limit.unwrap_or(usize::MAX));
-                    assert_eq!((text.0.concat(), text.1.is_none()), (expected(all, has_infos), true), "{max} {after}");
+                    assert_eq!(
+                        (text.0.concat(), text.1.is_none()),
+                        (expected(all, has_details), true),
+                        "{max} {after}"
+                    );
                 }
             }
         }
@@ -490,7 +494,7 @@ mod tests {
         }
         assert_eq!(list(50).await.err().unwrap().kind(), Kind::Quota);
         assert!(list(9).await.is_ok());
-        // A list that was sent frees its slot, and so does a dropped list.
+        // The slot is freed after the list has been sent, or when the list is dropped.
         assert!(pieces(long.pop().unwrap()).await.1.is_none());
         long.push(list(50).await.unwrap());
         assert_eq!(list(50).await.err().unwrap().kind(), Kind::Quota);
@@ -546,7 +550,7 @@ mod tests {
         impl RowSource for GrowingSource {
             type Position = u32;
             fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
-                // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
+                // Each page finds ten rows more than the previous one, and later pages of details miss the lowest rows.
                 let reads = self.0.fetch_add(1, Ordering::Relaxed) as u32;
                 let low = if infos && reads > 2 { 15 } else { 1 };
                 let row =
@@ -557,7 +561,7 @@ mod tests {
             fn max_page_rows(&self) -> usize {
                 20
             }
-            fn has_infos(&self) -> bool {
+            fn has_details(&self) -> bool {
                 true
             }
         }
@@ -568,7 +572,7 @@ mod tests {
         let first = &names[0];
         let last = names.last().unwrap();
         let infos = document["key_info"].as_object().unwrap();
-        // There are no details after the last name.
+        // No details follow the last name.
         assert!(infos.keys().all(|name| name.parse::<u32>().unwrap() <= last.as_str().unwrap().parse().unwrap()));
         assert!(*first == json!("1") && !infos.contains_key("1") && infos.contains_key("15"), "{document}");
     }

@@ -1,7 +1,7 @@
-//! The authentication methods: a route table for each, and shared code in `roles`.
+//! The authentication methods: one route table each, and shared code in `roles`.
 
 pub(super) mod approle;
-/// Logins of virtual machines by the identity that their cloud gives them.
+/// Logins of virtual machines with an identity token that their cloud issues.
 pub(super) mod cloudb;
 pub(super) mod jwt;
 mod roles;

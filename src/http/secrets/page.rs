@@ -4,13 +4,13 @@ use crate::error::Result;
 use crate::fields::Fields;
 use crate::x509::serial::Serial;
 
-/// The fields of a list request.
+/// The fields of a list request that select a page.
 pub(super) const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 pub(super) struct PageParams {
-    /// Only keys above this one are returned.
+    /// Only keys after this one, in sort order, are returned.
     pub(super) after: String,
-    /// Maximum number of keys; `None` for all.
+    /// Maximum number of keys; `None` for no limit.
     pub(super) limit: Option<usize>,
 }
 
@@ -30,8 +30,8 @@ impl PageParams {
         })
     }
 
-    /// Returns the position of `after` in the order of serial numbers. Text that is not a serial number is valid too,
-    /// and is positioned by its sort order.
+    /// Returns the serial number after which the page starts. An `after` that is not a serial number is valid too: the
+    /// page then starts where it would be in the sort order.
     pub(super) fn after_serial(&self) -> Option<Serial> {
         Serial::parse(&self.after).ok().or_else(|| Serial::last_up_to(&self.after))
     }

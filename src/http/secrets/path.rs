@@ -2,8 +2,8 @@
 //!
 //! The path is percent-decoded once, and routing and policies use the same text. Input that they could interpret
 //! differently is rejected, not normalised: `.`, `..` and empty segments, encoded slashes, control and invisible
-//! characters. The part after the pattern of a route with a `**tail` is exempt: it is data of another protocol, for the
-//! handler.
+//! characters. The part of a path that matches `**tail` is exempt: it is data of another protocol, which the handler
+//! decodes.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub const MAX_PATH_BYTES: usize = 2048;
 /// Returns the decoded path below `/v1/`.
 ///
 /// # Errors
-/// `Malformed`; the text names the broken rule.
+/// `Malformed`; the text names the rule that the path breaks.
 pub fn validate(raw: &str) -> Result<Cow<'_, str>> {
     if raw.len() > MAX_PATH_BYTES {
         return reject("path: longer than 2048 bytes");
@@ -44,7 +44,8 @@ fn percent_decode(raw: &str) -> Result<String> {
     String::from_utf8(out).or_else(|_| reject("path: not UTF-8"))
 }
 
-/// Decodes percent-encoded bytes, with `true` for encoded ones; `None` for a `%` without two hexadecimal digits.
+/// Decodes percent-encoded bytes. Each byte comes with `true` if it was encoded; `None` stands for a `%` without two
+/// hexadecimal digits.
 pub fn decode_bytes(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
     let mut bytes = raw.iter().copied();
     std::iter::from_fn(move || {
@@ -95,7 +96,7 @@ mod tests {
             assert!(validate(raw).is_err(), "{raw}");
         }
         assert!(validate(&"a".repeat(MAX_PATH_BYTES + 1)).is_err());
-        // Format characters, tags, fillers, variation selectors, private use and noncharacters.
+        // Format characters, tags, fillers, variation selectors, private-use characters and noncharacters.
         for c in "\u{61c}\u{180e}\u{34f}\u{115f}\u{3164}\u{ffa0}\u{fe0f}\u{fff9}\u{e0001}\u{e0061}\u{1d173}\u{e000}\u{fdd0}\u{fffe}\u{200b}\u{ad}\u{2028}\u{a0}\u{378}".chars() {
             assert!(validate(&format!("sys/policies/acl/adm{c}in")).is_err(), "{:x}", u32::from(c));
         }

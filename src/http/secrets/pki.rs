@@ -38,31 +38,31 @@ pub static ROUTES: &[Route] = routes! {
     token Update "roles/:name" roles::FIELDS => roles::write;
     token Patch "roles/:name" roles::FIELDS => roles::write;
     token Delete "roles/:name" &[] => roles::delete;
-    (token.repeatable()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" issuing_fields::ISSUE_FIELDS => issuing::issue;
-    (token.repeatable()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" issuing_fields::SIGN_FIELDS => issuing::sign;
-    (token.repeatable()) Update "root/sign-intermediate", "issuer/:issuer_ref/sign-intermediate"
+    (token.with_idempotency_key()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" issuing_fields::ISSUE_FIELDS => issuing::issue;
+    (token.with_idempotency_key()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" issuing_fields::SIGN_FIELDS => issuing::sign;
+    (token.with_idempotency_key()) Update "root/sign-intermediate", "issuer/:issuer_ref/sign-intermediate"
         issuing_fields::INTERMEDIATE_FIELDS => issuing::sign_intermediate;
-    (sudo.repeatable()) Update "root/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
-    (token.repeatable()) Update
+    (sudo.with_idempotency_key()) Update "root/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
+    (token.with_idempotency_key()) Update
         "issuer/:issuer_ref/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
-    (token.repeatable()) Update "sign-verbatim", "sign-verbatim/:name", "issuer/:issuer_ref/sign-verbatim",
+    (token.with_idempotency_key()) Update "sign-verbatim", "sign-verbatim/:name", "issuer/:issuer_ref/sign-verbatim",
         "issuer/:issuer_ref/sign-verbatim/:name" issuing_fields::VERBATIM_FIELDS => issuing::sign_verbatim;
     token Read "config/external-policy" &[] => external_policy::read_config;
     token Update "config/external-policy" external_policy::FIELDS => external_policy::write_config;
-    (token.with_verbatim_body().repeatable()) Update
+    (token.with_verbatim_body().with_idempotency_key()) Update
         "external-policy/issue", "external-policy/issue/:policy", "issuer/:issuer_ref/external-policy/issue",
         "issuer/:issuer_ref/external-policy/issue/:policy" external_policy::ISSUE_FIELDS => external_policy::issue;
-    (token.with_verbatim_body().repeatable()) Update
+    (token.with_verbatim_body().with_idempotency_key()) Update
         "external-policy/sign", "external-policy/sign/:policy", "issuer/:issuer_ref/external-policy/sign",
         "issuer/:issuer_ref/external-policy/sign/:policy" external_policy::SIGN_FIELDS => external_policy::sign;
-    (token.with_verbatim_body().repeatable()) Update
+    (token.with_verbatim_body().with_idempotency_key()) Update
         "external-policy/sign-intermediate", "external-policy/sign-intermediate/:policy",
         "issuer/:issuer_ref/external-policy/sign-intermediate",
         "issuer/:issuer_ref/external-policy/sign-intermediate/:policy"
         external_policy::SIGN_FIELDS => external_policy::sign_intermediate;
     token Update "revoke" revoking::FIELDS => revoking::revoke;
-    token Update "revoke-with-key" revoking::BY_KEY_FIELDS => revoking::revoke_with_key;
-    token Update "tidy" tidy::FIELDS => tidy::begin;
+    token Update "revoke-with-key" revoking::REVOKE_WITH_KEY_FIELDS => revoking::revoke_with_key;
+    token Update "tidy" tidy::FIELDS => tidy::start;
     token Read "tidy-status" &[] => tidy::status;
     token Update "tidy-cancel" &[] => tidy::cancel;
     token Read "config/auto-tidy" &[] => tidy::read_config;
@@ -78,7 +78,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "intermediate/generate/:type", "issuers/generate/intermediate/:type"
         generate::INTERMEDIATE_FIELDS => generate::intermediate;
     token Update "intermediate/cross-sign" generate::INTERMEDIATE_FIELDS => generate::cross_sign;
-    token Update "intermediate/set-signed" import::SIGNED_FIELDS => import::set_signed;
+    token Update "intermediate/set-signed" import::SET_SIGNED_FIELDS => import::set_signed;
     token Update "issuers/import/bundle" import::BUNDLE_FIELDS => import::bundle;
     token Update "issuers/import/cert" import::BUNDLE_FIELDS => import::certificates;
     (token.with_raw_body(import::MAX_CRL_BODY_BYTES)) Update "issuers/import/crl" &["crl"] => import::import_crl;
@@ -90,7 +90,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
     token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
     token Delete "issuer/:issuer_ref" &[] => issuers::delete;
-    token Update "issuer/:issuer_ref/revoke" revoking::ISSUER_FIELDS => issuers::revoke;
+    token Update "issuer/:issuer_ref/revoke" revoking::REVOKE_ISSUER_FIELDS => issuers::revoke;
     token Read "config/issuers" &[] => issuers::read_config;
     token Update "config/issuers" &["default", "default_follows_latest_issuer"] => issuers::write_config;
     token Read "config/urls" &[] => urls::read;
@@ -107,65 +107,65 @@ pub static ROUTES: &[Route] = routes! {
     token Delete "key/:key_ref" &[] => keys::delete;
     token Read "config/keys" &[] => keys::read_config;
     token Update "config/keys" &["default"] => keys::write_config;
-    (open.public()) Read "ca" &[] => authority::issuer_der;
-    (open.public()) Read "ca/pem" &[] => authority::issuer_pem;
-    (open.public()) Read "ca_chain" &[] => authority::ca_chain;
+    (open.on_public_listener()) Read "ca" &[] => authority::issuer_der;
+    (open.on_public_listener()) Read "ca/pem" &[] => authority::issuer_pem;
+    (open.on_public_listener()) Read "ca_chain" &[] => authority::ca_chain;
     open Read "cert/ca" &[] => authority::ca_json;
     open Read "cert/ca/raw" &[] => authority::issuer_der;
     open Read "cert/ca/raw/pem" &[] => authority::issuer_pem;
     open Read "cert/ca_chain" &[] => authority::ca_chain_json;
-    open Read "cert/crl", "cert/delta-crl", "cert/unified-crl", "cert/unified-delta-crl" &[] => crl::as_certificate;
-    (open.public()) Read
+    open Read "cert/crl", "cert/delta-crl", "cert/unified-crl", "cert/unified-delta-crl" &[] => crl::read_as_certificate_json;
+    (open.on_public_listener()) Read
         "crl", "crl/pem", "crl/delta", "crl/delta/pem", "unified-crl", "unified-crl/pem", "unified-crl/delta",
-        "unified-crl/delta/pem" &[] => crl::raw;
+        "unified-crl/delta/pem" &[] => crl::read_raw;
     open Read "issuer/:issuer_ref/json" &[] => authority::issuer_json;
-    (open.public()) Read "issuer/:issuer_ref/der" &[] => authority::issuer_der;
-    (open.public()) Read "issuer/:issuer_ref/pem" &[] => authority::issuer_pem;
-    (open.public()) Read "issuer/:issuer_ref/crl" &[] => crl::as_crl;
-    (open.public()) Read "issuer/:issuer_ref/crl/der", "issuer/:issuer_ref/crl/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/crl/delta" &[] => crl::as_crl;
-    (open.public()) Read "issuer/:issuer_ref/crl/delta/der", "issuer/:issuer_ref/crl/delta/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/unified-crl" &[] => crl::as_crl;
-    (open.public()) Read "issuer/:issuer_ref/unified-crl/der", "issuer/:issuer_ref/unified-crl/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/unified-crl/delta" &[] => crl::as_crl;
-    (open.public()) Read
-        "issuer/:issuer_ref/unified-crl/delta/der", "issuer/:issuer_ref/unified-crl/delta/pem" &[] => crl::raw;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/der" &[] => authority::issuer_der;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/pem" &[] => authority::issuer_pem;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/crl" &[] => crl::read_as_crl_json;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/crl/der", "issuer/:issuer_ref/crl/pem" &[] => crl::read_raw;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/crl/delta" &[] => crl::read_as_crl_json;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/crl/delta/der", "issuer/:issuer_ref/crl/delta/pem" &[] => crl::read_raw;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/unified-crl" &[] => crl::read_as_crl_json;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/unified-crl/der", "issuer/:issuer_ref/unified-crl/pem" &[] => crl::read_raw;
+    (open.on_public_listener()) Read "issuer/:issuer_ref/unified-crl/delta" &[] => crl::read_as_crl_json;
+    (open.on_public_listener()) Read
+        "issuer/:issuer_ref/unified-crl/delta/der", "issuer/:issuer_ref/unified-crl/delta/pem" &[] => crl::read_raw;
     open Read "cert/:serial" &[] => authority::certificate;
     open Read "cert/:serial/raw" &[] => authority::certificate_der;
     open Read "cert/:serial/raw/pem" &[] => authority::certificate_pem;
-    (open.with_raw_body(ocsp::MAX_BODY_BYTES).public()) Update "ocsp" &[] => ocsp::post;
-    (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).public()) Read "ocsp/**request" &[] => ocsp::get;
-    (open.with_raw_body(ocsp::MAX_BODY_BYTES).public()) Update "unified-ocsp" &[] => ocsp::post;
-    (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).public()) Read "unified-ocsp/**request" &[] => ocsp::get;
-    token List "certs" PAGE_FIELDS => lists::certificates;
-    token List "certs/detailed" &["after", "limit", "order"] => lists::detailed;
-    token List "certs/revoked" PAGE_FIELDS => lists::revoked;
-    token List "certs/revocation-queue" PAGE_FIELDS => lists::revocation_queue;
-    token List "certs/unified-revoked" PAGE_FIELDS => lists::unified_revoked;
-    token Read "config/acme" &[] => acme::config;
-    open Read "acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "acme/*path" &[] => acme::disabled;
-    open Read "roles/:role/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "roles/:role/acme/*path" &[] => acme::disabled;
-    open Read "issuer/:issuer_ref/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/acme/*path" &[] => acme::disabled;
-    open Read "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled;
-    open Read "external-policy/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/acme/*path" &[] => acme::disabled;
-    open Read "external-policy/:policy/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/:policy/acme/*path" &[] => acme::disabled;
+    (open.with_raw_body(ocsp::MAX_BODY_BYTES).on_public_listener()) Update "ocsp" &[] => ocsp::post;
+    (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).on_public_listener()) Read "ocsp/**request" &[] => ocsp::get;
+    (open.with_raw_body(ocsp::MAX_BODY_BYTES).on_public_listener()) Update "unified-ocsp" &[] => ocsp::post;
+    (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).on_public_listener()) Read "unified-ocsp/**request" &[] => ocsp::get;
+    token List "certs" PAGE_FIELDS => lists::list_certificates;
+    token List "certs/detailed" &["after", "limit", "order"] => lists::list_with_details;
+    token List "certs/revoked" PAGE_FIELDS => lists::list_revoked;
+    token List "certs/revocation-queue" PAGE_FIELDS => lists::list_revocation_queue;
+    token List "certs/unified-revoked" PAGE_FIELDS => lists::list_unified_revoked;
+    token Read "config/acme" &[] => acme::read_config;
+    open Read "acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "acme/*path" &[] => acme::reject_as_disabled;
+    open Read "roles/:role/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "roles/:role/acme/*path" &[] => acme::reject_as_disabled;
+    open Read "issuer/:issuer_ref/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/acme/*path" &[] => acme::reject_as_disabled;
+    open Read "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::reject_as_disabled;
+    open Read "external-policy/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/acme/*path" &[] => acme::reject_as_disabled;
+    open Read "external-policy/:policy/acme/*path" &[] => acme::reject_as_disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/:policy/acme/*path" &[] => acme::reject_as_disabled;
     token List "cert-metadata" PAGE_FIELDS => record::list_metadata;
     token Read "cert-metadata/:serial" &[] => record::read_metadata;
     token Read "cert-record/:serial" &[] => record::read;
 };
 
-/// Rule for absent members of a write.
+/// Rule for members that are absent in a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriteMode {
     /// POST: absent members get their defaults.
     Replace,
-    /// PATCH: absent members are unchanged, null sets the default.
+    /// PATCH: absent members are unchanged, and null sets the default.
     Merge,
 }
 
@@ -175,7 +175,7 @@ impl WriteMode {
     }
 }
 
-/// Adds `others` to the simple members of a resource.
+/// Combines the members of a resource that need no conversion with `others`.
 pub(super) fn json_with_members<const N: usize>(mut members: Map<String, Value>, others: [(&str, Value); N]) -> Value {
     members.extend(others.map(|(name, value)| (name.to_owned(), value)));
     Value::Object(members)
@@ -190,13 +190,14 @@ impl Call {
         self.state.mounts.authority(&self.mount).await
     }
 
-    /// Returns the name of the caller in stored records; empty on open routes.
-    fn recorded_as(&self) -> &str {
+    /// Returns the caller's requester record (accessor hash, entity id, display name) for storage; empty on routes that
+    /// need no token.
+    fn requester_record(&self) -> &str {
         self.caller.as_deref().map_or("", |caller| caller.requester.as_str())
     }
 
-    /// Returns a path parameter; `None` when the pattern has none of that name.
-    fn named_param(&self, name: &str) -> Option<&str> {
+    /// Returns a path parameter; `None` if the route's pattern has none of that name.
+    fn optional_param(&self, name: &str) -> Option<&str> {
         Some(self.param(name)).filter(|value| !value.is_empty())
     }
 

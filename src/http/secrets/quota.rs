@@ -1,7 +1,7 @@
 //! Rate-limit quotas in the request pipeline.
 //!
-//! A request is counted before its caller is identified and its body is read. If a quota applies to a role of a login
-//! method, the request is counted after its body was read, because the body names the role.
+//! A request is counted before its caller is identified and its body is read. Only if a quota may apply to the role of
+//! a login, the login is counted after its body was read, because the body names the role.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ static LIMIT_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 static REMAINING_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 static RESET_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The quotas that may apply to a request, and when the request is counted.
+/// The quotas that may apply to a request, and the time at which the request is counted.
 pub(super) struct QuotaGate {
     quotas: Arc<Quotas>,
     address: Option<IpAddr>,
-    /// `true` if the request is counted when its body has been read.
+    /// `true` if the request is counted after its body was read.
     counts_after_body: bool,
 }
 
@@ -37,7 +37,7 @@ impl QuotaGate {
         Self { quotas, address, counts_after_body }
     }
 
-    /// Counts the request, unless it is counted after its body.
+    /// Counts the request, unless it must be counted after its body was read.
     pub(super) fn count_before_body(
         &self,
         state: &WorkerState,
@@ -47,7 +47,7 @@ impl QuotaGate {
         if self.counts_after_body { None } else { self.count(target, parsed, target.role(parsed), state.clock.now()) }
     }
 
-    /// Counts the request if it is counted after its body and the body cannot be read.
+    /// Counts a request whose body could not be read, if it should have been counted after its body was read.
     pub(super) fn count_without_body(
         &self,
         state: &WorkerState,
@@ -57,7 +57,7 @@ impl QuotaGate {
         if self.counts_after_body { self.count(target, parsed, "", state.clock.now()) } else { None }
     }
 
-    /// Counts the request if it is counted after its body.
+    /// Counts the request, if it must be counted after its body was read.
     pub(super) fn count_after_body(
         &self,
         state: &WorkerState,
@@ -83,25 +83,25 @@ impl QuotaGate {
     }
 }
 
-/// The state of the caller in the quota that counts a request.
+/// The result of counting a request against its rate limit quota.
 pub(super) struct QuotaResult {
     decision: RateDecision,
-    /// `true` if a rejection is audited.
+    /// `true` if the quota settings require that a rejection is audited.
     is_rejection_audited: bool,
-    /// `true` if the response has rate limit headers.
+    /// `true` if the quota settings require rate limit headers in the response.
     has_headers: bool,
 }
 
 impl QuotaResult {
-    /// `true` if the request is rejected without audit.
+    /// `true` if the quota rejects the request and the rejection is not audited.
     pub(super) fn is_rejected_unaudited(&self) -> bool {
         !self.decision.granted && !self.is_rejection_audited
     }
 
-    /// Rejects the request if the quota is exceeded.
+    /// Returns an error if the request exceeds the quota.
     ///
     /// # Errors
-    /// `Quota` when the quota is exceeded.
+    /// `Quota` when the request exceeds the quota.
     pub(super) fn check(&self, path: &str) -> Result<()> {
         if self.decision.granted {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Renders responses: envelope, error body, statuses, headers.
+//! Renders responses: envelope, error body, status, headers.
 
 pub(super) mod conditional;
 mod pieces;
@@ -25,12 +25,12 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::http::request_id::RequestId;
 use crate::secret::{PartlySecret, Secret};
 
-/// The media type of all responses but raw ones. Clients compare it byte by byte.
+/// The media type of all responses but raw ones. Clients compare it byte for byte, so it has no parameters.
 pub const JSON_MEDIA_TYPE: &str = "application/json";
 
 static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Maps an error kind to the status of the secrets service.
+/// Maps an error kind to the HTTP status of the secrets service.
 pub fn status(kind: Kind) -> u16 {
     match kind {
         Kind::Malformed | Kind::Invalid | Kind::Conflict => 400,
@@ -51,12 +51,12 @@ pub fn status(kind: Kind) -> u16 {
 /// Request data that the pipeline adds to a response.
 #[derive(Default)]
 pub struct RenderContext<'a> {
-    /// The type of the mount.
+    /// The type of the mount in the path.
     pub mount_type: &'a str,
-    /// Warnings about the request's fields. They are added to an envelope, but do not create one. (The warnings of a
-    /// write that ignored a field are in the response itself.)
+    /// Warnings about the request's fields. They are added to an envelope, but do not create one. (If a write ignored a
+    /// field, the handler's response already contains the warnings.)
     pub field_warnings: Warnings,
-    /// The request's headers, for its conditions.
+    /// The request's headers, if it is a GET or HEAD request and may be conditional.
     pub headers: Option<&'a HeaderMap>,
     /// `true` for a HEAD request.
     pub head: bool,
@@ -64,7 +64,7 @@ pub struct RenderContext<'a> {
     pub now: i64,
 }
 
-/// Renders a response.
+/// Renders the HTTP response from the result of a handler.
 pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderContext<'_>) -> HttpResponse {
     let status = status_of(&answer, context.headers);
     let HandlerResponse { body, warnings, headers, lease, validators, .. } = answer;
@@ -87,7 +87,7 @@ pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderC
         response = match parts {
             RenderedBody::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
             RenderedBody::Pieces(pieces) => response.set_body(SizedBody::new(pieces, head)).map_into_boxed_body(),
-            // For HEAD, the rows are not read, so the length is unknown.
+            // For HEAD, the rows are not read from the store, so the length is unknown.
             RenderedBody::Read(_) if head => response.set_body(NoBody::new()).map_into_boxed_body(),
             RenderedBody::Read(reading) => response.set_body(StreamedBody::new(reading, *id)).map_into_boxed_body(),
         };
@@ -102,7 +102,8 @@ pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderC
     response
 }
 
-/// Returns the status of a response. `headers` are those of a request that may be conditional.
+/// Returns the status of a response. `headers` are those of a GET or HEAD request, whose conditions may turn the status
+/// into 304.
 pub(super) fn status_of(answer: &HandlerResponse, headers: Option<&HeaderMap>) -> u16 {
     let validators = answer.validators.as_ref().zip(headers);
     match answer.status {
@@ -119,13 +120,14 @@ enum RenderedBody {
     Read(PieceStream),
 }
 
-/// The middle of an envelope, if it is produced while it is sent.
+/// The value of `data` in an envelope, if it is produced while it is sent.
 enum EnvelopeMiddle {
     Pieces(BodyPieces),
     Read(PieceStream),
 }
 
-/// The text of an envelope: the beginning, and the middle and the end if the middle is produced while it is sent.
+/// The text of an envelope. If `data` is produced while it is sent: the text before it, and `data` with the text after
+/// it.
 type Envelope = (PartlySecret, Option<(EnvelopeMiddle, PartlySecret)>);
 
 impl From<Envelope> for RenderedBody {
@@ -147,11 +149,11 @@ impl From<Envelope> for RenderedBody {
     }
 }
 
-/// Renders the body of a response in one piece, and returns it with its media type.
+/// Renders the body of a response into memory, and returns it with its media type.
 ///
 /// # Errors
-/// `Invalid` when it is longer than `max_bytes` bytes; errors while reading it.
-pub(super) async fn buffer_whole(
+/// `Invalid` when the body is longer than `max_bytes` bytes; errors while reading it.
+pub(super) async fn render_into_memory(
     answer: HandlerResponse,
     id: &RequestId,
     context: RenderContext<'_>,
@@ -203,11 +205,11 @@ fn bytes_of(secret: &Secret) -> Bytes {
     Bytes::copy_from_slice(secret.expose())
 }
 
-/// Maximum `Retry-After`: a client that waits for a day appears to hang.
+/// Maximum `Retry-After`. A client that waits for longer appears to hang.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// Renders an error: `{"errors":["…"]}`, with an empty list if there is no text, and `warnings` if there are some.
-/// Known clients read only `errors`.
+/// Renders an error: `{"errors":["…"]}`, with an empty list if the error has no text, and with `warnings` if there are
+/// any. Known clients read only `errors`.
 pub fn render_error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpResponse {
     let status = status(error.kind());
     let body = match (error.kind(), error.text()) {
@@ -226,7 +228,7 @@ pub fn render_error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpR
     response
 }
 
-/// Returns the `Retry-After` of an error in whole seconds, from 1 to [`MAX_RETRY_AFTER`].
+/// Returns the `Retry-After` value of an error in whole seconds, from 1 to [`MAX_RETRY_AFTER`].
 pub(crate) fn retry_after_seconds(error: &Error) -> u64 {
     let pause = error.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
     pause.as_millis().div_ceil(1000).try_into().unwrap_or(1).max(1)
@@ -256,7 +258,7 @@ fn set_header(response: &mut HttpResponse, name: HeaderName, value: HeaderValue)
     response.headers_mut().insert(name, value);
 }
 
-/// The members of the envelope. If `data` is repeated at the top level, its members must not replace these.
+/// The members of the envelope. If the members of `data` are repeated at the top level, they must not replace these.
 const ENVELOPE_MEMBERS: [&str; 9] =
     ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
 
@@ -268,9 +270,9 @@ fn envelope(
     context: RenderContext<'_>,
 ) -> Envelope {
     warnings.extend(context.field_warnings);
-    // Private keys and tokens are copied only into this buffer, which overwrites secrets when it is dropped.
+    // Private keys and tokens are copied only into this buffer, which overwrites them when it is dropped.
     let mut members = JsonObjectBuilder::with_capacity(256 + rendered_len(&body));
-    // The replacement has no id of its own: the wrapped response contains it.
+    // A response with a wrapping token has no request id: the wrapped response contains it.
     members.add("request_id", if matches!(body, ResponseBody::Wrapped(_)) { "" } else { id.as_str() });
     members.add("lease_id", lease.map_or("", |l| l.id.as_str()));
     members.add("renewable", &lease.is_some_and(|l| l.renewable));
@@ -279,8 +281,8 @@ fn envelope(
     match &body {
         ResponseBody::Rendered(json) => members.add_rendered("data", json),
         ResponseBody::Data(value) | ResponseBody::DataAndTop(value) => members.add("data", value),
-        ResponseBody::RenderedPieces(start, _, end) => before = Some(members.split("data", start, end)),
-        ResponseBody::Streamed(_) => before = Some(members.split("data", "", "")),
+        ResponseBody::RenderedPieces(start, _, end) => before = Some(members.split_for_insertion("data", start, end)),
+        ResponseBody::Streamed(_) => before = Some(members.split_for_insertion("data", "", "")),
         _ => members.add("data", &Value::Null),
     }
     match &body {
@@ -333,7 +335,7 @@ fn add_wrapping(members: &mut JsonObjectBuilder, wrapping: &WrapInfo) {
     }
 }
 
-/// Renders `value` as JSON. This cannot fail, because all keys are text.
+/// Renders `value` as JSON. It cannot fail, because all map keys are text.
 fn json_bytes(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }

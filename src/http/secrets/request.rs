@@ -1,6 +1,6 @@
-//! Parses the head of a request: operation, path, token and other headers; and the fields of a body.
+//! Parses the head of a request (operation, path, token and other headers) and the fields of a body.
 //!
-//! All limits here apply before the token is validated.
+//! The limits in this module apply before the token is validated.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::pki::issue::idempotency::IDEMPOTENCY_KEY_HEADER;
 
 /// Maximum length of an idempotency key.
 const MAX_IDEMPOTENCY_KEY_CHARACTERS: usize = 255;
-/// Maximum size of all headers, in bytes of names and values.
+/// Maximum total size of the names and values of all headers, in bytes.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
 pub(super) static SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
@@ -38,13 +38,14 @@ pub struct ParsedRequest {
     pub path: String,
     /// The query, without the parameters that select the operation.
     pub query: Vec<(String, String)>,
-    /// `true` if the help for the path is requested.
+    /// `true` if the client requests the help for the path.
     pub help: bool,
-    /// The raw tail after the path (see `**tail` in [`Route::pattern`](super::route::Route::pattern)).
+    /// The part of the path that matches `**tail`, still encoded (see
+    /// [`Route::pattern`](super::route::Route::pattern)).
     pub tail: Option<Bytes>,
 }
 
-/// A caller's token, for the few routes that use it. It has no `Debug`, so that it is never logged.
+/// The token that a client sent, kept for the routes that use its text. It has no `Debug`, so that it is never logged.
 #[derive(Clone)]
 pub struct RequestToken {
     header: HeaderValue,
@@ -58,7 +59,7 @@ impl RequestToken {
     }
 }
 
-/// Parses path, method and query, and rejects oversized headers.
+/// Parses path, method and query of a request, and rejects oversized headers.
 pub fn parse_head(request: &HttpRequest, raw_path: &str, settings: &HttpSettings) -> Result<ParsedRequest> {
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     if headers.sum::<usize>() > MAX_HEADER_BYTES {
@@ -141,13 +142,13 @@ fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// Returns the media type of a body, without parameters; empty when there is none.
+/// Returns the media type of a body, without parameters; empty if the request names none.
 pub fn media_type(headers: &HeaderMap) -> String {
     headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).unwrap_or_default().to_owned()
 }
 
-/// Parses a body as JSON with any media type, or as a form. (`curl -d` sends JSON with the form media type.) A single
-/// text in the body may have at most `max_text_bytes` bytes.
+/// Parses a body as JSON whatever its media type, or as a form. (`curl -d` sends JSON with the media type of forms.)
+/// Each text in the body may have at most `max_text_bytes` bytes.
 pub fn parse_fields(body: &[u8], headers: &HeaderMap, max_text_bytes: usize) -> Result<Fields> {
     let start = body.trim_ascii_start();
     let json = matches!(start.first(), None | Some(b'{' | b'[')) || start.trim_ascii_end() == b"null";
@@ -166,7 +167,7 @@ pub fn parse_fields(body: &[u8], headers: &HeaderMap, max_text_bytes: usize) -> 
     Fields::parse_within(body, max_text_bytes)
 }
 
-/// Rejects all namespaces but the root namespace.
+/// Rejects a request to any namespace but the root namespace.
 pub fn require_root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
     let names = [Some(&SERVICE_NAMESPACE), compat.then_some(&VAULT_NAMESPACE)];
     for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)) {
@@ -177,11 +178,11 @@ pub fn require_root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
     Ok(())
 }
 
-/// Returns the requested lifetime of a wrapped response. An invalid value is an error: the caller wants no plain
-/// response.
+/// Returns the lifetime of the wrapped response that the client requests. An invalid value is an error, because the
+/// client does not want an unwrapped response.
 ///
 /// # Errors
-/// `Invalid` for an invalid duration; `Malformed` for two different ones.
+/// `Invalid` for an invalid duration; `Malformed` for two different durations.
 pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
     let names = [Some(&SERVICE_WRAP_TTL), compat.then_some(&VAULT_WRAP_TTL)];
     let mut found: Option<Duration> = None;

@@ -12,7 +12,7 @@ use super::quota::QuotaResult;
 use super::request::ParsedRequest;
 use super::target::ResolvedRoute;
 use super::warnings::FieldWarnings;
-use super::{EntryPoint, PUBLIC_NOT_FOUND, log_error};
+use super::{EntryPoint, PUBLIC_NOT_FOUND_ERROR, log_error};
 use crate::audit::AuditRecord;
 use crate::error::{Error, Kind, Result};
 use crate::http::access::AccessLogEntry;
@@ -25,17 +25,17 @@ pub(super) struct RequestContext<'a> {
     pub(super) raw_path: &'a str,
     pub(super) log_entry: AccessLogEntry,
     pub(super) field_warnings: FieldWarnings,
-    /// Maximum size of the body in bytes.
+    /// Maximum size of the request body in bytes.
     pub(super) body_limit: usize,
     pub(super) compressible: bool,
-    /// The web page that sent the request.
+    /// The origin of the web page that sent the request.
     pub(super) page_origin: PageOrigin,
-    /// The state of the caller in the quota that counts the request.
+    /// The result of counting the request against its rate limit quota; `None` if none was applied.
     pub(super) quota: Option<QuotaResult>,
-    /// The methods that the path supports, if the requested one is not among them.
+    /// The methods that the path supports, if the requested method is not among them.
     pub(super) allowed_methods: Option<String>,
     record: AuditRecord<'a>,
-    /// Data of the audit record; `None` when no audit device is enabled.
+    /// The data for the audit record; `None` if no audit device is enabled, or the request is not audited.
     pub(super) audit_fields: Option<Box<AuditFields>>,
     /// The time at which the request is aborted.
     pub(super) deadline: Instant,
@@ -76,15 +76,15 @@ impl<'a> RequestContext<'a> {
         self.audit_fields = None;
     }
 
-    /// Returns the error for a path that the public listener does not serve. It is not audited, because all clients
-    /// that reach the listener could fill the audit log.
+    /// Returns the error for a path that the public listener does not serve. The request is not audited, because any
+    /// client of that listener could fill the audit log.
     pub(super) fn reject_non_public(&mut self) -> Error {
         self.skip_audit();
-        Error::new(Kind::NotFound, PUBLIC_NOT_FOUND)
+        Error::new(Kind::NotFound, PUBLIC_NOT_FOUND_ERROR)
     }
 
-    /// Handles CORS. Returns `true` for a preflight, which ends here and is not audited: it changes nothing and needs
-    /// no token.
+    /// Handles CORS. Returns `true` for a preflight, which needs no handler. It is not audited, because it changes
+    /// nothing and needs no token.
     pub(super) fn handle_cors(&mut self, state: &WorkerState, request: &HttpRequest) -> Result<bool> {
         if self.entry_point == EntryPoint::Public {
             return Ok(false);
@@ -97,7 +97,7 @@ impl<'a> RequestContext<'a> {
         permitted.map(|()| self.page_origin.is_preflight())
     }
 
-    /// Stores the resolved target.
+    /// Stores the resolved route for the access log and the audit record.
     pub(super) fn set_route(&mut self, target: &ResolvedRoute, parsed: &ParsedRequest) {
         self.log_entry.mount.clone_from(&target.mount);
         if let Some(route) = target.meter(parsed.operation) {
@@ -111,7 +111,7 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// Stores the quota state, and rejects the request if the quota is exceeded.
+    /// Stores the quota result, and rejects the request if it exceeds the quota.
     pub(super) fn apply_quota(&mut self, quota: Option<QuotaResult>, parsed: &ParsedRequest) -> Result<()> {
         let Some(quota) = quota else { return Ok(()) };
         if quota.is_rejected_unaudited() {
@@ -120,7 +120,7 @@ impl<'a> RequestContext<'a> {
         self.quota.insert(quota).check(&parsed.path)
     }
 
-    /// Audits the request before its handler runs.
+    /// Writes the request record to the audit devices before the handler runs.
     pub(super) async fn audit_intent(&mut self) -> Result<()> {
         let Self { log_entry, method, raw_path, audit_fields, record, deadline, .. } = self;
         record
@@ -131,7 +131,7 @@ impl<'a> RequestContext<'a> {
             .await
     }
 
-    /// Audits the outcome and returns it, or the error if it cannot be audited.
+    /// Writes the response record to the audit devices, and returns `outcome`, or an error if it cannot be written.
     pub(super) async fn audit_outcome(
         &mut self,
         outcome: Result<HandlerResponse>,
@@ -142,7 +142,7 @@ impl<'a> RequestContext<'a> {
         let audited = self.record.outcome(&request, &audit::audit_outcome(&outcome, conditions), self.deadline).await;
         match (&audited, &outcome) {
             (Err(_), Err(error)) => log_error(error, &self.log_entry.id),
-            (Err(_), Ok(answer)) if audit_fields.changes_something() => {
+            (Err(_), Ok(answer)) if audit_fields.is_write() => {
                 let request = &self.log_entry.id;
                 let serial_number = audit::serial_number(answer).unwrap_or_default();
                 tracing::error!(

@@ -1,7 +1,7 @@
 //! Routes of the secrets service: paths, operations, permissions and fields.
 //!
-//! There is a [`Route`] for each operation and pattern. Dispatch, authorization, metrics and generated tests share the
-//! same tables, so that no path is reachable in one and unknown in another.
+//! Each combination of operation and pattern is a [`Route`]. Dispatch, authorization, metrics and generated tests share
+//! the same tables, so that no path is reachable in one and unknown in another.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::http::request_id::RequestId;
 use crate::http::state::WorkerState;
 use crate::telemetry::Exposition;
 
-/// Concatenates lists of fields. A name that is in several lists is taken once. `N` is the number of names.
+/// Concatenates lists of field names without duplicates. `N` is the number of distinct names.
 pub(super) const fn concat_fields<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
     let mut all = [""; N];
     let mut list = 0;
@@ -59,7 +59,7 @@ const fn are_equal(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// Returns the word for an operation in metrics, logs and capability lists.
+/// Returns the name of an operation in metrics, logs and capability lists.
 pub fn operation_name(operation: Operation) -> &'static str {
     match operation {
         Operation::Read => "read",
@@ -71,7 +71,7 @@ pub fn operation_name(operation: Operation) -> &'static str {
     }
 }
 
-/// Returns the value of the `Allow` header for the supported operations (RFC 9110, 10.2.1).
+/// Returns the value of the `Allow` header (RFC 9110, 10.2.1) for the operations that `takes` accepts.
 pub(super) fn allow_header(takes: impl Fn(Operation) -> bool, compat: bool) -> String {
     let lists = takes(Operation::List);
     let reads = takes(Operation::Read) || (lists && compat);
@@ -91,20 +91,20 @@ pub(super) fn allow_header(takes: impl Fn(Operation) -> bool, compat: bool) -> S
 /// The permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteAccess {
-    /// The route needs no token.
+    /// No token.
     Open,
-    /// Any valid token; the handler decides what the caller may see.
+    /// Any valid token. The handler decides what the caller may see.
     Caller,
     /// A token with policies that grant the operation on the path.
     Token,
-    /// As `Token`, with `sudo` on the path too.
+    /// As [`RouteAccess::Token`]; the policies must also grant `sudo` on the path.
     Sudo,
 }
 
-/// A handler. It runs on the worker that received the request.
+/// Handles an authorized request, on the worker that received it.
 pub type RouteHandler = fn(Call) -> LocalBoxFuture<'static, Result<HandlerResponse>>;
 
-/// A write, for the check before its authorization whether the resource exists.
+/// A write whose required capability depends on whether its resource exists.
 pub struct ExistenceQuery<'a> {
     /// The worker's state.
     pub state: &'a WorkerState,
@@ -112,19 +112,19 @@ pub struct ExistenceQuery<'a> {
     pub mount: &'a Arc<Mount>,
     /// The caller.
     pub caller: &'a Caller,
-    /// The path below the mount.
+    /// The path of the resource below the mount.
     pub(super) below_mount: &'a str,
     pub(super) params: PathParams,
 }
 
 impl ExistenceQuery<'_> {
-    /// Returns a path parameter; `""` when the pattern has none of that name.
+    /// Returns a path parameter; `""` if the route's pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.named(name, self.below_mount)
     }
 }
 
-/// Returns `true` if the resource of a write exists.
+/// Resolves to `true` if the resource of a write exists.
 pub type ExistenceCheck = for<'a> fn(ExistenceQuery<'a>) -> LocalBoxFuture<'a, Result<bool>>;
 
 /// Rule for reading a request's body.
@@ -132,24 +132,25 @@ pub type ExistenceCheck = for<'a> fn(ExistenceQuery<'a>) -> LocalBoxFuture<'a, R
 pub enum BodyKind {
     /// A JSON object or a form, parsed into [`Call::fields`].
     Fields,
-    /// As `Fields`, but an external service validates them: path parameters replace no field, and no field counts as
-    /// unknown.
+    /// As [`BodyKind::Fields`], but an external service validates the fields: path parameters replace no field, and no
+    /// field counts as unknown.
     Verbatim,
-    /// Bytes of another protocol in [`Call::body`]: the request's body, or the `**tail` of the path.
+    /// Bytes of another protocol in [`Call::body`]: the body of the request, or the part of the path that matches
+    /// `**tail`.
     Raw,
 }
 
-/// Maximum size of a body on open routes, in bytes.
-pub(super) const MAX_OPEN_BODY_BYTES: usize = 16 << 10;
+/// Maximum size of the body of a request to a route that needs no token, in bytes.
+pub(super) const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 16 << 10;
 
-/// A route: an operation on a pattern of a kind of mount.
+/// A route: an operation on a path pattern of a kind of mount.
 pub struct Route {
     /// The operation.
     pub operation: Operation,
     /// The path below the mount, without a trailing `/`. `:serial` matches a segment of `(0x)?[0-9A-Fa-f:-]+`, and any
     /// other `:name` a segment with the grammar of names. `*rest` matches one or more segments of any text; literal
-    /// segments may follow. `**tail`, at the end and after literals only, matches all the rest as sent, including `/`
-    /// and `%`, and is stored in [`Call::body`].
+    /// segments may follow. `**tail`, only at the end and after literals, matches the whole rest as the client sent it,
+    /// including `/` and `%`, and is stored in [`Call::body`].
     ///
     /// `:serial`, `:…_ref`, `:backend`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) have
     /// alternative [spellings](crate::auth::policy::Spelling). Authorization, handler and audit use the canonical one.
@@ -163,31 +164,33 @@ pub struct Route {
     /// Rule for reading the body.
     pub body: BodyKind,
     /// Maximum size of the body in bytes; `None` for the configured limit. A longer [`BodyKind::Raw`] body is cut off
-    /// one byte after the limit, other bodies are rejected.
+    /// one byte after the limit; other bodies are rejected.
     pub body_limit: Option<usize>,
-    /// The only member that can make the body too long. A body above the limit is reported as an error of this member.
+    /// The only member of the body that may be long. A body above the limit is reported as an error of this member.
     pub long_member: Option<&'static str>,
-    /// Maximum length of a text in the body, in bytes.
+    /// Maximum length of each text in the body, in bytes.
     pub max_text_bytes: usize,
-    /// `true` if no response has secrets, so that responses may be compressed ([`encoding`](crate::http::encoding)).
+    /// `true` if no response contains secrets, so that responses may be compressed
+    /// ([`encoding`](crate::http::encoding)).
     pub compressible: bool,
     /// `true` if requests are audited. Health checks and metrics are not.
     pub audited: bool,
-    /// `true` if the handler of an open route receives the token of the request, which is not validated.
+    /// `true` if the handler receives the token of the request although the route needs none; the token is not
+    /// validated.
     pub passes_unvalidated_token: bool,
     /// `true` if requests may have an [idempotency key](crate::http::secrets::request::idempotency_key).
-    pub repeatable: bool,
+    pub accepts_idempotency_key: bool,
     /// `true` if the route is available on the [public listener](crate::http::public).
-    pub public: bool,
-    /// Distinguishes writes that create a resource, which need the capability `create`, from writes that change one,
-    /// which need `update`. Without this check, all writes need `update`.
+    pub on_public_listener: bool,
+    /// Checks whether the resource exists. Writes that create a resource then need the capability `create`, and writes
+    /// that change one need `update`. Without this check, all writes need `update`.
     pub exists: Option<ExistenceCheck>,
     /// The handler.
     pub handler: RouteHandler,
 }
 
 impl Route {
-    /// A route for tokens with policies that grant it.
+    /// Creates a route that needs a token whose policies grant the operation.
     pub const fn token(
         op: Operation,
         pattern: &'static str,
@@ -207,26 +210,26 @@ impl Route {
             compressible: matches!(op, Operation::List),
             audited: true,
             passes_unvalidated_token: false,
-            repeatable: false,
-            public: false,
+            accepts_idempotency_key: false,
+            on_public_listener: false,
             exists: None,
             handler,
         }
     }
 
-    /// A route that needs no token.
+    /// Creates a route that needs no token.
     pub const fn open(
         op: Operation,
         pattern: &'static str,
         fields: &'static [&'static str],
         handler: RouteHandler,
     ) -> Self {
-        let route = Self::token(op, pattern, fields, handler).with_body_limit(MAX_OPEN_BODY_BYTES);
-        // Unauthenticated callers must not cause compression work.
+        let route = Self::token(op, pattern, fields, handler).with_body_limit(MAX_UNAUTHENTICATED_BODY_BYTES);
+        // Unauthenticated callers must not cause the work of compressing responses.
         Self { access: RouteAccess::Open, compressible: false, ..route }
     }
 
-    /// A route that requires `sudo`.
+    /// Creates a route whose callers need `sudo`.
     pub const fn sudo(
         op: Operation,
         pattern: &'static str,
@@ -236,9 +239,9 @@ impl Route {
         Self { access: RouteAccess::Sudo, ..Self::token(op, pattern, fields, handler) }
     }
 
-    /// Allows all valid tokens.
+    /// Allows all valid tokens, whatever their policies.
     #[must_use]
-    pub const fn for_callers(self) -> Self {
+    pub const fn for_any_token(self) -> Self {
         Self { access: RouteAccess::Caller, ..self }
     }
 
@@ -254,37 +257,38 @@ impl Route {
         Self { exists: Some(exists), ..self }
     }
 
-    /// Allows compression: responses have no secrets and may be large. It is the default for lists that need a token.
+    /// Allows compression: responses contain no secrets and may be large. By default it is allowed for lists that need
+    /// a token.
     #[must_use]
     pub const fn compressible(self) -> Self {
         Self { compressible: true, ..self }
     }
 
-    /// Passes the unvalidated token of an open route to the handler.
+    /// Passes the unvalidated token to the handler of a route that needs no token.
     #[must_use]
-    pub const fn with_token_as_sent(self) -> Self {
+    pub const fn with_unvalidated_token(self) -> Self {
         Self { passes_unvalidated_token: true, ..self }
     }
 
-    /// Disables compression: responses have sensitive values, such as accessors.
+    /// Forbids compression, because responses contain sensitive values, such as accessors.
     #[must_use]
     pub const fn uncompressed(self) -> Self {
         Self { compressible: false, ..self }
     }
 
-    /// Allows idempotency keys.
+    /// Allows idempotency keys in requests.
     #[must_use]
-    pub const fn repeatable(self) -> Self {
-        Self { repeatable: true, ..self }
+    pub const fn with_idempotency_key(self) -> Self {
+        Self { accepts_idempotency_key: true, ..self }
     }
 
-    /// Makes an open route available on the public listener.
+    /// Makes a route that needs no token available on the public listener.
     #[must_use]
-    pub const fn public(self) -> Self {
-        Self { public: true, ..self }
+    pub const fn on_public_listener(self) -> Self {
+        Self { on_public_listener: true, ..self }
     }
 
-    /// Excludes requests from the audit.
+    /// Excludes the route's requests from the audit.
     #[must_use]
     pub const fn unaudited(self) -> Self {
         Self { audited: false, ..self }
@@ -296,33 +300,33 @@ impl Route {
         Self { body: BodyKind::Verbatim, ..self }
     }
 
-    /// Passes the body to the handler unparsed.
+    /// Passes the body to the handler unparsed, at most `limit` bytes of it.
     #[must_use]
     pub const fn with_raw_body(self, limit: usize) -> Self {
         Self { body: BodyKind::Raw, ..self.with_body_limit(limit) }
     }
 
-    /// Removes the limit on the length of a text; only that of the body applies.
+    /// Removes the limit on the length of each text, so that only the limit on the body applies.
     #[must_use]
     pub const fn without_text_limit(self) -> Self {
         Self { max_text_bytes: usize::MAX, ..self }
     }
 
-    /// Limits the body to `bytes`, which only `member` can exceed.
+    /// Limits the body to `bytes` bytes. Only `member` is expected to be that long.
     #[must_use]
     pub const fn with_long_member(self, member: &'static str, bytes: usize) -> Self {
         Self { long_member: Some(member), ..self.with_body_limit(bytes) }
     }
 
-    /// Limits the body to `bytes`.
+    /// Limits the body to `bytes` bytes.
     #[must_use]
     pub const fn with_body_limit(self, bytes: usize) -> Self {
         Self { body_limit: Some(bytes), ..self }
     }
 }
 
-/// Declares a route table with a row per handler: `access operation patterns fields => handler;`. Each pattern of a row
-/// is a route. A row with options has them in parentheses, with the access: `(token.repeatable())`.
+/// Declares a route table with one row per handler: `access operation patterns fields => handler;`. Each pattern of a
+/// row becomes a route. Options are written in parentheses with the access: `(token.with_idempotency_key())`.
 macro_rules! routes {
     ($($access:tt $operation:ident $($pattern:literal),+ $fields:expr => $handler:path;)*) => {
         &[$($(
@@ -332,7 +336,7 @@ macro_rules! routes {
 }
 pub(super) use routes;
 
-/// Builds one route of [`routes`].
+/// Builds one route of a [`routes`] table.
 macro_rules! route {
     (($access:ident $($option:tt)*) $operation:ident $pattern:literal $fields:expr => $handler:path) => {
         $crate::http::secrets::route::route!($access $operation $pattern $fields => $handler)$($option)*
@@ -348,18 +352,18 @@ macro_rules! route {
 }
 pub(super) use route;
 
-/// The path parameters, stored as ranges of the path, so that matching allocates nothing.
+/// The path parameters, stored as ranges of the path, so that matching a path allocates nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathParams {
-    items: [(&'static str, u16, u16); Self::MAX],
+    items: [(&'static str, u16, u16); Self::MAX_PARAMS],
     len: u8,
 }
 
 impl PathParams {
     /// Maximum number of parameters in a pattern.
-    pub const MAX: usize = 4;
+    pub const MAX_PARAMS: usize = 4;
 
-    /// Adds a parameter. Parameters beyond [`PathParams::MAX`] are dropped; a test rejects such patterns.
+    /// Adds a parameter. Parameters beyond [`PathParams::MAX_PARAMS`] are dropped; a test rejects such patterns.
     pub(super) fn push(&mut self, name: &'static str, from: usize, to: usize) {
         let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else { return };
         if let Some(slot) = self.items.get_mut(usize::from(self.len)) {
@@ -368,24 +372,25 @@ impl PathParams {
         }
     }
 
-    /// Returns the ranges of the values in the path.
+    /// Returns the ranges of the parameter values in the path.
     pub(super) fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         let items = self.items;
         let len = usize::from(self.len);
         items.into_iter().take(len).map(|(_, from, to)| usize::from(from)..usize::from(to))
     }
 
-    /// Returns the names in the order of the pattern, padded with empty text.
-    pub(super) fn names(&self) -> [&'static str; Self::MAX] {
+    /// Returns the names of the parameters in the order of the pattern, padded with empty text.
+    pub(super) fn names(&self) -> [&'static str; Self::MAX_PARAMS] {
         self.items.map(|(name, ..)| name)
     }
 
-    /// Returns the value of a parameter in `path`; `""` when the pattern has none of that name.
+    /// Returns the value of a parameter in `path`; `""` if the pattern has none of that name.
     pub fn named<'p>(&self, name: &str, path: &'p str) -> &'p str {
         self.iter(path).find(|(known, _)| *known == name).map_or("", |(_, value)| value)
     }
 
-    /// Iterates over names and values in the order of the pattern. `path` is the path that was matched.
+    /// Iterates over the names and values of the parameters, in the order of the pattern. `path` is the path that the
+    /// pattern matched.
     pub fn iter<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'static str, &'p str)> {
         let items = self.items;
         let len = usize::from(self.len);
@@ -404,11 +409,11 @@ pub struct Call {
     pub mount: Arc<Mount>,
     /// The matched route.
     pub route: &'static Route,
-    /// The path below `/v1` in canonical spelling, as policies see it.
+    /// The path below `/v1` in canonical spelling, to which policies apply.
     pub full_path: String,
-    /// `true` if a name was not sent in canonical spelling.
+    /// `true` if the client sent a name that was not in canonical spelling.
     pub was_normalized: bool,
-    /// `true` if the path had another server's name of a managed key type, and it was replaced.
+    /// `true` if the client sent another server's name for a type of managed keys, which was replaced.
     pub used_alias: bool,
     /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
     pub(super) below_mount: std::ops::Range<usize>,
@@ -420,17 +425,18 @@ pub struct Call {
     pub body: bytes::Bytes,
     /// The media type of a [`BodyKind::Raw`] body, without parameters; otherwise empty.
     pub media_type: String,
-    /// The memory reservation of the body, which lasts as long as its fields.
+    /// The memory reservation of the body, held until the fields parsed from it are dropped.
     pub(super) _reservation: SenderReservation,
-    /// The caller; `None` on open routes, where tokens are not validated.
+    /// The caller; `None` on routes that need no token, where tokens are not validated.
     pub caller: Option<Arc<Caller>>,
     /// The member types that the client expects.
     pub dialect: Dialect,
-    /// The caller's token; on open routes `None`, or the unvalidated token ([`Route::passes_unvalidated_token`]).
+    /// The caller's token. On routes that need no token it is `None`, or the unvalidated token
+    /// ([`Route::passes_unvalidated_token`]).
     pub token: Option<RequestToken>,
-    /// The requested lifetime of the wrapped response, if wrapping was requested.
+    /// The lifetime of the wrapped response, if the client requested wrapping.
     pub wrap_ttl: Option<std::time::Duration>,
-    /// The idempotency key.
+    /// The idempotency key that the client sent, if any.
     pub idempotency_key: Option<Box<str>>,
     /// `true` if the caller's policies grant `sudo` on this path, or the token is a root token.
     pub sudo: bool,
@@ -438,7 +444,7 @@ pub struct Call {
     pub address: Option<std::net::IpAddr>,
     /// Id of the request.
     pub request_id: RequestId,
-    /// The metrics format that the client prefers, for the metrics route.
+    /// The metrics format that the client prefers; only the metrics route uses it.
     pub exposition: Exposition,
 }
 
@@ -448,7 +454,7 @@ impl Call {
         self.full_path.get(self.below_mount.clone()).unwrap_or_default()
     }
 
-    /// Returns a path parameter; `""` when the pattern has none of that name.
+    /// Returns a path parameter; `""` if the route's pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.named(name, self.path())
     }
@@ -456,7 +462,7 @@ impl Call {
     /// Returns the caller.
     ///
     /// # Errors
-    /// `Forbidden` on an open route, where callers are not identified.
+    /// `Forbidden` on a route that needs no token, where callers are not identified.
     pub fn caller(&self) -> Result<&Arc<Caller>> {
         self.caller.as_ref().ok_or_else(Error::forbidden)
     }
@@ -464,7 +470,7 @@ impl Call {
     /// Returns the text of the caller's token.
     ///
     /// # Errors
-    /// `Forbidden` on an open route.
+    /// `Forbidden` if the call has no token, as on routes that need none.
     pub fn token(&self) -> Result<&str> {
         self.token.as_ref().map(RequestToken::expose).ok_or_else(Error::forbidden)
     }

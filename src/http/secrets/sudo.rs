@@ -1,14 +1,14 @@
 //! Paths that require `sudo` in addition to the capability of their operation.
 //!
-//! Routes declare this themselves ([`RouteAccess::Sudo`](super::route::RouteAccess)), and a test compares them with
-//! this table. The table also covers paths without a route: there a caller without `sudo` gets the same error as on a
-//! server that has the route.
+//! Routes declare this themselves ([`RouteAccess::Sudo`](super::route::RouteAccess)), and a test compares their
+//! declarations with this table. The table also covers paths without a route: for those, a caller without `sudo` gets
+//! the same error as from a compatible server that has the route.
 
 use super::route::Operation;
 use crate::auth::mounts::MountKind;
 
-/// Paths below a mount, per kind of mount. A `*` at the end matches all paths with the prefix.
-const SYSTEM_PATHS: &[&str] = &[
+/// Paths below `sys/` that require `sudo`. A `*` at the end matches all paths with that prefix.
+const SYSTEM_SUDO_PATHS: &[&str] = &[
     "audit",
     "audit/*",
     "auth/*",
@@ -34,7 +34,7 @@ const SYSTEM_PATHS: &[&str] = &[
     "seal",
     "step-down",
 ];
-const TOKEN_PATHS: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
+const TOKEN_SUDO_PATHS: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
 
 /// `true` if an operation on a path below a mount requires `sudo`. The path of a list ends in `/`.
 pub fn requires_sudo(kind: &MountKind, below_mount: &str, operation: Operation) -> bool {
@@ -44,8 +44,8 @@ pub fn requires_sudo(kind: &MountKind, below_mount: &str, operation: Operation) 
             .any(|path| path.strip_suffix('*').map_or(*path == below_mount, |begin| below_mount.starts_with(begin)))
     };
     match kind {
-        MountKind::System => among(SYSTEM_PATHS),
-        MountKind::Token => among(TOKEN_PATHS),
+        MountKind::System => among(SYSTEM_SUDO_PATHS),
+        MountKind::Token => among(TOKEN_SUDO_PATHS),
         MountKind::Pki => {
             (below_mount == "root" && operation == Operation::Delete)
                 || (below_mount == "root/sign-self-issued" && operation == Operation::Update)

@@ -52,7 +52,7 @@ const MOUNT_FIELDS: &[&str] = &[
     "plugin_version",
 ];
 
-/// The fields of a request that tunes a mount. A request that creates a mount has them in `config`.
+/// The fields of a request that tunes a mount. A request that creates a mount has them in the member `config`.
 const TUNE_FIELDS: &[&str] = &concat_fields::<14>(&[Mount::FIELDS, &["user_lockout_config", "plugin_version"]]);
 
 /// Mount fields that are accepted without effect; a non-empty value causes a warning.
@@ -66,7 +66,7 @@ const LEASE_FIELDS: &[&str] = &["lease_id"];
 const RENEW_FIELDS: &[&str] = &["lease_id", "increment"];
 const REVOKE_FIELDS: &[&str] = &["lease_id", "sync"];
 
-/// Routes below `sys/`.
+/// The routes below `sys/`.
 pub static ROUTES: &[Route] = routes! {
     (open.unaudited()) Read "health" HEALTH_FIELDS => health::health;
     (open.unaudited()) Read "live" &[] => health::live;
@@ -93,22 +93,22 @@ pub static ROUTES: &[Route] = routes! {
     sudo Update "remount" &["from", "to"] => mounts::remount;
     token Read "remount/status/:migration_id" &[] => mounts::remount_status;
     token Read "internal/status" &[] => versions::store_condition;
-    (open.with_token_as_sent()) Read "internal/ui/mounts" &[] => mounts::list_visible;
-    (token.for_callers()) Read "internal/ui/mounts/*path" &[] => mounts::preflight;
+    (open.with_unvalidated_token()) Read "internal/ui/mounts" &[] => mounts::list_visible;
+    (token.for_any_token()) Read "internal/ui/mounts/*path" &[] => mounts::preflight;
     token Read "internal/ui/resultant-acl" &[] => explain::resultant_acl;
     (token.with_body_limit(explain::MAX_BODY_BYTES)) Update
         "internal/explain" explain::FIELDS => explain::explain_other;
-    (token.for_callers().with_body_limit(explain::MAX_BODY_BYTES)) Update
+    (token.for_any_token().with_body_limit(explain::MAX_BODY_BYTES)) Update
         "internal/explain-self" explain::SELF_FIELDS => explain::explain_self;
     token List "policies/acl" PAGE_FIELDS => policies::list_names;
     (token.compressible()) Read "policies/acl" PAGE_FIELDS => policies::list_names;
     (token.compressible()) Read "policies/acl/*name" &[] => policies::read;
     (token.with_synonyms(POLICY_SYNONYMS)) Update "policies/acl/*name" POLICY_FIELDS => policies::write;
     token Delete "policies/acl/*name" &[] => policies::delete;
-    token List "policy" PAGE_FIELDS => policies::list_old_names;
-    (token.compressible()) Read "policy" PAGE_FIELDS => policies::list_old_names;
-    (token.compressible()) Read "policy/*name" &[] => policies::read_old;
-    (token.with_synonyms(POLICY_SYNONYMS)) Update "policy/*name" POLICY_FIELDS => policies::write_old;
+    token List "policy" PAGE_FIELDS => policies::list_legacy;
+    (token.compressible()) Read "policy" PAGE_FIELDS => policies::list_legacy;
+    (token.compressible()) Read "policy/*name" &[] => policies::read_legacy;
+    (token.with_synonyms(POLICY_SYNONYMS)) Update "policy/*name" POLICY_FIELDS => policies::write_legacy;
     token Delete "policy/*name" &[] => policies::delete;
     (token.with_synonyms(PATH_SYNONYMS)) Update
         "capabilities-self" &["path", "paths", "token"] => policies::capabilities_self;
@@ -146,9 +146,9 @@ pub static ROUTES: &[Route] = routes! {
     token Read "rotate/keyring/config" &[] => rotate::read_config;
     token Update "rotate/keyring/config" rotate::FIELDS => rotate::write_config;
     (token.with_verbatim_body()) Update "wrapping/wrap" &[] => wrapping::wrap;
-    (open.with_token_as_sent()) Update "wrapping/lookup" TOKEN_FIELDS => wrapping::lookup;
-    (open.with_token_as_sent()) Read "wrapping/lookup" &[] => wrapping::lookup;
-    (open.with_token_as_sent()) Update "wrapping/unwrap" TOKEN_FIELDS => wrapping::unwrap;
+    (open.with_unvalidated_token()) Update "wrapping/lookup" TOKEN_FIELDS => wrapping::lookup;
+    (open.with_unvalidated_token()) Read "wrapping/lookup" &[] => wrapping::lookup;
+    (open.with_unvalidated_token()) Update "wrapping/unwrap" TOKEN_FIELDS => wrapping::unwrap;
     token Update "wrapping/rewrap" TOKEN_FIELDS => wrapping::rewrap;
     token List "managed-keys/:backend" PAGE_FIELDS => managed_keys::list;
     token Read "managed-keys/:backend/:managed_key" &[] => managed_keys::read;
@@ -159,8 +159,8 @@ pub static ROUTES: &[Route] = routes! {
         "managed-keys/:backend/:managed_key/test/sign" managed_keys::TEST_SIGN_FIELDS => managed_keys::test_sign;
 };
 
-/// Runs a change in a task of its own, which continues if the caller disconnects. Otherwise the stored and the
-/// published state could differ.
+/// Runs a change in a separate task, which continues if the caller disconnects. A change that stops halfway could leave
+/// the state in memory different from the stored one.
 pub(super) async fn run_detached<T: Into<HandlerResponse> + 'static>(
     work: impl Future<Output = Result<T>> + 'static,
 ) -> Result<HandlerResponse> {
@@ -169,8 +169,8 @@ pub(super) async fn run_detached<T: Into<HandlerResponse> + 'static>(
     tokio::task::spawn_local(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
 
-/// Returns the metrics as JSON, or as a page for Prometheus with `format=prometheus`. A client that prefers OpenMetrics
-/// gets that, with or without `format`.
+/// Returns the metrics as JSON, or in the Prometheus format with `format=prometheus`. A client that prefers OpenMetrics
+/// gets OpenMetrics instead, unless it requests `format=json`.
 async fn metrics(call: Call) -> Result<HandlerResponse> {
     let format = call.fields.text("format")?;
     match format.as_deref() {

@@ -1,4 +1,4 @@
-//! Resolves a request to its mount and route, and reads its body by the rules of the route.
+//! Resolves a request to its mount and route, and reads the body as the route requires.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,19 +33,19 @@ pub(super) struct ResolvedRoute {
     /// The range of the path below the mount, without the trailing `/` of a list.
     pub(super) below_mount: Range<usize>,
     found: RouteMatch<'static>,
-    /// Positions of names with alternative spellings. `was_normalized` is `true` if a name was not in canonical
-    /// spelling.
+    /// The path segments whose names have alternative spellings.
     spelt: Vec<NameSegments>,
+    /// `true` if the client sent a name that was not in canonical spelling.
     pub(super) was_normalized: bool,
-    /// `true` if the path had another server's name of a managed key type, and it was replaced.
+    /// `true` if the client sent another server's name for a type of managed keys, which was replaced.
     pub(super) used_alias: bool,
-    /// `true` if there is no route and the path requires `sudo`.
+    /// `true` if the path has no route for the operation, but requires `sudo`.
     needs_sudo: bool,
 }
 
 impl ResolvedRoute {
-    /// Resolves a path, and replaces it by its canonical spelling.
-    pub(super) fn of(table: &MountTable, parsed: &mut ParsedRequest) -> Self {
+    /// Resolves the path of a request, and replaces it by its canonical spelling.
+    pub(super) fn resolve(table: &MountTable, parsed: &mut ParsedRequest) -> Self {
         let Some((mount, rest)) = table.route(&parsed.path) else {
             return Self {
                 mount: None,
@@ -60,7 +60,7 @@ impl ResolvedRoute {
         let from = parsed.path.len() - rest.len();
         let mut found = match (index_of(&mount.kind), &parsed.tail) {
             (Some(index), None) => index.find(rest, parsed.operation),
-            (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
+            (Some(index), Some(_)) => index.find_tail_route(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
             (None, _) => RouteMatch::NoMatch,
         };
         let needs_sudo =
@@ -101,12 +101,12 @@ impl ResolvedRoute {
         }
     }
 
-    /// Returns the body limit in bytes.
+    /// Returns the maximum size of the body in bytes.
     pub(super) fn body_limit(&self, settings: &HttpSettings) -> usize {
         match self.route().and_then(|route| route.body_limit.map(|limit| (limit, route.body == BodyKind::Raw))) {
             Some((limit, true)) => limit,
             Some((limit, false)) => settings.max_body.min(limit),
-            None if self.access() == RouteAccess::Open => settings.max_body.min(route::MAX_OPEN_BODY_BYTES),
+            None if self.access() == RouteAccess::Open => settings.max_body.min(route::MAX_UNAUTHENTICATED_BODY_BYTES),
             None => settings.max_body,
         }
     }
@@ -115,11 +115,11 @@ impl ResolvedRoute {
         self.route().map(|route| route.pattern)
     }
 
-    pub(super) fn is_public(&self) -> bool {
-        self.route().is_some_and(|route| route.public && route.access == RouteAccess::Open)
+    pub(super) fn is_on_public_listener(&self) -> bool {
+        self.route().is_some_and(|route| route.on_public_listener && route.access == RouteAccess::Open)
     }
 
-    /// `true` for a read of the metrics. It also works while the store is unavailable, because the metrics report that.
+    /// `true` for a read of the metrics. It must work while the store is unavailable, because the metrics report that.
     pub(super) fn is_metrics(&self) -> bool {
         let system = self.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::System);
         system && self.pattern() == Some("metrics")
@@ -129,8 +129,8 @@ impl ResolvedRoute {
         self.route().is_none_or(|route| route.audited)
     }
 
-    /// Returns the permission that is needed to learn if the path exists. If all routes of a pattern are open, a
-    /// missing method is no secret.
+    /// Returns the permission that a caller needs to learn whether the path exists. If no route of a pattern needs a
+    /// token, a missing method is not secret either.
     pub(super) fn access(&self) -> RouteAccess {
         match &self.found {
             RouteMatch::Route(_, route, _) => route.access,
@@ -142,8 +142,9 @@ impl ResolvedRoute {
         }
     }
 
-    /// Returns the capability that the caller needs: `create` for a write to a resource that does not exist, if the
-    /// route distinguishes this. Existence is checked only if the caller has exactly one of the two capabilities.
+    /// Returns the operation whose capability the caller needs: `Create` for a write to a resource that does not exist,
+    /// if the route distinguishes this. Existence is checked only if the caller has exactly one of the two
+    /// capabilities.
     ///
     /// # Errors
     /// Errors of the mount and its store.
@@ -164,14 +165,14 @@ impl ResolvedRoute {
         Ok(if exists(named).await? { parsed.operation } else { Operation::Create })
     }
 
-    /// `true` if the needed capability depends on the existence of the resource, and the caller has exactly one of
+    /// `true` if the needed capability depends on whether the resource exists, and the caller has exactly one of
     /// `create` and the operation's capability.
     pub(super) fn depends_on_existence(&self, state: &WorkerState, caller: &Caller, parsed: &ParsedRequest) -> bool {
         let may = |operation| state.auth.decide(caller, operation, self.request_path(parsed), None).allowed;
         self.route().is_some_and(|route| route.exists.is_some()) && may(Operation::Create) != may(parsed.operation)
     }
 
-    /// Returns the path as policies see it.
+    /// Returns the path in the form to which policies apply.
     pub(super) fn request_path<'a>(&'a self, parsed: &'a ParsedRequest) -> RequestPath<'a> {
         RequestPath { path: &parsed.path, spelt: &self.spelt }
     }
@@ -181,26 +182,28 @@ impl ResolvedRoute {
         mount && self.pattern() == Some("login")
     }
 
-    /// Returns the role in a path that issues or signs; `""` for none.
+    /// Returns the role in the path of an issue or sign request; `""` for other paths.
     pub(super) fn role<'a>(&self, parsed: &'a ParsedRequest) -> &'a str {
-        const UNDER_A_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
+        const PATTERN_ENDS_WITH_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
         let below_mount = parsed.path.get(self.below_mount.clone()).unwrap_or_default();
         match &self.found {
-            RouteMatch::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
+            RouteMatch::Route(_, route, params)
+                if PATTERN_ENDS_WITH_ROLE.iter().any(|end| route.pattern.ends_with(end)) =>
+            {
                 params.named("name", below_mount)
             }
             _ => "",
         }
     }
 
-    /// Returns the token of a rejected request, if the route uses tokens.
+    /// Returns the token of a rejected request for its audit record, if the route uses tokens.
     pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<RequestToken> {
         let is_passed = self.route().is_some_and(|route| route.passes_unvalidated_token);
         let looks = is_passed || self.access() != RouteAccess::Open;
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
 
-    /// `true` if a decision of the policies allows the request. A request for help is allowed for all tokens.
+    /// `true` if the policy decision allows the request. A request for help is allowed for all tokens.
     pub(super) fn allows(&self, decision: Decision, parsed: &ParsedRequest) -> bool {
         parsed.help
             || match self.access() {
@@ -210,7 +213,7 @@ impl ResolvedRoute {
             }
     }
 
-    /// Calls `decide` with the fields as the route reads them, or with `None` if there is no route. An unparsed body
+    /// Calls `decide` with the fields that the route reads, or with `None` if there is no route. An unparsed body
     /// counts as the route's only field, with any value.
     pub(super) fn decide_with_fields(
         &self,
@@ -225,7 +228,7 @@ impl ResolvedRoute {
         })
     }
 
-    /// Calls `use_them` with the fields as the route reads them, or with `None` if there is no route.
+    /// Calls `use_them` with the fields that the route reads, or with `None` if there is no route.
     pub(super) fn with_parameters<T>(
         &self,
         fields: &Fields,
@@ -242,7 +245,7 @@ impl ResolvedRoute {
         }))
     }
 
-    /// Reads the body or the query, if the caller is authorized and the route uses it; otherwise discards the body.
+    /// Reads the body or the query if the caller is authorized and the route uses it. Otherwise discards the body.
     pub(super) async fn read_body(
         &self,
         parsed: &ParsedRequest,
@@ -276,8 +279,8 @@ impl ResolvedRoute {
         if !is_authorized || !writes || route.is_none() {
             let time = if writes { time } else { time.min(body::UNUSED_BODY_TIMEOUT) };
             let passed = body::discard(headers, payload, limit, time).await;
-            // Authorization errors take precedence over errors in the body, except for its size, which is checked
-            // before the caller is identified. Errors in a body without use are ignored.
+            // Authorization errors take precedence over errors in the body. Only the error for its size comes first,
+            // because the size is checked before the caller is identified. Errors in an unused body are ignored.
             passed.or_else(|error| {
                 if is_authorized && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) }
             })?;
@@ -300,7 +303,7 @@ impl ResolvedRoute {
         })
     }
 
-    /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
+    /// Returns the route. Only authorized requests call it, so its errors may reveal which routes exist.
     pub(super) fn require_route(&self, parsed: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, PathParams)> {
         let Some(mount) = &self.mount else {
             return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", parsed.path)));
@@ -318,7 +321,7 @@ impl ResolvedRoute {
         }
     }
 
-    /// Returns the methods that the path supports, if the requested one is not among them.
+    /// Returns the methods that the path supports, if the requested method is not among them.
     pub(super) fn allowed_methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
         let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let index = index_of(&mount.kind)?;
@@ -341,7 +344,7 @@ impl ResolvedRoute {
     }
 }
 
-/// Converts positions below a mount to positions in the whole path.
+/// Converts segment positions below a mount to positions in the whole path.
 pub(super) fn offset_spellings(mount: &str, spelt: Vec<NameSegments>) -> Vec<NameSegments> {
     let depth = mount.matches('/').count();
     spelt.into_iter().map(|segments| segments.shifted(depth)).collect()
@@ -364,12 +367,12 @@ fn pattern_help(entry: &PathPattern) -> String {
     lines.collect()
 }
 
-/// The fields or the body of a request.
+/// The parsed fields of a request, or its unparsed body.
 #[derive(Default)]
 pub(super) struct ParsedBody {
     pub(super) fields: Fields,
     pub(super) body: Bytes,
-    /// Media type of an unparsed body, without parameters.
+    /// Media type of the unparsed body, without parameters.
     pub(super) media_type: String,
     pub(super) reservation: SenderReservation,
 }

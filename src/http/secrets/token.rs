@@ -1,4 +1,4 @@
-//! Tokens (`auth/token/`): create, look up, renew, revoke; and token roles.
+//! Tokens (`auth/token/`): create, look up, renew, revoke; and the roles for creating them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,15 +34,15 @@ const CREATE_FIELDS: &[&str] = &[
     "id",
 ];
 
-/// Deprecated field names and their current names.
+/// Deprecated names of fields, with their current names.
 const DEPRECATED_FIELDS: &[(&str, &str)] = &[("lease", "ttl")];
 
-/// Maximum number of accessors that are sorted before they are sent.
+/// Maximum number of accessors in a list that is sorted. A longer list is sent in the order of storage.
 const MAX_SORTED_ACCESSORS: usize = 10_000;
 
 const RENEW_FIELDS: &[&str] = &["increment", "token", "accessor"];
 
-/// Routes below `auth/token/`.
+/// The routes below `auth/token/`.
 pub static ROUTES: &[Route] = routes! {
     (token.with_synonyms(DEPRECATED_FIELDS)) Update
         "create", "create/:role_name" CREATE_FIELDS => create::<false>;
@@ -68,8 +68,8 @@ pub static ROUTES: &[Route] = routes! {
     token Update "tidy" &[] => tidy;
 };
 
-/// Creates a token. On the path `create-orphan` it has no parent, whatever `no_parent` says, and the caller gets no
-/// other privilege. On the path of a token role, the role may lift restrictions.
+/// Creates a token. On the path `create-orphan` the token has no parent, whatever `no_parent` says, and the caller gets
+/// no other privilege. On the path of a token role, the role may lift restrictions.
 async fn create<const ORPHAN: bool>(call: Call) -> Result<HandlerResponse> {
     let path = match (ORPHAN, call.param("role_name")) {
         (true, _) => CreatePath::Orphan,
@@ -98,7 +98,7 @@ async fn write_role(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.token_role_write(call.param("role_name"), &call.fields).await }).await
 }
 
-/// Succeeds if the role does not exist.
+/// Deletes a token role. Also succeeds if the role does not exist.
 async fn delete_role(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.token_role_delete(call.param("role_name")).await }).await
 }
@@ -107,7 +107,7 @@ async fn lookup_self(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(call.state.auth.lookup_self(call.caller()?, call.token()?).await?))
 }
 
-/// Looks up a token by its text, by default the caller's own.
+/// Looks up a token by its text; without a text in the request, the caller's own token.
 async fn lookup(call: Call) -> Result<HandlerResponse> {
     match call.fields.nonempty_text("token")? {
         Some(token) => Ok(HandlerResponse::data(call.state.auth.lookup(&token).await?)),
@@ -120,24 +120,24 @@ async fn lookup_accessor(call: Call) -> Result<HandlerResponse> {
 }
 
 async fn renew_self(call: Call) -> Result<HandlerResponse> {
-    Ok(render_renewed(call.state.auth.renew_self(call.caller()?, call.token()?, increment(&call)?).await?))
+    Ok(render_renewed(call.state.auth.renew_self(call.caller()?, call.token()?, requested_increment(&call)?).await?))
 }
 
 async fn renew(call: Call) -> Result<HandlerResponse> {
     let token = call.fields.nonempty_text("token")?.ok_or_else(missing_token)?;
-    Ok(render_renewed(call.state.auth.renew(&token, increment(&call)?).await?))
+    Ok(render_renewed(call.state.auth.renew(&token, requested_increment(&call)?).await?))
 }
 
 async fn renew_accessor(call: Call) -> Result<HandlerResponse> {
-    Ok(render_renewed(call.state.auth.renew_accessor(&required_accessor(&call)?, increment(&call)?).await?))
+    Ok(render_renewed(call.state.auth.renew_accessor(&required_accessor(&call)?, requested_increment(&call)?).await?))
 }
 
 fn render_renewed((given, warnings): (TokenResponse, Warnings)) -> HandlerResponse {
     HandlerResponse::auth(given).with_warnings(warnings)
 }
 
-/// Reads the requested increment. Zero and empty text, which clients always send, mean none.
-fn increment(call: &Call) -> Result<Option<Duration>> {
+/// Reads the requested increment. Zero and empty text, which clients always send, request none.
+fn requested_increment(call: &Call) -> Result<Option<Duration>> {
     Ok(call.fields.duration("increment")?.filter(|d| !d.is_zero()))
 }
 
@@ -145,7 +145,7 @@ async fn revoke_self(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| call.state.auth.revoke(call.token()?).await.map(drop)).await
 }
 
-/// Revokes a token by its text. The response for an unknown token is the same.
+/// Revokes a token by its text. An unknown token gets the same response.
 async fn revoke(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| {
         let token = call.fields.nonempty_text("token")?.ok_or_else(missing_token)?;
@@ -171,7 +171,8 @@ async fn revoke_orphan(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// Revokes tokens even if the caller disconnects, and notifies the mounts, which remove what belonged to the tokens.
+/// Revokes tokens even if the caller disconnects, and notifies the mounts, which remove the leases and other data of
+/// the tokens.
 async fn revoke_detached<T: Into<HandlerResponse> + 'static>(
     call: Call,
     end: impl AsyncFnOnce(&Call) -> Result<T> + 'static,
@@ -211,7 +212,8 @@ async fn list_accessors(call: Call) -> Result<HandlerResponse> {
     }
 }
 
-/// The accessors of valid tokens that sort after `after_accessor`, in the order of storage.
+/// The list of accessors of valid tokens, in the order of storage. Accessors up to `after_accessor` in sort order are
+/// hidden.
 struct TokenAccessorSource {
     auth: Arc<Auth>,
     after_accessor: String,
@@ -232,13 +234,14 @@ impl RowSource for TokenAccessorSource {
         listing::ListPage::read(found, max, row)
     }
 
-    /// Pages are smaller than by default, because each record is decrypted to read its accessor.
+    /// Pages are smaller than the default, because each token record is decrypted to read its accessor.
     fn max_page_rows(&self) -> usize {
         500
     }
 }
 
-/// Removes expired tokens, which the server also does periodically. Continues after the response.
+/// Starts the removal of expired tokens, which the server also does periodically. It continues after the response is
+/// sent.
 async fn tidy(call: Call) -> Result<HandlerResponse> {
     let Some(permit) = call.state.auth.try_tidy_permit() else {
         return Ok(HandlerResponse::empty().with_warnings(["Token tidy operation already in progress.".to_owned()]));

@@ -1,4 +1,4 @@
-//! Warnings about the fields of a request, which are returned with its response.
+//! Warnings about the fields of a request. They are returned with the response.
 
 use super::route::{BodyKind, Operation, PathParams, Route};
 use crate::error::Warnings;
@@ -6,15 +6,15 @@ use crate::fields::{Fields, closest_name};
 
 #[derive(Default)]
 pub(super) struct FieldWarnings {
-    /// The warnings. They are added to errors, and to responses with an envelope.
+    /// The texts of the warnings. They are added to errors, and to responses with an envelope.
     pub(super) texts: Warnings,
-    /// `true` if a write ignored a field. Its warnings then change a 204 to a 200, because the caller requested
-    /// something that was not done. Fields that the path replaces do not count, because known clients repeat path
-    /// parameters in their bodies.
+    /// `true` if a write ignored an unknown field. The warnings then change a 204 to a 200, because the caller
+    /// requested something that was not done. Fields that the path replaces do not count, because known clients repeat
+    /// path parameters in their bodies.
     pub(super) write_ignored_field: bool,
 }
 
-/// Replaces fields with path parameters of the same name, and collects warnings about replaced and unknown fields.
+/// Replaces fields by path parameters of the same name, and returns warnings about replaced and unknown fields.
 pub(super) fn check_fields(
     route: &Route,
     params: &PathParams,
@@ -42,8 +42,9 @@ pub(super) fn check_fields(
     FieldWarnings { texts, write_ignored_field }
 }
 
-/// Warns about ignored fields, and suggests similar names in `known`. The number and length of the names are limited,
-/// because they come from the caller. Handlers also call this for the members of a field that is an object.
+/// Returns warnings about ignored fields, and suggests similar names from `known`. The number and length of the names
+/// in a warning are limited, because the caller chooses them. Handlers also use this for the members of an object in a
+/// field.
 pub(super) fn warn_unknown_fields<'a>(mut names: impl Iterator<Item = &'a str>, known: &[&str]) -> Warnings {
     const MAX_NAMES: usize = 20;
     const MAX_NAME_CHARACTERS: usize = 64;

@@ -144,7 +144,7 @@ fn every_route_of_the_projects_api_has_a_row() {
     assert_eq!(rows, routes);
     assert_eq!(rows.len(), ROWS.len());
     for (route, (_, needs)) in all_routes().filter_map(|route| Some((route, row(route.name)?))) {
-        assert_eq!(route.open, matches!(needs, Nothing), "{}", route.name);
+        assert_eq!(route.needs_no_token, matches!(needs, Nothing), "{}", route.name);
     }
 }
 

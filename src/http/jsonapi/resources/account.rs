@@ -40,7 +40,7 @@ fn render_user(user: User) -> RenderedResult {
     RenderedResult::resource(document(&user))
 }
 
-/// An empty picture: clients require a URL, and this one makes them contact no other server.
+/// An empty image as a data URL: clients require an avatar URL, and this one makes them contact no other server.
 const EMPTY_AVATAR_URL: &str = "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E";
 
 /// Renders a user for the list of included resources.
@@ -59,7 +59,7 @@ pub(crate) fn document(user: &User) -> Rendered {
     .into()
 }
 
-/// Renders a user's own account.
+/// Renders the caller's own account.
 pub(crate) fn account_document(user: &User) -> Rendered {
     let permissions = json!({
         "can-create-organizations": true,

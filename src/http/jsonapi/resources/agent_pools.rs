@@ -44,7 +44,7 @@ struct AgentPoolView {
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, AgentPool)> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     agent_pool::may_manage(&member)?;
-    let given = read(tx, call, &member, None).await?;
+    let given = read_fields(tx, call, &member, None).await?;
     let row = agent_pool::create(tx, &member, given).await?;
     let pool = agent_pool::load_by_row(tx, &member, row).await?;
     Ok((member, pool))
@@ -57,14 +57,14 @@ fn render_created((member, pool): (Member, AgentPool)) -> RenderedResult {
 async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView> {
     tx.lock_lookups();
     let (member, pool) = agent_pool::find_visible(tx, &call.caller, call.param("agent_pool_id")).await?;
-    let given = read(tx, call, &member, Some(&pool)).await?;
+    let given = read_fields(tx, call, &member, Some(&pool)).await?;
     agent_pool::change(tx, &member, &pool, given).await?;
     let pool = agent_pool::load_by_row(tx, &member, pool.id).await?;
     Ok(AgentPoolView { member, pool, workspaces: None })
 }
 
-/// Reads the body. All attributes are checked before an error is returned.
-async fn read(
+/// Reads the body of a create or an update. All attributes are checked before an error is returned.
+async fn read_fields(
     tx: &mut Tx<'_>,
     call: &ProjectsCall,
     member: &Member,

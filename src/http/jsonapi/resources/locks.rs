@@ -34,7 +34,8 @@ async fn force_unlock(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Membe
     reload_workspace(tx, member, &workspace).await
 }
 
-/// Returns the workspace if the caller has the rights. The body may be absent, and has no effect.
+/// Returns the workspace in the path if the caller has the rights `needed`. The request may have a body, which has no
+/// effect.
 async fn authorize_workspace(
     tx: &mut Tx<'_>,
     call: &ProjectsCall,

@@ -66,7 +66,7 @@ fn team_ids(resource: &PrimaryResource<'_>) -> WorkResult<Vec<String>> {
     Ok(elements.iter().enumerate().map(id).collect::<Result<_, _>>()?)
 }
 
-/// Resources to be included: users, and the teams of the memberships.
+/// Resources that the response includes: users, and the teams of the memberships.
 struct MembershipIncludes {
     users: bool,
     teams: Vec<Team>,

@@ -64,7 +64,7 @@ fn render_created(OrganizationView { member, project, .. }: OrganizationView) ->
 struct OrganizationPage {
     list_request: ListRequest,
     listed: ResultPage<Member>,
-    /// `true` if the page is the whole list: no page was requested, and the list is short enough.
+    /// `true` if the page is the whole list, because no page was requested and the list is short enough.
     is_whole: bool,
     projects: HashMap<i64, String>,
 }
@@ -117,15 +117,14 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization
     let member = owned_organization_in_path(tx, call).await?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let id = member.organization.id;
-    // The lock serializes changes, because each preserves the attributes that it does not contain.
+    // The lock serializes updates, because each update keeps the attributes that its body does not contain.
     organization::lock(tx, id).await?;
     let member = member::find_by_organization_row(tx, &call.caller, id).await?;
     let mut attributes = AttributeReader::new(resource.attributes());
     let change =
         OrganizationChange::read(&mut attributes, resource.related("default-agent-pool")?, Some(&member.organization));
     change.checked(tx, id, attributes).await?.store(tx, id).await?;
-    // The response shows the caller's rights from before the change, because the change may disable the caller's own
-    // token.
+    // The response shows the caller's rights before the change, because the change may disable the caller's own token.
     let organization = organization::load_by_row(tx, id).await?;
     let member = Member { organization, ..member };
     let project = organization::find_default_project(tx, member.organization.id).await?;
@@ -174,7 +173,7 @@ fn organization_path(name: &str) -> String {
     format!("/api/v2/organizations/{name}")
 }
 
-/// Renders the member's organization. `default_project` is the external id of a project.
+/// Renders the organization of `member`. `default_project` is the external id of its default project.
 pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Rendered {
     let organization = &member.organization;
     let rights = member.rights;
@@ -224,8 +223,8 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
 }
 
 /// Renders the features of this server that known clients query. `operations` makes a client send each plan and apply
-/// to this server, which refuses it before anything changes. Without it the client would run them locally, and their
-/// result would have no state.
+/// to this server, which refuses it before anything changes. Without `operations` the client would run them locally,
+/// and could not store the resulting state here.
 fn entitlement_set(organization: &Organization) -> Rendered {
     json!({
         "id": organization.ext_id,

@@ -86,7 +86,7 @@ async fn read_fields(
     Ok(fields)
 }
 
-/// A page of projects, and their effective tags by the row of the project, if requested.
+/// A page of projects, and if requested their effective tags, keyed by the row id of the project.
 struct ProjectPage {
     list_request: ListRequest,
     member: Member,
@@ -159,7 +159,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     project::delete(tx, &member, &project, may_empty).await
 }
 
-/// Moves workspaces into the project.
+/// Moves the workspaces named in the body into the project in the path.
 async fn move_workspaces(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     let needed = ProjectRights::MOVE_WORKSPACE;
     let (member, project) = project::find_visible(tx, &call.caller, call.param("project_id"), needed).await?;
@@ -209,7 +209,7 @@ pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
     .into()
 }
 
-/// Renders a project with identifiers of its effective tags.
+/// Renders a project with the identifiers of its effective tags.
 fn document_with_tags(member: &Member, project: &Project, tags: &[TagBinding]) -> Rendered {
     document(member, project).with(tags::EFFECTIVE_BINDINGS_PATH, tags::effective_identifiers(tags))
 }

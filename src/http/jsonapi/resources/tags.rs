@@ -1,5 +1,5 @@
-//! Tag bindings (key and value) of projects and workspaces: own ones, and effective ones, which include inherited ones;
-//! merge and replace. Also flat tags, which have no value.
+//! Tag bindings (key and value) of projects and workspaces: list, merge and replace. A workspace also inherits the
+//! bindings of its project; together with its own they are its effective bindings. Also flat tags, which have no value.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::projects::tag::{self, TagBinding, TaggedResource};
 use crate::projects::workspace::{self, WorkspaceRights};
 use crate::projects::{Tx, project};
 
-/// Filter that excludes the tags of a workspace.
+/// Query parameter with the id of a workspace whose tags are excluded from the list.
 const EXCLUDED_WORKSPACE_FILTER: &str = "filter[exclude][taggable][id]";
 
 pub(crate) const ROUTES: &[ProjectsRoute] = &[
@@ -43,7 +43,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "workspaces/:workspace_id/relationships/tags", "workspace_tags_remove", remove_flat_tags => render_empty),
 ];
 
-/// Returns the bindings of the project or workspace in the path.
+/// Returns the bindings of the project or workspace in the path, without inherited ones.
 async fn list_own_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
     call.query.refuse_unknown_filters(&[])?;
     if call.param("project_id").is_empty() {
@@ -54,8 +54,8 @@ async fn list_own_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<V
     tag::load_bindings_of(tx, TaggedResource::Project, project.id).await
 }
 
-/// Returns the kind and the row of the project or workspace in the path, if the caller may change its tags.
-async fn find_changeable_holder(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(TaggedResource, i64)> {
+/// Returns the kind and the row id of the project or workspace in the path, if the caller may change its tags.
+async fn find_taggable_resource(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(TaggedResource, i64)> {
     tx.lock_lookups();
     if call.param("project_id").is_empty() {
         let needed = WorkspaceRights::ADMIN;
@@ -67,7 +67,7 @@ async fn find_changeable_holder(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkRes
 }
 
 async fn merge_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
-    let (holder, row) = find_changeable_holder(tx, call).await?;
+    let (holder, row) = find_taggable_resource(tx, call).await?;
     tag::merge(tx, holder, row, &call.document.tag_bindings()?).await?;
     tag::load_bindings_of(tx, holder, row).await
 }
@@ -77,7 +77,7 @@ async fn add_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 }
 
 async fn replace_bindings(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (holder, row) = find_changeable_holder(tx, call).await?;
+    let (holder, row) = find_taggable_resource(tx, call).await?;
     tag::replace(tx, holder, row, &call.document.tag_bindings()?).await
 }
 
@@ -89,7 +89,7 @@ fn render_effective(bindings: Vec<TagBinding>) -> RenderedResult {
     RenderedResult::resources(bindings.iter().map(|binding| effective_binding(binding, None)))
 }
 
-/// The bindings of a workspace and of its project. `project` is an external id.
+/// The bindings of a workspace and of its project. `project` is the project's external id.
 struct WorkspaceBindings {
     own: Vec<TagBinding>,
     of_project: Vec<TagBinding>,
@@ -112,13 +112,13 @@ fn render_effective_and_inherited(WorkspaceBindings { own, of_project, project }
 }
 
 async fn add_flat_tags(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (holder, workspace) = find_changeable_holder(tx, call).await?;
+    let (holder, workspace) = find_taggable_resource(tx, call).await?;
     let tags = call.document.flat_tags()?;
     tag::add_flat(tx, holder, workspace, &tags).await
 }
 
 async fn remove_flat_tags(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (holder, workspace) = find_changeable_holder(tx, call).await?;
+    let (holder, workspace) = find_taggable_resource(tx, call).await?;
     let named = call.document.named_tags()?;
     tag::remove_flat(tx, holder, workspace, named).await
 }
@@ -139,7 +139,7 @@ fn render_flat_tags((list_request, listed): (ListRequest, ResultPage<String>)) -
     list_request.document(listed.items.iter().map(|name| flat_tag(name)), listed.matching, None)
 }
 
-/// Lists the flat tags of all workspaces of an organization that the caller may see.
+/// Lists the flat tags in an organization, of all workspaces that the caller may see.
 async fn list_organization_tags(
     tx: &mut Tx<'_>,
     call: &ProjectsCall,
@@ -160,10 +160,10 @@ fn render_organization_tags(
 
 const EFFECTIVE_BINDING_TYPE: &str = "effective-tag-bindings";
 
-/// Path of the identifiers of effective bindings in a resource.
+/// Path of member names in a resource document that leads to the identifiers of its effective bindings.
 pub(crate) const EFFECTIVE_BINDINGS_PATH: &[&str] = &["relationships", EFFECTIVE_BINDING_TYPE, "data"];
 
-/// Renders a resource's own binding.
+/// Renders a binding that belongs to the resource itself.
 fn document(binding: &TagBinding) -> Rendered {
     json!({
         "id": binding.ext_id,
@@ -173,12 +173,12 @@ fn document(binding: &TagBinding) -> Rendered {
     .into()
 }
 
-/// Renders an effective binding. `from` is the project that it is inherited from; the resource's own bindings have no
-/// links.
+/// Renders an effective binding. `from` is the external id of the project that it is inherited from, or `None` for a
+/// binding of the resource itself.
 pub(crate) fn effective_binding(binding: &TagBinding, from: Option<&str>) -> Rendered {
     let document = document(binding).with(&["type"], EFFECTIVE_BINDING_TYPE);
     let Some(project) = from else { return document };
-    // Some known clients read the link, others the relationship.
+    // Known clients read the project either from the link or from the relationship.
     document
         .with(&["links"], json!({ "inherited-from": format!("/api/v2/projects/{project}") }))
         .with(&["relationships"], json!({ "inherited-from": to_one("projects", Some(project)) }))
@@ -197,7 +197,7 @@ fn organization_tag(member: &Member, tag: &OrganizationTag) -> Rendered {
         .with(&["relationships"], json!({ "organization": organization }))
 }
 
-/// Identifiers of effective bindings, for [`EFFECTIVE_BINDINGS_PATH`].
+/// Renders the identifiers of effective bindings, for [`EFFECTIVE_BINDINGS_PATH`].
 pub(crate) fn effective_identifiers<'b>(bindings: impl IntoIterator<Item = &'b TagBinding>) -> Value {
     bindings.into_iter().map(|binding| identifier(EFFECTIVE_BINDING_TYPE, &binding.ext_id)).collect()
 }

@@ -22,10 +22,11 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "team-projects/:access_id", "team_project_delete", delete => render_empty),
 ];
 
-/// The required parameter of the list: the external id of a project.
+/// The required query parameter of a list: the external id of a project.
 const PROJECT_FILTER: &str = "filter[project][id]";
 
-/// Creates an access. The project is in the body, so the shape of the body is checked before the caller's rights.
+/// Grants a team access to a project. The body names the project, so the shape of the body is checked before the
+/// caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectAccess> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let project = resource.required_to_one("project")?;
@@ -78,7 +79,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     team_access::delete(tx, &project, &access).await
 }
 
-/// Renders a team's access to a project. It lists all single permissions, whatever the access level.
+/// Renders a team's access to a project, with each permission listed separately for every access level.
 fn document(access: &ProjectAccess) -> Rendered {
     let (project, workspace) = access.settings.blocks();
     json!({

@@ -22,12 +22,13 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "team-workspaces/:workspace_access_id", "team_workspace_delete", delete => render_empty),
 ];
 
-/// The required parameter of the list: the external id of a workspace.
+/// The required query parameter of a list: the external id of a workspace.
 const WORKSPACE_FILTER: &str = "filter[workspace][id]";
-/// An optional filter of the list: the external id of a team.
+/// An optional query parameter of a list: the external id of a team.
 const TEAM_FILTER: &str = "filter[team][id]";
 
-/// Creates an access. The workspace is in the body, so the shape of the body is checked before the caller's rights.
+/// Grants a team access to a workspace. The body names the workspace, so the shape of the body is checked before the
+/// caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceAccess> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let workspace = resource.required_to_one("workspace")?;
@@ -85,7 +86,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace_access::delete(tx, &access).await
 }
 
-/// Renders a team's access to a workspace. It lists all single permissions, whatever the access level.
+/// Renders a team's access to a workspace, with each permission listed separately for every access level.
 fn document(access: &WorkspaceAccess) -> Rendered {
     let mut attributes = access.settings.attributes();
     attributes.insert("access".to_owned(), access.level.name().into());

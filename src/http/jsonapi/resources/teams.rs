@@ -37,7 +37,8 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
 
 /// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &["q", "filter[names]", "include"];
-/// Maximum number of members that a response includes. Each may need two documents.
+/// Maximum number of team members that a response includes. Each member may need two documents, a user and a
+/// membership.
 const MAX_INCLUDED_MEMBERS: i64 = 2_000;
 
 struct TeamView {
@@ -117,7 +118,7 @@ async fn list_memberships(
     let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
     let list_request = ListRequest::read(call, &["filter[status]", SERVICE_ACCOUNT_FILTER, "sort"])?;
     let listed = match call.query.text(SERVICE_ACCOUNT_FILTER) {
-        // No user is a service account.
+        // This server has no service accounts, so none match.
         Some("true") => ResultPage::none(),
         None | Some("false") => {
             let status = call.query.text("filter[status]").map(str::to_owned);
@@ -142,7 +143,7 @@ fn render_memberships((list_request, member, listed): (ListRequest, Member, Resu
 }
 
 async fn add_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let team = joinable_team(tx, call).await?;
+    let team = find_team_for_new_members(tx, call).await?;
     let users = members::find_by_username(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
     members::add(tx, team.id, &users).await
 }
@@ -154,7 +155,7 @@ async fn remove_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 }
 
 async fn add_memberships(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let team = joinable_team(tx, call).await?;
+    let team = find_team_for_new_members(tx, call).await?;
     let users = members::find_by_membership(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
     members::add(tx, team.id, &users).await
 }
@@ -170,14 +171,14 @@ async fn find_changeable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResul
 }
 
 /// Returns the team in the path, if the caller may add members to it. Members get the team's rights, so the team must
-/// not be stronger than the caller.
-async fn joinable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
+/// not have rights that the caller lacks.
+async fn find_team_for_new_members(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
     let (member, team) = find_changeable_team(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;
     Ok(team)
 }
 
-/// The forms in which a request includes the members of teams.
+/// The resource types in which a response includes team members: users, memberships or both.
 struct TeamIncludes {
     users: bool,
     memberships: bool,
@@ -192,10 +193,10 @@ fn requested_includes(call: &ProjectsCall) -> WorkResult<Option<TeamIncludes>> {
 
 struct TeamPeople {
     includes: TeamIncludes,
-    /// Rows of the members by the row of the team.
+    /// Row ids of the members, keyed by the row id of the team.
     of_teams: HashMap<i64, Vec<i64>>,
     memberships: Vec<Membership>,
-    /// Indexes into `memberships` by the row of the user.
+    /// Indexes into `memberships`, keyed by the row id of the user.
     by_user: HashMap<i64, usize>,
 }
 
@@ -277,14 +278,14 @@ pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     .into()
 }
 
-/// Adds the team's members as users.
+/// Adds the team's members as a relationship to users.
 #[must_use]
 fn with_users(team: Rendered, people: &[&Membership]) -> Rendered {
     let users = to_many("users", people.iter().map(|one| &one.user.ext_id));
     team.with(&["relationships", "users"], users)
 }
 
-/// Adds the team's members as memberships.
+/// Adds the team's members as a relationship to memberships.
 #[must_use]
 fn with_memberships(team: Rendered, people: &[&Membership]) -> Rendered {
     let all = to_many(MEMBERSHIP_TYPE, people.iter().map(|one| &one.ext_id));

@@ -47,7 +47,8 @@ async fn create_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Api
     api_token::create(tx, &call.caller, TokenOwner::User(user), wanted).await
 }
 
-/// Lists the tokens of a user. The list for another user is empty, so that it does not reveal if that user exists.
+/// Lists the tokens of a user. For any other user than the caller the list is empty, so that it does not reveal whether
+/// that user exists.
 async fn list_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
     let list_request = ListRequest::read(call, &[])?;
     let listed = match own_user_row(call) {
@@ -89,7 +90,7 @@ async fn delete_of_organization(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkRes
     api_token::delete_in_slot(tx, slot).await
 }
 
-/// Returns the token slot that `?token=` selects, in an organization that the caller must own.
+/// Returns the organization's token slot that the parameter `token` selects. The caller must own the organization.
 async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TokenOwner> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     member.require_owner()?;
@@ -106,26 +107,26 @@ async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<T
 }
 
 async fn replace_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ApiToken, Secret)> {
-    let team = team_for_new_token(tx, call).await?;
+    let team = find_team_for_new_token(tx, call).await?;
     let wanted = ApiTokenRequest { description: None, ..read_token_request(tx, call)? };
     api_token::replace(tx, &call.caller, TokenOwner::Team(team.id), wanted).await
 }
 
 async fn show_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ApiToken> {
-    let (member, team) = managed_team(tx, call).await?;
+    let (member, team) = find_team_with_manageable_tokens(tx, call).await?;
     let mut token = api_token::find_in_slot(tx, TokenOwner::Team(team.id)).await?;
     api_token::hide_creators(tx, &member, std::slice::from_mut(&mut token)).await?;
     Ok(token)
 }
 
 async fn delete_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (_, team) = managed_team(tx, call).await?;
+    let (_, team) = find_team_with_manageable_tokens(tx, call).await?;
     api_token::delete_in_slot(tx, TokenOwner::Team(team.id)).await
 }
 
-/// Creates a token of a team. A token without a description replaces the previous one without a description.
+/// Creates a token of a team. A new token without a description replaces the team's previous token without one.
 async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ApiToken, Secret)> {
-    let team = team_for_new_token(tx, call).await?;
+    let team = find_team_for_new_token(tx, call).await?;
     let wanted = read_token_request(tx, call)?;
     let holder = TokenOwner::Team(team.id);
     match wanted.description {
@@ -135,7 +136,7 @@ async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Api
 }
 
 async fn list_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
-    let (member, team) = managed_team(tx, call).await?;
+    let (member, team) = find_team_with_manageable_tokens(tx, call).await?;
     let list_request = ListRequest::read(call, &[])?;
     let mut listed = api_token::list(tx, TokenOwner::Team(team.id), list_request.page).await?;
     api_token::hide_creators(tx, &member, &mut listed.items).await?;
@@ -168,21 +169,21 @@ async fn delete_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult
 }
 
 /// Returns the team in the path, if the caller may create its tokens. A token has the team's rights, so the team must
-/// not be stronger than the caller.
-async fn team_for_new_token(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
-    let (member, team) = managed_team(tx, call).await?;
+/// not have rights that the caller lacks.
+async fn find_team_for_new_token(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
+    let (member, team) = find_team_with_manageable_tokens(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;
     Ok(team)
 }
 
 /// Returns the team in the path, if the caller may manage its tokens.
-async fn managed_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
+async fn find_team_with_manageable_tokens(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
     let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
     ApiRejection::not_found_unless(team::may_manage_tokens(&call.caller, &member, &team))?;
     Ok((member, team))
 }
 
-/// Reads the body of a create. Known clients send an empty type, or no body.
+/// Reads the body of a request that creates a token. Known clients send an empty type, or no body.
 fn read_token_request(tx: &Tx<'_>, call: &ProjectsCall) -> WorkResult<ApiTokenRequest> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     resource.read_attributes(|attributes| ApiTokenRequest::read(attributes, tx.now))
@@ -200,7 +201,7 @@ fn render_one(token: ApiToken) -> RenderedResult {
     RenderedResult::resource(document(&token, None))
 }
 
-/// Renders a token. `secret` is its text, known only when the token was just created; otherwise the text is `null`.
+/// Renders a token. `secret` is the text of a token that was just created; without it, the document has `null` instead.
 fn document(token: &ApiToken, secret: Option<&Secret>) -> Rendered {
     let maker = token.created_by.as_ref().map(|(kind, id)| identifier(kind, id));
     let mut relationships = json!({ "created-by": { "data": maker } });
@@ -215,7 +216,7 @@ fn document(token: &ApiToken, secret: Option<&Secret>) -> Rendered {
             "last-used-at": token.last_used_at.map(format_time),
             "description": token.description,
             "token": secret.map(|secret| String::from_utf8_lossy(secret.expose())),
-            // With the precision that the client sent.
+            // Formatted with the precision that the client sent.
             "expired-at": token.expired_at.map(clock::format_rfc3339),
         },
         "relationships": relationships,

@@ -53,7 +53,7 @@ const LIST_PARAMETERS: &[&str] = &[
 ];
 /// Supported `include` values.
 const SUPPORTED_INCLUDES: &[&str] = &["organization", "project", "effective_tag_bindings"];
-/// `include` values that known clients send, accepted without effect.
+/// `include` values that known clients send; they are accepted without effect.
 const IGNORED_INCLUDES: &[&str] = &[
     "current_run",
     "current_run.plan",
@@ -66,23 +66,23 @@ const IGNORED_INCLUDES: &[&str] = &[
     "outputs",
     "readme",
 ];
-/// Maximum length of a name pattern, in characters. Names have at most 90.
+/// Maximum length of the name pattern in a filter, in characters. Workspace names have at most 90.
 const MAX_NAME_PATTERN_CHARACTERS: usize = 256;
 
 struct WorkspaceView {
     member: Member,
     workspace: Workspace,
     included_rows: Option<WorkspaceIncludes>,
-    /// `true` for a client that plans and applies.
+    /// `true` if the client runs plans and applies.
     runs_terraform: bool,
 }
 
 struct WorkspaceIncludes {
-    /// The default project of the organization, if the organization is included.
+    /// External id of the organization's default project, if the response includes the organization.
     organization: Option<Option<String>>,
-    /// The projects that the caller may see.
+    /// The included projects, those that the caller may see.
     projects: Vec<Project>,
-    /// The tags of projects, by the row of the project.
+    /// The tags of the projects, keyed by the row id of the project.
     tags: Option<HashMap<i64, Vec<TagBinding>>>,
 }
 
@@ -121,7 +121,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage>
     let query = &call.query;
     let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
-    // Sorting by the current run is accepted without effect, because there are no runs.
+    // The sort field `current-run.created-at` is accepted without effect, because there are no runs.
     let sort = query.sort(&["name", "current-run.created-at"])?;
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = WorkspaceFilter {
@@ -170,8 +170,8 @@ async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceView>
 fn render_one(WorkspaceView { member, workspace, included_rows, runs_terraform }: WorkspaceView) -> RenderedResult {
     let (mut items, included) = render_items(&member, std::slice::from_ref(&workspace), included_rows);
     let item = items.pop().unwrap_or_else(|| document(&member, &workspace));
-    // So that the client sends its run to this server, where `refuse_run` rejects the first step.
-    let item = if runs_terraform { for_remote_run(item) } else { item };
+    // In mode `remote` the client sends its run to this server, where `refuse_run` rejects the first step.
+    let item = if runs_terraform { with_remote_execution_mode(item) } else { item };
     RenderedResult::resource(item).including(included)
 }
 
@@ -193,7 +193,7 @@ async fn load_included(
     }
     if include.contains(&"project") {
         included_rows.projects = project::load_by_rows(tx, member, &rows).await?;
-        // A caller may see a workspace without its project.
+        // A caller may see a workspace but not its project.
         included_rows.projects.retain(|project| project.rights.has(ProjectRights::READ));
     }
     if include.contains(&"effective_tag_bindings") {
@@ -242,7 +242,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
         Some(None) => {
             return Err(ApiRejection::at("/data/relationships/project", "project must not be null").into());
         }
-        // A project that the workspace is in already counts as absent.
+        // The project that already contains the workspace is treated as absent: nothing moves.
         named => named.flatten().filter(|named| *named != workspace.project_ext_id),
     };
     let mut attributes = AttributeReader::new(resource.attributes());
@@ -250,7 +250,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
     let given = WorkspaceFields::read(tx, &member, &mut attributes, pool, WorkspaceTarget::Stored(&workspace)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?;
     let changes = !resource.attributes().is_empty() || bindings.is_some() || given.mode.is_some();
-    // A caller may have the right to move the workspace without the right to change anything else.
+    // A caller may have the right to move the workspace without the right to change it otherwise.
     if changes && !workspace.rights.has(WorkspaceRights::ADMIN) {
         return Err(ApiRejection::not_found().into());
     }
@@ -281,7 +281,7 @@ async fn safe_delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace::delete(tx, &member, &workspace, true).await
 }
 
-/// This server stores no state, so clients start with an empty one.
+/// Returns 404: this server stores no state, so clients start with an empty one.
 async fn current_state_version(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     Err(ApiRejection::not_found().into())
@@ -301,7 +301,7 @@ async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 /// The type of workspace documents.
 const RESOURCE_TYPE: &str = "workspaces";
 
-/// Renders a workspace. For clients that plan and apply, see [`for_remote_run`].
+/// Renders a workspace. For clients that run plans and applies, [`with_remote_execution_mode`] adapts the document.
 pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     let organization = &member.organization.name;
     let name = &workspace.name;
@@ -328,20 +328,20 @@ pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     .into()
 }
 
-/// Adapts a workspace for a client that plans and applies. In mode `local` the client would apply changes itself, and
-/// then find that this server stores no state. In mode `remote` it sends the run to this server, which refuses it.
+/// Adapts a workspace for a client that runs plans and applies. In mode `local` the client would apply changes itself,
+/// and then find that this server stores no state. In mode `remote` it sends the run to this server, which refuses it.
 #[must_use]
-fn for_remote_run(workspace: Rendered) -> Rendered {
+fn with_remote_execution_mode(workspace: Rendered) -> Rendered {
     workspace.with(&["attributes", "execution-mode"], "remote")
 }
 
-/// Adds identifiers of the workspace's effective tags.
+/// Adds the identifiers of the workspace's effective tags.
 #[must_use]
 fn with_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item = &'b TagBinding>) -> Rendered {
     workspace.with(tags::EFFECTIVE_BINDINGS_PATH, tags::effective_identifiers(tags))
 }
 
-/// Returns the holder of the lock, unless it is a team that is hidden from the caller.
+/// Returns the resource identifier of the lock's holder, unless the holder is a team that is hidden from the caller.
 fn visible_lock_holder(workspace: &Workspace) -> Option<Value> {
     let holder = workspace.locked_by.as_deref().filter(|_| !workspace.holder_is_hidden)?;
     let (kind, id) = holder.split_once('/')?;

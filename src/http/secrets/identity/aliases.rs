@@ -45,7 +45,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let alias = call.state.auth.alias(call.param("id")).await?.ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::data(rendering::alias(&alias, &call.state.auth.mounts())))
+    Ok(HandlerResponse::data(rendering::alias_json(&alias, &call.state.auth.mounts())))
 }
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
@@ -68,18 +68,18 @@ impl RowSource for AliasSource {
         let mounts = Arc::clone(&self.mounts);
         let after = after.clone();
         let row = move |alias: AliasEntry| {
-            let info = infos.then(|| rendering::alias_entry(&alias, &mounts));
+            let info = infos.then(|| rendering::alias_entry_json(&alias, &mounts));
             ListRow::named(alias.id.clone(), &alias.id, info)
         };
         listing::ListPage::read(async move { auth.alias_page(after, max as u32).await }, max, row)
     }
 
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         true
     }
 }
 
-/// `DELETE identity/entity-alias/id/:id`; succeeds if the alias does not exist.
+/// `DELETE identity/entity-alias/id/:id`; also succeeds if the alias does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.alias_delete(call.param("id")).await.map(drop) }).await
 }

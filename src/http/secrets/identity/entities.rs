@@ -22,7 +22,7 @@ use crate::http::secrets::sys::run_detached;
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let named = Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned);
     if named.is_some() && call.fields.nonempty_text("id")?.is_some() {
-        // A caller with access to one name must not reach another entity by id.
+        // A caller who may access the path of one entity name must not reach another entity by its id.
         return Err(Error::invalid("id: must not be given on paths with an entity name"));
     }
     let change = EntityChange {
@@ -45,7 +45,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// Returns the name or the id in the path.
+/// Returns the key of the entity in the path: its name or its id.
 fn entity_in_path(call: &Call) -> EntityBy {
     match call.param("name") {
         "" => EntityBy::Id(call.param("id").to_owned()),
@@ -59,10 +59,10 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 
 async fn find(call: &Call, by: EntityBy) -> Result<Option<HandlerResponse>> {
     let entity = call.state.auth.entity(by).await?;
-    Ok(entity.map(|entity| HandlerResponse::data(rendering::entity(&entity, &call.state.auth.mounts()))))
+    Ok(entity.map(|entity| HandlerResponse::data(rendering::entity_json(&entity, &call.state.auth.mounts()))))
 }
 
-/// `POST identity/lookup/entity`: looks up by exactly one of `id`, `name`, `alias_id`, or `alias_name` with
+/// `POST identity/lookup/entity`: finds an entity by exactly one of `id`, `name`, `alias_id`, or `alias_name` with
 /// `alias_mount_accessor`. The response is empty if no entity matches.
 pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     let alias = match (call.fields.nonempty_text("alias_name")?, call.fields.nonempty_text("alias_mount_accessor")?) {
@@ -70,7 +70,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
         (None, None) => None,
         _ => return Err(Error::invalid("both 'alias_name' and 'alias_mount_accessor' must be set")),
     };
-    // Names are stored in lower case.
+    // Entity names are stored in lower case.
     let name = call.fields.nonempty_text("name")?.map(|name| lower(name.trim()).into_owned());
     let all = [
         call.fields.nonempty_text("id")?.map(EntityBy::Id),
@@ -83,7 +83,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     Ok(find(&call, by).await?.unwrap_or_else(HandlerResponse::empty))
 }
 
-/// `LIST identity/entity/id` or `LIST identity/entity/name`.
+/// `LIST identity/entity/id` or `LIST identity/entity/name`: the ids or the names of all entities.
 pub(super) async fn list<const BY_NAME: bool>(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
@@ -107,7 +107,7 @@ impl RowSource for EntitySource {
         let page = EntityPage { by_name, after: after.clone(), limit: max as u32 };
         let row = move |entry: EntityEntry| {
             let info = infos.then(|| {
-                let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry(alias, &mounts));
+                let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry_json(alias, &mounts));
                 json!({ "id": entry.id, "name": entry.name, "aliases": aliases.collect::<Vec<_>>() })
             });
             let key = if by_name { entry.name } else { entry.id };
@@ -116,12 +116,12 @@ impl RowSource for EntitySource {
         listing::ListPage::read(async move { auth.entity_page(page).await }, max, row)
     }
 
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         true
     }
 }
 
-/// `DELETE identity/entity/…`; succeeds if the entity does not exist.
+/// `DELETE identity/entity/…`; also succeeds if the entity does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.entity_delete(entity_in_path(&call)).await.map(drop) }).await
 }

@@ -1,9 +1,9 @@
-//! Fields that several requests below `identity/` have.
+//! Reads the fields that several requests below `identity/` share.
 
 use crate::error::{Error, Result};
 use crate::http::secrets::route::Call;
 
-/// Returns the id in the path or, without one, in the body.
+/// Returns the id in the path or, if the path has none, in the body.
 pub(super) fn requested_id(call: &Call) -> Result<Option<String>> {
     match call.param("id") {
         "" => call.fields.nonempty_text("id"),
@@ -11,7 +11,7 @@ pub(super) fn requested_id(call: &Call) -> Result<Option<String>> {
     }
 }
 
-/// Returns the only element; `rule` is the text of the error for none and for several.
+/// Returns the only element of `found`. `rule` is the error text if there is none or more than one.
 pub(super) fn exactly_one<T>(found: Vec<T>, rule: &'static str) -> Result<T> {
     let mut found = found.into_iter();
     match (found.next(), found.next()) {

@@ -10,14 +10,14 @@ use crate::auth::store::AliasEntry;
 use crate::clock::format_rfc3339;
 
 /// Renders an entity.
-pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> Value {
+pub(in crate::http::secrets) fn entity_json(entity: &Entity, mounts: &MountTable) -> Value {
     json!({
         "id": entity.id,
         "name": entity.name,
         "metadata": pairs_or_null(&entity.metadata),
         "policies": entity.policies,
         "disabled": entity.disabled,
-        "aliases": entity.aliases.iter().map(|one| alias(one, mounts)).collect::<Vec<_>>(),
+        "aliases": entity.aliases.iter().map(|one| alias_json(one, mounts)).collect::<Vec<_>>(),
         "creation_time": format_rfc3339(entity.created_at),
         "last_update_time": format_rfc3339(entity.updated_at),
         "namespace_id": "root",
@@ -28,8 +28,8 @@ pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> 
     })
 }
 
-/// Renders the groups that the entity's latest logins named. Only their names are known.
-pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
+/// Renders the external groups that the entity's latest logins named. Only the names of these groups are known.
+pub(in crate::http::secrets) fn groups_json(entity: &Entity) -> Vec<Value> {
     let of = |alias: &Alias| {
         let accessor = alias.accessor.clone();
         alias.groups.clone().into_iter().map(move |name| json!({ "name": name, "mount_accessor": accessor }))
@@ -37,7 +37,7 @@ pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
     entity.aliases.iter().flat_map(of).collect()
 }
 
-pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
+pub(super) fn alias_json(alias: &Alias, mounts: &MountTable) -> Value {
     let (path, kind) = mount_path_and_type(mounts, &alias.accessor);
     json!({
         "id": alias.id,
@@ -56,7 +56,7 @@ pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
     })
 }
 
-pub(super) fn alias_entry(alias: &AliasEntry, mounts: &MountTable) -> Value {
+pub(super) fn alias_entry_json(alias: &AliasEntry, mounts: &MountTable) -> Value {
     let (path, kind) = mount_path_and_type(mounts, &alias.accessor);
     json!({
         "id": alias.id,
@@ -73,7 +73,7 @@ fn pairs_or_null(pairs: &BTreeMap<String, String>) -> Value {
     if pairs.is_empty() { Value::Null } else { json!(pairs) }
 }
 
-/// Returns path and type of the mount with an accessor; empty if the mount was removed.
+/// Returns the path and the type of the mount with an accessor; empty texts if the mount was removed.
 fn mount_path_and_type<'m>(mounts: &'m MountTable, accessor: &str) -> (&'m str, &'m str) {
     let mount = mounts.iter().find(|mount| mount.accessor == accessor);
     mount.map_or(("", ""), |mount| (&mount.path, mount.kind.name()))

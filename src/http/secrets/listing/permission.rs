@@ -1,4 +1,4 @@
-//! The requirements for reading on in a long list: its slot and the caller's permission.
+//! The permission to read the next page of a long list: a list slot, and the caller's permission to list.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::http::secrets::route::{Call, Operation, RouteAccess};
 use crate::http::secrets::with_canonical_path;
 use crate::http::sender::Sender;
 
-/// Checks if the caller may still read the list.
+/// Checks if the caller may still list.
 type MayRead = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 pub(super) struct ReadPermission {
@@ -25,7 +25,7 @@ impl ReadPermission {
         Self { slot, may_read }
     }
 
-    /// Reserves a slot for the list that a call requests.
+    /// Reserves a slot for the list that `call` requests.
     ///
     /// # Errors
     /// Those of [`LongLists::begin`](crate::http::long_lists::LongLists::begin).
@@ -64,7 +64,7 @@ impl ReadPermission {
     }
 }
 
-/// Replaces the error for a token or permission that ended, for the log.
+/// Replaces the error for an expired token or a lost permission by an error that says so in the log.
 fn permission_error(error: Error) -> Error {
     match error.kind() {
         Kind::Forbidden | Kind::Unauthenticated => {

@@ -62,7 +62,7 @@ pub(crate) static ROUTES: &[Route] = routes! {
     token Update "tidy/secret-id" &[] => secret_ids::tidy;
 };
 
-/// Creates a token for a valid role id and, if the role requires one, secret id.
+/// Creates a token for a valid role id and, if the role requires it, a valid secret id.
 async fn login(mut call: Call) -> Result<HandlerResponse> {
     let open = call.login_method::<AppRoleMethod>().await?;
     let role_id = call.fields.text("role_id")?.unwrap_or_default();

@@ -22,14 +22,14 @@ use crate::secret::Secret;
 
 const LOGIN_FIELDS: &[&str] =
     &["role", "jwt", "subscription_id", "resource_group_name", "vm_name", "vmss_name", "resource_id"];
-/// Maximum size of a login request in bytes. Tokens of the directory have a few thousand bytes.
+/// Maximum size of a login request in bytes. Tokens of the cloud's directory have a few thousand bytes.
 const MAX_LOGIN_BODY_BYTES: usize = 64 << 10;
-/// Maximum length of the other texts in a login request, in bytes.
+/// Maximum length of each other text in a login request, in bytes.
 const MAX_LOGIN_TEXT_BYTES: usize = 2048;
 
 const CONFIG_FIELDS: &[&str] = &concat_fields::<15>(&[CloudbConfig::FIELDS, UNSUPPORTED_FIELDS]);
 
-/// Fields of features that this server does not have.
+/// Fields of features that this server does not support.
 const UNSUPPORTED_FIELDS: &[&str] = &[
     "identity_token_audience",
     "identity_token_ttl",
@@ -39,7 +39,7 @@ const UNSUPPORTED_FIELDS: &[&str] = &[
     "disable_automated_rotation",
 ];
 
-/// The fields of a role. Some clients repeat the name from the path.
+/// The fields of a role. Some clients send `name` although the path contains it.
 const ROLE_FIELDS: &[&str] = &concat_fields::<23>(&[&["name"], CloudbRoleBounds::FIELDS, TokenTerms::FIELDS]);
 
 /// The routes of a `cloudb` mount.
@@ -75,14 +75,14 @@ async fn login(mut call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }
 
-/// `POST auth/<mount>/rotate-root`: requests a new secret from the directory. It is stored even if the caller
+/// `POST auth/<mount>/rotate-root`: requests a new client secret from the directory. It is stored even if the caller
 /// disconnects.
 async fn rotate_root(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<CloudbMethod>().await?;
     run_detached(async move { cloudb::rotate_root(call.state.auth.logins().cloudb(), &open).await }).await
 }
 
-/// Resolves to `true` if a configuration exists.
+/// Resolves to `true` if the mount has a configuration.
 fn config_exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     Box::pin(async move {
         let view = named.state.mounts.method::<CloudbMethod>(named.mount).await?.view();
@@ -101,7 +101,7 @@ async fn read_config(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(Value::Object(data)))
 }
 
-/// `POST auth/<mount>/config`: absent fields are unchanged.
+/// `POST auth/<mount>/config`: writes the configuration; absent fields are unchanged.
 async fn write_config(mut call: Call) -> Result<HandlerResponse> {
     let client_secret = call.fields.take_secret("client_secret")?;
     reject_unsupported(&call.fields, client_secret.as_ref())?;
@@ -115,13 +115,13 @@ async fn write_config(mut call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// `DELETE auth/<mount>/config`; succeeds if there is no configuration.
+/// `DELETE auth/<mount>/config`; also succeeds if the mount has no configuration.
 async fn delete_config(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<CloudbMethod>().await?;
     run_detached(async move { open.delete_config().await.map(drop) }).await
 }
 
-/// Rejects values of features that this server does not have, and a secret that is too long.
+/// Rejects values of features that this server does not support, and a client secret that is too long.
 fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result<()> {
     if client_secret.is_some_and(|secret| secret.expose().len() > MAX_CONFIG_TEXT_BYTES) {
         return Err(Error::invalid(format!("client_secret: longer than {MAX_CONFIG_TEXT_BYTES} bytes")));
@@ -146,7 +146,7 @@ fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result
     Ok(())
 }
 
-/// Returns the error for features of other editions of the service.
+/// Returns the error for an unsupported feature.
 fn unsupported_error(what: &str) -> Error {
     Error::invalid(format!("{what} is not supported"))
 }

@@ -11,7 +11,7 @@ use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::page::PAGE_FIELDS;
 use crate::http::secrets::route::{Call, Route, routes};
 
-/// Maximum size of a login request in bytes.
+/// Maximum size of a login request, in bytes.
 const MAX_LOGIN_BODY_BYTES: usize = 64 << 10;
 
 /// The routes of a `jwt` mount.
@@ -26,7 +26,7 @@ pub(crate) static ROUTES: &[Route] = routes! {
     (open.with_long_member("jwt", MAX_LOGIN_BODY_BYTES)) Update "login" &["role", "jwt"] => login;
 };
 
-/// Creates a token for a valid JWT of another system.
+/// Creates a token for the holder of a valid JWT of another system.
 async fn login(mut call: Call) -> Result<HandlerResponse> {
     let open = call.login_method::<JwtMethod>().await?;
     let role = call.fields.text("role")?.unwrap_or_default();

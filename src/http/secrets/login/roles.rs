@@ -1,4 +1,4 @@
-//! Role endpoints that all authentication methods share, and access to the method of a mount.
+//! Role endpoints that all authentication methods share, and access to the authentication method of a mount.
 
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ use crate::http::secrets::sys::run_detached;
 pub(super) const ROLE_PARAM: &str = "login_role";
 
 impl Call {
-    /// Returns the open mount of the call. The route table guarantees that it is of the method `M`.
+    /// Returns the call's mount. The route table guarantees that the mount is of the method `M`.
     pub(super) async fn method<M: AuthMethod>(&self) -> Result<Arc<MethodMount<M>>> {
         self.state.mounts.method(&self.mount).await
     }
 
-    /// As [`Call::method`], for a login. A login grants access without prior authorization, so revocations by other
-    /// nodes must be known.
+    /// As [`Call::method`], for a login. A login creates a token without prior authorization, so this node must have
+    /// read the latest changes of other nodes.
     pub(super) async fn login_method<M: AuthMethod>(&self) -> Result<Arc<MethodMount<M>>> {
         self.state.nodes.require_fresh().await?;
         self.method().await
     }
 }
 
-/// A method's roles, as requests and responses have them.
+/// The roles of an authentication method, as requests and responses represent them.
 pub(super) trait RoleFields: AuthMethod {
-    /// Merges the fields of a request into a stored or a new role.
+    /// Merges the fields of a request into the stored role, or into a new one.
     fn merged(fields: &Fields, stored: Option<&Self::Role>, mount: &Mount) -> Result<(Self::Role, Warnings)>;
 
     fn to_json(role: &Self::Role) -> Value;
@@ -58,7 +58,7 @@ pub(super) fn exists<M: AuthMethod>(named: ExistenceQuery<'_>) -> LocalBoxFuture
     })
 }
 
-/// Writes a role; 204, or 200 with warnings.
+/// Writes a role. Returns 204, or 200 with warnings.
 pub(super) async fn write<M: RoleFields>(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<M>().await?;
     run_detached(async move {
@@ -68,7 +68,7 @@ pub(super) async fn write<M: RoleFields>(call: Call) -> Result<HandlerResponse> 
     .await
 }
 
-/// Deletes a role. Succeeds if it does not exist.
+/// Deletes a role. Also succeeds if the role does not exist.
 pub(super) async fn delete<M: AuthMethod>(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<M>().await?;
     run_detached(async move { open.delete_role(call.param(ROLE_PARAM)).await.map(drop) }).await

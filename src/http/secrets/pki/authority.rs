@@ -1,14 +1,15 @@
 //! CA information for relying parties, without authentication: CA certificates, chains, issued certificates. Lists of
 //! certificates are in [`super::lists`], CRLs in [`super::crl`].
 //!
-//! A raw path returns 204 when there is nothing (no default issuer, no CRL, unknown serial number), and 503 when the
-//! storage fails: an empty 2xx would overwrite a client's good copy. Conditional requests are supported.
+//! Paths that return DER or PEM respond with 204 if the object is missing (no default issuer, no CRL, unknown serial
+//! number), and with 503 if the storage fails: an empty 200 would overwrite a client's valid copy. Conditional requests
+//! are supported.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::issuers::{chain_lines, pem_line};
+use super::issuers::{chain_pems, pem_with_newline};
 use super::rendering::colon_hex;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
@@ -24,20 +25,20 @@ use crate::x509::serial::Serial;
 const DER_MEDIA_TYPE: &str = "application/pkix-cert";
 const PEM_MEDIA_TYPE: &str = "application/pem-certificate-chain";
 
-/// An issuer as served at `now`.
+/// An issuer with its validators at the time `now`.
 struct ServedIssuer {
     signer: Arc<IssuerSigner>,
-    /// The current time in epoch seconds.
+    /// The time of the request in epoch seconds.
     now: i64,
-    /// Time of the latest change to the mount's issuers, epoch seconds.
+    /// Time of the latest change to the mount's issuers or to this issuer's served chain, in epoch seconds.
     changed_at: i64,
 }
 
-/// Returns the issuer in the path, or the default issuer on paths without one.
-async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
+/// Returns the issuer in the path, or the default issuer on paths without one; `None` if it does not exist.
+async fn find_served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     let authority = call.authority().await?;
     let view = authority.view();
-    let reference = call.named_param("issuer_ref").unwrap_or("default");
+    let reference = call.optional_param("issuer_ref").unwrap_or("default");
     let now = authority.deps().clock.now().unix_timestamp();
     Ok(view.signer(reference).map(|signer| {
         let changed_at = view.issuers_changed_at().max(signer.paths.served_path_changed_at(now));
@@ -45,20 +46,20 @@ async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     }))
 }
 
-/// Builds a raw response about an issuer; 204 when there is no default issuer.
-async fn raw_issuer(
+/// Builds a DER or PEM response about an issuer; 204 if there is no default issuer.
+async fn build_raw_issuer_response(
     call: &Call,
     media_type: &'static str,
     body: impl Fn(&ServedIssuer) -> Vec<u8>,
 ) -> Result<HandlerResponse> {
-    match served_issuer(call).await? {
+    match find_served_issuer(call).await? {
         Some(shown) => Ok(HandlerResponse::cacheable(media_type, body(&shown), shown.changed_at)),
         None if call.param("issuer_ref").is_empty() => Ok(HandlerResponse::empty()),
         None => Err(Error::not_found()),
     }
 }
 
-/// Builds a response in an envelope. It has no entity tag, because the envelope contains the request id.
+/// Builds a JSON response with `data`. It has no entity tag, because its envelope contains the request id.
 fn cacheable_json(data: Value, changed_at: i64) -> HandlerResponse {
     HandlerResponse::data(data).with_validators(CacheValidators {
         tag: None,
@@ -72,19 +73,19 @@ fn chain_text(shown: &ServedIssuer) -> String {
 }
 
 pub(super) async fn issuer_der(call: Call) -> Result<HandlerResponse> {
-    raw_issuer(&call, DER_MEDIA_TYPE, |s| s.signer.issuer.certificate.der().to_vec()).await
+    build_raw_issuer_response(&call, DER_MEDIA_TYPE, |s| s.signer.issuer.certificate.der().to_vec()).await
 }
 
 pub(super) async fn issuer_pem(call: Call) -> Result<HandlerResponse> {
-    raw_issuer(&call, PEM_MEDIA_TYPE, |s| pem_line(&s.signer.issuer).into_bytes()).await
+    build_raw_issuer_response(&call, PEM_MEDIA_TYPE, |s| pem_with_newline(&s.signer.issuer).into_bytes()).await
 }
 
 pub(super) async fn ca_chain(call: Call) -> Result<HandlerResponse> {
-    raw_issuer(&call, PEM_MEDIA_TYPE, |s| (chain_text(s) + "\n").into_bytes()).await
+    build_raw_issuer_response(&call, PEM_MEDIA_TYPE, |s| (chain_text(s) + "\n").into_bytes()).await
 }
 
 pub(super) async fn ca_json(call: Call) -> Result<HandlerResponse> {
-    let ServedIssuer { signer, changed_at, .. } = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
+    let ServedIssuer { signer, changed_at, .. } = find_served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let data = json!({
         "certificate": issuer_pem_text(&signer.issuer),
         "revocation_time": 0,
@@ -94,7 +95,7 @@ pub(super) async fn ca_json(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
-    let shown = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
+    let shown = find_served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let chain = chain_text(&shown);
     let data = json!({
         "certificate": chain,
@@ -106,12 +107,12 @@ pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn issuer_json(call: Call) -> Result<HandlerResponse> {
-    let shown = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
+    let shown = find_served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let ServedIssuer { signer, now, changed_at } = shown;
     let record = &signer.issuer.record;
     let data = json!({
-        "certificate": pem_line(&signer.issuer),
-        "ca_chain": chain_lines(&signer, now),
+        "certificate": pem_with_newline(&signer.issuer),
+        "ca_chain": chain_pems(&signer, now),
         "issuer_id": record.id,
         "issuer_name": record.name,
     });
@@ -143,15 +144,17 @@ pub(super) async fn certificate(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn certificate_der(call: Call) -> Result<HandlerResponse> {
-    raw_certificate(&call, DER_MEDIA_TYPE, |der| der).await
+    build_raw_certificate_response(&call, DER_MEDIA_TYPE, |der| der).await
 }
 
 pub(super) async fn certificate_pem(call: Call) -> Result<HandlerResponse> {
-    raw_certificate(&call, PEM_MEDIA_TYPE, |der| pem::encode_file("CERTIFICATE", &der).into_bytes()).await
+    build_raw_certificate_response(&call, PEM_MEDIA_TYPE, |der| pem::encode_file("CERTIFICATE", &der).into_bytes())
+        .await
 }
 
-/// Builds a raw response about the certificate in the path, which never changes; 204 when there is none.
-async fn raw_certificate(
+/// Builds a DER or PEM response with the certificate in the path; 204 if it does not exist. A certificate never
+/// changes.
+async fn build_raw_certificate_response(
     call: &Call,
     media_type: &'static str,
     body: fn(Vec<u8>) -> Vec<u8>,

@@ -1,8 +1,9 @@
 //! CRLs: `crl…`, `issuer/:issuer_ref/crl…`, `cert/crl`, `cert/delta-crl`, their unified forms, `crl/rotate…`,
-//! `config/crl`; and CRLs with contents from the request.
+//! `config/crl`; and CRLs whose content is in the request.
 //!
-//! Published CRLs need no token and are sent from memory, in pieces that all responses share. If there is no CRL, a raw
-//! path returns 204, and a path with an envelope 404, as for an unknown issuer.
+//! Reading a published CRL needs no token. The CRL is sent from memory, in pieces that all responses share. If there is
+//! no CRL, paths that return DER or PEM respond with 204, and paths that return JSON with 404, as for an unknown
+//! issuer.
 
 mod caller_supplied;
 mod config;
@@ -56,9 +57,9 @@ pub(super) async fn rotate_delta(call: Call) -> Result<HandlerResponse> {
     Ok(answer.with_warnings(warnings))
 }
 
-/// Returns a CRL as DER or PEM.
-pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
-    let Some((now, list)) = find(&call).await? else { return Ok(HandlerResponse::empty()) };
+/// Returns the CRL of the path as DER or PEM.
+pub(super) async fn read_raw(call: Call) -> Result<HandlerResponse> {
+    let Some((now, list)) = find_requested_crl(&call).await? else { return Ok(HandlerResponse::empty()) };
     let (media_type, suffix, pieces) = match call.route.pattern.ends_with("/pem") {
         true => (PEM_MEDIA_TYPE, "-pem", pem_file(&list)),
         false => (DER_MEDIA_TYPE, "", BodyPieces { len: list.len, pieces: Box::new(list.pieces()) }),
@@ -68,32 +69,32 @@ pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::from(ResponseBody::RawPieces(media_type, pieces)).with_validators(validators))
 }
 
-/// Returns a CRL in the form of `cert/crl`.
-pub(super) async fn as_certificate(call: Call) -> Result<HandlerResponse> {
-    let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
+/// Returns a CRL in JSON, with the members of a certificate (`cert/crl`).
+pub(super) async fn read_as_certificate_json(call: Call) -> Result<HandlerResponse> {
+    let (now, list) = find_requested_crl(&call).await?.ok_or_else(Error::not_found)?;
     let end = "\",\"revocation_time\":0,\"revocation_time_rfc3339\":\"\"}";
     let body = ResponseBody::RenderedPieces("{\"certificate\":\"".to_owned(), pem_pieces(&list, "\\n"), end.to_owned());
     Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
 }
 
-/// Returns a CRL in the form of `issuer/:issuer_ref/crl`.
-pub(super) async fn as_crl(call: Call) -> Result<HandlerResponse> {
-    let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
+/// Returns a CRL in JSON, in the member `crl` (`issuer/:issuer_ref/crl`).
+pub(super) async fn read_as_crl_json(call: Call) -> Result<HandlerResponse> {
+    let (now, list) = find_requested_crl(&call).await?.ok_or_else(Error::not_found)?;
     let body = ResponseBody::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
     Ok(HandlerResponse::from(body).with_validators(crl_validators(&list, now)))
 }
 
-/// Returns the CRL of a path and the current time in epoch seconds. `None` for an unknown issuer, for an issuer without
-/// CRL, and for unified CRLs when they are off. The nodes of a database form one cluster, so each CRL also serves as
-/// the unified one of all clusters.
-async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
+/// Returns the CRL of the path, and the current time in epoch seconds. `None` for an unknown issuer, an issuer without
+/// CRL, and unified CRLs while they are disabled. All nodes of a database form one cluster, so the CRL of this cluster
+/// also serves as the unified CRL of all clusters.
+async fn find_requested_crl(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
     let authority = call.authority().await?;
     let view = authority.view();
     let names = |word| call.route.pattern.contains(word);
     if names("unified") && !view.crl_config.value.unified_crl {
         return Ok(None);
     }
-    let reference = call.named_param("issuer_ref").unwrap_or("default");
+    let reference = call.optional_param("issuer_ref").unwrap_or("default");
     let Some(signer) = view.signer(reference) else { return Ok(None) };
     let Some(lists) = authority.crls(&signer.issuer.record.id).await? else { return Ok(None) };
     let now = authority.deps().clock.now().unix_timestamp();
@@ -116,13 +117,13 @@ fn pem_pieces(list: &PublishedCrl, newline: &'static str) -> BodyPieces {
     BodyPieces { len, pieces: Box::new(pieces) }
 }
 
-/// Renders a CRL as a PEM file, with a newline at the end.
+/// Renders a CRL as a PEM file that ends with a newline.
 fn pem_file(list: &PublishedCrl) -> BodyPieces {
     let BodyPieces { len, pieces } = pem_pieces(list, "\n");
     BodyPieces { len: len + 1, pieces: Box::new(pieces.chain([Bytes::from_static(b"\n")])) }
 }
 
-/// Validators without entity tag, because the envelope contains the request id.
+/// Returns validators of a JSON response, without entity tag because its envelope contains the request id.
 fn crl_validators(list: &PublishedCrl, now: i64) -> CacheValidators {
     let left = u64::try_from(list.next_update - now).unwrap_or(0);
     CacheValidators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE_SECONDS) }

@@ -1,4 +1,4 @@
-//! External policy: its settings, and the endpoints that the policy engine decides on.
+//! External policy: its settings, and the endpoints whose requests the policy engine decides on.
 
 use serde_json::{Value, json};
 
@@ -21,9 +21,10 @@ use crate::pki::policy_engine::tls::CLIENT_BUNDLE_FIELD;
 use crate::pki::values::whole_seconds;
 use crate::secret::Secret;
 
-/// Fields of `config/external-policy`. The client's private key is never returned.
+/// Fields of `config/external-policy`. The private key with which this server authenticates to the engine is never
+/// returned.
 pub(super) const FIELDS: &[&str] = ExternalPolicyConfig::FIELDS;
-/// Fields of `issue` that this server reads; the engine receives the whole body.
+/// Fields of `issue` that this server reads; the policy engine receives the whole body.
 pub(super) const ISSUE_FIELDS: &[&str] =
     &["format", PASSWORD_FIELD, "private_key_format", "remove_roots_from_chain", "key_type", "key_bits"];
 /// Fields of `sign` and `sign-intermediate` that this server reads.
@@ -31,7 +32,7 @@ pub(super) const SIGN_FIELDS: &[&str] = &["csr", "format", "private_key_format",
 
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    // Counts only successes on this server, since it started or the settings changed.
+    // Only successful requests of this server count, since it started or the settings changed.
     let last_success = view.policy_engine().ok().and_then(|engine| engine.last_success());
     Ok(HandlerResponse::data(config_json(&view.external_policy.value, last_success)))
 }
@@ -46,7 +47,7 @@ pub(super) async fn write_config(mut call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
-    // With other formats the password is a field for the policy engine, like all other fields.
+    // For other formats the password is an ordinary field, passed to the policy engine.
     let password = match call.fields.str("format") {
         Ok(Some("p12")) => call.fields.take_secret(PASSWORD_FIELD),
         _ => Ok(None),
@@ -84,17 +85,17 @@ fn policy_request(call: &Call, operation: PolicyOperation) -> CertificateRequest
     }))
 }
 
-/// Returns the caller's entity in the form of `identity/entity/id/:id`.
+/// Returns the caller's entity for the policy engine, in the form of `identity/entity/id/:id`.
 fn caller_identity(call: &Call) -> Option<PolicyCallerIdentity> {
     let entity = call.caller.as_deref()?.entity.as_ref()?;
     Some(PolicyCallerIdentity {
         entity_id: entity.id.clone(),
-        entity: identities::entity(entity, &call.state.auth.mounts()),
-        groups: identities::groups(entity),
+        entity: identities::entity_json(entity, &call.state.auth.mounts()),
+        groups: identities::groups_json(entity),
     })
 }
 
-/// Merges the members in `fields`, and `bundle`, which was removed from them; absent members are unchanged.
+/// Merges `fields` and `bundle`, which was removed from them, into the stored settings. Absent members are unchanged.
 ///
 /// # Errors
 /// `Invalid` with the name of the member and the broken rule, without its value.
@@ -116,7 +117,7 @@ fn merged_config(
     Ok(config)
 }
 
-/// Renders the members. Of the client's key and certificates (`bundle`) only the certificates are included.
+/// Renders the settings. The client bundle is rendered without its private key.
 fn config_json(config: &ExternalPolicyConfig, last_success: Option<Time>) -> Value {
     let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
     let others = [

@@ -1,4 +1,5 @@
-//! Generates roots, CSRs of intermediates, and keys. The `:type` in the path selects the origin of the key.
+//! Generates roots, CSRs for intermediates, and keys. The `:type` in the path selects where the key comes from: a new
+//! key, an existing key of the mount, or a managed key.
 
 use super::rendering::{self, CertificateRendering};
 use super::request_fields::{self, flag};
@@ -68,17 +69,18 @@ pub(super) const KEY_FIELDS: &[&str] = &["key_name", "key_type", "key_bits", "ma
 
 fn key_origin(call: &Call) -> Result<KeyOrigin> {
     let origin_type = call.param("type");
-    refuse_other_origins(&call.fields, origin_type)?;
+    reject_fields_of_other_key_origins(&call.fields, origin_type)?;
     match origin_type {
         "internal" => Ok(KeyOrigin::Internal),
         "exported" => Ok(KeyOrigin::Exported),
         "existing" => Ok(KeyOrigin::Existing),
-        "kms" => Ok(KeyOrigin::Managed(managed_key(&call.fields)?)),
+        "kms" => Ok(KeyOrigin::Managed(read_managed_key_ref(&call.fields)?)),
         _ => Err(Error::new(Kind::NotFound, "unsupported path")),
     }
 }
 
-/// Generates a root. For `root/rotate/:type` the default issuer name is `next`, if it is not in use.
+/// Generates a root and its issuer. On `root/rotate/:type` the issuer is named `next` by default, if that name is not
+/// in use.
 pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
     let is_rotation = call.route.pattern.starts_with("root/rotate/");
     let naming = if is_rotation { DefaultIssuerName::NextIfFree } else { DefaultIssuerName::Unnamed };
@@ -87,7 +89,7 @@ pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
     let request = root_request(&call.fields, origin, naming)?;
     let rendering = CertificateRendering::of(&call.fields)?;
     let limits = super::issuing::mount_lifetimes(&call);
-    let generated = root::generate(&authority, request, limits, call.recorded_as()).await?;
+    let generated = root::generate(&authority, request, limits, call.requester_record()).await?;
     let GeneratedRoot { not_after: expiration, renew_after, .. } = generated;
     let dates = CertificateDates { not_before: None, expiration, renew_after };
     let data = call.dialect.with_dates(root_data(&generated, &rendering)?, dates);
@@ -107,16 +109,16 @@ fn root_data(root: &GeneratedRoot, rendering: &CertificateRendering) -> Result<P
 
 pub(super) async fn intermediate(call: Call) -> Result<HandlerResponse> {
     let origin = key_origin(&call)?;
-    new_intermediate(call, origin).await
+    generate_csr(call, origin).await
 }
 
-/// As [`intermediate()`], for an existing key of the mount.
+/// As [`intermediate()`], for a key that the mount already has.
 pub(super) async fn cross_sign(call: Call) -> Result<HandlerResponse> {
-    refuse_other_origins(&call.fields, "existing")?;
-    new_intermediate(call, KeyOrigin::Existing).await
+    reject_fields_of_other_key_origins(&call.fields, "existing")?;
+    generate_csr(call, KeyOrigin::Existing).await
 }
 
-async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<HandlerResponse> {
+async fn generate_csr(call: Call, origin: KeyOrigin) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let request = csr_request(&call.fields, origin)?;
     let rendering = CertificateRendering::of(&call.fields)?;
@@ -171,8 +173,8 @@ fn csr_request(fields: &Fields, origin: KeyOrigin) -> Result<CsrRequest> {
     })
 }
 
-/// Rejects fields that select a key of another origin than `:type`: the selected key would not be used.
-fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result<()> {
+/// Rejects fields that select a key of another origin than the `:type` of the path, because that key would not be used.
+fn reject_fields_of_other_key_origins(fields: &Fields, origin_type: &str) -> Result<()> {
     for (field, belongs_to) in [("managed_key_name", "kms"), ("managed_key_id", "kms"), ("key_ref", "existing")] {
         let is_given = fields.value(field).is_some_and(|value| value.as_str() != Some(""));
         if is_given && origin_type != belongs_to {
@@ -184,8 +186,8 @@ fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads the managed key of a path with the type `kms`: its name, in any letter case, or its UUID.
-fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
+/// Reads the reference to the managed key on a path of type `kms`: its name, in any letter case, or its UUID.
+fn read_managed_key_ref(fields: &Fields) -> Result<ManagedKeyRef> {
     let given = |name: &str| -> Result<Option<String>> {
         Ok(fields.text_within(name, MAX_NAME_LEN)?.filter(|text| !text.is_empty()))
     };

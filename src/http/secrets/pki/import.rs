@@ -1,8 +1,7 @@
 //! Imports: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`, and CRLs.
 //!
-//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file with its password (`take_p12`, `password`). A CRL
-//! may have many megabytes. It is the body itself (DER or PEM) or the JSON member `crl`, and is parsed in the CPU
-//! queue.
+//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file (`p12`) with its `password`. A CRL may have many
+//! megabytes: it is the whole body (DER or PEM) or the JSON member `crl`, and is parsed in the CPU queue.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,30 +20,31 @@ use crate::x509::foreign_crl::ForeignCrl;
 use crate::x509::pem;
 use crate::x509::pkcs12::{self, Pkcs12Contents};
 
-/// Maximum size of a body with a CRL, in bytes: a CRL with two million entries in JSON.
+/// Maximum size of a request body with a CRL, in bytes: enough for two million entries in JSON.
 pub(super) const MAX_CRL_BODY_BYTES: usize = 96 << 20;
 
-/// Field with a PKCS #12 file in base64.
+/// Field that contains a PKCS #12 file in base64.
 const P12_FIELD: &str = "p12";
-/// Flag that skips rejected CRLs instead of failing the import.
+/// Flag to skip invalid CRLs instead of rejecting the import.
 const WITHOUT_REFUSED_CRLS_FIELD: &str = "without_refused_crls";
-/// Fields of imports from `pem_bundle` or `take_p12`.
+/// Fields of imports from `pem_bundle` or `p12`.
 pub(super) const BUNDLE_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, WITHOUT_REFUSED_CRLS_FIELD];
 /// Fields of `keys/import`.
 pub(super) const KEY_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, "key_name"];
 /// Fields of `intermediate/set-signed`.
-pub(super) const SIGNED_FIELDS: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS_FIELD];
+pub(super) const SET_SIGNED_FIELDS: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS_FIELD];
 
 pub(super) async fn bundle(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeyAcceptance::Allowed).await
 }
 
-/// Imports certificates; a key is an error.
+/// Imports certificates. A private key in the request is an error.
 pub(super) async fn certificates(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeyAcceptance::Refused).await
 }
 
-/// Imports the certificate that was issued for a CSR of this mount, and its parents. The mount already has the key.
+/// Imports a certificate that another CA issued for a CSR of this mount, and its CA certificates. The mount already has
+/// the private key.
 pub(super) async fn set_signed(mut call: Call) -> Result<HandlerResponse> {
     let text = take_required("certificate", &mut call.fields)?;
     import(call, "certificate", text, PrivateKeyAcceptance::Refused).await
@@ -78,14 +78,14 @@ async fn import(
         "mapping": imported.mapping,
     });
     if !imported.imported_crls.is_empty() {
-        data["imported_crls"] = imported.imported_crls.iter().map(list_json).collect();
+        data["imported_crls"] = imported.imported_crls.iter().map(imported_crl_json).collect();
     }
     Ok(HandlerResponse::data(data).with_warnings(imported.warnings))
 }
 
 pub(super) async fn key(mut call: Call) -> Result<HandlerResponse> {
     let (field, text) = match take_p12(&mut call.fields).await? {
-        // Certificates in the file are ignored.
+        // Certificates in the PKCS #12 file are ignored.
         Some(contents) => {
             let keys = Pkcs12Contents { private_keys: contents.private_keys, ..Pkcs12Contents::default() };
             (P12_FIELD, Secret::new(keys.to_pem().as_slice()))
@@ -99,17 +99,17 @@ pub(super) async fn key(mut call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(data).with_warnings(key.warnings))
 }
 
-/// Imports a CRL that an issuer published elsewhere, before the issuer was imported here.
+/// Imports a CRL that an issuer published elsewhere before this mount imported the issuer.
 pub(super) async fn import_crl(mut call: Call) -> Result<HandlerResponse> {
     let body = std::mem::take(&mut call.body);
     let authority = call.authority().await?;
-    let read = move || ForeignCrl::read(decode_body(&body)?);
+    let read = move || ForeignCrl::read(decode_crl_body(&body)?);
     let list = cpu::run(read).await??;
     let imported = crl_import::import_crl(&authority, list).await?;
-    Ok(HandlerResponse::data(list_json(&imported)).with_warnings(imported.warnings))
+    Ok(HandlerResponse::data(imported_crl_json(&imported)).with_warnings(imported.warnings))
 }
 
-fn list_json(list: &ImportedCrl) -> Value {
+fn imported_crl_json(list: &ImportedCrl) -> Value {
     json!({
         "issuers": list.issuers,
         "crl_number": list.number,
@@ -120,7 +120,7 @@ fn list_json(list: &ImportedCrl) -> Value {
     })
 }
 
-fn decode_body(body: &[u8]) -> Result<Vec<u8>> {
+fn decode_crl_body(body: &[u8]) -> Result<Vec<u8>> {
     if body.len() > MAX_CRL_BODY_BYTES {
         return Err(Error::invalid(format!("crl: the request is longer than {} MiB", MAX_CRL_BODY_BYTES >> 20)));
     }
@@ -128,11 +128,11 @@ fn decode_body(body: &[u8]) -> Result<Vec<u8>> {
         None => Err(missing_crl()),
         Some(b'{') => {
             let fields = Fields::parse_within(body, usize::MAX)?;
-            decode_text(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing_crl)?)
+            decode_crl_text(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing_crl)?)
         }
-        // A SEQUENCE of more than 127 bytes begins like this. PEM and base64 do not.
+        // A DER SEQUENCE of more than 127 bytes begins with these two bytes. PEM and base64 do not.
         Some(0x30) if body.get(1).is_some_and(|length| *length >= 0x80) => Ok(body.to_vec()),
-        Some(_) => decode_text(std::str::from_utf8(body).map_err(|_| malformed_crl())?),
+        Some(_) => decode_crl_text(std::str::from_utf8(body).map_err(|_| malformed_crl())?),
     }
 }
 
@@ -144,8 +144,8 @@ fn malformed_crl() -> Error {
     Error::invalid("crl: must be one CRL in PEM or DER (in JSON: PEM, or DER in base64)")
 }
 
-/// Decodes a CRL in PEM or base64 of DER.
-fn decode_text(text: &str) -> Result<Vec<u8>> {
+/// Decodes a CRL in PEM, or in base64 of its DER.
+fn decode_crl_text(text: &str) -> Result<Vec<u8>> {
     if !text.contains("-----BEGIN ") {
         let compact: Vec<u8> = text.bytes().filter(|octet| !octet.is_ascii_whitespace()).collect();
         return STANDARD.decode(compact).map_err(|_| malformed_crl());
@@ -157,7 +157,8 @@ fn decode_text(text: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// Removes a PKCS #12 file and its password from the fields, and parses it; `None` when there is none.
+/// Removes a PKCS #12 file and its password from the fields, and parses the file; `None` if the request has no such
+/// file.
 async fn take_p12(fields: &mut Fields) -> Result<Option<Pkcs12Contents>> {
     let password = fields.take_secret(PASSWORD_FIELD)?;
     let Some(file) = fields.take_secret(P12_FIELD)? else {
@@ -178,7 +179,7 @@ async fn take_p12(fields: &mut Fields) -> Result<Option<Pkcs12Contents>> {
     cpu::run(read).await?.map(Some)
 }
 
-/// Removes a secret from the fields, so that it is overwritten even if the request fails.
+/// Removes a required secret from the fields, so that it is overwritten in memory even if the request fails.
 fn take_required(field: &'static str, fields: &mut Fields) -> Result<Secret> {
     fields.take_secret(field)?.ok_or_else(|| Error::invalid(format!("{field}: must be given")))
 }
@@ -194,7 +195,7 @@ mod tests {
         let base64 = STANDARD.encode(&list);
         let json = |text: &str| json!({ "crl": text }).to_string().into_bytes();
         for body in [list.clone(), pem.clone().into_bytes(), json(&pem), json(&base64), base64.clone().into_bytes()] {
-            assert_eq!(decode_body(&body).unwrap(), list);
+            assert_eq!(decode_crl_body(&body).unwrap(), list);
         }
         let other = pem::encode("CERTIFICATE", &list);
         for body in [
@@ -208,9 +209,11 @@ mod tests {
             b"{\"crl\":7}".to_vec(),
             vec![0xff; 200],
         ] {
-            let error = decode_body(&body).unwrap_err();
+            let error = decode_crl_body(&body).unwrap_err();
             assert!(error.text().contains("crl"), "{error}");
         }
-        assert!(decode_body(&vec![b'A'; MAX_CRL_BODY_BYTES + 1]).unwrap_err().text().contains("longer than 96 MiB"));
+        assert!(
+            decode_crl_body(&vec![b'A'; MAX_CRL_BODY_BYTES + 1]).unwrap_err().text().contains("longer than 96 MiB")
+        );
     }
 }

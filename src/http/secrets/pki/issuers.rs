@@ -19,21 +19,21 @@ use crate::pki::mount::view::MountView;
 use crate::pki::revocation::revoke;
 use crate::pki::values::Keyword as _;
 
-/// Fields of a write to an issuer.
+/// Fields of a request that changes an issuer.
 pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[
     &["issuer_name", "manual_chain", "leaf_not_after_behavior", "usage", "revocation_signature_algorithm"],
     Urls::FIELDS,
     &[TEMPLATING_FIELD],
 ]);
-/// Flag for templates in the issuer's own URLs.
+/// Flag that enables templates in the URLs of the issuer itself.
 const TEMPLATING_FIELD: &str = "enable_aia_url_templating";
-/// Limit on a chain that an operator sets manually for an issuer.
+/// Limits on `manual_chain`, the chain that an operator sets for an issuer.
 const MANUAL_CHAIN_LIMIT: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LEN);
 
 pub(super) async fn replace_root(call: Call) -> Result<HandlerResponse> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
-    // Reads no other field: the permission to replace the default must not allow other changes.
-    default_to(&*call.authority().await?, Some(default), None).await
+    // No other field is read, because the permission to replace the default issuer must not allow other changes.
+    write_default_issuer(&*call.authority().await?, Some(default), None).await
 }
 
 pub(super) async fn delete_all(call: Call) -> Result<HandlerResponse> {
@@ -78,11 +78,11 @@ pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let why = revoking::read_reason_and_date(&call.fields)?;
     let reference = call.param("issuer_ref");
-    let (id, warnings) = revoke::revoke_issuer(&authority, reference, why, call.recorded_as()).await?;
+    let (id, warnings) = revoke::revoke_issuer(&authority, reference, why, call.requester_record()).await?;
     render_changed_issuer(&authority, &id, warnings)
 }
 
-/// Renders an issuer after a change.
+/// Renders an issuer after a change to it.
 fn render_changed_issuer(authority: &Authority, id: &str, warnings: Warnings) -> Result<HandlerResponse> {
     let view = authority.view();
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
@@ -91,18 +91,18 @@ fn render_changed_issuer(authority: &Authority, id: &str, warnings: Warnings) ->
 
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     let warnings = changes::delete_issuer(&*call.authority().await?, call.param("issuer_ref")).await?;
-    // 200 with null data, also for an unknown issuer, as known clients expect.
+    // The status is 200 with null data, even for an unknown issuer, as known clients expect.
     Ok(HandlerResponse::data(Value::Null).with_warnings(warnings))
 }
 
 /// Returns an issuer's certificate as PEM with a trailing newline.
-pub(super) fn pem_line(issuer: &Issuer) -> String {
+pub(super) fn pem_with_newline(issuer: &Issuer) -> String {
     certificate_pem(issuer) + "\n"
 }
 
-/// Returns the chain served at `now` (epoch seconds).
-pub(super) fn chain_lines(signer: &IssuerSigner, now: i64) -> Vec<String> {
-    signer.chain(now).iter().map(|i| pem_line(i)).collect()
+/// Returns the certificates of the chain served at `now` (epoch seconds), each as PEM with a trailing newline.
+pub(super) fn chain_pems(signer: &IssuerSigner, now: i64) -> Vec<String> {
+    signer.chain(now).iter().map(|i| pem_with_newline(i)).collect()
 }
 
 fn issuer_json(signer: &IssuerSigner, now: Time) -> Value {
@@ -118,9 +118,9 @@ fn issuer_json(signer: &IssuerSigner, now: Time) -> Value {
         ("issuer_id".to_owned(), json!(record.id)),
         ("issuer_name".to_owned(), json!(record.name)),
         ("key_id".to_owned(), json!(record.key_id)),
-        ("certificate".to_owned(), json!(pem_line(issuer))),
+        ("certificate".to_owned(), json!(pem_with_newline(issuer))),
         ("manual_chain".to_owned(), json!(manual_chain)),
-        ("ca_chain".to_owned(), json!(chain_lines(signer, now.unix_timestamp()))),
+        ("ca_chain".to_owned(), json!(chain_pems(signer, now.unix_timestamp()))),
         ("leaf_not_after_behavior".to_owned(), json!(record.leaf_not_after_behavior.as_str())),
         ("usage".to_owned(), json!(record.usage.to_string())),
         ("revocation_signature_algorithm".to_owned(), json!(record.revocation_signature_algorithm)),
@@ -142,10 +142,14 @@ pub(super) async fn write_config(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let default = call.fields.text("default")?;
     let follows = call.fields.bool("default_follows_latest_issuer")?;
-    default_to(&authority, default, follows).await
+    write_default_issuer(&authority, default, follows).await
 }
 
-async fn default_to(authority: &Authority, default: Option<String>, follows: Option<bool>) -> Result<HandlerResponse> {
+async fn write_default_issuer(
+    authority: &Authority,
+    default: Option<String>,
+    follows: Option<bool>,
+) -> Result<HandlerResponse> {
     let warnings = changes::write_issuers_config(authority, default, follows).await?;
     Ok(HandlerResponse::data(config_json(&authority.view())).with_warnings(warnings))
 }
@@ -155,11 +159,11 @@ fn config_json(view: &MountView) -> Value {
     json!({ "default": config.default, "default_follows_latest_issuer": config.default_follows_latest_issuer })
 }
 
-/// Reads the new settings of an issuer. Absent members get their defaults or are unchanged, depending on `write`.
+/// Reads the new settings of an issuer. `write` decides whether absent members get their defaults or are unchanged.
 /// `null` sets the default in both cases.
 ///
 /// # Errors
-/// `Invalid` naming field and rule.
+/// `Invalid` naming the field and the rule.
 fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) -> Result<IssuerSettings> {
     let defaults = issuer.defaults();
     let stored = issuer.settings();
@@ -186,13 +190,13 @@ fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) 
             .unwrap_or_else(|| absent(algorithm).revocation_signature_algorithm.clone()),
         urls: {
             let base = if write == WriteMode::Merge { &stored.urls } else { &defaults.urls };
-            urls::merged(&without_nulls(base.clone(), fields), fields, TEMPLATING_FIELD)?
+            urls::merged(&clear_null_urls(base.clone(), fields), fields, TEMPLATING_FIELD)?
         },
     })
 }
 
-/// Clears the lists of URLs that are null in the body.
-fn without_nulls(mut urls: Urls, fields: &Fields) -> Urls {
+/// Clears each list of URLs, and the templating flag, that is null in the body.
+fn clear_null_urls(mut urls: Urls, fields: &Fields) -> Urls {
     for ListFieldSlot { slot, .. } in Urls::LISTS {
         if fields.is_null(slot.name) {
             (slot.get_mut)(&mut urls).clear();

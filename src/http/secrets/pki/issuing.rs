@@ -17,11 +17,11 @@ use crate::pki::issue::request::{IssueContext, IssueRequester, RequestedSubjectK
 use crate::pki::issue::signer;
 use crate::secret::Secret;
 
-/// Header of a response that repeats an earlier one.
+/// Header of a response that repeats the response to an earlier request.
 const REPLAYED_HEADER: &str = "idempotent-replayed";
 
 pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
-    // Removed from the fields, so that it does not become part of the idempotency record.
+    // The password is removed from the fields, so that it does not become part of the idempotency record.
     let password = call.fields.take_secret(PASSWORD_FIELD);
     let read = |call: &Call| {
         let rendering = CertificateRendering::of_issue(&call.fields)?;
@@ -56,7 +56,7 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
-    // The response has only one form.
+    // The request cannot select a format for the response.
     let read = |call: &Call| {
         Ok((CertificateRendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued_request(call)?)))
     };
@@ -65,7 +65,7 @@ pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
     run_issuance(call, IssuingOperation::SignSelfIssued, read, render, Ok(None)).await
 }
 
-/// Reads a request and the requested form of its response.
+/// Parses a certificate request, and the requested format of its response.
 pub(super) type IssueRequestParser = fn(&Call) -> Result<(CertificateRendering, CertificateRequest)>;
 
 type IssuedRenderer = fn(&IssuedCertificate, &CertificateRendering, Dialect) -> Result<HandlerResponse>;
@@ -79,7 +79,7 @@ pub(super) fn render_leaf(
     Ok(HandlerResponse::rendered(dialect.with_dates(rendering::render_certificate(issued, rendering, false)?, dates)))
 }
 
-/// Renders a CA certificate, with notAfter as its only date.
+/// Renders a CA certificate. Of its validity, only notAfter is included.
 pub(super) fn render_authority(
     issued: &IssuedCertificate,
     rendering: &CertificateRendering,
@@ -94,7 +94,7 @@ fn certificate_dates(issued: &IssuedCertificate) -> CertificateDates {
     CertificateDates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
-/// Handles a request: reads it, and issues the certificate. A repeated request gets the certificate from its
+/// Parses a request and issues the certificate. The repetition of an earlier request gets the certificate in its
 /// idempotency record.
 pub(super) async fn run_issuance(
     call: Call,
@@ -114,19 +114,20 @@ pub(super) async fn run_issuance(
         }
     };
     let idempotent_request = idempotency_record(&call, request.generates_key())?;
-    if let Some(earlier) = recorded_response(&call, idempotent_request.as_deref()).await? {
+    if let Some(earlier) = find_recorded_certificate(&call, idempotent_request.as_deref()).await? {
         return build_response(earlier, render, &rendering, dialect);
     }
-    // Before the certificate is signed: a refusal by the full CPU queue must not lose a certificate.
+    // Keys are derived before the certificate is signed: a refusal by a full CPU queue must not lose a signed
+    // certificate.
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
     let issued = replica.run(IssueContext { idempotent_request, ..issue_context(call) }, request).await?;
     build_response(issued, render, &rendering, dialect)
 }
 
-/// Builds the idempotency record of a request with an idempotency key. The record names the caller's entity, so that
-/// later tokens of the entity can repeat the request. For a caller without an entity it names the token, also after
-/// renewals.
+/// Builds the idempotency record of a request, if it has an idempotency key. The record names the caller's entity, so
+/// that later tokens of the entity can repeat the request. For a caller without an entity it names the token, which
+/// keeps that name when it is renewed.
 fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<IdempotentRequest>>> {
     let Some(key) = call.idempotency_key.as_deref() else { return Ok(None) };
     let caller = call.caller()?;
@@ -134,14 +135,14 @@ fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<Ide
         "" => IdempotencyCaller::Token(&caller.recorded_as),
         entity => IdempotencyCaller::Entity(entity),
     };
-    // The fields are sorted by name, so their order in the body has no effect.
+    // The fields are serialized in the order of their names, so their order in the body has no effect.
     let body = serde_json::to_vec(&call.fields).map_err(Error::internal)?;
     let content = IdempotentContent { path: &call.full_path, body: &body, generates_key };
     Ok(Some(Box::new(IdempotentRequest::new(call.mount.id, caller, key, content))))
 }
 
-/// Returns the certificate of an earlier identical request. The future is boxed because most requests skip it.
-async fn recorded_response(
+/// Returns the certificate issued for an earlier identical request. The future is boxed because most requests skip it.
+async fn find_recorded_certificate(
     call: &Call,
     idempotent_request: Option<&IdempotentRequest>,
 ) -> Result<Option<IssuedCertificate>> {
@@ -153,19 +154,19 @@ async fn recorded_response(
     Box::pin(find_recorded).await
 }
 
-/// Returns the error for a missing role in the path, or for a missing policy engine. It takes precedence over errors in
-/// fields.
+/// Returns the error if the role in the path or the policy engine does not exist. That error takes precedence over
+/// errors in the fields.
 async fn missing_resource_error(call: &Call, operation: IssuingOperation) -> Option<Error> {
     let view = call.authority().await.ok()?.view();
     match operation {
         IssuingOperation::ExternalPolicy => view.policy_engine().err(),
-        _ => signer::find_role(&view, call.named_param("name")?).err(),
+        _ => signer::find_role(&view, call.optional_param("name")?).err(),
     }
 }
 
 fn issue_context(call: Call) -> IssueContext {
     IssueContext {
-        issuer_ref: call.named_param("issuer_ref").map(str::to_owned),
+        issuer_ref: call.optional_param("issuer_ref").map(str::to_owned),
         requester: requester(&call),
         limits: mount_lifetimes(&call),
         idempotent_request: None,

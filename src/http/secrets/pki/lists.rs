@@ -1,5 +1,5 @@
-//! Lists of stored certificates and revocations by serial number; they need a token. They may have millions of rows,
-//! and are read and sent in pages ([`listing`]).
+//! Lists of stored certificates and revocations, by serial number. Listing needs a token. A list may have millions of
+//! rows, so it is read and sent in pages ([`listing`]).
 
 use std::sync::Arc;
 
@@ -21,23 +21,23 @@ use crate::x509::general_name::ParsedSans;
 use crate::x509::oid;
 use crate::x509::serial::Serial;
 
-/// Maximum number of DNS names shown per certificate.
+/// Maximum number of DNS names in the details of a certificate.
 const MAX_DNS_NAMES: usize = 5;
-/// Maximum number of certificates listed by notAfter.
+/// Maximum number of certificates in a list ordered by notAfter.
 const MAX_EXPIRING_CERTIFICATES: usize = 100;
 
-/// The serial number after which a list continues; `None` for the start.
+/// The serial number after which a list continues; `None` at its start.
 type SerialPosition = Option<Serial>;
 
-/// Reads a limited number of serial numbers of a mount, after a given one.
+/// Reads a limited number of a mount's serial numbers that follow a given one.
 type SerialPageReader = fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
 
-/// A list of serial numbers that all have the same details.
+/// Lists serial numbers that all have the same details.
 struct SerialListSource {
     store: Arc<dyn PkiStore>,
     mount: MountId,
     page_of: SerialPageReader,
-    /// The details of each row, as JSON.
+    /// The JSON details that every row has; `None` for a list without details.
     info: Option<String>,
 }
 
@@ -53,16 +53,16 @@ impl RowSource for SerialListSource {
         })
     }
 
-    /// All rows have the same details, so pages are as long as those of names.
+    /// All rows have the same details, so a page has as many rows as a page of names.
     fn max_page_rows(&self) -> usize {
         listing::NAMES_PER_PAGE
     }
 
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         self.info.is_some()
     }
 
-    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+    fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
         require_mount(&*self.store, self.mount)
     }
 }
@@ -86,33 +86,33 @@ impl RowSource for CertificateSource {
         .boxed()
     }
 
-    fn has_infos(&self) -> bool {
+    fn has_details(&self) -> bool {
         true
     }
 
-    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+    fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
         require_mount(&*self.store, self.mount)
     }
 }
 
-/// Formats a serial number as JSON. Its text needs no escaping.
+/// Formats a serial number as a JSON string. Its text needs no escaping.
 fn serial_json(serial: Serial) -> String {
     format!("\"{serial}\"")
 }
 
-/// Checks that a mount exists: an empty page of a deleted mount must not look like the end of its list.
+/// Checks that a mount still exists: an empty page of a deleted mount must not look like the end of its list.
 fn require_mount(store: &dyn PkiStore, mount: MountId) -> BoxFuture<'static, Result<()>> {
     let exists = store.has_mount(mount);
     let gone = || Error::new(Kind::NotFound, "list: the mount was deleted while the list was read");
     async move { if exists.await? { Ok(()) } else { Err(gone()) } }.boxed()
 }
 
-pub(super) async fn certificates(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn list_certificates(call: Call) -> Result<HandlerResponse> {
     list_serials(&call, |store, mount, after, limit| store.serials(mount, after, limit), None).await
 }
 
-/// Lists certificates with their contents, by serial number or by notAfter.
-pub(super) async fn detailed(call: Call) -> Result<HandlerResponse> {
+/// Lists certificates with details from their contents, ordered by serial number or by notAfter.
+pub(super) async fn list_with_details(call: Call) -> Result<HandlerResponse> {
     match call.fields.text("order")?.as_deref() {
         None | Some("" | "serial") => {}
         Some("not_after") => return list_expiring(call).await,
@@ -125,7 +125,8 @@ pub(super) async fn detailed(call: Call) -> Result<HandlerResponse> {
     listing::build_response(&call, source, page.after_serial(), page.limit).await
 }
 
-/// Lists the certificates that expire next, and if they are revoked. The single page is read from an index.
+/// Lists the certificates that expire next, and whether each is revoked. The list has a single page, which is read from
+/// an index.
 async fn list_expiring(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     if !page.after.is_empty() {
@@ -158,9 +159,9 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
     HandlerResponse::keys(keys, Some(Value::Object(infos)))
 }
 
-/// Builds the row of a certificate, with its contents if `infos` is set. Unreadable certificates are hidden.
+/// Builds the row of a certificate, with details if `infos` is `true`. Unreadable certificates are hidden.
 fn certificate_row(one: &SerialAndDer, infos: bool) -> ListRow<SerialPosition> {
-    // Logs an unreadable certificate only once, because the list is read twice.
+    // The list is read twice, but an unreadable certificate is logged only once.
     let read = if infos { parse_or_log(one) } else { Certificate::parse(&one.1).ok() };
     let shown = read.map(|read| (serial_json(one.0), infos.then(|| certificate_details(&read).to_string())));
     ListRow { position: Some(one.0), shown }
@@ -190,26 +191,26 @@ fn certificate_details(certificate: &Certificate) -> Value {
     })
 }
 
-pub(super) async fn revoked(call: Call) -> Result<HandlerResponse> {
-    list_serials(&call, REVOKED_PAGE, None).await
+pub(super) async fn list_revoked(call: Call) -> Result<HandlerResponse> {
+    list_serials(&call, READ_REVOKED_SERIALS, None).await
 }
 
-const REVOKED_PAGE: SerialPageReader = |store, mount, after, limit| store.revoked_serials(mount, after, limit);
+const READ_REVOKED_SERIALS: SerialPageReader = |store, mount, after, limit| store.revoked_serials(mount, after, limit);
 
-/// Lists revocations that wait for another cluster. It is always empty, because the nodes of a database form the only
-/// cluster.
-pub(super) async fn revocation_queue(call: Call) -> Result<HandlerResponse> {
+/// Lists revocations that wait for another cluster. The list is always empty, because the nodes of a database form the
+/// only cluster.
+pub(super) async fn list_revocation_queue(call: Call) -> Result<HandlerResponse> {
     PageParams::of(&call.fields)?;
     Err(Error::not_found())
 }
 
-/// Lists revoked certificates with the cluster that revoked them, which is always this one.
-pub(super) async fn unified_revoked(call: Call) -> Result<HandlerResponse> {
+/// Lists revoked certificates, each with the id of the cluster that revoked it, which is always this cluster.
+pub(super) async fn list_unified_revoked(call: Call) -> Result<HandlerResponse> {
     let info = format!("{{\"revoking_clusters\":[{}]}}", json!(call.state.identity.cluster_id));
-    list_serials(&call, REVOKED_PAGE, Some(info)).await
+    list_serials(&call, READ_REVOKED_SERIALS, Some(info)).await
 }
 
-/// Lists serial numbers, all with the same details (JSON).
+/// Lists serial numbers. `info` is the JSON text of the details that every row has.
 pub(super) async fn list_serials(
     call: &Call,
     page_of: SerialPageReader,

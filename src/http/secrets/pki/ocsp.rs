@@ -1,10 +1,10 @@
 //! OCSP over HTTP (RFC 6960 appendix A, RFC 5019): without authentication, in DER.
 //!
-//! POST has the request as its body. A valid request with another media type is rejected with 415; a missing media type
-//! is accepted. GET has the request in base64 in the path, percent-encoded or not, with `/` and `+`, a space for `+`,
-//! padded or not. All responses are an OCSPResponse: 200, 400 malformedRequest, 401 unauthorized, 503 tryLater, 500
-//! internalError. Cacheable responses to GET have caching headers until their nextUpdate, and support conditional
-//! requests.
+//! A POST body is the request. A valid request with another media type is rejected with 415; a missing media type is
+//! accepted. The path of a GET contains the request in base64: percent-encoded or not, with `/` and `+`, a space for
+//! `+`, padded or not. All responses are an OCSPResponse: 200, 400 malformedRequest, 401 unauthorized, 503 tryLater,
+//! 500 internalError. Responses to GET that may be cached have caching headers until their nextUpdate, and support
+//! conditional requests.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -22,7 +22,7 @@ use crate::x509::ocsp::{MAX_REQUEST_BYTES, OcspRequest};
 
 /// Maximum size of a POST body, in bytes.
 pub(super) const MAX_BODY_BYTES: usize = MAX_REQUEST_BYTES;
-/// Maximum length of a request in a path, in characters: base64, possibly with percent-encoding.
+/// Maximum length of a request in a path, in bytes: base64, possibly with percent-encoding.
 pub(super) const MAX_ENCODED_REQUEST_BYTES: usize = MAX_REQUEST_BYTES * 4;
 
 const REQUEST_MEDIA_TYPE: &str = "application/ocsp-request";
@@ -41,7 +41,7 @@ pub(super) async fn post(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn get(call: Call) -> Result<HandlerResponse> {
-    let answered = match decode_path(&call.body) {
+    let answered = match decode_request_in_path(&call.body) {
         Some(request) => respond(&call, &request).await?,
         None => OcspReply::failure(OcspOutcome::MalformedRequest),
     };
@@ -55,8 +55,8 @@ pub(super) async fn get(call: Call) -> Result<HandlerResponse> {
     })
 }
 
-/// Decodes a request in base64 from a path.
-fn decode_path(text: &[u8]) -> Option<Vec<u8>> {
+/// Decodes the OCSP request that a path contains in base64.
+fn decode_request_in_path(text: &[u8]) -> Option<Vec<u8>> {
     if text.len() > MAX_ENCODED_REQUEST_BYTES {
         return None;
     }
@@ -64,7 +64,7 @@ fn decode_path(text: &[u8]) -> Option<Vec<u8>> {
     UNPADDED_BASE64.decode(plain.collect::<Option<Vec<u8>>>()?).ok()
 }
 
-/// Handles a request. `tryLater` is delayed like other refusals for lack of capacity.
+/// Responds to an OCSP request. `tryLater` is delayed like other refusals for lack of capacity.
 async fn respond(call: &Call, request: &[u8]) -> Result<OcspReply> {
     let answered = evaluate(call, request).await?;
     if answered.outcome == OcspOutcome::TryLater {
@@ -74,12 +74,12 @@ async fn respond(call: &Call, request: &[u8]) -> Result<OcspReply> {
 }
 
 async fn evaluate(call: &Call, request: &[u8]) -> Result<OcspReply> {
-    // A response contains times, and the pipeline checks the clock only when it identifies a caller.
+    // A response contains times. OCSP needs no token, so the pipeline has not checked the clock.
     if let Err(error) = call.state.clock.require_agreed() {
         return Ok(OcspReply::from_error(&error));
     }
     match call.authority().await {
-        // Unified data is this server's own data, available only when it is enabled.
+        // Unified paths serve this cluster's own data, if unified CRLs are enabled.
         Ok(authority)
             if call.route.pattern.starts_with("unified-") && !authority.view().crl_config.value.unified_crl =>
         {
@@ -107,8 +107,8 @@ fn render(answered: &OcspReply) -> HandlerResponse {
     answer
 }
 
-/// Adds caching headers (RFC 5019 6.2): cacheable until nextUpdate, with revalidation by entity tag. A date is no
-/// validator, because two nodes may give different responses within one second.
+/// Adds caching headers (RFC 5019 6.2): the response may be cached until nextUpdate, and revalidated by entity tag. Its
+/// date is not used as a validator, because two nodes may give different responses within one second.
 fn add_caching_headers(
     answer: HandlerResponse,
     der: &[u8],
@@ -135,23 +135,23 @@ mod tests {
     fn ocsp_path_base64_is_read_in_every_spelling() {
         let der = [0xfb, 0xff, 0xbe, 0xff, 0xff, 0x3e, 1];
         for text in ["+/++//8+AQ==", "+/++//8+AQ", "%2B%2f++//8%2BAQ%3D%3D", " /  //8 AQ==", "%20/++//8+AQ=="] {
-            assert_eq!(decode_path(text.as_bytes()).as_deref(), Some(&der[..]), "{text}");
+            assert_eq!(decode_request_in_path(text.as_bytes()).as_deref(), Some(&der[..]), "{text}");
         }
         for text in ["a", "a*==", "%2", "%zz", "-_--__8-AQ==", "AQ===", "\u{e4}", "AQ==/AQ=="] {
-            assert_eq!(decode_path(text.as_bytes()), None, "{text}");
+            assert_eq!(decode_request_in_path(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(decode_path(&vec![b'A'; MAX_ENCODED_REQUEST_BYTES + 4]), None);
+        assert_eq!(decode_request_in_path(&vec![b'A'; MAX_ENCODED_REQUEST_BYTES + 4]), None);
     }
 
     proptest! {
         #[test]
         fn ocsp_path_of_any_text_does_not_panic(text in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = decode_path(&text);
+            let _ = decode_request_in_path(&text);
         }
 
         #[test]
         fn ocsp_request_in_a_path_reads_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert_eq!(decode_path(UNPADDED_BASE64.encode(&der).as_bytes()), Some(der));
+            prop_assert_eq!(decode_request_in_path(UNPADDED_BASE64.encode(&der).as_bytes()), Some(der));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Stored data about certificates: `cert-record/:serial`, and the metadata that callers attached to them
-//! (`cert-metadata`). Reading needs a token: records reveal the requester and metadata may be confidential, whereas the
-//! certificates themselves are public.
+//! Stored data about certificates: `cert-record/:serial`, and the metadata that callers attached to certificates
+//! (`cert-metadata`). Reading it needs a token: records reveal the requester, and metadata may be confidential, whereas
+//! the certificates themselves are public.
 
 use serde_json::{Value, json};
 
@@ -14,8 +14,8 @@ use crate::http::secrets::route::Call;
 use crate::pki::issue::side_effects::CertificateMetadata;
 use crate::x509::serial::Serial;
 
-/// `GET cert-record/:serial`: requester, time, role and revocation of a certificate. A certificate that was stored only
-/// when it was revoked has the caller of the revocation as its requester.
+/// `GET cert-record/:serial`: requester, time, role and revocation of a certificate. If the certificate was first
+/// stored when it was revoked, the caller who revoked it is the requester.
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let serial = serial_in_path(&call)?;
     let authority = call.authority().await?;
@@ -49,7 +49,7 @@ pub(super) async fn list_metadata(call: Call) -> Result<HandlerResponse> {
     lists::list_serials(&call, |store, mount, after, limit| store.metadata_serials(mount, after, limit), None).await
 }
 
-/// `GET cert-metadata/:serial`: metadata that the caller attached to a certificate.
+/// `GET cert-metadata/:serial`: the metadata that the caller of `issue` or `sign` attached to a certificate.
 pub(super) async fn read_metadata(call: Call) -> Result<HandlerResponse> {
     let serial = serial_in_path(&call)?;
     let authority = call.authority().await?;

@@ -1,5 +1,6 @@
-//! Renders certificates and keys as JSON: PEM, DER, bundles and PKCS #12. The [dialect](crate::http::secrets::dialect)
-//! adds dates in the types that the client expects. A private key is a secret until it is written into the response.
+//! Renders certificates and keys in JSON members: PEM, DER, bundles and PKCS #12. The
+//! [dialect](crate::http::secrets::dialect) adds dates in the types that the client expects. A private key stays in a
+//! [`Secret`] until it is written into the response.
 
 use std::sync::Arc;
 
@@ -24,25 +25,26 @@ use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::pkcs12::{Pkcs12Entry, Pkcs12Keys, WrittenPassword};
 
-/// Field with the password of a PKCS #12 file.
+/// Field that contains the password of a PKCS #12 file.
 pub(super) const PASSWORD_FIELD: &str = "password";
-/// Size of a response without its certificates and keys, in bytes.
+/// Estimated size of a response without its certificates and keys, in bytes.
 const ENVELOPE_BYTES: usize = 512;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CertificateFormat {
     #[default]
     Pem,
-    /// Standard base64 of DER.
+    /// DER in standard base64.
     Der,
-    /// PEM, with key and chain in the `certificate` member.
+    /// PEM. The `certificate` member also contains the private key and the chain.
     PemBundle,
-    /// PEM, and a PKCS #12 file with key, certificate and chain in `p12`. The key is in no other member.
+    /// PEM, and a PKCS #12 file with private key, certificate and chain in the member `p12`. No other member contains
+    /// the key.
     Pkcs12,
 }
 
 impl CertificateFormat {
-    /// Encodes DER as the text of a member.
+    /// Encodes DER as the text of a JSON member.
     pub(super) fn encode(self, label: &str, der: &[u8]) -> String {
         match self {
             Self::Der => STANDARD.encode(der),
@@ -53,7 +55,7 @@ impl CertificateFormat {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PrivateKeyFormat {
-    /// PKCS#1 or SEC1, or PKCS#8 if the algorithm has neither.
+    /// PKCS#1 or SEC1; PKCS#8 for key types that have neither form.
     #[default]
     Traditional,
     Pkcs8,
@@ -65,12 +67,12 @@ pub(super) struct CertificateRendering {
     pub(super) private_key_format: PrivateKeyFormat,
     /// `true` to omit self-signed certificates from `ca_chain`.
     remove_roots_from_chain: bool,
-    /// The encryption keys of a requested PKCS #12 file.
+    /// The keys that encrypt the requested PKCS #12 file; `None` for other formats.
     protection: Option<Arc<Pkcs12Keys>>,
 }
 
 impl CertificateRendering {
-    /// Reads `format`, `private_key_format` and `remove_roots_from_chain`. PKCS #12 is rejected.
+    /// Reads `format`, `private_key_format` and `remove_roots_from_chain`. The format `p12` is rejected.
     ///
     /// # Errors
     /// `Invalid` naming the field.
@@ -80,7 +82,7 @@ impl CertificateRendering {
         })
     }
 
-    /// As [`CertificateRendering::of`], with PKCS #12.
+    /// As [`CertificateRendering::of`], but accepts the format `p12`.
     ///
     /// # Errors
     /// As [`CertificateRendering::of`].
@@ -88,7 +90,8 @@ impl CertificateRendering {
         Self::read(fields, "must be pem, der, pem_bundle or p12", || Ok(CertificateFormat::Pkcs12))
     }
 
-    /// `rule` is the error text for an unknown format; `pkcs12` is called for `p12`.
+    /// Reads the fields of a rendering. `rule` is the error text for an unknown format; `pkcs12` returns the format or
+    /// the error for `p12`.
     fn read(fields: &Fields, rule: &str, pkcs12: fn() -> Result<CertificateFormat>) -> Result<Self> {
         let format = match fields.text("format")?.as_deref() {
             None | Some("pem") => CertificateFormat::Pem,
@@ -106,10 +109,10 @@ impl CertificateRendering {
         Ok(Self { format, private_key_format, remove_roots_from_chain, protection: None })
     }
 
-    /// Derives the encryption keys of a PKCS #12 file from the `password` of the request, in the CPU queue.
+    /// Derives the keys that encrypt a PKCS #12 file from the request's `password`, in the CPU queue.
     ///
     /// # Errors
-    /// `Invalid` for a missing or invalid password, and for a password without `format` p12; `Busy` when the queue of
+    /// `Invalid` for a missing or invalid password, and for a password without format `p12`; `Busy` when the queue of
     /// the caller is full.
     pub(super) async fn derive_p12_keys(self, password: Option<Secret>) -> Result<Self> {
         match (self.format, password) {
@@ -125,12 +128,12 @@ impl CertificateRendering {
     }
 }
 
-/// Members of responses that depend only on the issuer. They are rendered once for each state of the issuer.
+/// Response members that depend only on the issuer's chain. They are rendered once and cached with the chain.
 struct IssuerTexts {
     authority_key_id: String,
     pem: ChainTexts,
     der: ChainTexts,
-    /// The end of a `pem_bundle`: the chain without self-signed certificates, each with a preceding line feed.
+    /// The last part of a `pem_bundle`: the chain without self-signed certificates, each preceded by a line feed.
     bundle_tail: String,
 }
 
@@ -141,7 +144,7 @@ struct ChainTexts {
 }
 
 impl IssuerTexts {
-    /// Returns the texts of the path that is served now. They are rendered on first use.
+    /// Returns the texts of the chain that the issuer serves at the time of issuance. They are rendered on first use.
     fn of(issued: &IssuedCertificate) -> Result<&Self> {
         let signer = &issued.signer;
         let issuer_parts = issued.signer.encoded_parts()?;
@@ -176,13 +179,13 @@ fn raw_json(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("strings and lists of strings always serialize")
 }
 
-/// Formats a key identifier: hexadecimal with colons.
+/// Formats a key identifier as hexadecimal bytes, separated by colons.
 pub(super) fn colon_hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// Renders the `data` of a response with a certificate, without its dates. In a sign-intermediate response the chain
-/// begins with the new certificate (`in_chain`).
+/// Renders the `data` of a response with a certificate, without its dates. If `in_chain` is set, `ca_chain` begins with
+/// the new certificate, as sign-intermediate requires.
 ///
 /// # Errors
 /// `Internal` when it cannot be rendered, such as a key that cannot be encoded.
@@ -233,12 +236,13 @@ pub(super) fn render_certificate(
     Ok(data.finish())
 }
 
-/// Error for an issuer that has no certificate chain at the time of issuance.
+/// Returns the error for an issuer that has no certificate chain at the time of issuance.
 fn missing_chain_error(issued: &IssuedCertificate) -> Error {
     Error::internal(format!("issuer {}: no certificate chain is known", issued.signer.issuer.record.id))
 }
 
-/// Encodes key, certificate and chain as a PKCS #12 file. The key's name is the common name of the certificate.
+/// Encodes private key, certificate and chain as a PKCS #12 file. The common name of the certificate names the key in
+/// the file.
 fn encode_pkcs12(
     issued: &IssuedCertificate,
     key: &PrivateKey,
@@ -258,11 +262,11 @@ pub(super) fn render_self_issued(issued: &IssuedCertificate, dialect: Dialect) -
     json!({
         "certificate": pem::encode("CERTIFICATE", &issued.der),
         "issuing_ca": certificate_pem(&issued.signer.issuer),
-        "renew_after": dialect.date(issued.renew_after),
+        "renew_after": dialect.render_date(issued.renew_after),
     })
 }
 
-/// Adds a certificate or CSR in the requested format. A bundle begins with the exported key.
+/// Adds a certificate or CSR in the requested format. In a `pem_bundle`, the exported private key precedes it.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -281,7 +285,7 @@ pub(super) fn add_der(
     Ok(())
 }
 
-/// Adds `key_id` and `key_name`, and for an exported key `private_key` and `private_key_type`.
+/// Adds `key_id` and `key_name`; for an exported private key also `private_key` and `private_key_type`.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -295,7 +299,7 @@ pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: 
     Ok(())
 }
 
-/// Encodes a key for the `private_key` member.
+/// Encodes a private key for the `private_key` member.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -304,11 +308,11 @@ fn key_text(key: &PrivateKey, format: CertificateFormat, key_format: PrivateKeyF
         PrivateKeyFormat::Traditional => key.to_traditional_form()?,
         PrivateKeyFormat::Pkcs8 => ("PRIVATE KEY", key.to_pkcs8()?),
     };
-    // Both encoders allocate the full length first, so reallocation leaves no copy of the key in memory.
+    // Both encoders allocate the full length first, so that no reallocation leaves a copy of the key in memory.
     Ok(Secret::new(format.encode(label, der.expose())))
 }
 
-/// Encodes a `pem_bundle`: a key in its traditional form, and PEM text after it.
+/// Encodes a `pem_bundle`: a private key in its traditional form, followed by the PEM certificates in `text`.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -331,7 +335,7 @@ mod tests {
     use crate::x509::serial::Serial;
     use crate::x509::testing;
 
-    /// A mount with one issuer, named `a`.
+    /// Returns a mount with one issuer, named `a`.
     fn mount_with_issuer(der: &[u8]) -> MountView {
         let mut view = MountView::empty(MountId(1));
         let record = IssuerRecord {
@@ -419,7 +423,7 @@ mod tests {
         }
     }
 
-    /// Returns characters from the middle of a key, where the text is specific to that key.
+    /// Returns base64 characters from the middle of a key's PEM, which no other key has.
     fn middle_of_base64(text: &str) -> String {
         let base64: String = text.lines().filter(|line| !line.starts_with('-')).collect();
         base64[base64.len() / 2 - 12..base64.len() / 2 + 12].to_owned()
@@ -444,7 +448,7 @@ mod tests {
                 assert_eq!(shown["private_key_type"], json!(key_type));
                 let bundled = shown["certificate"].as_str().unwrap().contains("PRIVATE KEY");
                 assert_eq!(bundled, format == "pem_bundle");
-                // The core may span two lines of PEM, so line ends are removed before the search.
+                // These characters may span two lines of PEM, so line ends are removed before the search.
                 let core = middle_of_base64(text.expose_text().unwrap());
                 let found = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\\n", "").contains(&core);
                 assert!(found(answer.expose()));

@@ -1,4 +1,5 @@
-//! Parses fields that several certificate requests have in common. Only their form is checked here, not their values.
+//! Parses fields that several certificate requests have in common. Only their syntax is checked here; whether the
+//! values are allowed is checked later.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::x509::extension::{self, KeyUsage, MAX_SUBTREES, NameConstraints, Subt
 pub(super) const NAME_FIELDS: [&str; 6] =
     ["common_name", "alt_names", "ip_sans", "uri_sans", "other_sans", "exclude_cn_from_sans"];
 
-/// Fields of a CA's subject.
+/// Fields for the subject of a CA certificate.
 pub(super) const SUBJECT_FIELDS: [&str; 9] = [
     "ou",
     "organization",
@@ -42,7 +43,7 @@ pub(super) const CONSTRAINT_FIELDS: [&str; 8] = [
     "excluded_uri_domains",
 ];
 
-/// Limits on a list of usages.
+/// Limits on a list of key usages or extended key usages.
 const USAGE_LIST_LIMIT: ListLimit = ListLimit::new(100, 128);
 /// Limits on a list of name constraints.
 const SUBTREE_LIST_LIMIT: ListLimit = ListLimit { entries: MAX_SUBTREES, ..ListLimit::LIST }.rejecting_only_empty();
@@ -59,7 +60,7 @@ pub(super) fn flag(fields: &Fields, name: &str) -> Result<bool> {
     Ok(fields.bool(name)?.unwrap_or_default())
 }
 
-/// Reads the names, including user ids.
+/// Reads the requested names, including user ids.
 pub(super) fn names(fields: &Fields) -> Result<RequestedNames> {
     Ok(RequestedNames {
         common_name: trimmed(fields, "common_name")?,
@@ -77,14 +78,14 @@ pub(super) fn user_ids(fields: &Fields) -> Result<Vec<String>> {
     list(fields, "user_ids", ListLimit::LIST)
 }
 
-/// Reads `ttl`; zero counts as absent.
+/// Reads `ttl`. Zero counts as absent.
 fn ttl(fields: &Fields) -> Result<Option<Duration>> {
     let ttl = fields.duration("ttl")?.map(|ttl| whole_seconds("ttl", ttl)).transpose()?;
     Ok(ttl.filter(|seconds| *seconds > 0).map(Duration::from_secs))
 }
 
-/// Reads `ttl`, `not_after` and `not_before`. Empty text and a zero `ttl` count as absent. A `ttl` above the limit is
-/// rejected, unless the dialect of the caller allows it.
+/// Reads `ttl`, `not_after` and `not_before`. Empty text and a zero `ttl` count as absent. By default, a `ttl` above
+/// the limit will be rejected.
 pub(super) fn validity(fields: &Fields) -> Result<RequestedValidity> {
     let time = |name: &str| -> Result<Option<Time>> {
         let text = trimmed(fields, name)?;
@@ -98,7 +99,7 @@ pub(super) fn validity(fields: &Fields) -> Result<RequestedValidity> {
     })
 }
 
-/// As [`validity`], for a root: `ttl` with `not_after` is rejected before `not_after` is parsed.
+/// As [`validity`], for a root. A `ttl` together with `not_after` is rejected before `not_after` is parsed.
 pub(super) fn validity_of_root(fields: &Fields) -> Result<RequestedValidity> {
     if ttl(fields)?.is_some() && !trimmed(fields, "not_after")?.is_empty() {
         return Err(ttl_and_not_after_error());
@@ -110,7 +111,7 @@ pub(super) fn key(fields: &Fields) -> Result<RequestedKey> {
     Ok(RequestedKey { key_type: fields.text("key_type")?, bits: fields.int("key_bits")? })
 }
 
-/// Parses `csr`, a PEM text. Its signature is verified later.
+/// Parses the CSR in `csr`, in PEM. Its signature is verified later.
 pub(super) fn csr(fields: &Fields) -> Result<Csr> {
     Csr::from_pem(fields.str("csr")?.unwrap_or_default())
 }
@@ -146,7 +147,7 @@ pub(super) fn key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
     Ok(Some(KeyUsage::from_names(&names)))
 }
 
-/// Reads `key_usage`, and combines `ext_key_usage` and `ext_key_usage_oids`.
+/// Reads `key_usage`, and the union of `ext_key_usage` and `ext_key_usage_oids`.
 pub(super) fn usages(fields: &Fields) -> Result<RequestedUsages> {
     let key_usage = key_usage(fields)?;
     let names = list(fields, "ext_key_usage", USAGE_LIST_LIMIT)?;
@@ -157,7 +158,7 @@ pub(super) fn usages(fields: &Fields) -> Result<RequestedUsages> {
     Ok(RequestedUsages { key_usage, ext_key_usage })
 }
 
-/// Reads the fields of a CA's subject, except `serial_number`, which is among the names.
+/// Reads the fields for the subject of a CA certificate. `serial_number` is read with the names.
 pub(super) fn subject(fields: &Fields) -> Result<RequestedSubject> {
     let values = |name: &str| list(fields, name, SUBJECT_LIST_LIMITS);
     Ok(RequestedSubject {
@@ -172,7 +173,7 @@ pub(super) fn subject(fields: &Fields) -> Result<RequestedSubject> {
     })
 }
 
-/// Reads the eight lists of name constraints.
+/// Reads the eight lists of name constraints, permitted and excluded.
 pub(super) fn constraints(fields: &Fields) -> Result<NameConstraints> {
     let ranges = |field: &str| -> Result<Vec<ipnet::IpNet>> {
         let texts = list(fields, field, SUBTREE_LIST_LIMIT)?;

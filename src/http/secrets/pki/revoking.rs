@@ -1,4 +1,4 @@
-//! Revocation: `revoke`, `revoke-with-key`. The certificate is given by serial number or as PEM.
+//! Revocation: `revoke`, `revoke-with-key`. The request names the certificate by serial number, or contains it in PEM.
 
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -19,17 +19,18 @@ use crate::x509::serial::Serial;
 
 pub(super) const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "invalidity_date"];
 /// Fields of `issuer/:issuer_ref/revoke`.
-pub(super) const ISSUER_FIELDS: &[&str] = &["reason", "invalidity_date"];
+pub(super) const REVOKE_ISSUER_FIELDS: &[&str] = &["reason", "invalidity_date"];
 /// Fields of `revoke-with-key`.
-pub(super) const BY_KEY_FIELDS: &[&str] = &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
-/// Minimum length of a PEM certificate. Shorter text is usually a file name.
-const MIN_PEM_BYTES: usize = 75;
-/// Minimum length of a PEM private key.
-const MIN_KEY_BYTES: usize = 64;
+pub(super) const REVOKE_WITH_KEY_FIELDS: &[&str] =
+    &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
+/// Minimum length of a certificate in PEM, in bytes. A shorter text is usually a file name.
+const MIN_CERTIFICATE_PEM_BYTES: usize = 75;
+/// Minimum length of a private key in PEM, in bytes.
+const MIN_PRIVATE_KEY_PEM_BYTES: usize = 64;
 
 pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
-    revoke::revoke(&authority, read_revocation(&call.fields)?, call.recorded_as()).await.map(render_outcome)
+    revoke::revoke(&authority, read_revocation(&call.fields)?, call.requester_record()).await.map(render_outcome)
 }
 
 pub(super) async fn revoke_with_key(mut call: Call) -> Result<HandlerResponse> {
@@ -41,7 +42,7 @@ pub(super) async fn revoke_with_key(mut call: Call) -> Result<HandlerResponse> {
         other.then(|| "reason: ignored; a revocation with the private key has the reason keyCompromise".to_owned());
     let proof = move || parse_private_key(private_key);
     let revoked =
-        revoke::revoke_with_key(&authority, revocation, proof, call.recorded_as()).await.map(render_outcome)?;
+        revoke::revoke_with_key(&authority, revocation, proof, call.requester_record()).await.map(render_outcome)?;
     Ok(revoked.with_warnings(warning))
 }
 
@@ -61,9 +62,9 @@ pub(super) fn read_reason_and_date(fields: &Fields) -> Result<RequestedReason> {
     Ok(RequestedReason { reason: parse_reason(fields)?, invalidity_date: parse_invalidity_date(fields)? })
 }
 
-/// Parses the first certificate of a text: the leaf of a chain or of a `pem_bundle`.
+/// Parses the first certificate in a PEM text: the leaf of a chain or of a `pem_bundle`.
 fn parse_certificate(text: &str) -> Result<Certificate> {
-    if text.len() < MIN_PEM_BYTES {
+    if text.len() < MIN_CERTIFICATE_PEM_BYTES {
         return Err(Error::invalid("certificate: too short; was a path given instead of the certificate?"));
     }
     if text.len() > pem::MAX_TEXT_BYTES {
@@ -79,12 +80,13 @@ fn parse_certificate(text: &str) -> Result<Certificate> {
     Certificate::parse_untrusted(der).map_err(named)
 }
 
-/// Parses the private key and checks its consistency, so that a forged key with the right public part is rejected.
+/// Parses the private key and checks its consistency, so that a forged key that has only the right public key is
+/// rejected.
 fn parse_private_key(text: Option<Secret>) -> Result<PrivateKey> {
     let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
     let Some(text) = text else { return refuse("must be given") };
     let Ok(text) = std::str::from_utf8(text.expose()) else { return refuse("must be PEM") };
-    if text.len() < MIN_KEY_BYTES {
+    if text.len() < MIN_PRIVATE_KEY_PEM_BYTES {
         return refuse("too short; was a path given instead of the key?");
     }
     if text.len() > pem::MAX_TEXT_BYTES {
@@ -103,14 +105,14 @@ const REVOCATION_REASONS: [(&str, &str, Option<ReasonCode>); 7] = [
     ("privilegeWithdrawn", "9", Some(ReasonCode::PrivilegeWithdrawn)),
 ];
 
-/// Returns the name of a stored reason (RFC 5280 5.3.1).
+/// Returns the name of a stored reason code (RFC 5280 5.3.1).
 pub(super) fn reason_name(code: Option<u8>) -> String {
     let number = code.unwrap_or_default().to_string();
     let named = REVOCATION_REASONS.iter().find(|(_, other, _)| *other == number);
     named.map_or(number.clone(), |(name, ..)| (*name).to_owned())
 }
 
-/// Reads the reason by name or number; `unspecified` is `None`. Letter case and `_` in names are ignored, for other
+/// Reads the reason, by name or number; `None` for `unspecified`. Letter case and `_` in names are ignored, to accept
 /// spellings such as `KEY_COMPROMISE`.
 fn parse_reason(fields: &Fields) -> Result<Option<ReasonCode>> {
     let Some(text) = fields.text("reason")?.filter(|t| !t.is_empty()) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Tidy: start, status, cancel, and `config/auto-tidy`.
+//! The tidy endpoints: start, status, cancel, and `config/auto-tidy`.
 
 mod members;
 
@@ -11,7 +11,7 @@ use crate::http::secrets::route::Call;
 use crate::pki::mount::settings::tidy::{AutoTidyConfig, TidyConfig, task_fields};
 use crate::pki::tidy;
 
-pub(super) async fn begin(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn start(call: Call) -> Result<HandlerResponse> {
     let config = members::merged(&TidyConfig::default(), &call.fields)?;
     let authority = call.authority().await?;
     if config.tasks.is_empty() {

@@ -1,4 +1,5 @@
-//! Authority information URLs of a mount or an issuer, and the mount's own addresses: `config/urls`, `config/cluster`.
+//! Authority information URLs (`config/urls`, and in the settings of issuers), and the base URLs of a mount
+//! (`config/cluster`).
 
 use serde_json::{Map, Value, json};
 
@@ -26,7 +27,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let mut warnings = changes::write_urls(&authority, merge).await?;
     let view = authority.view();
-    if let Some(path) = public_path(&call)
+    if let Some(path) = public_listener_url(&call)
         && view.global_urls().needs_aia_path()
     {
         warnings.add(format!("config/cluster: aia_path is not set; a write without aia_path sets it to {path}"));
@@ -34,13 +35,14 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     Ok(read(call).await?.with_warnings(warnings))
 }
 
-/// Returns the URL of the mount on the public listener, if that listener has a known address.
-fn public_path(call: &Call) -> Option<String> {
+/// Returns the URL of the mount on the public listener, if the address of that listener is known.
+fn public_listener_url(call: &Call) -> Option<String> {
     let origin = call.state.public_origin()?;
     Some(format!("{origin}/v1/{}", call.mount.path.trim_end_matches('/')))
 }
 
-/// Merges the lists in `fields`; absent ones are unchanged. `templating` is the name of the flag.
+/// Merges the lists of URLs in `fields` into the stored ones; absent lists are unchanged. `templating` is the name of
+/// the templating flag.
 ///
 /// # Errors
 /// `Invalid` with the name of a member that is not a list or is too long.
@@ -70,7 +72,7 @@ pub(super) async fn read_cluster(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn write_cluster(mut call: Call) -> Result<HandlerResponse> {
     let fields = std::mem::take(&mut call.fields);
     let authority = call.authority().await?;
-    let default = public_path(&call).filter(|_| !fields.has("aia_path"));
+    let default = public_listener_url(&call).filter(|_| !fields.has("aia_path"));
     let assigned = default.clone().filter(|_| authority.view().cluster.value.aia_path == ClusterUrl::default());
     let merge = move |stored: &Cluster| merged_cluster(stored, &fields, default.as_deref());
     let mut warnings = changes::write_cluster(&authority, merge).await?;
@@ -80,8 +82,8 @@ pub(super) async fn write_cluster(mut call: Call) -> Result<HandlerResponse> {
     Ok(read_cluster(call).await?.with_warnings(warnings))
 }
 
-/// Merges the addresses in `fields`; absent ones are unchanged, empty text clears one. The default of `aia_path` is
-/// `public`, the URL of the public listener.
+/// Merges the base URLs in `fields` into the stored ones. Absent URLs are unchanged, and empty text clears a URL. An
+/// unset `aia_path` becomes `public`, the mount's URL on the public listener.
 fn merged_cluster(stored: &Cluster, fields: &Fields, public: Option<&str>) -> Result<Cluster> {
     let mut cluster = stored.clone();
     if let Some(public) = public.filter(|_| stored.aia_path == ClusterUrl::default() && !fields.has("aia_path")) {

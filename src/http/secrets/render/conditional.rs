@@ -11,8 +11,8 @@ use actix_web::http::header::{
 use crate::http::entity_tag::EntityTags;
 use crate::http::secrets::handler_response::CacheValidators;
 
-/// `true` if the client has the current state. If the client sent an entity tag, that decides. Otherwise the date
-/// decides: it must not be before the [end of the second](end_of_second) of the last change. Invalid dates are ignored.
+/// `true` if the client has the current state of the resource. An entity tag in the request decides; without it, the
+/// date must not be before the [end of the second](end_of_second) of the last change. Invalid dates are ignored.
 pub(super) fn is_not_modified(validators: &CacheValidators, headers: &HeaderMap) -> bool {
     if let Some((tag, sent)) = validators.tag.as_ref().zip(EntityTags::of(headers, IF_NONE_MATCH)) {
         return sent.matching_tag(&quoted(tag)).is_some();
@@ -23,8 +23,8 @@ pub(super) fn is_not_modified(validators: &CacheValidators, headers: &HeaderMap)
     validators.modified.zip(since).is_some_and(|(modified, since)| end_of_second(modified) <= since)
 }
 
-/// Returns the end of the second of the last change. A resource may have had two states within that second, which a
-/// date cannot distinguish. So `Last-Modified` is rounded up, and sent once that time has passed (RFC 9110, 8.8.2).
+/// Returns the end of the second of the last change. A resource may have had two states within one second, which a date
+/// cannot distinguish. So `Last-Modified` is rounded up, and sent only after that time has passed (RFC 9110, 8.8.2).
 fn end_of_second(modified: i64) -> i64 {
     modified.saturating_add(1)
 }
@@ -38,8 +38,8 @@ pub(in crate::http::secrets) fn http_date(at: i64) -> String {
     HttpDate::from(UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0))).to_string()
 }
 
-/// Adds the validators and `Cache-Control`. `now` is in epoch seconds. A 304 response has the entity tag of the form
-/// that the client has cached.
+/// Adds the validators and `Cache-Control` to a response. `now` is in epoch seconds. A 304 response has the entity tag
+/// that the client has cached, which may be that of the compressed response.
 pub(super) fn write_validators(
     response: &mut HttpResponse,
     validators: &CacheValidators,
@@ -96,7 +96,7 @@ mod tests {
         let undated = CacheValidators { modified: None, ..CacheValidators::of(b"", None, 60) };
         let request = TestRequest::default().insert_header(("if-modified-since", after)).to_http_request();
         assert!(is_not_modified(&validators, request.headers()) && !is_not_modified(&undated, request.headers()));
-        // Without an entity tag, only the date counts.
+        // If the resource has no entity tag, only the date decides.
         let untagged = CacheValidators { tag: None, ..validators };
         let request = TestRequest::default().insert_header(("if-none-match", "\"ab\"")).to_http_request();
         assert!(!is_not_modified(&untagged, request.headers()));

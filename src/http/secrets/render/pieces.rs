@@ -1,4 +1,4 @@
-//! Bodies that are sent in pieces, each produced when the connection can take it.
+//! Bodies that are sent in pieces. Each piece is produced when the connection can send it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,14 +14,14 @@ use crate::http::request_id::RequestId;
 use crate::http::secrets::handler_response::{BodyPieces, PieceStream};
 use crate::telemetry::{self, outage};
 
-/// A body in pieces. Its length is known, so it is not chunked.
+/// A body in pieces of known total length, sent with `Content-Length`.
 pub(super) struct SizedBody {
     len: u64,
     pieces: Option<Box<dyn Iterator<Item = Bytes> + Send>>,
 }
 
 impl SizedBody {
-    /// For a HEAD request, only the length is used.
+    /// Creates a body. A response to HEAD (`head`) uses only its length.
     pub(super) fn new(pieces: BodyPieces, head: bool) -> Self {
         Self { len: pieces.len as u64, pieces: (!head).then_some(pieces.pieces) }
     }
@@ -35,14 +35,14 @@ impl MessageBody for SizedBody {
     }
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
-        // An empty piece would end the body.
+        // The HTTP library takes an empty piece for the end of the body.
         let pieces = self.get_mut().pieces.as_mut();
         Poll::Ready(pieces.and_then(|pieces| pieces.find(|piece| !piece.is_empty())).map(Ok))
     }
 }
 
-/// A body that is read while it is sent. Its length is unknown, so it is chunked. After an error the last chunk is not
-/// sent, so that the client detects the incomplete body.
+/// A body of unknown length, which is read while it is sent with chunked encoding. After an error the last chunk is not
+/// sent, so that the client detects that the body is incomplete.
 pub(super) struct StreamedBody {
     pieces: Option<PieceStream>,
     id: RequestId,
@@ -53,7 +53,7 @@ impl StreamedBody {
         Self { pieces: Some(pieces), id }
     }
 
-    /// Logs the error that ends the body.
+    /// Ends the body and logs `error`, the reason.
     fn abort(&mut self, error: &Error) -> AbortedBody {
         self.pieces = None;
         let is_trouble = matches!(error.kind(), Kind::Internal | Kind::Unavailable | Kind::BadGateway);
@@ -77,13 +77,13 @@ impl MessageBody for StreamedBody {
         let this = self.get_mut();
         loop {
             let Some(pieces) = &mut this.pieces else { return Poll::Ready(None) };
-            // A panic would end the connection, and over HTTP/2 all its requests.
+            // A panic would end the connection, and over HTTP/2 all requests on it.
             let polled = catch_unwind(AssertUnwindSafe(|| pieces.as_mut().poll_next(cx))).unwrap_or_else(|_| {
                 metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
                 Poll::Ready(Some(Err(Error::internal("the source of a streamed list panicked"))))
             });
             return match polled {
-                // An empty piece would end the body.
+                // The HTTP library takes an empty piece for the end of the body.
                 Poll::Ready(Some(Ok(piece))) if piece.is_empty() => continue,
                 Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.abort(&error)))),
                 Poll::Ready(Some(Ok(piece))) => Poll::Ready(Some(Ok(piece))),
@@ -94,8 +94,8 @@ impl MessageBody for StreamedBody {
     }
 }
 
-/// The error that aborts the connection or HTTP/2 stream. The log filter recognizes it by name and drops the HTTP
-/// library's message about it.
+/// The error that aborts the connection or HTTP/2 stream. The log filter recognizes this type by name, and drops the
+/// HTTP library's message about it.
 #[derive(Debug)]
 pub(super) struct AbortedBody;
 

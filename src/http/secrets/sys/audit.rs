@@ -1,7 +1,7 @@
-//! The configured audit devices (`sys/audit`), and hashes of values in their entries (`sys/audit-hash`).
+//! The configured audit devices (`sys/audit`), and hashes of values as audit entries contain them (`sys/audit-hash`).
 //!
-//! Devices cannot be created, changed or removed here: a caller could write arbitrary files, or disable the audit
-//! (CVE-2025-6000, CVE-2025-54997).
+//! Devices cannot be created, changed or removed here, because a caller could write arbitrary files or disable the
+//! audit (CVE-2025-6000, CVE-2025-54997).
 
 use serde_json::{Map, Value, json};
 

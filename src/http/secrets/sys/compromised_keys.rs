@@ -1,4 +1,4 @@
-//! Compromised keys (`sys/compromised-keys`): list, read, add, remove.
+//! The list of compromised keys (`sys/compromised-keys`): list, read, add, remove.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use crate::x509::public_key::PublicKey;
 
 pub(super) const ADD_FIELDS: &[&str] = &["public_key", "note"];
 pub(super) const ADD_HASH_FIELDS: &[&str] = &["note"];
-/// Maximum length of a note in bytes.
+/// Maximum length of the note on a key, in bytes.
 const MAX_NOTE_BYTES: usize = 512;
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
@@ -42,14 +42,14 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     })))
 }
 
-/// `POST sys/compromised-keys`: adds a key.
+/// `POST sys/compromised-keys`: adds the public key in the body to the list.
 pub(super) async fn add(call: Call) -> Result<HandlerResponse> {
     let text = call.fields.text("public_key")?.unwrap_or_default();
-    let hash = KeyHash::of(&public_key(&text)?);
+    let hash = KeyHash::of(&parse_public_key(&text)?);
     add_to_list(call, hash).await
 }
 
-/// `POST sys/compromised-keys/:hash`: adds a key by its hash.
+/// `POST sys/compromised-keys/:hash`: adds a key to the list by its hash.
 pub(super) async fn add_hash(call: Call) -> Result<HandlerResponse> {
     let hash = KeyHash::parse(call.param("hash"))?;
     add_to_list(call, hash).await
@@ -71,14 +71,14 @@ async fn add_to_list(call: Call, hash: KeyHash) -> Result<HandlerResponse> {
     .await
 }
 
-/// `DELETE sys/compromised-keys/:hash`; succeeds if the key is not listed.
+/// `DELETE sys/compromised-keys/:hash`; also succeeds if the key is not listed.
 pub(super) async fn remove(call: Call) -> Result<HandlerResponse> {
     let hash = KeyHash::parse(call.param("hash"))?;
     run_detached(async move { call.state.engine.compromised().remove(hash).await.map(drop) }).await
 }
 
-/// Returns the key in a PEM block: a public key, a certificate or a certificate request.
-fn public_key(text: &str) -> Result<PublicKey> {
+/// Returns the public key in the first PEM block of `text`: a public key, a certificate or a certificate request.
+fn parse_public_key(text: &str) -> Result<PublicKey> {
     let wrong = |why: &str| Error::invalid(format!("public_key: {why}"));
     if text.len() > pem::MAX_TEXT_BYTES {
         return Err(wrong("longer than 64 KiB"));

@@ -11,10 +11,11 @@ use crate::fields::{ListLimit, MAX_NAME_LEN};
 
 pub(super) const FIELDS: &[&str] = &["allowed_origins", "allowed_headers"];
 
-/// Limit on each list. Each response to a browser contains the headers, and each request is compared with the origins.
+/// Limits on each list. Each response to a browser contains the allowed headers, and each request is compared with the
+/// origins.
 const CORS_LIST_LIMIT: ListLimit = ListLimit::new(64, MAX_NAME_LEN);
 
-/// `GET sys/config/cors`: `enabled`, and if it is `true`, `allowed_origins` and all `allowed_headers`.
+/// `GET sys/config/cors`: `enabled`; while it is `true`, also `allowed_origins` and all `allowed_headers`.
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let cors = call.state.auth.cors();
     let shown = match cors.settings() {
@@ -34,7 +35,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.cors_write(origins, headers).await }).await
 }
 
-/// `DELETE sys/config/cors`; succeeds if CORS is off.
+/// `DELETE sys/config/cors`; also succeeds if CORS is off.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.cors_delete().await }).await
 }

@@ -1,10 +1,10 @@
-//! Explains the permissions of a token: for a request (`sys/internal/explain`), and all of them
+//! Explains the permissions of a token: whether it allows one request (`sys/internal/explain`), and all of them
 //! (`sys/internal/ui/resultant-acl`).
 //!
-//! Each token may query itself; other tokens need a permission. Mount and route of a path are included only if the
-//! token's policies grant the path, so that the response reveals no more than a refusal. A write may need `create` or
-//! `update`, depending on the existence of the resource. If a token has one of them, existence is revealed only to the
-//! token itself and to callers who may read the path. For other callers `allowed` is null.
+//! A token may query itself; querying other tokens needs a permission. The mount and the route of a path are included
+//! only if the token's policies grant the path, so that the response reveals no more than a refusal. A write may need
+//! `create` or `update`, depending on whether the resource exists. If the token has only one of them, existence is
+//! revealed only to the token itself and to callers who may read the path. For other callers `allowed` is null.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,18 +26,18 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
-/// Maximum size of the body in bytes. The parameters in it are compared with policy rules.
+/// Maximum size of the body in bytes. It limits the parameters that are compared with policy rules.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
 pub(super) const SELF_FIELDS: &[&str] = &["method", "path", "parameters"];
 
-/// Maximum length of an address, in bytes.
+/// Maximum length of the client address to be checked, in bytes.
 const MAX_ADDRESS_BYTES: usize = 64;
 
-/// Maximum number of rules in a response besides the deciding one, and of expired rules.
+/// Maximum number of rules in a response in addition to the deciding rule, and of expired rules.
 const MAX_OTHER_RULES: usize = 20;
 
-/// `POST sys/internal/explain`: explains another token, named by accessor or text; with `address`, for a request from
-/// there.
+/// `POST sys/internal/explain`: explains a request of another token, given by its accessor or its text. `address` is
+/// the address from which the token would be used.
 pub(super) async fn explain_other(call: Call) -> Result<HandlerResponse> {
     let auth = &call.state.auth;
     let text = |name: &str| call.fields.text(name).map(|text| text.filter(|t| !t.is_empty()));
@@ -56,14 +56,14 @@ pub(super) async fn explain_other(call: Call) -> Result<HandlerResponse> {
     explain(&call, &subject, address).await
 }
 
-/// `POST sys/internal/explain-self`: explains the caller's token.
+/// `POST sys/internal/explain-self`: explains a request of the caller's own token.
 pub(super) async fn explain_self(call: Call) -> Result<HandlerResponse> {
     let subject = ExplainedToken { caller: call.caller()?.clone(), state: TokenStatus::Live };
     explain(&call, &subject, call.address).await
 }
 
-/// `GET sys/internal/ui/resultant-acl`: the caller's rules by path. A final `*` is omitted from glob patterns without
-/// `+`.
+/// `GET sys/internal/ui/resultant-acl`: the caller's rules by path. In glob patterns without `+`, the final `*` is
+/// omitted.
 pub(super) async fn resultant_acl(call: Call) -> Result<HandlerResponse> {
     let caller = call.caller()?;
     let by_kind = |rules: BTreeMap<String, MergedRule>| {
@@ -118,7 +118,7 @@ async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>)
     let mut parsed = parse_query(call)?;
     let requested_path = parsed.path.clone();
     let auth = &call.state.auth;
-    let target = ResolvedRoute::of(&auth.mounts(), &mut parsed);
+    let target = ResolvedRoute::resolve(&auth.mounts(), &mut parsed);
     let list = parsed.operation == Operation::List;
     let explanation = auth.explain(&subject.caller, target.request_path(&parsed), list).await?;
     let needed = required_capability(call, subject, &target, &parsed).await?;
@@ -148,17 +148,17 @@ async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>)
     Ok(HandlerResponse::data(data))
 }
 
-/// Verdict on the parameters of the request to be explained.
+/// Verdict on the parameters of the explained request.
 enum ParameterVerdict {
-    /// No parameters are given: the result applies to all parameters that the rule permits.
+    /// The query has no parameters: the result applies to all parameters that the rule permits.
     Unknown,
-    /// The deciding rule permits them.
+    /// The deciding rule permits the parameters.
     Permitted,
-    /// They violate the rule. The text says how.
+    /// The parameters violate the deciding rule, as the text explains.
     Violating(String),
 }
 
-/// Checks the `check_parameters` (an object like the body of the request) against the deciding rule.
+/// Checks the query's `parameters`, an object like the body of the explained request, against the deciding rule.
 fn check_parameters(
     call: &Call,
     target: &ResolvedRoute,
@@ -183,8 +183,8 @@ fn check_parameters(
     Ok(violation.map_or(ParameterVerdict::Permitted, ParameterVerdict::Violating))
 }
 
-/// Returns the required capability; `None` if it depends on the existence of a resource that must not be revealed.
-/// Existence in a cubbyhole is revealed only to its owner.
+/// Returns the capability that the explained request needs; `None` if it depends on the existence of a resource that
+/// must not be revealed. Existence in a cubbyhole is revealed only to the token that owns it.
 async fn required_capability(
     call: &Call,
     subject: &ExplainedToken,
@@ -202,7 +202,7 @@ async fn required_capability(
     Ok((!target.depends_on_existence(state, &subject.caller, parsed)).then_some(parsed.operation))
 }
 
-/// Renders the state of a token, without its text or accessor.
+/// Renders the explained token, without its text or accessor.
 fn token_json(subject: &ExplainedToken) -> Value {
     let caller = &subject.caller;
     json!({
@@ -216,7 +216,7 @@ fn token_json(subject: &ExplainedToken) -> Value {
     })
 }
 
-/// Renders a rule with its position in the policies.
+/// Renders a rule with its positions in the policies, and the reason `why` it does not decide.
 fn rule_json(rule: &MergedRule, why: Option<&str>) -> Value {
     let mut terms = rule.shown();
     terms.insert("written".to_owned(), rule.written.iter().map(position_json).collect());
@@ -235,14 +235,14 @@ fn position_json(written: &WrittenRule) -> Value {
 }
 
 struct AccessVerdict {
-    /// `None` if it depends on the existence of the resource.
+    /// `None` if the verdict depends on the existence of the resource.
     allowed: Option<bool>,
     reason: String,
-    /// The required capabilities; empty if no rules apply.
+    /// The capabilities that the request needs; empty if policies do not decide.
     needs: Vec<&'static str>,
-    /// `true` if policy rules decide. Open routes and a few others need none.
+    /// `true` if policy rules decide. They do not for root tokens, or on routes that need no permission.
     applies_rules: bool,
-    /// `true` if the policies allow the request, so that its response would reveal the mount and the route.
+    /// `true` if the policies allow the request, so that its own response would reveal the mount and the route.
     passes_policies: bool,
 }
 
@@ -286,7 +286,7 @@ impl AccessVerdict {
         Self { allowed: Some(false), reason: unusable, ..by_policies }
     }
 
-    /// Returns the verdict on a write that may need either of two capabilities, of which the rule grants one.
+    /// Returns the verdict on a write that needs `create` or `update`, of which the rule grants only one.
     fn existence_dependent(explanation: &Explanation) -> Self {
         let makes = explanation.decides.as_ref().is_some_and(|rule| rule.terms.capabilities.has(Capabilities::CREATE));
         let (granted, other) = if makes { ("create", "update") } else { ("update", "create") };
@@ -308,7 +308,7 @@ impl AccessVerdict {
         let passes = granted.has(needed);
         let mut needs = needed.names();
         let word = needed.names().concat();
-        // A path's need for `sudo` is revealed only to callers with its other capability.
+        // That a path needs `sudo` is revealed only to callers who have its other capability.
         if passes && sudo {
             needs.push("sudo");
         }

@@ -1,4 +1,4 @@
-//! Health, seal status and leader: open routes, without an envelope.
+//! Health, seal status and leader. The routes need no token, and their responses have no envelope.
 //!
 //! There is no sealed and no standby state: each node that responds is active.
 
@@ -8,17 +8,17 @@ use super::super::handler_response::{HandlerResponse, ResponseBody};
 use super::super::route::Call;
 use crate::error::{Error, Result};
 
-/// The version reported to clients of the compatible server, which select features by it. The version of this program
-/// is separate.
+/// The version that this program reports to clients of the compatible server, which select features by it.
+/// `product_version` reports its own version.
 const COMPAT_VERSION: &str = "1.15.0";
 /// Name and version of this program.
 const PRODUCT_NAME_AND_VERSION: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
-/// `GET sys/health`: 200 (or `activecode`); 501 (or `uninitcode`) while no root token was ever created, because the
+/// `GET sys/health`: 200 (or `activecode`); 501 (or `uninitcode`) until the first root token is created, because the
 /// store may be the wrong one, such as an empty directory instead of a volume. 503 while the server stops, the store is
-/// unavailable, no audit device works, the clock differs too much from that of a shared store, or the node does not
-/// follow the other nodes. A store that accepts no writes (`writes_fail`, such as a full disk) does not change the
-/// status: without the node, CRLs, OCSP and reads would fail too, and other nodes use the same store.
+/// unavailable, no audit device works, the clock differs too much from that of a shared store, or the node cannot
+/// follow the changes of other nodes. A store that accepts no writes (`writes_fail`, such as a full disk) does not
+/// change the status: without the node, CRLs, OCSP and reads would fail too, and other nodes use the same store.
 pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
@@ -57,7 +57,7 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
         return Ok(HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
     Ok(match if is_initialized { active_status } else { uninitialized_status } {
-        // Clients retry after these statuses.
+        // Clients retry after these statuses, so the response has `Retry-After`.
         code @ (429 | 503) => {
             HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(code) }
         }
@@ -66,7 +66,8 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `GET sys/live`: 200 while this worker's event loop runs, even while the store is unavailable or the server stops. If
-/// it fails, the server can be restarted without loss. `sys/health` reports if the server can do its work.
+/// the request fails, a supervisor can restart the server without loss. `sys/health` reports whether the server can
+/// handle requests.
 pub(super) async fn live(call: Call) -> Result<HandlerResponse> {
     Ok(ResponseBody::Plain(json!({
         "live": true,
@@ -90,7 +91,7 @@ pub(super) async fn seal_status(call: Call) -> Result<HandlerResponse> {
     let identity = &call.state.identity;
     let is_initialized = call.state.store_probe.is_initialized().await;
     Ok(ResponseBody::Plain(json!({
-        // Known clients call a seal with a key file static.
+        // Known clients use the word `static` for a seal with a key file.
         "type": if identity.seal_type == "file" { "static" } else { identity.seal_type },
         "initialized": is_initialized,
         "sealed": false,
@@ -116,7 +117,7 @@ pub(super) async fn init(call: Call) -> Result<HandlerResponse> {
     Ok(ResponseBody::Plain(json!({ "initialized": call.state.store_probe.is_initialized().await })).into())
 }
 
-/// `GET sys/leader`: there is no leader, and internal addresses are not revealed.
+/// `GET sys/leader`: always reports no leader. Internal addresses are not revealed.
 pub(super) async fn leader(_: Call) -> Result<HandlerResponse> {
     Ok(ResponseBody::Plain(json!({
         "ha_enabled": false,

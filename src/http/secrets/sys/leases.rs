@@ -1,5 +1,5 @@
-//! Leases of certificates and tokens (`sys/leases/`): look up, list and revoke, together with their certificate or
-//! token. No lease can be renewed here: a certificate's lease ends with it, and tokens are renewed by
+//! Leases of certificates and tokens (`sys/leases/`): look up, list, revoke. Revoking a lease revokes its certificate
+//! or token. No lease can be renewed here: a certificate's lease ends with the certificate, and tokens are renewed by
 //! `auth/token/renew`.
 
 use std::sync::Arc;
@@ -36,17 +36,17 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
         let lease = call.state.auth.token_lease(&id).await?;
         return lease.map(|lease| render_token_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"));
     }
-    let lease = call.state.engine.lease(&id, &scopes(&call, &id)).await?;
+    let lease = call.state.engine.lease(&id, &lease_scopes(&call, &id)).await?;
     lease.map(|lease| render_certificate_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
 }
 
-/// `true` for a path or lease id below `auth/`: leases there belong to tokens, all others to certificates.
+/// `true` for a path or lease id below `auth/`. Leases there belong to tokens, all other leases to certificates.
 fn is_token_lease_path(path: &str) -> bool {
     path == "auth" || path.starts_with("auth/")
 }
 
-/// Returns the scopes of leases that were created at or below a path.
-fn scopes(call: &Call, path: &str) -> Vec<PathScope> {
+/// Returns the stored path prefixes of the leases that were created at or below a path.
+fn lease_scopes(call: &Call, path: &str) -> Vec<PathScope> {
     call.state.auth.mounts().path_scopes(path)
 }
 
@@ -75,7 +75,7 @@ fn render_token_lease(lease: &TokenLease, now: Time) -> HandlerResponse {
     }))
 }
 
-/// `LIST sys/leases/lookup/:prefix`: the keys directly below the prefix.
+/// `LIST sys/leases/lookup/:prefix`: the next segments of the lease ids below the prefix.
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let prefix = call.param("prefix");
@@ -86,20 +86,20 @@ pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
         let answer = listing::build_response(&call, keys, after, limit).await;
         return match (answer, unreadable.load(Ordering::Relaxed)) {
             (answer, 0) => answer,
-            // The list may be incomplete, so it is not a 404.
+            // The list may lack leases of unreadable tokens, so it is not reported as missing (404).
             (Err(error), unreadable) if error.kind() == Kind::NotFound => {
-                Ok(HandlerResponse::data(json!({ "keys": [] })).with_warnings([unlisted_warning(unreadable)]))
+                Ok(HandlerResponse::data(json!({ "keys": [] })).with_warnings([unlisted_tokens_warning(unreadable)]))
             }
-            (answer, unreadable) => answer.map(|answer| answer.with_warnings([unlisted_warning(unreadable)])),
+            (answer, unreadable) => answer.map(|answer| answer.with_warnings([unlisted_tokens_warning(unreadable)])),
         };
     }
-    let keys = call.state.engine.lease_keys(scopes(&call, prefix), &after);
+    let keys = call.state.engine.lease_keys(lease_scopes(&call, prefix), &after);
     let (keys, from) = keys.ok_or_else(Error::not_found)?;
     let with_tokens = prefix.is_empty() && call.state.auth.has_token_leases().await?;
     listing::build_response(&call, CertificateLeaseSource { keys, with_tokens }, from, limit).await
 }
 
-fn unlisted_warning(unreadable: u64) -> String {
+fn unlisted_tokens_warning(unreadable: u64) -> String {
     format!(
         "{unreadable} tokens that may have been created below this path are not listed: their records cannot be read; \
          sys/leases/revoke-force revokes them"
@@ -109,14 +109,14 @@ fn unlisted_warning(unreadable: u64) -> String {
 struct TokenLeaseSource {
     auth: Arc<Auth>,
     prefix: String,
-    /// Number of tokens in the latest page whose records cannot be read.
+    /// Number of tokens whose records could not be read, in the latest page.
     unreadable: Arc<AtomicU64>,
 }
 
 impl RowSource for TokenLeaseSource {
     type Position = String;
 
-    /// Pages are large, because each page reads all tokens. A page has some megabytes.
+    /// Pages are large, because reading each page scans all tokens. A page takes some megabytes of memory.
     fn max_page_rows(&self) -> usize {
         50_000
     }
@@ -135,18 +135,19 @@ impl RowSource for TokenLeaseSource {
     }
 }
 
-/// Lease keys of certificates. At the root they include the segment for leases of tokens.
+/// The list of lease keys of certificates. At the root it includes `auth/` if tokens have leases.
 struct CertificateLeaseSource {
     keys: LeaseKeys,
     with_tokens: bool,
 }
 
 impl RowSource for CertificateLeaseSource {
-    /// The last lease id that was read, or the end of its segment.
+    /// The last lease id that was read, or the end of the segment that contains it.
     type Position = String;
 
     fn page(&self, from: &String, max: usize, _: bool) -> ListPageFuture<String> {
-        /// The path segment of the leases of tokens, and the first text after all its paths: `0` follows `/` in ASCII.
+        /// The path segment of token leases, and the first text that sorts after all their ids: `0` follows `/` in
+        /// ASCII.
         const TOKEN_PREFIX_AND_POSITION: [&str; 2] = ["auth/", "auth0"];
         let found = self.keys.page(from, max as u32);
         let is_behind = self.with_tokens && from.as_str() < TOKEN_PREFIX_AND_POSITION[1];
@@ -163,36 +164,36 @@ impl RowSource for CertificateLeaseSource {
     }
 }
 
-/// `POST sys/leases/renew`: always fails. The error says if the lease exists.
+/// `POST sys/leases/renew`: always fails. The error tells whether the lease exists.
 pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     call.fields.duration("increment")?;
     let id = lease_id(&call)?;
     if is_token_lease_path(&id) && call.state.auth.token_lease(&id).await?.is_some() {
         return Err(Error::invalid("tokens cannot be renewed through this endpoint; use auth/token/renew"));
     }
-    Err(Error::invalid(match call.state.engine.lease(&id, &scopes(&call, &id)).await? {
+    Err(Error::invalid(match call.state.engine.lease(&id, &lease_scopes(&call, &id)).await? {
         Some(_) => "lease is not renewable",
         None => "lease not found: there is no such lease",
     }))
 }
 
-/// `POST sys/leases/revoke`; succeeds if the lease does not exist.
+/// `POST sys/leases/revoke`; also succeeds if the lease does not exist.
 pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let id = lease_id(&call)?;
-    let wait = wait_flag(&call)?;
+    let wait = read_wait_flag(&call)?;
     if is_token_lease_path(&id) {
         return revoke_tokens(call, wait, async move |auth| auth.revoke_token_lease(&id).await.map(|_| None)).await;
     }
-    call.state.engine.revoke_lease(&id, &scopes(&call, &id), wait).await?;
+    call.state.engine.revoke_lease(&id, &lease_scopes(&call, &id), wait).await?;
     Ok(empty_response(wait))
 }
 
 pub(super) async fn revoke_prefix(call: Call) -> Result<HandlerResponse> {
-    let wait = wait_flag(&call)?;
+    let wait = read_wait_flag(&call)?;
     revoke_by_prefix(call, wait, UnreadableTokens::Keep).await
 }
 
-/// `POST sys/leases/revoke-force/:prefix`: as revocation by prefix, and also revokes tokens whose records cannot be
+/// `POST sys/leases/revoke-force/:prefix`: as revocation by prefix, but also revokes the tokens whose records cannot be
 /// read.
 pub(super) async fn revoke_force(call: Call) -> Result<HandlerResponse> {
     revoke_by_prefix(call, true, UnreadableTokens::Revoke).await
@@ -203,16 +204,16 @@ async fn revoke_by_prefix(call: Call, wait: bool, unreadable: UnreadableTokens) 
     if is_token_lease_path(&prefix) {
         return revoke_tokens(call, wait, async move |auth| {
             let count = auth.revoke_tokens_by_path(&prefix, unreadable).await?;
-            Ok((count > 0).then(|| unreadable_warning(count, unreadable)))
+            Ok((count > 0).then(|| unreadable_tokens_warning(count, unreadable)))
         })
         .await;
     }
-    call.state.engine.revoke_leases(&prefix, &scopes(&call, &prefix), wait).await?;
+    call.state.engine.revoke_leases(&prefix, &lease_scopes(&call, &prefix), wait).await?;
     Ok(empty_response(wait))
 }
 
-/// Revokes tokens even if the caller disconnects. `wait` affects only the status: a revocation in the background
-/// could be lost.
+/// Revokes tokens before the response is sent, even if the caller disconnects: a revocation in the background could be
+/// lost. `wait` affects only the status.
 async fn revoke_tokens(
     call: Call,
     wait: bool,
@@ -229,7 +230,7 @@ async fn revoke_tokens(
     .await
 }
 
-fn unreadable_warning(count: u64, what: UnreadableTokens) -> String {
+fn unreadable_tokens_warning(count: u64, what: UnreadableTokens) -> String {
     match what {
         UnreadableTokens::Keep => format!(
             "{count} tokens were not revoked: their records cannot be read, so the path that created them is unknown; \
@@ -241,8 +242,8 @@ fn unreadable_warning(count: u64, what: UnreadableTokens) -> String {
     }
 }
 
-/// `true` if the caller waits for the revocations, which are done in any case.
-fn wait_flag(call: &Call) -> Result<bool> {
+/// Returns the field `sync`: `true` if the caller wants to wait until the revocations are done.
+fn read_wait_flag(call: &Call) -> Result<bool> {
     Ok(call.fields.bool("sync")?.unwrap_or(true))
 }
 
@@ -250,7 +251,8 @@ fn empty_response(wait: bool) -> HandlerResponse {
     HandlerResponse::empty().with_status(if wait { 204 } else { 202 })
 }
 
-/// `GET sys/leases/count?type=irrevocable`: always zero, because failed revocations are retried without limit.
+/// `GET sys/leases/count?type=irrevocable`: the number of leases whose revocation failed for good. It is always zero,
+/// because failed revocations are retried without limit.
 pub(super) async fn count(call: Call) -> Result<HandlerResponse> {
     require_irrevocable(&call)?;
     Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {} })))
@@ -264,7 +266,7 @@ fn require_irrevocable(call: &Call) -> Result<()> {
     }
 }
 
-/// `GET sys/leases?type=irrevocable`: always empty, as for [`count`].
+/// `GET sys/leases?type=irrevocable`: the list that [`count`] counts, which is always empty.
 pub(super) async fn list_irrevocable(call: Call) -> Result<HandlerResponse> {
     let limit = call.fields.text("limit")?.unwrap_or_default();
     if !matches!(limit.as_str(), "" | "none") && !limit.parse().is_ok_and(|limit: u32| limit > 0) {
@@ -274,7 +276,7 @@ pub(super) async fn list_irrevocable(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {}, "leases": [] })))
 }
 
-/// `POST sys/leases/tidy`: removes expired leases, which the server also does periodically.
+/// `POST sys/leases/tidy`: removes expired leases now. The server also removes them periodically.
 pub(super) async fn tidy(call: Call) -> Result<HandlerResponse> {
     call.state.engine.sweep_leases().await.map(HandlerResponse::from)
 }

@@ -1,7 +1,7 @@
 //! Managed keys (`sys/managed-keys`): write, read, list, test, delete.
 //!
-//! Parameters of all types are read here, those of cloud services in `cloud` and those of devices in `pkcs11`. To add
-//! a type, add its fields to `TYPE_FIELDS` and its arms to the matches below.
+//! Parameters that all types share are read here, those of cloud services in `cloud`, and those of PKCS #11 devices in
+//! `pkcs11`. To add a type, add its fields to `TYPE_FIELDS` and its arms to the matches below.
 
 mod cloud;
 mod pkcs11;
@@ -23,10 +23,10 @@ use crate::keys::managed::{BackendConfig, BackendType, KeyPermissions, ManagedKe
 use crate::keys::pkcs11::Pkcs11Settings;
 use crate::keys::{CloudAkmsConfig, CloudBkeyvaultConfig, CloudCkmsConfig, TestHash, TestSign};
 
-/// Parameters that all types have.
+/// Parameters that all types of managed keys have.
 const SHARED_FIELDS: &[&str] = &concat_fields::<8>(&[&["UUID", "type", "name"], KeyPermissions::FIELDS]);
 
-/// Parameters that only some types have.
+/// Parameters that only some types of managed keys have.
 const TYPE_FIELDS: &[&str] = &concat_fields::<31>(&[
     Pkcs11Settings::FIELDS,
     CloudAkmsConfig::FIELDS,
@@ -38,7 +38,7 @@ pub(super) const FIELDS: &[&str] = &concat_fields::<39>(&[SHARED_FIELDS, TYPE_FI
 
 pub(super) const TEST_SIGN_FIELDS: &[&str] = &["use_pss", "hash_algorithm"];
 
-/// Limit on the list of usages.
+/// Limits on the list of allowed usages.
 const USAGE_LIST_LIMIT: ListLimit = ListLimit::new(16, 64).rejecting_only_empty();
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
@@ -52,7 +52,7 @@ pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let record = call.state.managed_keys.read(backend_type(&call)?, key_name(&call)).ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::data(call.dialect.managed_key(to_json(&record))))
+    Ok(HandlerResponse::data(call.dialect.convert_managed_key(to_json(&record))))
 }
 
 pub(super) fn exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
@@ -61,7 +61,7 @@ pub(super) fn exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<boo
     Box::pin(std::future::ready(Ok(exists)))
 }
 
-/// `POST sys/managed-keys/:type/:name`: creates a key or merges into the stored one.
+/// `POST sys/managed-keys/:type/:name`: creates a key, or merges the request into the stored key.
 pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let kind = backend_type(&call)?;
     let fields = std::mem::take(&mut call.fields);
@@ -74,7 +74,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
         warnings.add(format!("the key name was changed to {:?}: names are in lower case", key_name(&call)));
     }
     let mut fields = fields;
-    call.dialect.without_unset(&mut fields);
+    call.dialect.remove_unset_max_parallel(&mut fields);
     let sent = ManagedKeyWriteBody::new(fields, own.secrets)?;
     run_detached(async move {
         let change = |stored: Option<&ManagedKeyRecord>| merge_write(kind, &sent, stored);
@@ -83,7 +83,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
             warnings.add("disable allow_generate_key after initial creation".to_owned());
         }
         warnings.extend(match &record.backend {
-            BackendConfig::Pkcs11(settings) => pkcs11::warning(settings),
+            BackendConfig::Pkcs11(settings) => pkcs11::unsupported_mechanism_warning(settings),
             BackendConfig::CloudAkms(_) | BackendConfig::CloudBKeyVault(_) | BackendConfig::CloudCkms(_) => None,
         });
         Ok(warnings)
@@ -91,7 +91,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// `DELETE sys/managed-keys/:type/:name`; succeeds if the key does not exist.
+/// `DELETE sys/managed-keys/:type/:name`; also succeeds if the key does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     let kind = backend_type(&call)?;
     run_detached(async move { call.state.managed_keys.delete(kind, key_name(&call)).await }).await
@@ -114,12 +114,12 @@ fn backend_type(call: &Call) -> Result<BackendType> {
     BackendType::parse(call.param("backend"))
 }
 
-/// Returns the name of the key in the path. Paths are in lower case.
+/// Returns the name of the key in the path, which is in lower case after normalization.
 fn key_name(call: &Call) -> &str {
     call.param("managed_key")
 }
 
-/// Rejects members of the body that contradict the path.
+/// Rejects a type or name in the body that differs from the path.
 fn check_against_path(call: &Call, fields: &Fields) -> Result<()> {
     for (field, of_path, spelling) in
         [("type", call.param("backend"), Spelling::KeyBackend), ("name", key_name(call), Spelling::KeyName)]
@@ -131,7 +131,7 @@ fn check_against_path(call: &Call, fields: &Fields) -> Result<()> {
     Ok(())
 }
 
-/// Names of the fields of one type, and of those that are secrets.
+/// The names of all fields of one type of managed keys, and of its secret fields.
 struct TypeFields {
     all: &'static [&'static str],
     secrets: Vec<&'static str>,
@@ -152,7 +152,7 @@ impl TypeFields {
     }
 }
 
-/// Merges a write into the stored configuration.
+/// Merges a request into the stored configuration of a managed key.
 fn merge_write(
     kind: BackendType,
     sent: &ManagedKeyWriteBody,
@@ -160,7 +160,7 @@ fn merge_write(
 ) -> Result<(KeyPermissions, BackendConfig)> {
     check_uuid(sent, stored)?;
     let terms = merge_terms(sent, stored)?;
-    // The registry rejects a key of another type with the same name.
+    // If the stored key has another type, it is ignored here; the registry then rejects the write.
     let stored = stored.map(|record| &record.backend);
     macro_rules! merged {
         ($backend:ident, $members:ident) => {{
@@ -177,7 +177,7 @@ fn merge_write(
     Ok((terms, backend))
 }
 
-/// Rejects a UUID unless it is that of the key, because the server assigns it.
+/// Rejects a UUID in the request unless it is the UUID of the stored key, because the server assigns UUIDs.
 fn check_uuid(sent: &ManagedKeyWriteBody, stored: Option<&ManagedKeyRecord>) -> Result<()> {
     match (sent.fields().text_within("UUID", MAX_NAME_LEN)?, stored) {
         (Some(given), Some(record)) if given != record.uuid => {

@@ -1,4 +1,5 @@
-//! The mount table: engines (`sys/mounts`), authentication methods (`sys/auth`) and moves (`sys/remount`).
+//! The mount table: secret engines (`sys/mounts`), authentication methods (`sys/auth`) and moves of mounts
+//! (`sys/remount`).
 
 use std::sync::Arc;
 
@@ -17,23 +18,23 @@ use crate::fields::{Fields, Resource as _};
 /// Prefix of the paths of authentication methods.
 const AUTH_PREFIX: &str = "auth/";
 
-/// `false` for mounts without routes, which only [reserve their paths](crate::auth::mounts).
+/// `false` for mounts that only [reserve their paths](crate::auth::mounts) and have no routes.
 fn has_routes(mount: &Mount) -> bool {
     index_of(&mount.kind).is_some()
 }
 
 /// Value of `OF_METHODS` for the routes below `sys/mounts`. Clients also use `sys/mounts/auth/…`, which needs no
-/// `sudo`, for methods that they enabled.
+/// `sudo`, for authentication methods that they enabled.
 pub(super) const SECRET_ENGINES: bool = false;
-/// Value of `OF_METHODS` for the routes below `sys/auth`, which is about the mounts below `auth/`.
+/// Value of `OF_METHODS` for the routes below `sys/auth`, whose paths omit the prefix `auth/`.
 pub(super) const AUTH_METHODS: bool = true;
 
-/// Returns the path of the mount in the request.
+/// Returns the path of the mount that the request names.
 fn mount_path<const OF_METHODS: bool>(call: &Call) -> String {
     format!("{}{}", if OF_METHODS { AUTH_PREFIX } else { "" }, call.param("path"))
 }
 
-/// `GET sys/mounts`: entries by path. `GET sys/auth`: entries by path below `auth/`.
+/// `GET sys/mounts`: the secret engines by path. `GET sys/auth`: the authentication methods by path below `auth/`.
 pub(super) async fn list<const OF_METHODS: bool>(call: Call) -> Result<HandlerResponse> {
     let table = call.state.auth.mounts();
     let shown = |mount: &Arc<Mount>| {
@@ -68,7 +69,7 @@ pub(super) async fn tune<const OF_METHODS: bool>(call: Call) -> Result<HandlerRe
     .await
 }
 
-/// `POST sys/mounts/:path`. The engine serves the mount before the response is sent.
+/// `POST sys/mounts/:path`. The mount is available when the response is sent.
 pub(super) async fn enable(call: Call) -> Result<HandlerResponse> {
     run_detached(async move {
         call.state.mounts.enable(call.param("path"), &call.fields).await?;
@@ -77,12 +78,12 @@ pub(super) async fn enable(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// `DELETE sys/mounts/:path`; succeeds if the mount does not exist.
+/// `DELETE sys/mounts/:path`; also succeeds if the mount does not exist.
 pub(super) async fn disable(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.mounts.disable(call.param("path")).await }).await
 }
 
-/// Warns about ignored settings: unknown members of `config`, and fields without effect.
+/// Returns warnings about ignored settings: unknown members of `config`, and fields without effect.
 fn ignored_field_warnings(fields: &Fields) -> Warnings {
     let config = fields.value("config").and_then(Value::as_object);
     let members =
@@ -92,7 +93,7 @@ fn ignored_field_warnings(fields: &Fields) -> Warnings {
     warn_unknown_fields(fields.chain(members), Mount::FIELDS)
 }
 
-/// `true` for a non-empty value. Known clients send empty values for unset fields.
+/// `true` if the value is not empty. Known clients send empty values for unset fields.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -103,7 +104,7 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-/// A known client's name for a method, and its name here.
+/// The type by which a known client enables an authentication method, and the type of that method here.
 const COMPAT_METHOD_NAMES: (&str, &str) = ("azure", "cloudb");
 
 pub(super) async fn enable_auth_method(mut call: Call) -> Result<HandlerResponse> {
@@ -119,13 +120,13 @@ pub(super) async fn enable_auth_method(mut call: Call) -> Result<HandlerResponse
     .await
 }
 
-/// `DELETE sys/auth/:path`; succeeds if the mount does not exist.
+/// `DELETE sys/auth/:path`; also succeeds if the mount does not exist.
 pub(super) async fn disable_auth_method(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.mounts.disable_method(call.param("path")).await }).await
 }
 
-/// `GET sys/internal/ui/mounts`: the mounts to which the caller has any access, and those that are listed for all
-/// clients. Unauthenticated callers see few members.
+/// `GET sys/internal/ui/mounts`: the mounts that the caller may access in any way, and those that are listed for all
+/// clients. Unauthenticated callers get fewer members of each mount.
 pub(super) async fn list_visible(call: Call) -> Result<HandlerResponse> {
     let state = &call.state;
     let mut lists = [Map::new(), Map::new()];
@@ -157,8 +158,8 @@ pub(super) async fn list_visible(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(json!({ "secret": secret, "auth": auth })))
 }
 
-/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any access to it. A missing mount and a
-/// mount without access get the same error.
+/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any access to that mount. The error is the
+/// same for a missing mount and for a mount that the caller may not access.
 pub(super) async fn preflight(call: Call) -> Result<HandlerResponse> {
     let path = call.param("path");
     let refused = || {
@@ -188,7 +189,8 @@ pub(super) async fn remount(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// `GET sys/remount/status/:migration_id`: always reports success.
+/// `GET sys/remount/status/:migration_id`: reports success for every known move, because a move is complete when
+/// `sys/remount` returns its id.
 pub(super) async fn remount_status(call: Call) -> Result<HandlerResponse> {
     let completed = call.state.auth.completed_move(call.param("migration_id")).await?.ok_or_else(Error::not_found)?;
     Ok(HandlerResponse::data(json!({

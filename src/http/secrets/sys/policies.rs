@@ -1,4 +1,4 @@
-//! Policies (`sys/policies/acl` and the older `sys/policy`) and capabilities (`sys/capabilities-self`).
+//! Policies (`sys/policies/acl` and the older `sys/policy`) and the capabilities that they grant (`sys/capabilities…`).
 
 use serde_json::{Map, Value, json};
 
@@ -11,18 +11,18 @@ use crate::auth::{Auth, Caller};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, ListLimit};
 
-/// Limit on the number of paths. Their length is not limited here, because invalid paths have no capabilities.
+/// Limits on a list of paths. The length of each path is not limited here, because invalid paths have no capabilities.
 const PATH_LIST_LIMIT: ListLimit = ListLimit { bytes: usize::MAX, ..ListLimit::LIST };
 
-/// Maximum total length of the paths of a request, in bytes.
+/// Maximum total length of the paths in a request, in bytes.
 const MAX_TOTAL_PATH_BYTES: usize = 256 << 10;
 
 pub(super) async fn list_names(call: Call) -> Result<HandlerResponse> {
     HandlerResponse::keys(page_names(&call.fields, call.state.auth.policy_names())?, None)
 }
 
-/// LIST `sys/policy`: the names under two keys, for older clients.
-pub(super) async fn list_old_names(call: Call) -> Result<HandlerResponse> {
+/// `LIST sys/policy`: the policy names, both in `keys` and in `policies` for older clients.
+pub(super) async fn list_legacy(call: Call) -> Result<HandlerResponse> {
     let names = page_names(&call.fields, call.state.auth.policy_names())?;
     Ok(ResponseBody::DataAndTop(json!({ "keys": names, "policies": names })).into())
 }
@@ -37,8 +37,8 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     policy.map(HandlerResponse::data).ok_or_else(Error::not_found)
 }
 
-/// `GET sys/policy/:name`: the text is also in `rules`, and all members are also at the top level.
-pub(super) async fn read_old(call: Call) -> Result<HandlerResponse> {
+/// `GET sys/policy/:name`: for older clients, `rules` repeats the text, and the top level repeats all members.
+pub(super) async fn read_legacy(call: Call) -> Result<HandlerResponse> {
     let mut policy = call.state.auth.policy_read(call.param("name")).ok_or_else(Error::not_found)?;
     policy["rules"] = policy["policy"].clone();
     Ok(ResponseBody::DataAndTop(policy).into())
@@ -55,8 +55,8 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// `POST sys/policy/:name`: accepts the text as `rules` too, with a warning.
-pub(super) async fn write_old(mut call: Call) -> Result<HandlerResponse> {
+/// `POST sys/policy/:name`: for older clients, accepts the text also as `rules`, with a warning.
+pub(super) async fn write_legacy(mut call: Call) -> Result<HandlerResponse> {
     let mut warnings = Warnings::default();
     if let (false, Some(rules)) = (call.fields.has("policy"), call.fields.value("rules").cloned()) {
         call.fields.set("policy", rules);
@@ -65,25 +65,25 @@ pub(super) async fn write_old(mut call: Call) -> Result<HandlerResponse> {
     Ok(write(call).await?.with_warnings(warnings))
 }
 
-/// `DELETE sys/policies/acl/:name`; succeeds if the policy does not exist.
+/// `DELETE sys/policies/acl/:name`; also succeeds if the policy does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.policy_delete(call.param("name")).await }).await
 }
 
-/// `POST sys/capabilities-self`: the caller's capabilities on each path. The `token` that the command line sends in the
-/// body is ignored.
+/// `POST sys/capabilities-self`: the caller's capabilities on each path. The known command line client also sends a
+/// `token` in the body, which is ignored.
 pub(super) async fn capabilities_self(call: Call) -> Result<HandlerResponse> {
     list_capabilities(&call, call.caller()?).await
 }
 
-/// `POST sys/capabilities`: the capabilities of another token.
+/// `POST sys/capabilities`: the capabilities of another token, given by its text.
 pub(super) async fn capabilities(call: Call) -> Result<HandlerResponse> {
     let token = call.fields.text("token")?.ok_or_else(|| Error::invalid("token: must be given"))?;
     let holder = call.state.auth.caller_by_token(&token).await?;
     list_capabilities(&call, &*holder.ok_or_else(|| Error::invalid("token: not known"))?).await
 }
 
-/// `POST sys/capabilities-accessor`: the capabilities of the token with an accessor.
+/// `POST sys/capabilities-accessor`: the capabilities of another token, given by its accessor.
 pub(super) async fn capabilities_accessor(call: Call) -> Result<HandlerResponse> {
     let accessor = call.fields.text("accessor")?.ok_or_else(|| Error::invalid("accessor: must be given"))?;
     let holder = call.state.auth.caller_by_accessor(&accessor).await?;
@@ -91,7 +91,7 @@ pub(super) async fn capabilities_accessor(call: Call) -> Result<HandlerResponse>
 }
 
 async fn list_capabilities(call: &Call, holder: &Caller) -> Result<HandlerResponse> {
-    /// Paths that are evaluated before the worker runs other tasks.
+    /// Number of paths that are evaluated before the worker may run other tasks.
     const PATHS_PER_YIELD: usize = 32;
     let mut paths = call.fields.list_within("paths", PATH_LIST_LIMIT)?.unwrap_or_default();
     paths.extend(call.fields.list_within("path", PATH_LIST_LIMIT)?.unwrap_or_default());
@@ -99,7 +99,7 @@ async fn list_capabilities(call: &Call, holder: &Caller) -> Result<HandlerRespon
         return Err(Error::invalid("paths must be supplied"));
     }
     if paths.iter().map(String::len).sum::<usize>() > MAX_TOTAL_PATH_BYTES {
-        // The response contains each path twice.
+        // The limit is low because the response contains each path twice.
         return Err(Error::invalid(format!("paths: longer than {MAX_TOTAL_PATH_BYTES} bytes in total")));
     }
     let words = |path: &str| json!(granted_capabilities(&call.state, holder, path.trim_start_matches('/')));

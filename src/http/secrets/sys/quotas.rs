@@ -1,4 +1,4 @@
-//! Rate-limit quotas (`sys/quotas/rate-limit`) and their common settings (`sys/quotas/config`).
+//! Rate-limit quotas (`sys/quotas/rate-limit`) and the settings for all quotas (`sys/quotas/config`).
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.rate_limit_write(call.param("name"), &call.fields).await }).await
 }
 
-/// `DELETE sys/quotas/rate-limit/:name`; succeeds if the quota does not exist.
+/// `DELETE sys/quotas/rate-limit/:name`; also succeeds if the quota does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.auth.rate_limit_delete(call.param("name")).await }).await
 }
@@ -61,7 +61,7 @@ fn exempt_paths(call: &Call, list: &ListFieldSlot<QuotaConfig>) -> Result<Option
     Ok(given.map(|paths| paths.into_iter().map(counted).collect()))
 }
 
-/// Returns the canonical spelling of a path or prefix, by which requests are counted.
+/// Returns a path or prefix in canonical spelling, in which it is compared with the paths of requests.
 fn canonical_path(shared: &ServerState, path: String) -> String {
     let bare = path.trim_start_matches('/');
     let (begin, star) = bare.strip_suffix('*').map_or((bare, ""), |begin| (begin, "*"));

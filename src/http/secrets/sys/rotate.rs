@@ -12,8 +12,8 @@ use crate::keyring::RotationChange;
 
 pub(super) const FIELDS: &[&str] = &["enabled", "max_operations", "interval"];
 
-/// `GET sys/key-status`. `encryptions` is the total of all nodes, as far as they have reported. `older_values` is the
-/// number of stored values under earlier keys, null until they have been counted.
+/// `GET sys/key-status`. `encryptions` is the total that all nodes have reported. `older_values` is the number of
+/// stored values that earlier keys encrypt; it is null until they have been counted.
 pub(super) async fn key_status(call: Call) -> Result<HandlerResponse> {
     let key = call.state.keyring.status().await?;
     Ok(ResponseBody::DataAndTop(json!({
@@ -29,7 +29,7 @@ pub(super) async fn rotate(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.keyring.rotate().await.map(drop) }).await
 }
 
-/// `GET sys/rotate/config`: `interval` is in seconds, 0 disables it.
+/// `GET sys/rotate/config`: `interval` is in seconds; 0 disables rotation by time.
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let rotation = call.state.keyring.rotation_settings().await?;
     Ok(HandlerResponse::data(json!({

@@ -1,4 +1,5 @@
-//! The server versions that have used the store (`sys/version-history`), and its condition (`sys/internal/status`).
+//! The server versions that have used the store (`sys/version-history`), and the condition of the store
+//! (`sys/internal/status`).
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +8,7 @@ use super::super::route::Call;
 use crate::clock::format_rfc3339;
 use crate::error::Result;
 
-/// `LIST sys/version-history`: the versions of this product, oldest first.
+/// `LIST sys/version-history`: the versions of this server that have used the store, oldest first.
 pub(super) async fn history(call: Call) -> Result<HandlerResponse> {
     let versions = call.state.auth.versions().await?;
     let mut previous = Value::Null;
@@ -25,8 +26,8 @@ pub(super) async fn history(call: Call) -> Result<HandlerResponse> {
     HandlerResponse::keys(versions.into_iter().map(|known| known.version).collect(), Some(Value::Object(entries)))
 }
 
-/// `GET sys/internal/status`: the last restore from a copy, and the number of root tokens that never expire.
-/// `copied_at` is null if the time of the copy is unknown.
+/// `GET sys/internal/status`: the last restore of the store from a backup, and the number of root tokens that never
+/// expire. `copied_at` is null if the time of the backup is unknown.
 pub(super) async fn store_condition(call: Call) -> Result<HandlerResponse> {
     let condition = call.state.auth.store_condition().await?;
     let restore = condition.restore.map(|restore| {

@@ -1,4 +1,4 @@
-//! Single fields of a role, each at a path of its own (such as `role/:login_role/token-ttl`), so that a policy can
+//! Single fields of an AppRole role, each at its own path (such as `role/:login_role/token-ttl`), so that a policy can
 //! grant access to one field.
 
 use serde_json::{Value, json};
@@ -18,12 +18,12 @@ pub(super) const POLICY_SYNONYMS: &[(&str, &str)] = &[("policies", "token_polici
 pub(super) const PERIOD_FIELDS: &[&str] = &["token_period", "period"];
 pub(super) const PERIOD_SYNONYMS: &[(&str, &str)] = &[("period", "token_period")];
 
-const CIDR_LIST_DEPRECATED: &str = "The \"bound_cidr_list\" field is deprecated and will be removed. Please use \
+const CIDR_LIST_DEPRECATION_WARNING: &str = "The \"bound_cidr_list\" field is deprecated and will be removed. Please use \
                         \"secret_id_bound_cidrs\" instead.";
 
-/// Returns the field of the path, followed by its deprecated names. Except for `policies` and `period`, the last
-/// segment of the path is the name of the field.
-fn fields_of(call: &Call) -> Vec<String> {
+/// Returns the name of the field in the path, followed by its deprecated names. The last segment of the path is the
+/// name of the field, except for `policies` and `period`.
+fn field_names_in_path(call: &Call) -> Vec<String> {
     let part = call.path().rsplit('/').next().unwrap_or_default();
     match part {
         "policies" => POLICY_FIELDS.iter().map(|name| (*name).to_owned()).collect(),
@@ -35,20 +35,20 @@ fn fields_of(call: &Call) -> Vec<String> {
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let view = call.method::<AppRoleMethod>().await?.view();
     let role = view.roles().get(call.param(ROLE_PARAM)).ok_or_else(Error::not_found)?;
-    let fields = fields_of(&call);
+    let fields = field_names_in_path(&call);
     let mut all = AppRoleMethod::to_json(role);
     all["role_id"] = role.role_id.as_str().into();
     all["bound_cidr_list"] = all["secret_id_bound_cidrs"].clone();
     let part: serde_json::Map<String, Value> =
         fields.iter().filter_map(|name| Some((name.clone(), all.get(name)?.clone()))).collect();
-    let warning = part.contains_key("bound_cidr_list").then(|| CIDR_LIST_DEPRECATED.to_owned());
+    let warning = part.contains_key("bound_cidr_list").then(|| CIDR_LIST_DEPRECATION_WARNING.to_owned());
     Ok(HandlerResponse::data(part.into()).with_warnings(warning))
 }
 
-/// Writes the field. The role must exist, and the field must be present.
+/// Writes the field in the path. The role must exist, and the body must contain the field.
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let mut sent = Fields::default();
-    let names = fields_of(&call);
+    let names = field_names_in_path(&call);
     for name in &names {
         if let Some(value) = call.fields.value(name) {
             sent.set(name, value.clone());
@@ -60,10 +60,10 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     change_role(call, sent).await
 }
 
-/// Resets the field to its default. Succeeds if the role does not exist.
+/// Resets the field in the path to its default. Also succeeds if the role does not exist.
 pub(super) async fn clear(call: Call) -> Result<HandlerResponse> {
     let mut cleared = Fields::default();
-    if let Some(name) = fields_of(&call).first() {
+    if let Some(name) = field_names_in_path(&call).first() {
         let empty = match &name[..] {
             "bind_secret_id" => json!(true),
             "token_policies" | "bound_cidr_list" | "secret_id_bound_cidrs" | "token_bound_cidrs" => json!([]),

@@ -1,4 +1,4 @@
-//! Parses and renders roles.
+//! Parses and renders AppRole roles.
 
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ impl RoleFields for AppRoleMethod {
     }
 }
 
-/// Replaces `default-service` and `default-batch`, which are for mounts and token roles only, with `service` and
-/// `batch`.
+/// Replaces the token types `default-service` and `default-batch`, which only mounts and token roles have, with
+/// `service` and `batch`.
 fn adjust_token_type(fields: &Fields) -> Result<(Fields, Warnings)> {
     let mut fields = fields.clone();
     let mut warnings = Warnings::default();
@@ -74,7 +74,7 @@ fn adjust_token_type(fields: &Fields) -> Result<(Fields, Warnings)> {
     Ok((fields, warnings))
 }
 
-/// Reads a number of uses; 0 means unlimited.
+/// Reads the maximum number of uses; 0 means unlimited.
 pub(super) fn read_uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
     let Some(uses) = fields.int(name)? else { return Ok(None) };
     if uses < 0 {
@@ -84,7 +84,7 @@ pub(super) fn read_uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
     Ok(Some(uses))
 }
 
-/// Reads a lifetime in whole seconds; zero selects the maximum.
+/// Reads a lifetime in whole seconds; zero selects the maximum lifetime.
 pub(super) fn read_ttl(fields: &Fields, name: &str) -> Result<Option<Duration>> {
     match fields.duration(name)? {
         Some(short) if short.as_secs() == 0 && !short.is_zero() => {

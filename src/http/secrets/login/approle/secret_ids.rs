@@ -1,4 +1,4 @@
-//! Secret ids: `role/:login_role/secret-id` and related paths.
+//! AppRole secret ids: `role/:login_role/secret-id` and related paths.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ pub(super) const REGISTER_FIELDS: &[&str] =
 pub(super) const SECRET_ID_FIELDS: &[&str] = &["secret_id"];
 pub(super) const ACCESSOR_FIELDS: &[&str] = &["secret_id_accessor"];
 
-/// Maximum number of metadata pairs, without the role name that logins add; and their maximum total size in bytes.
+/// Maximum number of metadata pairs, not counting the role name that logins add, and their maximum total size in bytes.
 const MAX_METADATA_PAIRS_AND_BYTES: (usize, usize) = (63, 4_096);
-/// The expiration time that is shown for a secret id without one.
+/// The expiration time that responses contain for a secret id that does not expire.
 const NO_EXPIRATION_TIME: &str = "0001-01-01T00:00:00Z";
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
@@ -43,7 +43,7 @@ pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     listing::build_response(&call, source, after, limit).await
 }
 
-/// The accessors of a role's secret ids that are valid at `now`.
+/// The list of accessors of a role's secret ids that are valid at `now`.
 struct SecretIdAccessorSource {
     open: Arc<MethodMount<AppRoleMethod>>,
     name: String,
@@ -59,9 +59,9 @@ impl RowSource for SecretIdAccessorSource {
         listing::ListPage::read(found, max, |accessor: String| ListRow::named(accessor.clone(), &accessor, None))
     }
 
-    /// Checks that the role still exists, locally and in the store. Its secret ids are removed in the background after
-    /// it is deleted, possibly by a node that learned of the deletion earlier.
-    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+    /// Checks that the role still exists, both in this node's memory and in the store. After the role is deleted, its
+    /// secret ids are removed in the background, possibly by a node that learned of the deletion earlier.
+    fn require_source_exists(&self) -> BoxFuture<'static, Result<()>> {
         let known = self.open.role_number(&self.name).is_ok_and(|role| role == self.role);
         let exists = self.open.secret_id_role_exists(self.role);
         let gone = || Error::new(Kind::NotFound, "list: the role was deleted while the list was read");
@@ -73,7 +73,7 @@ pub(super) async fn generate(call: Call) -> Result<HandlerResponse> {
     issue_secret_id(call, None).await
 }
 
-/// Creates a secret id with a given text.
+/// Creates a secret id with the text in the request.
 pub(super) async fn register(mut call: Call) -> Result<HandlerResponse> {
     let text = required_text(&mut call)?;
     issue_secret_id(call, Some(text)).await
@@ -95,7 +95,7 @@ async fn issue_secret_id(call: Call, text: Option<Secret>) -> Result<HandlerResp
 }
 
 fn read_metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String>> {
-    // Single values may have any length: the total is limited.
+    // Each value may have any length, because the total is limited.
     let metadata =
         fields.map_within("metadata", ListLimit { bytes: usize::MAX, ..ListLimit::LIST })?.unwrap_or_default();
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -106,7 +106,7 @@ fn read_metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, S
     Ok(metadata)
 }
 
-/// Renders the only response that contains the text of a secret id.
+/// Renders the response to the creation of a secret id, the only one that contains its text.
 fn render_issued(issued: &IssuedSecretId) -> PartlySecret {
     let mut data = JsonObjectBuilder::with_capacity(256 + 2 * issued.text.expose().len());
     data.add_secret_text("secret_id", issued.text.expose_text().unwrap_or_default());
@@ -116,7 +116,7 @@ fn render_issued(issued: &IssuedSecretId) -> PartlySecret {
     data.finish()
 }
 
-/// Looks up a secret id by its text. The response is empty if it does not exist.
+/// Looks up a secret id by its text. The response is empty if the secret id does not exist.
 pub(super) async fn look_up(mut call: Call) -> Result<HandlerResponse> {
     let named = SecretIdRef::Text(required_text(&mut call)?);
     Ok(look_up_by(&call, named).await?.map_or_else(HandlerResponse::empty, |known| render_secret_id(&known)))
@@ -149,14 +149,14 @@ fn render_secret_id(known: &SecretId) -> HandlerResponse {
     }))
 }
 
-/// Deletes a secret id by its text. Succeeds if it does not exist.
+/// Deletes a secret id by its text. Also succeeds if the secret id does not exist.
 pub(super) async fn destroy(mut call: Call) -> Result<HandlerResponse> {
     let named = SecretIdRef::Text(required_text(&mut call)?);
     destroy_by(&call, named).await?;
     Ok(HandlerResponse::empty())
 }
 
-/// Deletes a secret id by its accessor, which must exist.
+/// Deletes a secret id by its accessor. The secret id must exist.
 pub(super) async fn destroy_accessor(call: Call) -> Result<HandlerResponse> {
     let accessor = required_accessor(&call)?;
     if destroy_by(&call, SecretIdRef::Accessor(accessor)).await? {
@@ -185,9 +185,9 @@ fn accessor_not_found() -> Error {
     Error::new(Kind::NotFound, "failed to find accessor entry for secret_id_accessor")
 }
 
-/// Removes expired secret ids immediately, which otherwise happens within half a minute. They are already invalid.
+/// Starts the removal of expired secret ids, which otherwise happens within half a minute. They are already invalid.
 pub(super) async fn tidy(call: Call) -> Result<HandlerResponse> {
-    // Checks that the mount is open.
+    // Fails if the mount is not available.
     call.method::<AppRoleMethod>().await?;
     call.state.mounts.sweep_secret_ids();
     let started = "Tidy operation successfully started. Any information from the operation will be printed to the \

@@ -13,7 +13,7 @@ use crate::http::secrets::sys::run_detached;
 pub(super) const FIELDS: &[&str] =
     &concat_fields::<17>(&[KeySourceFields::FIELDS, JwtConfig::FIELDS, &["skip_jwks_validation"], UNSUPPORTED_FIELDS]);
 
-/// Known fields of unsupported features. A non-empty value is an error.
+/// Known fields of unsupported features. A non-empty value in a request is an error.
 const UNSUPPORTED_FIELDS: &[&str] = &[
     "oidc_client_id",
     "oidc_client_secret",
@@ -24,7 +24,7 @@ const UNSUPPORTED_FIELDS: &[&str] = &[
     "jwks_pairs",
 ];
 
-/// Writes the configuration after checking that its keys are available; 204, or 200 with warnings.
+/// Writes the configuration after checking that its verification keys are available. Returns 204, or 200 with warnings.
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<JwtMethod>().await?;
     run_detached(async move {
@@ -50,7 +50,8 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-/// Merges the fields of a request into the stored configuration. A key source in the request replaces the stored one.
+/// Merges the fields of a request into the stored configuration. A different key source in the request replaces the
+/// stored one.
 fn merged(fields: &Fields, current: Option<&JwtConfig>) -> Result<JwtConfig> {
     if let Some(name) = UNSUPPORTED_FIELDS.iter().find(|name| is_set(fields, name)) {
         return Err(Error::invalid(format!("{name}: not supported; only logins with a JWT are supported")));
@@ -67,7 +68,8 @@ fn merged(fields: &Fields, current: Option<&JwtConfig>) -> Result<JwtConfig> {
     Ok(config)
 }
 
-/// Merges the fields of the key source. If the request names sources, the stored one stays only if it is among them.
+/// Merges the fields of the key source. The stored source is kept if the request sets no source or the same kind of
+/// source.
 fn merge_source(fields: &Fields, current: KeySource) -> Result<KeySource> {
     let [by_discovery, by_key_set, by_keys] =
         ["oidc_discovery_url", "jwks_url", "jwt_validation_pubkeys"].map(|name| is_set(fields, name));
@@ -83,7 +85,7 @@ fn merge_source(fields: &Fields, current: KeySource) -> Result<KeySource> {
     source.try_into()
 }
 
-/// `true` if a field has a non-empty value.
+/// `true` if the request contains a non-empty value for a field.
 pub(super) fn is_set(fields: &Fields, name: &str) -> bool {
     use serde_json::Value;
     match fields.value(name) {
@@ -96,7 +98,7 @@ pub(super) fn is_set(fields: &Fields, name: &str) -> bool {
     }
 }
 
-/// Returns the configuration, and checks that its keys are available.
+/// Returns the configuration, and reports whether its verification keys are available.
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<JwtMethod>().await?;
     let view = open.view();

@@ -1,4 +1,4 @@
-//! Parses and renders roles.
+//! Parses and renders JWT roles.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::http::secrets::route::concat_fields;
 pub(super) const FIELDS: &[&str] =
     &concat_fields::<37>(&[JwtRole::FIELDS, &["role_type", "callback_mode"], UNSUPPORTED_FIELDS, TokenTerms::FIELDS]);
 
-/// Known fields of unsupported features. A non-empty value is an error.
+/// Known fields of unsupported features. A non-empty value in a request is an error.
 const UNSUPPORTED_FIELDS: &[&str] = &[
     "oauth2_metadata",
     "oidc_scopes",
@@ -90,7 +90,7 @@ fn reject_unsupported(fields: &Fields) -> Result<()> {
     }
 }
 
-/// Reads a leeway in seconds. Any negative number becomes -1, which means no leeway.
+/// Reads a leeway in seconds. All negative numbers become -1, which means no leeway.
 fn read_leeway(fields: &Fields, name: &str) -> Result<Option<i64>> {
     let is_negative = fields.text(name)?.is_some_and(|text| text.trim_start().starts_with('-'));
     if is_negative {
@@ -104,7 +104,7 @@ fn read_leeway(fields: &Fields, name: &str) -> Result<Option<i64>> {
         .transpose()
 }
 
-/// Reads the claims: an object with any values (possibly as JSON text), or pairs of texts.
+/// Reads `bound_claims`: an object with any values (possibly as JSON text), or pairs of a name and a text.
 fn read_bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
     const NAME: &str = "bound_claims";
     match fields.value(NAME) {

@@ -1,5 +1,5 @@
-//! CRLs with contents from the request: `sign-revocation-list` from entries with any serial numbers, `resign-crls` from
-//! other CRLs of the same key. Requests may have megabytes, so they are parsed and rendered in the CPU queue.
+//! CRLs whose content is in the request: `sign-revocation-list` signs entries with any serial numbers, `resign-crls`
+//! merges other CRLs of the same key. Requests may have megabytes, so they are parsed and rendered in the CPU queue.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -36,7 +36,7 @@ pub(crate) async fn resign(call: Call) -> Result<HandlerResponse> {
     parse_and_sign(call, merge_crls).await
 }
 
-/// Reads a body into a CRL for the issuer to sign.
+/// Parses a request body into the content of a CRL that the issuer will sign.
 type CrlContentParser =
     fn(&Fields, CallerSuppliedCrlTerms, &CallerSuppliedCrlSigner) -> Result<(CallerSuppliedCrl, Warnings)>;
 
@@ -105,7 +105,7 @@ fn parse_entries(
     Ok((entries.into_crl(terms, extensions)?, warning.into_iter().collect()))
 }
 
-/// Merges the entries of all CRLs in the request.
+/// Merges the entries of all CRLs in the request into one CRL.
 fn merge_crls(
     fields: &Fields,
     terms: CallerSuppliedCrlTerms,
@@ -124,7 +124,7 @@ fn merge_crls(
     Ok((CallerSuppliedCrl { terms, entries, extensions: CallerSuppliedExtensions::default() }, warnings))
 }
 
-/// Parses a CRL in PEM or base64 of DER.
+/// Parses a CRL in PEM, or in base64 of its DER.
 fn parse_crl(text: &str) -> Result<Crl> {
     if !text.contains("-----BEGIN") {
         let der = STANDARD.decode(text.split_ascii_whitespace().collect::<String>());
@@ -136,7 +136,7 @@ fn parse_crl(text: &str) -> Result<Crl> {
     }
 }
 
-/// Returns a field that is a list of JSON objects.
+/// Returns the elements of a field that must be a list of objects; empty if the field is absent.
 fn read_objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
     match fields.value(name) {
         None => Ok(&[]),
@@ -145,13 +145,13 @@ fn read_objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
     }
 }
 
-/// Returns a required text member.
+/// Returns a member of `object` that must be a non-empty string. Errors name `path`.
 fn required_text<'a>(object: &'a Value, path: &str, name: &str) -> Result<&'a str> {
     let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be a non-empty string")))
 }
 
-/// Parses RFC 3339, or epoch seconds as number or text. Fractions are truncated.
+/// Parses a time in RFC 3339, or in epoch seconds as number or text, and truncates fractions.
 fn read_time(value: Option<&Value>, path: &str) -> Result<i64> {
     let field = format!("{path}: revocation_time");
     let seconds = match value {

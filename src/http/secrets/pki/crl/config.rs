@@ -1,4 +1,4 @@
-//! Members of `config/crl`. Durations are shown as they were written.
+//! The settings in `config/crl`. Durations are returned in the form in which they were written.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,10 @@ use crate::pki::values::Keyword as _;
 
 pub(crate) const FIELDS: &[&str] = CrlConfig::FIELDS;
 
-/// Value for an unlimited number of entries in a CRL.
+/// Value of `max_crl_entries` for an unlimited number of entries.
 const UNLIMITED_ENTRIES: i64 = -1;
 
-/// Merges the settings in `fields`; absent and null members are unchanged.
+/// Merges the settings in `fields` into the stored ones; absent and null members are unchanged.
 ///
 /// # Errors
 /// `Invalid` naming the field and the rule.
@@ -31,13 +31,13 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
     match fields.int("max_crl_entries")? {
         Some(UNLIMITED_ENTRIES) => config.max_crl_entries = None,
         Some(max @ 1..) => config.max_crl_entries = u64::try_from(max).ok(),
-        // Zero and other negative numbers are ignored.
+        // Zero and negative numbers other than -1 are ignored.
         _ => {}
     }
     Ok(config)
 }
 
-/// Renders the settings.
+/// Renders the CRL settings.
 pub(crate) fn to_json(config: &CrlConfig) -> Value {
     let mut members = config.to_members();
     members.insert("ocsp_unknown_serial".to_owned(), json!(config.ocsp_unknown_serial.as_str()));
@@ -101,7 +101,7 @@ mod tests {
             let error = write(&CrlConfig::default(), json).unwrap_err();
             assert!(error.text().contains(field), "{json}: {error}");
         }
-        // A value that is not enabled is stored without validation.
+        // The settings of a feature that is not enabled are stored without validation.
         let kept = r#"{"auto_rebuild_grace_period":"100h","delta_rebuild_interval":"90h"}"#;
         let kept = write(&CrlConfig::default(), kept).unwrap();
         assert!(write(&kept, r#"{"auto_rebuild":true}"#).is_err());

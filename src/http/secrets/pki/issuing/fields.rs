@@ -17,7 +17,7 @@ use crate::pki::values::parse_hex;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
-/// Names, validity and format, which `issue` and `sign` share.
+/// Fields for names, validity and format, which `issue` and `sign` share.
 const LEAF_FIELDS: &[&str] = &[
     "common_name",
     "alt_names",
@@ -30,7 +30,7 @@ const LEAF_FIELDS: &[&str] = &[
     "not_before",
     "format",
 ];
-/// More fields that `issue` and `sign` share.
+/// Further fields that `issue` and `sign` share.
 const MORE_LEAF_FIELDS: &[&str] = &["exclude_cn_from_sans", "remove_roots_from_chain", "user_ids"];
 
 /// Fields of `issue`.
@@ -92,12 +92,13 @@ pub(in crate::http::secrets::pki) const INTERMEDIATE_FIELDS: &[&str] = &concat_f
 pub(in crate::http::secrets::pki) const SELF_ISSUED_FIELDS: &[&str] =
     &["certificate", "require_matching_certificate_algorithms"];
 
-/// Reads the validity of a certificate, with the caller's rule for an excessive `ttl`.
+/// Reads the validity of a certificate. The caller's dialect decides whether an excessive `ttl` is capped or rejected.
 fn validity(call: &Call) -> Result<RequestedValidity> {
     Ok(RequestedValidity { excessive_ttl: call.dialect.excessive_ttl(), ..request_fields::validity(&call.fields)? })
 }
 
-/// Reads `issue` or `sign`; `key` reads the key to certify.
+/// Parses a request to `issue` or `sign`. `key` reads the public key, or the parameters of the key pair to be
+/// generated.
 pub(super) fn leaf_request(
     call: &Call,
     key: impl FnOnce(&Fields) -> Result<RequestedSubjectKey>,
@@ -112,11 +113,11 @@ pub(super) fn leaf_request(
     })
 }
 
-/// Reads `sign-verbatim`. The path may contain a role.
+/// Parses a request to `sign-verbatim`. The path may name a role.
 pub(super) fn verbatim_request(call: &Call) -> Result<VerbatimRequest> {
     let fields = &call.fields;
     Ok(VerbatimRequest {
-        role: call.named_param("name").map(str::to_owned),
+        role: call.optional_param("name").map(str::to_owned),
         validity: validity(call)?,
         user_ids: request_fields::user_ids(fields)?,
         metadata: request_fields::metadata(fields)?,
@@ -153,7 +154,7 @@ pub(super) fn intermediate_request(call: &Call) -> Result<IntermediateRequest> {
     })
 }
 
-/// Returns the given fields that `use_csr_values` overrides. `other_sans` is still used.
+/// Returns the names of the fields in the request that `use_csr_values` overrides. `other_sans` is not overridden.
 fn overridden_fields(fields: &Fields) -> impl Iterator<Item = &'static str> {
     let names = request_fields::NAME_FIELDS
         .into_iter()
@@ -162,7 +163,7 @@ fn overridden_fields(fields: &Fields) -> impl Iterator<Item = &'static str> {
     names.filter(|name| fields.text(name).is_ok_and(|text| text.is_some_and(|text| !matches!(&*text, "" | "false"))))
 }
 
-/// Parses `skid`: hexadecimal bytes, with or without separators.
+/// Parses `skid`, the subject key identifier: hexadecimal bytes, with or without separators.
 fn read_skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
     let text = fields.text("skid")?.unwrap_or_default();
     let digits: Vec<u8> = text.bytes().filter(|b| !b": -".contains(b)).collect();

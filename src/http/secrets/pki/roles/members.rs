@@ -1,7 +1,7 @@
 //! Parses and renders the members of a role.
 //!
-//! Absent members come from a base: the defaults for a write, the stored role for a patch. `null` sets the default in
-//! both.
+//! Members that are absent from the request come from a base: the defaults for a write, the stored role for a patch.
+//! `null` sets the default in both.
 
 use serde_json::{Value, json};
 
@@ -14,14 +14,14 @@ use crate::pki::mount::role::{NotAfterBound, NotBeforeBound, Role, RoleKeys, Ser
 use crate::pki::values::original_text::Rfc3339Text;
 use crate::pki::values::{Keyword as _, check_ext_key_usage, check_key_usage, whole_seconds};
 
-/// Fields of a role write.
+/// Fields of a request that writes a role.
 pub(crate) const FIELDS: &[&str] = Role::FIELDS;
 
-/// Fields with a single word or a time, each with parsing rules of its own.
+/// Fields whose value is a single word or a time. Each has its own parsing rules.
 const WORD_FIELDS: [&str; 6] =
     ["key_type", "not_before", "not_before_bound", "not_after", "not_after_bound", "serial_number_source"];
 
-/// Renders a role. Lists are arrays, and durations whole seconds, except for the two that depend on the dialect.
+/// Renders a role. Lists are arrays, and durations whole seconds; only `ttl` and `max_ttl` have the dialect's format.
 pub(crate) fn role_json(role: &Role, dialect: Dialect) -> Value {
     let time = |time: &Option<Rfc3339Text>| json!(time.as_ref().map_or("", Rfc3339Text::as_str));
     let others = [
@@ -29,8 +29,8 @@ pub(crate) fn role_json(role: &Role, dialect: Dialect) -> Value {
         ("key_bits", json!(role.keys.bits().max(role.unused_key_bits))),
         ("signature_bits", json!(role.signature_bits.bits())),
         ("policy_identifiers", json!(role.policy_identifiers)),
-        ("ttl", dialect.lifetime(role.ttl)),
-        ("max_ttl", dialect.lifetime(role.max_ttl)),
+        ("ttl", dialect.render_lifetime(role.ttl)),
+        ("max_ttl", dialect.render_lifetime(role.max_ttl)),
         ("not_before", time(&role.not_before)),
         ("not_before_bound", json!(role.not_before_bound.as_str())),
         ("not_after", time(&role.not_after)),
@@ -40,11 +40,11 @@ pub(crate) fn role_json(role: &Role, dialect: Dialect) -> Value {
     json_with_members(role.to_members(), others)
 }
 
-/// Reads a role from a write, or from a patch with the stored role as `base`. Rules between members are checked by the
-/// role itself.
+/// Reads a role from a write, or from a patch with the stored role as `base`. Rules between members are checked by
+/// [`Role`].
 ///
 /// # Errors
-/// `Invalid` with the field and the broken rule.
+/// `Invalid` with the field and the rule that it breaks.
 pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     let mut reader = RoleReader { fields, role: base.cloned().unwrap_or_default(), defaults: Role::default() };
     reader.read_slots(Role::FLAGS, |name| fields.bool(name))?;
@@ -52,7 +52,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
         reader.set_or_reset(slot.name, slot.get_mut, fields.list_within(slot.name, *limit)?);
     }
     reader.read_slots(Role::TEXTS, |name| read_word(fields, name))?;
-    // Values that are not texts, or too long, are reported before the rules below.
+    // Values that are not text, or too long, are rejected before the rules below are checked.
     WORD_FIELDS.iter().try_for_each(|name| read_word(fields, name).map(drop))?;
     reader.read_slots(Role::SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
     let number = |name| fields.int(name)?.map(|n| parse_size(name, n)).transpose();
@@ -70,7 +70,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
         check_ext_key_usage(&role.ext_key_usage)?;
     }
     let unless_null = |name: &str| base.filter(|_| !fields.is_null(name));
-    // If several rules are broken, the first error in this order is returned.
+    // If several rules are broken, the error is that of the first rule in this order.
     role.check_limits()?;
     let key_type = read_word(fields, "key_type")?;
     let key_type = key_type.as_deref().or(unless_null("key_type").map(|base| base.keys.key_type()));
@@ -116,12 +116,12 @@ impl RoleReader<'_> {
     }
 }
 
-/// Reads a text, trimmed.
+/// Reads a text and removes the surrounding whitespace.
 fn read_word(fields: &Fields, name: &str) -> Result<Option<String>> {
     Ok(fields.text_within(name, MAX_NAME_LEN)?.map(|text| text.trim().to_owned()))
 }
 
-/// Reads the bounds of dates and the source of serial numbers. Empty text sets the default, like `null`.
+/// Reads the limits on validity dates and the source of serial numbers. Empty text sets the default, like `null`.
 fn read_bounds(fields: &Fields, role: &mut Role) -> Result<()> {
     let defaults = Role::default();
     let given = |name: &str| -> Result<Option<String>> {

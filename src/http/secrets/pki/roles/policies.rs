@@ -1,7 +1,7 @@
 //! The member `policy_identifiers`: certificate policies with optional qualifiers.
 //!
-//! Written as OIDs, or as JSON text of `{"oid", "cps", "notice"}` objects. Shown as one text per policy: the OID, or
-//! the JSON text of an object. A role that is read can be written again.
+//! Requests contain OIDs, or JSON text of `{"oid", "cps", "notice"}` objects. Responses contain one text per policy:
+//! the OID, or the JSON text of an object. A client can write back the role that it read.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::fields::{self, Fields};
 use crate::pki::mount::role::{CertificatePolicies, POLICY_LIST_LIMITS, PolicyInformation};
 
 const POLICIES_FIELD: &str = "policy_identifiers";
-/// Maximum number of JSON values in the longest list of policies.
+/// Maximum number of JSON values in a list of policies.
 const MAX_POLICY_VALUES: usize = 4 * POLICY_LIST_LIMITS.entries + 1;
 
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> 
     }
 }
 
-/// Parses a list item: an OID, or JSON text of an object or of a list of objects and OIDs.
+/// Parses a list item: an OID, or the JSON text of an object or of a list of objects and OIDs.
 fn from_item(text: &str) -> Result<Vec<PolicyInformation>> {
     if text.trim().is_empty() {
         return Ok(Vec::new());

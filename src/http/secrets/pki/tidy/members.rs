@@ -1,4 +1,4 @@
-//! Members of `tidy`, `config/auto-tidy` and `tidy-status`.
+//! Parses and renders the members of `tidy`, `config/auto-tidy` and `tidy-status`.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::pki::mount::settings::tidy::{
 use crate::pki::tidy::TidyStatus;
 use crate::pki::tidy::report::{TidyCounts, TidyRunState};
 
-/// Fields of `tidy` that select tasks.
+/// Fields of `tidy` that select cleanup tasks.
 const TASK_FIELDS: &[&str] = &[
     "tidy_cert_store",
     "tidy_revoked_certs",
@@ -28,12 +28,12 @@ const TASK_FIELDS: &[&str] = &[
 ];
 /// Fields of `tidy`.
 pub(crate) const FIELDS: &[&str] = &concat_fields::<18>(&[TASK_FIELDS, TidyConfig::FIELDS]);
-/// Fields of `config/auto-tidy`: those of `tidy`, and its schedule.
+/// Fields of `config/auto-tidy`: those of `tidy`, and those of the schedule.
 pub(crate) const AUTO_FIELDS: &[&str] = &concat_fields::<24>(&[FIELDS, AutoTidyConfig::FIELDS]);
-/// The deprecated name of `tidy_revoked_certs`.
+/// Deprecated name of the field `tidy_revoked_certs`.
 const REVOKED_ALIAS: &str = "tidy_revocation_list";
 
-/// Merges the members in `fields`; absent ones are unchanged.
+/// Merges the members in `fields` into the stored settings; absent members are unchanged.
 ///
 /// # Errors
 /// `Invalid` naming the field and the rule.
@@ -63,7 +63,7 @@ pub(crate) fn merged(stored: &TidyConfig, fields: &Fields) -> Result<TidyConfig>
     Ok(config)
 }
 
-/// As [`merged`], for `config/auto-tidy`.
+/// As [`merged`], for the settings of `config/auto-tidy`.
 ///
 /// # Errors
 /// As [`merged`].
@@ -97,7 +97,7 @@ pub(crate) fn auto_tidy_json(config: &AutoTidyConfig) -> Map<String, Value> {
     members
 }
 
-/// Renders the members of `tidy-status`; null if tidy never ran.
+/// Renders the members of `tidy-status`. Those of the latest run are null if tidy never ran.
 pub(crate) fn status_json(status: &TidyStatus) -> Map<String, Value> {
     let report = status.report.as_ref();
     let time = |micros: i64| Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).map(format_rfc3339).ok();

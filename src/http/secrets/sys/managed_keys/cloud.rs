@@ -1,4 +1,4 @@
-//! Members of a managed key at a cloud service: texts and secrets.
+//! Parses and renders the parameters of a managed key at a cloud service, which are texts and secrets.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::write_body::ManagedKeyWriteBody;
 use crate::error::{Error, Result};
 use crate::keys::{CloudKeyConfig, MAX_CLOUD_PARAMETER_BYTES, redaction};
 
-/// Merges a write into the stored configuration.
+/// Merges a request into the stored parameters.
 pub(super) fn read<C: CloudKeyConfig>(sent: &ManagedKeyWriteBody, stored: Option<&C>) -> Result<C> {
     let mut config = stored.cloned().unwrap_or_default();
     for slot in C::TEXTS {
@@ -14,7 +14,7 @@ pub(super) fn read<C: CloudKeyConfig>(sent: &ManagedKeyWriteBody, stored: Option
         slot.set_if_given(&mut config, text.map(|text| C::normalize(slot.name, text)));
     }
     for slot in C::SECRETS {
-        sent.secret(slot.name, (slot.get_mut)(&mut config))?;
+        sent.merge_secret(slot.name, (slot.get_mut)(&mut config))?;
     }
     match C::SECRETS.iter().find(|slot| (slot.get)(&config).expose().len() > MAX_CLOUD_PARAMETER_BYTES) {
         Some(slot) => Err(Error::invalid(format!("{}: longer than {MAX_CLOUD_PARAMETER_BYTES} bytes", slot.name))),
@@ -22,7 +22,7 @@ pub(super) fn read<C: CloudKeyConfig>(sent: &ManagedKeyWriteBody, stored: Option
     }
 }
 
-/// Renders the members, with redacted secrets and with defaults for absent texts.
+/// Renders the parameters. Secrets are redacted, and empty texts replaced by their defaults.
 pub(super) fn to_json<C: CloudKeyConfig>(config: &C) -> Map<String, Value> {
     let mut members = config.to_members();
     for (name, text) in &mut members {

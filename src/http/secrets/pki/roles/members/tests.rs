@@ -90,7 +90,7 @@ fn patch_changes_named_fields_and_null_resets_them() {
     let bound = patched(&role, json!({"not_after_bound": null})).unwrap().not_after_bound;
     assert_eq!(bound, NotAfterBound::Permit);
     assert!(patched(&role, json!({"max_ttl": "30m"})).is_err());
-    // The patch changes the type from rsa to ec, but the stored size stays 2048 bits.
+    // The patch changes the key type from rsa to ec, but the stored size stays 2048 bits.
     let rsa = write(json!({})).unwrap();
     assert!(patched(&rsa, json!({"key_type": "ec"})).is_err());
     assert_eq!(patched(&rsa, json!({"key_type": "ec", "key_bits": 256})).unwrap().keys.bits(), 256);
@@ -117,7 +117,7 @@ fn key_types_and_sizes_are_validated_and_rendered() {
         let echoed = if stored == 0 { bits } else { stored };
         assert_eq!(role_json(&role, Dialect::Contract)["key_bits"], echoed, "{kind} {bits}");
     }
-    // A size that has no effect does not carry over to another key type.
+    // A key size without effect does not carry over to another key type.
     let other = write(json!({"key_type": "ed25519", "key_bits": 2048})).unwrap();
     let shown_bits = |change| role_json(&patched(&other, change).unwrap(), Dialect::Contract)["key_bits"].clone();
     assert_eq!((shown_bits(json!({"key_type": "ec"})), shown_bits(json!({"ttl": 60}))), (json!(256), json!(2048)));
@@ -233,7 +233,7 @@ fn role_values_are_stored_in_canonical_form() {
 fn default_usages_fit_the_key_and_named_ones_are_unchanged() {
     let kinds = [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P384), KeyKind::Ed25519];
     let of = |role: &Role| kinds.map(|kind| role.key_usage_for(kind).0);
-    // The bits of the usages: digitalSignature 1, keyEncipherment 4, keyAgreement 16.
+    // The bits of the key usages: digitalSignature 1, keyEncipherment 4, keyAgreement 16.
     let fitting = [1 + 4, 1 + 16, 1];
     let all = [1 + 4 + 16; 3];
     let role = write(json!({})).unwrap();
@@ -247,7 +247,7 @@ fn default_usages_fit_the_key_and_named_ones_are_unchanged() {
     assert_eq!(of(&patched(&role, json!({"ttl": "1h"}))), fitting);
     assert_eq!(of(&patched(&role, json!({"key_usage": "keyEncipherment"}))), [4; 3]);
     assert_eq!(of(&write(json!({"key_usage": []})).unwrap()), [0; 3]);
-    // A role that an older version stored, with an unknown usage.
+    // An older version stored this role with an unknown usage.
     let older: Role = serde_json::from_value(json!({"key_usage": ["KeyEncipherment", "bogus"]})).unwrap();
     assert_eq!(of(&patched(&older, json!({"ttl": "1h"}))), [4; 3]);
     assert!(read(&fields(&json!({"key_usage": ["KeyEncipherment", "bogus"]})), Some(&older)).is_err());
@@ -292,7 +292,8 @@ proptest! {
     #[test]
     fn role_fields_of_any_text_do_not_panic(text in "\\PC{0,30}", pick in 0..FIELDS.len()) {
         if let Ok(role) = write(json!({ FIELDS[pick]: text })) {
-            // A role that is read can be written again. Its usages are then explicit, which no client notices.
+            // The rendered role can be written again. Its key usages are then stored as explicit, which changes no
+            // response.
             prop_assert_eq!(to_json(&write(to_json(&role)).unwrap()), to_json(&role));
             let stored = serde_json::to_string(&role).unwrap();
             prop_assert_eq!(serde_json::from_str::<Role>(&stored).unwrap(), role);
