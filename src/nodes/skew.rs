@@ -9,12 +9,12 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::telemetry;
 
-/// Maximum difference at which a node serves requests.
+/// Maximum difference of the clocks at which a node serves requests.
 pub const SKEW_LIMIT: Duration = Duration::from_secs(30);
-/// Maximum difference without a warning.
+/// Difference of the clocks above which a warning is logged.
 const SKEW_WARNING_THRESHOLD: Duration = Duration::from_secs(5);
 
-/// The last measured difference.
+/// The last measured difference between this machine's clock and the database's.
 pub(super) struct ClockSkew {
     clock: Clock,
     limit: Duration,
@@ -64,7 +64,8 @@ impl ClockSkew {
         self.difference() <= self.limit
     }
 
-    /// `true` if this machine's clock has moved into or out of the limit since the last measurement.
+    /// Returns `true` if this machine's clock was changed since the last measurement, and its difference from the
+    /// database's clock crossed the limit.
     pub(super) fn has_moved(&self) -> bool {
         self.is_within_limit() != self.clock.is_synchronized()
     }
