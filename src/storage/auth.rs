@@ -1,4 +1,4 @@
-//! The store of authentication: seals its rows, and dispatches its reads and writes to the tables.
+//! The store of authentication: seals its rows, and passes its reads and writes to the tables.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl DomainWrite for AuthWrite {
                 row.updated_at = round_to_micros(row.updated_at);
                 row.seal(keys)
             }
-            // These writes have neither a body to seal nor a stored time to round.
+            // These writes contain no body to seal and no time to round.
             Self::MountCreate(_)
             | Self::MountDelete(_)
             | Self::TokenSpend(_)
@@ -86,14 +86,14 @@ sealed_row!(EntityRow, |row| identity_context("entity", &[&row.id, &row.name], r
 sealed_row!(SecretIdRow, secret_id_context);
 sealed_row!(AliasRow, |row| identity_context("alias", &[&row.id, &row.accessor, &row.name, &row.entity], row.version));
 
-/// Bytes of a trial write. A certificate with its index entries needs less, so it fits if the trial write did.
+/// Size in bytes of the body of a trial write. A certificate with its index entries needs less disk space.
 const TRIAL_WRITE_BYTES: usize = 32 << 10;
 
 impl<R: StoreReader + Clone> Store<R> {
-    /// Tests whether the store accepts writes. One commit writes and removes a document, because an empty commit would
+    /// Checks that the store accepts writes: one commit writes and removes a document, because an empty commit would
     /// not reach the disk.
     pub(super) fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
-        // A random name avoids conflicts between nodes.
+        // A random name, so that the trial writes of two nodes do not conflict.
         let name = u64::from_ne_bytes(random::bytes()).to_string();
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "trial", name };
         let written = self.submit(vec![
@@ -126,7 +126,7 @@ impl<R: StoreReader + Clone> Store<R> {
     }
 }
 
-/// Runs one write of a unit. `now` is the time of the request.
+/// Runs one write of a unit. Tokens that have expired at `now`, the time of the request, are not renewed.
 pub(super) async fn write<T: WriteTransaction>(
     tx: &mut T,
     write: &AuthWrite,
@@ -154,7 +154,7 @@ pub(super) async fn write<T: WriteTransaction>(
             return Ok(tx.db().spend_token(hash).await?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft));
         }
         AuthWrite::TokenRevoke(hashes) => {
-            // Descendants of these tokens are revoked as well, and are not known here.
+            // The descendants of these tokens are revoked as well; this code does not know which tokens they are.
             tx.forget_tokens();
             return Ok(AuthOutcome::Revoked(tx.db().revoke_tokens(hashes).await?));
         }

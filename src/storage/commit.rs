@@ -23,7 +23,7 @@ use crate::telemetry;
 use job::{CommitJob, CommitPermit};
 use status::CommitStatus;
 
-/// Handle of the commit actor. Clones share the admission limit.
+/// Handle for submitting units to the commit actor. Clones share the limit of units in progress.
 #[derive(Clone)]
 pub(crate) struct CommitHandle {
     link: actor::CommitLink,
@@ -32,11 +32,11 @@ pub(crate) struct CommitHandle {
     status: Arc<CommitStatus>,
 }
 
-/// A submitted unit. Its outcome can be awaited or ignored.
+/// A submitted unit. The caller may await its outcome or drop it.
 pub(crate) struct SubmittedUnit(Result<oneshot::Receiver<Result<Outcomes>>>);
 
 impl CommitHandle {
-    /// Starts the actor of `backend` with a limit of `queue` units.
+    /// Starts a commit actor for `backend` that admits at most `queue` units at a time.
     ///
     /// # Errors
     /// `Unavailable` when no thread can be started.
@@ -70,18 +70,18 @@ impl CommitHandle {
         }
     }
 
-    /// The number of commits so far.
+    /// Returns the number of commits so far.
     pub(crate) fn commits(&self) -> u64 {
         self.status.commits.load(Ordering::Relaxed)
     }
 
-    /// `true` after the store failed to take a write, until [`Self::record_success`]. A successful unit does not reset
-    /// this, because it may have had nothing to write.
+    /// Returns `true` if the store failed to store a write and [`Self::record_success`] was not called since. A unit
+    /// that succeeds does not reset this, because it may have had nothing to write.
     pub(crate) fn fails(&self) -> bool {
         self.status.failing.load(Ordering::Relaxed)
     }
 
-    /// Records that the store took a write.
+    /// Records that the store has stored a write.
     pub(crate) fn record_success(&self) {
         self.status.failing.store(false, Ordering::Relaxed);
     }
@@ -117,7 +117,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// A backend that waits for the gate before each batch, records batch sizes, panics on fact 13 and fails fact 14.
+    /// A backend that waits at a gate before each batch and records batch sizes. A write of fact 13 makes it panic, and
+    /// a write of fact 14 fails.
     struct GatedBackend {
         gate: Receiver<()>,
         sizes: Arc<Mutex<Vec<usize>>>,

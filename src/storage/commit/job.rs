@@ -10,7 +10,7 @@ use crate::pki::store::PkiOutcome;
 use crate::storage::backend::{Outcomes, WriteUnit};
 use crate::telemetry;
 
-/// Metric label of units that the store failed to write.
+/// Metric label of units that the store could not write.
 const UNAVAILABLE: &str = "unavailable";
 
 pub(super) struct CommitJob {
@@ -20,8 +20,8 @@ pub(super) struct CommitJob {
     pub(super) permit: CommitPermit,
 }
 
-/// A slot in the commit queue, held until the result is sent. The gauge is updated here, because the actor's thread
-/// cannot do it while the store hangs.
+/// A slot in the commit queue, held until the result is sent. It updates the gauge of admitted units itself, because
+/// the actor's thread cannot while the store hangs.
 pub(super) struct CommitPermit {
     _permit: OwnedSemaphorePermit,
     admitted: Gauge,
@@ -40,7 +40,7 @@ impl Drop for CommitPermit {
     }
 }
 
-/// Counts a failed result in the metrics; `true` if the store failed to take the write.
+/// Counts a failed result in the metrics. Returns `true` if the store could not write the unit.
 pub(super) fn count_failure(answer: &Result<Outcomes>) -> bool {
     let reason = match answer {
         Ok(Outcomes::Pki(outcomes)) if outcomes.contains(&PkiOutcome::SerialTaken) => "serial_taken",

@@ -1,4 +1,4 @@
-//! Dispatch of the writes of a unit to their domains.
+//! Runs the writes of a unit, each with the code of its domain.
 
 use rusqlite::Connection;
 
@@ -9,7 +9,8 @@ use crate::storage::backend::{Outcomes, WriteUnit};
 use crate::storage::tables::{documents, facts};
 use crate::storage::{auth, pki};
 
-/// Runs the writes of a unit in order. After a failure the caller must undo the writes and restore `known`.
+/// Runs the writes of a unit in order. After a failure the caller must roll back and restore the previous state of the
+/// cache `known`.
 pub(super) fn apply_unit(db: &Connection, known: &mut MountCache, unit: &WriteUnit) -> Result<Outcomes, SqliteError> {
     let mut tx = SqliteTransaction { db, known };
     match unit {

@@ -24,7 +24,7 @@ impl Embedded {
     }
 }
 
-/// The query plan of a statement, for any parameters.
+/// Returns SQLite's query plan of a statement, for any parameter values.
 pub(super) fn plan(db: &Connection, sql: &str) -> Vec<String> {
     let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let binds = vec![1i64; statement.parameter_count()];

@@ -1,4 +1,4 @@
-//! The projects API's store on SQLite: writing work is part of the group commit, other work uses a reading connection.
+//! The projects API's store on SQLite: work that writes joins the group commit, other work uses a reading connection.
 
 use futures_util::FutureExt as _;
 
