@@ -1,4 +1,4 @@
-//! Storage of the registry of managed keys: sealed system documents.
+//! Storage of the managed keys: sealed documents of the system scope.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The store of the certificate authority engine: seals its rows, and dispatches its reads and writes to the tables.
+//! The store of the certificate authority engine: seals its rows, and passes its reads and writes to the tables.
 
 use std::sync::Arc;
 
@@ -35,8 +35,7 @@ impl DomainWrite for PkiWrite {
                 row.revoked_at = round_to_micros(row.revoked_at);
                 Ok(())
             }
-            // These writes have neither a body to seal nor a time that must be rounded, as their times are whole
-            // seconds.
+            // These writes contain no body to seal. Their times are whole seconds, so no time must be rounded.
             Self::Certificate(_)
             | Self::RecordedResponse(_)
             | Self::RecordedResponseSweep { .. }
@@ -65,7 +64,7 @@ impl DomainWrite for PkiWrite {
 
 sealed_row!(MetadataRow, |row| metadata_context(row.mount, row.serial, row.not_after));
 
-/// Runs one write of a unit, except those that the engine runs itself ([`WriteTransaction`]).
+/// Runs one write of a unit, except the inserts that each engine runs itself ([`WriteTransaction`]).
 pub(super) async fn write<T: WriteTransaction>(tx: &mut T, write: &PkiWrite) -> WriteResult<T, PkiOutcome> {
     let changed = match write {
         PkiWrite::Certificate(_)

@@ -1,4 +1,4 @@
-//! The writes of a transaction on SQLite, which run synchronously.
+//! A write transaction on SQLite. All statements run synchronously.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,16 +12,15 @@ use crate::pki::store::{PkiOutcome, PkiWrite};
 use crate::storage::engine::{InsertCounts, WriteTransaction};
 use crate::storage::statements::{conflict, mounts as sql};
 
-/// The node id of an embedded store.
+/// The node id of an embedded store, which has only one node.
 const EMBEDDED_NODE_ID: i64 = 0;
 
-/// The mounts that a transaction writes to and that are known to exist, with the number of rows that it inserted into
-/// each.
+/// The mounts that a transaction has found to exist, each with the number of rows that it inserted into the mount.
 #[derive(Clone, Default)]
 pub(super) struct MountCache(HashMap<MountId, InsertCounts>);
 
 impl MountCache {
-    /// Checks that a mount exists, with one query per transaction, and returns its counts.
+    /// Checks that a mount exists, with one query per mount and transaction. Returns the counts of the mount.
     fn mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut InsertCounts, SqliteError> {
         match self.0.entry(mount) {
             Entry::Occupied(known) => Ok(known.into_mut()),
@@ -53,8 +52,8 @@ pub(super) struct SqliteTransaction<'w> {
 }
 
 impl SqliteTransaction<'_> {
-    /// Inserts a certificate, a row that belongs to one, or a revocation. Returns `None`, and does nothing, for any
-    /// other write.
+    /// Inserts a certificate, a row that belongs to a certificate, or a revocation. For any other write, returns `None`
+    /// and does nothing.
     pub(super) fn insert(&mut self, write: &PkiWrite) -> Result<Option<PkiOutcome>, SqliteError> {
         let Self { db, known } = self;
         match write {

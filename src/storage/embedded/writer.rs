@@ -1,6 +1,6 @@
-//! The single writer: batches of units in one transaction, with exact counters.
+//! The single writer: runs each batch of units in one transaction, and counts certificates and revocations exactly.
 //!
-//! It also reopens all connections after a failed sync (see `checkpoint`), as only it can exclude other writes.
+//! It also reopens all connections after a failed sync (see `checkpoint`), because only it can exclude other writes.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -24,12 +24,13 @@ use crate::telemetry;
 
 const WRITE_FAILED: &str = "storage: the write failed";
 
-/// Ends tidy runs that earlier processes left, when the store opens. No other process can own a run then.
+/// Run when the store opens: ends the tidy runs of earlier processes. No running process can own one, because only this
+/// process uses the store.
 const END_TIDY_RUNS: &str = "UPDATE tidy SET valid_until = 0";
 
-/// The writing connection with its dependencies.
+/// The single writer of an SQLite database.
 pub(crate) struct SqliteWriter {
-    /// `None` only if the database could not be reopened.
+    /// The writing connection; `None` only if the database could not be reopened.
     db: Option<Connection>,
     path: PathBuf,
     readers: SqliteReaderPool,
@@ -51,14 +52,14 @@ impl SqliteWriter {
         Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts, worked: Duration::ZERO })
     }
 
-    /// Reopens all connections, so that SQLite reads the log from its beginning and moves all of its pages again. After
-    /// a failure the checkpoints stay halted, and the next batch reopens again.
+    /// Closes and reopens all connections, so that SQLite reads the log from its beginning and moves all of its pages
+    /// to the database file again. If this fails, checkpoints stay halted, and the next batch tries again.
     async fn reopen(&mut self) -> Result<()> {
         let reads = self.readers.pause().await?;
         if let Some(db) = self.db.take() {
             let ended = roll_back(&db).and_then(|()| count_frames(&db)).map_err(write_error);
             if let Err(error) = ended.and_then(|frames| log::truncate(&self.path, frames).map_err(write_error)) {
-                // The writing connection is still open and continues.
+                // The writing connection was not closed and stays in use.
                 self.db = Some(db);
                 reads.resume(&self.path).map_err(write_error)?;
                 return Err(error);
@@ -87,7 +88,7 @@ impl SqliteWriter {
         answers
     }
 
-    /// Runs a batch without savepoints, for the usual case that no unit fails.
+    /// Runs a batch without savepoints. Sufficient in the usual case that no unit fails.
     fn apply_plain(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
         let tx = self.begin()?;
         let mut touched = MountCache::default();
@@ -100,7 +101,7 @@ impl SqliteWriter {
         Ok(outcomes)
     }
 
-    /// Runs a batch after a failure: each unit with its own savepoint, still in one commit.
+    /// Runs a batch again after a unit failed: each unit in its own savepoint, all units in one commit.
     fn apply_with_savepoints(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
         let mut tx = self.begin()?;
         let mut touched = MountCache::default();
@@ -112,7 +113,8 @@ impl SqliteWriter {
             match measure(&mut worked, unit, || batch::apply_unit(&savepoint, &mut touched, unit)) {
                 Ok(outcomes) => answers.push(Ok(outcomes)),
                 Err(failure) => {
-                    // Fails if SQLite has rolled back the whole transaction; then nothing is stored.
+                    // The rollback fails if SQLite has already rolled back the whole transaction. Then nothing of the
+                    // batch is stored.
                     savepoint.rollback()?;
                     touched = before;
                     answers.push(unit_result(failure, unit));
@@ -140,7 +142,7 @@ impl SqliteWriter {
     }
 }
 
-/// Runs a unit, and adds its duration to `worked` if it is session work.
+/// Runs a unit. If the unit is session work, adds its duration to `worked`.
 fn measure<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl FnOnce() -> T) -> T {
     let begun = matches!(unit, WriteUnit::Work(..)).then(Instant::now);
     let outcome = apply();
@@ -148,7 +150,7 @@ fn measure<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl FnOnce() -> T
     outcome
 }
 
-/// Rolls back the transaction that a failed rollback left open, if there is one.
+/// Rolls back the transaction that is still open because an earlier rollback failed, if there is one.
 fn roll_back(db: &Connection) -> rusqlite::Result<()> {
     if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }
 }
@@ -193,8 +195,8 @@ impl StoreBackend for SqliteWriter {
             if self.db.as_ref().is_some_and(|db| is_behind(db).unwrap_or(false)) {
                 return;
             }
-            // After a failure, the remaining rows are removed after the next drop of a mount or the next start, instead
-            // of failing in a loop.
+            // After a failure, this work is not repeated at once, which might fail in a loop. The remaining rows are
+            // removed after the next drop of a mount, or after the next start.
             self.dropped_mounts = self.remove_dropped().unwrap_or_else(|failure| {
                 telemetry::warn_task_failed(
                     "rows of a dropped mount could not be removed; retried at the next drop or start",
@@ -228,7 +230,7 @@ impl StoreBackend for SqliteWriter {
             };
             let closed =
                 db.close().map_err(|(_, e)| Error::unavailable("storage: the database could not be closed", e));
-            // Closed after the connection, because closing the file releases SQLite's locks.
+            // The file is closed after the connection, because closing it releases SQLite's locks on the database.
             drop(file);
             drop(lock);
             result.and(closed)
@@ -252,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Restores an old content of a file, like a disk that never wrote the new one.
+    /// Restores an earlier content of a file, to simulate a disk that never wrote the later content.
     fn restore_content(path: &std::path::Path, old: &[u8]) {
         use std::os::unix::fs::FileExt as _;
         let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -269,7 +271,7 @@ mod tests {
         let old = std::fs::read(&path).unwrap();
         store_facts(&mut writer, 0..50).await;
         {
-            // A reader prevents a complete checkpoint, so that SQLite does not sync it.
+            // An open read transaction prevents a complete checkpoint, so SQLite does not sync the database file.
             let reader = Connection::open(&path).unwrap();
             reader.execute_batch("BEGIN; SELECT count(*) FROM meta").unwrap();
             store_facts(&mut writer, 50..100).await;

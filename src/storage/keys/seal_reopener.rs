@@ -1,8 +1,9 @@
 //! Reading the seal key again while a store is open.
 //!
-//! A node that was away during a change of the seal and the end of its handover knows no current key of the store. The
-//! seal of its configuration may still open it: a key file may contain the new key by now. Only one attempt runs at a
-//! time, and a failed one is not repeated for [`FAILURE_CACHE_TIME`], so that many requests do not load a device.
+//! A node that was offline while the seal was changed has no key that opens the store. The seal key of its
+//! configuration may open it, because its key file may contain the new key by now. Only one attempt to read that key
+//! runs at a time, and a failed one is not repeated for [`FAILURE_CACHE_TIME`], so that many requests do not overload a
+//! device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,9 +15,9 @@ use crate::error::{Error, Kind, Result};
 use crate::storage::backend::Fact;
 use crate::storage::seal::{DataKeyRing, SealKeyOrigin, root};
 
-/// Time after a failed attempt during which its result is reused.
+/// Time after a failed attempt during which later requests get the same error without another attempt.
 const FAILURE_CACHE_TIME: Duration = Duration::from_secs(2);
-/// Maximum time that a caller waits for an attempt; the attempt itself continues.
+/// Maximum time that a request waits for an attempt; the attempt itself continues.
 const UNSEAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct SealReopener {
@@ -35,7 +36,8 @@ impl SealReopener {
         Self { source: Arc::new(source), last: Mutex::default() }
     }
 
-    /// Opens the root key in these facts with the seal and adds it to the ring. Joins an attempt that is in progress.
+    /// Unwraps the root key in these facts with the configured seal key and adds it to the ring. If an attempt is in
+    /// progress, waits for it.
     ///
     /// # Errors
     /// `Invalid` when the store has another seal; the errors of the file or device; `Unavailable` on timeout.
@@ -47,22 +49,22 @@ impl SealReopener {
         })
     }
 
-    /// Returns the attempt in progress, or a recent failed one; else starts a new one.
+    /// Returns the attempt in progress, or the last one if it failed recently; else starts an attempt.
     fn attempt(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> UnsealAttempt {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(attempt) = &*last {
             let holds = match attempt.outcome.peek() {
                 None => true,
                 Some(Ok(())) => false,
-                // A hardware token locks itself after a few wrong PINs, so an attempt that the device rejected is never
-                // repeated.
+                // After an error of the device (`BadGateway`), no attempt is ever repeated, because a hardware token
+                // locks itself after a few wrong PINs.
                 Some(Err(error)) => error.kind() == Kind::BadGateway || attempt.started.elapsed() < FAILURE_CACHE_TIME,
             };
             if holds {
                 return attempt.clone();
             }
         }
-        // A separate task, so that it continues when the request ends.
+        // A separate task, so that the attempt continues when the request ends.
         let task = tokio::spawn(unseal(Arc::clone(&self.source), Arc::clone(ring), facts.to_vec()));
         let outcome = async move { task.await.unwrap_or_else(|error| Err(Error::internal(error))) }.boxed().shared();
         last.insert(UnsealAttempt { started: Instant::now(), outcome }).clone()
@@ -90,7 +92,7 @@ mod tests {
     use crate::secret::Secret;
     use crate::storage::seal::SealKey;
 
-    /// A device that unwraps a root key when the semaphore permits it.
+    /// A device that unwraps a root key when its semaphore has a permit.
     struct FakeSealDevice {
         opens: AtomicUsize,
         unwrap_permits: Arc<Semaphore>,
@@ -136,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A ring with an outdated root key, and facts that the device can open.
+    /// Returns a ring with an outdated root key, and facts whose root key the device can unwrap.
     async fn outdated_ring(device: &Arc<FakeSealDevice>) -> (SealReopener, Arc<DataKeyRing>, Vec<Fact>) {
         let seal = SealKey::in_device(device.clone());
         let [before, after] = [root::generate(), root::generate()];
