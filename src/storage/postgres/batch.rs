@@ -1,11 +1,10 @@
-//! The units of one transaction, in order, dispatched to their domains. Rows of certificates, of the records that
-//! belong to them, and of revocations are collected. At the end, one statement per table sends them, followed by the
-//! counters.
+//! Runs the units of one transaction in order, each with the code of its domain. New rows of certificates, of the
+//! records that belong to them, and of revocations are collected, and inserted at the end with one statement per table,
+//! followed by the counters.
 //!
-//! A unit that can fail half-way runs inside a savepoint. Requests with an idempotency key that was used before, which
-//! any caller can send, are found before anything is sent (`recorded_responses`). Other failures, such as a taken
-//! serial or a missing mount, appear only at the end. Then the transaction is rolled back, and repeated with a
-//! savepoint for every unit.
+//! A unit that can fail half-way runs inside a savepoint. Any caller can repeat an idempotency key, so such units are
+//! found before anything is sent (`recorded_responses`). Other failures, such as a taken serial number or a missing
+//! mount, appear only at the end. Then the transaction is repeated with a savepoint for every unit.
 
 use super::collected_rows::{OutcomePosition, SendOrder};
 use super::query::{PostgresClient, PostgresError, execute};
@@ -19,14 +18,14 @@ use crate::storage::engine::WriteTransaction as _;
 use crate::storage::tables::{documents, facts};
 use crate::storage::{auth, pki};
 
-/// Serializes changes of facts, so that concurrent transactions cannot invalidate the conditions of each other.
+/// Locks the facts, so that a concurrent transaction cannot change a fact between the check of its value and the write.
 const LOCK_FACTS: &str = "UPDATE meta SET value = value WHERE name = 'installation'";
 
 pub(super) type UnitResults = Vec<Result<Outcomes>>;
 
 pub(super) struct WriteBatch<'a> {
     tx: Transaction<'a>,
-    /// `true` if every unit gets a savepoint.
+    /// `true` if every unit runs in its own savepoint.
     with_savepoints: bool,
     answers: UnitResults,
 }
@@ -36,7 +35,7 @@ impl<'a> WriteBatch<'a> {
         Self { tx: Transaction::new(db, node, counter), with_savepoints, answers: Vec::new() }
     }
 
-    /// Runs everything between BEGIN and COMMIT.
+    /// Runs all statements between BEGIN and COMMIT.
     pub(super) async fn run(mut self, units: &'a [WriteUnit]) -> Result<UnitResults, PostgresError> {
         let repeats = recorded_responses::find_repeats(self.tx.db, units).await?;
         for (at, unit) in units.iter().enumerate() {
@@ -54,7 +53,7 @@ impl<'a> WriteBatch<'a> {
         Ok(answers)
     }
 
-    /// Runs a unit that leaves nothing to undo when it fails.
+    /// Runs a unit whose failure leaves nothing in the database to undo.
     async fn run_without_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
         if any_write(unit, |order| self.tx.collected.must_flush_before(order)) {
             self.tx.flush().await?;
@@ -70,7 +69,8 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    /// Runs a unit inside a savepoint. Collected rows of earlier units must be sent before it.
+    /// Runs a unit inside a savepoint. Before it, sends the collected rows of earlier units if necessary, because a
+    /// rollback to the savepoint must not affect them.
     async fn run_in_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
         let flushes = self.with_savepoints || any_write(unit, |order| self.tx.collected.must_flush_before(order));
         if flushes {
@@ -125,11 +125,12 @@ impl<'a> WriteBatch<'a> {
             WriteUnit::Facts(facts) => {
                 execute(tx.db, LOCK_FACTS, &[]).await?;
                 facts::write(tx.db, facts).await?;
-                // Other nodes read the data keys again when the system scope has changed.
+                // The change log entry of the system scope also makes other nodes load the data keys again, which are
+                // facts.
                 tx.mark_documents(SYSTEM_MOUNT);
                 Ok(Outcomes::Done)
             }
-            // In this engine, session work runs on connections of its own.
+            // In this engine, session work has its own connections and is never part of a batch.
             WriteUnit::Work(..) => {
                 Err(PostgresError::Unreadable("defect: a batch for PostgreSQL contains session work"))
             }
@@ -142,7 +143,8 @@ async fn flush_if_needed(tx: &mut Transaction<'_>, order: SendOrder) -> Result<(
     if tx.collected.must_flush_before(order) { tx.flush().await } else { Ok(()) }
 }
 
-/// Puts the stored revocations into the outcomes of their writes. Skips rejected units, which have no outcomes.
+/// Puts the stored revocations into the outcomes of the writes that inserted them. Skips units that were rejected and
+/// have no outcomes.
 fn fill_outcomes(revoked: Vec<(OutcomePosition, StoredRevocation, bool)>, answers: &mut UnitResults) {
     for (OutcomePosition(unit, at), stored, fresh) in revoked {
         if let Some(Ok(Outcomes::Pki(outcomes))) = answers.get_mut(unit)
@@ -160,7 +162,7 @@ fn unit_result(failure: PostgresError, unit: &WriteUnit) -> Result<Outcomes> {
     }
 }
 
-/// Returns `true` if `is` holds for any write of a unit.
+/// Returns `true` if `is` returns `true` for the send order of any write of the unit.
 fn any_write(unit: &WriteUnit, is: impl Fn(SendOrder) -> bool) -> bool {
     match unit {
         WriteUnit::Pki(writes) => writes.iter().any(|write| is(SendOrder::of_pki_write(write))),
@@ -169,8 +171,8 @@ fn any_write(unit: &WriteUnit, is: impl Fn(SendOrder) -> bool) -> bool {
     }
 }
 
-/// Returns `true` if a write of the unit may have to be undone because a later one fails. Rows that are only collected
-/// need no undo. A single write leaves nothing behind when its condition fails, except if it has several steps.
+/// Returns `true` if a write of the unit may have to be undone because a later write fails. Rows that are only
+/// collected need no undo. A single write whose condition fails leaves nothing to undo, except if it has several steps.
 fn can_fail_halfway(unit: &WriteUnit) -> bool {
     let several = match unit {
         WriteUnit::Pki(writes) => writes.len() > 1,

@@ -1,5 +1,5 @@
-//! State of a transaction of the writer: locked mounts and tokens, collected rows, sent revocations, and the counters
-//! and change log marks to write at its end.
+//! A write transaction on PostgreSQL: the mounts and tokens that it has locked, the rows collected for insertion in
+//! batches, the inserted revocations, and the counters and change log entries to write at its end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -25,22 +25,22 @@ pub(super) struct Transaction<'a> {
     pub(super) collected: CollectedRows<'a>,
     /// This node's id in the change log.
     node: i64,
-    /// The number of the counter row that this node updates.
+    /// The number of the counter row that this node updates in each mount.
     counter: i64,
     known: RestorableState,
-    /// The revocations that were sent, with the positions of their writes.
+    /// The inserted or amended revocations: the position of the write, the stored revocation, and `true` if it is new.
     revoked: Vec<(OutcomePosition, StoredRevocation, bool)>,
 }
 
-/// The part of the state that a savepoint restores.
+/// The state that must be restored after a rollback to a savepoint.
 #[derive(Clone, Default)]
 struct RestorableState {
     mounts: HashMap<MountId, InsertCounts>,
-    /// Live tokens, locked until the end.
+    /// Tokens that are live and locked until the end of the transaction.
     tokens: HashSet<TokenHash>,
-    /// Mounts to mark at the end, sorted so that two nodes cannot deadlock.
+    /// Mounts to mark as changed at the end of the transaction, sorted so that two nodes cannot deadlock.
     marks: BTreeMap<MountId, ChangeMarks>,
-    /// `true` if a revocation was added or amended, of which other nodes must be notified.
+    /// `true` if a revocation was inserted or amended, so that other nodes must be notified.
     revoked: bool,
 }
 
@@ -68,8 +68,8 @@ impl<'a> Transaction<'a> {
         Ok(self.db.batch_execute("RELEASE SAVEPOINT unit").await?)
     }
 
-    /// Rolls back to the last savepoint. That releases the locks taken since, so the known mounts and tokens are
-    /// restored as well.
+    /// Rolls back to a savepoint. The rollback releases the locks taken since, so the sets of locked mounts and tokens
+    /// are restored as well.
     pub(super) async fn roll_back_to(&mut self, point: Savepoint) -> Result<(), PostgresError> {
         self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
         self.known = point.known;
@@ -78,8 +78,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Collects a certificate, a row that belongs to one, or a revocation. The outcome of a revocation is filled in
-    /// when it is sent. Returns `false`, and does nothing, for any other write.
+    /// Collects a certificate, a row that belongs to a certificate, or a revocation. The outcome of a revocation is
+    /// known only when it is sent. For any other write, returns `false` and does nothing.
     pub(super) async fn collect(
         &mut self,
         position: OutcomePosition,
@@ -99,7 +99,7 @@ impl<'a> Transaction<'a> {
         Ok(true)
     }
 
-    /// Checks that a token is live and locks it until the end, with one query per transaction.
+    /// Checks that a token is live and locks it until the end of the transaction, with one query per token.
     async fn lock_token(&mut self, token: TokenHash) -> Result<(), PostgresError> {
         if !self.known.tokens.contains(&token) {
             if !leases::lock_live_token(self.db, &token).await? {
@@ -138,16 +138,16 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Does the work before COMMIT: sends collected rows, counters and change log marks. Returns the stored revocation
-    /// of each revocation write, and whether this transaction created it.
+    /// Sends everything that must precede COMMIT: collected rows, counters and change log entries. Returns for each
+    /// revocation its position, the stored revocation, and `true` if this transaction created it.
     pub(super) async fn finish(mut self) -> Result<Vec<(OutcomePosition, StoredRevocation, bool)>, PostgresError> {
         self.send_rest().await?;
         self.mark().await?;
         Ok(self.revoked)
     }
 
-    /// Sends the remaining collected rows and the counters. If there are revocations, only their insertion shows how
-    /// many are new. Otherwise the counts are known and everything is pipelined.
+    /// Sends the remaining collected rows and the counters. If there are revocations, their insertion must show first
+    /// how many are new. Otherwise the counts are known and all statements are pipelined.
     async fn send_rest(&mut self) -> Result<(), PostgresError> {
         if !self.collected.revocations.is_empty() {
             self.flush().await?;
@@ -234,16 +234,16 @@ impl WriteTransaction for Transaction<'_> {
     }
 }
 
-/// Protects distinct mounts from being dropped until the transaction ends, and checks that they exist. A drop waits for
-/// the shared advisory lock, which, unlike a row lock, writes nothing. The check is a separate statement after the
-/// lock, so that it sees a drop that the lock waited for. Lock and check are pipelined. The caller may send rows before
-/// the response, but not COMMIT.
+/// Locks distinct mounts against being dropped until the transaction ends, and checks that they exist. The lock is a
+/// shared advisory lock because, unlike a row lock, it writes nothing. The check is a separate statement after the
+/// lock, so that it sees a drop for which the lock waited. Lock and check are pipelined. The caller may send rows
+/// before the response, but not COMMIT.
 async fn lock_existing(db: &PostgresClient, mounts: &[MountId]) -> Result<(), PostgresError> {
     let ids: Vec<i64> = mounts.iter().filter(|mount| **mount != SYSTEM_MOUNT).map(|mount| mount.0).collect();
     if ids.is_empty() {
         return Ok(());
     }
-    // Both statements are prepared first, because preparing one in between would break their order.
+    // Both statements are prepared first, because preparing one of them between the two would change their order.
     let lock = db.prepare_cached(LOCK_MOUNTS).await?;
     let check = db.prepare_cached(ALL_EXIST).await?;
     let ids: [&(dyn ToSql + Sync); 1] = [&ids];

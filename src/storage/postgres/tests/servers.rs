@@ -1,4 +1,4 @@
-//! Servers that replace others, and slow connections to them.
+//! Tests of failover to another server, and of slow connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,8 @@ use crate::nodes::store::Timeline;
 use crate::projects::store::{SERVER_CALLER, SessionAccess};
 use crate::storage::backend::StoreReader as _;
 
-/// A proxy to the database server with a configurable delay in milliseconds for each connection.
+/// Starts a proxy to the database server. Returns its folder, its URL, and the delay in milliseconds of each
+/// connection, which the test can change.
 fn slow_proxy(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU64>) {
     let folder = tempfile::tempdir().unwrap();
     let delay = Arc::new(AtomicU64::new(0));
@@ -38,7 +39,7 @@ async fn slow_connection_of_a_timed_out_read_serves_the_next() {
     let (_writer, reader) = open(url).await.unwrap();
     delay.store(2_500, Ordering::Relaxed);
     let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.meta());
-    // Two seconds are the timeout of the task that follows other nodes.
+    // Two seconds is the timeout of the task that reads the change log.
     assert!(read(2_000).await.is_err());
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     assert!(read(1_000).await.expect("on the connection that was made meanwhile").is_ok());
@@ -92,7 +93,7 @@ async fn session_does_not_write_on_an_unsuitable_server() {
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
     assert!(reader.clone().run("test", SessionAccess::Write(SERVER_CALLER), work("one")).await.is_ok());
-    // Changes a setting, as a failover to another server may do.
+    // Another server, after a failover, may have this setting.
     let name = &fixture.database.name;
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     fixture.database.end_connections();
