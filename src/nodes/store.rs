@@ -65,9 +65,9 @@ pub struct ChangeLogResponse {
     pub database_time: Time,
     /// Every mount that changed after the start position of the read; may include unchanged mounts.
     pub mounts: Vec<LoggedMountChange>,
-    /// `true` if the database is on another timeline than the last read position, after a failover or in a restored
-    /// copy. Changes that this node has applied may be lost, and their numbers reused. `mounts` then has all mounts, and
-    /// the node must reload each.
+    /// `true` if the database may have lost changes that this node has applied, and may reuse their numbers: it is on
+    /// another timeline than at the last read (after a failover, or in a restored copy), or the connection was replaced
+    /// and the database reports no timeline. `mounts` then has all mounts, and the node must reload each.
     pub is_other_timeline: bool,
 }
 

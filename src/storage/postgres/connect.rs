@@ -95,10 +95,11 @@ pub(super) async fn open_client(url: &PostgresUrl) -> Result<(Client, JoinHandle
     Ok((client, driver))
 }
 
-/// Connects to a server that is suitable for writes.
+/// Connects, and checks that the server is suitable for a store.
 ///
 /// # Errors
-/// `Unavailable` when the server is unreachable or accepts no writes; `Invalid` when it could lose committed writes.
+/// `Unavailable` when the server is unreachable or accepts no writes; `Invalid` when it could lose committed writes, is
+/// too old, or has another encoding than UTF-8.
 pub(super) async fn open_session(url: &PostgresUrl) -> Result<PostgresClient> {
     let (client, driver) = open_client(url).await?;
     let session = PostgresClient::new(client, driver);
