@@ -1,4 +1,4 @@
-//! Lists of certificates, and lookups of what is known about serial numbers.
+//! Lists of certificates, and lookups of certificates and revocations by serial number.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::sql::{SqlError, SqlRow};
 use crate::storage::statements::certificates as sql;
 use crate::x509::serial::Serial;
 
-/// Reads a page of the serials that the query `sql` lists, starting after the serial `after`.
+/// Reads a page of the serial numbers that the query `sql` lists, starting after the serial number `after`.
 pub(crate) async fn serials<C: TableConnection>(
     db: &C,
     sql: &'static str,
@@ -39,7 +39,7 @@ pub(crate) async fn ending<C: TableConnection>(
     map_rows(db, sql::ENDING, &[mount.into(), from.into(), i64::from(limit).into()], read_serial_and_der).await
 }
 
-/// The empty string sorts before every serial.
+/// The first page starts after the empty string, which sorts before every serial number.
 fn page_start(after: Option<Serial>) -> Vec<u8> {
     after.as_ref().map_or(&[][..], Serial::octets).to_vec()
 }

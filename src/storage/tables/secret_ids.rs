@@ -8,7 +8,7 @@ use crate::sql::{SqlError, SqlRow, SqlValue};
 use crate::storage::backend::known_to_all_nodes_before;
 use crate::storage::statements::{conflict, secret_ids as sql};
 
-/// Returns the mount that must exist until the write is committed; `None` if the write needs none.
+/// Returns the mount that must exist until the transaction of the write ends; `None` if the write needs none.
 pub(crate) fn required_mount(write: &SecretIdWrite) -> Option<MountId> {
     match write {
         SecretIdWrite::Insert(row) => Some(row.mount),
@@ -17,12 +17,13 @@ pub(crate) fn required_mount(write: &SecretIdWrite) -> Option<MountId> {
     }
 }
 
-/// Runs a write after the check of its [`required_mount`].
+/// Runs a write. The caller has checked the [`required_mount`] of the write.
 pub(crate) async fn write<C: TableConnection>(db: &C, write: &SecretIdWrite, now: Time) -> TableResult<C, AuthOutcome> {
     match write {
         SecretIdWrite::Insert(row) => insert(db, row).await,
         SecretIdWrite::Spend { mount, hash, now } => {
-            // The statement waits for a concurrent use on another node, and then sees the remaining uses.
+            // If another node uses the same secret id concurrently, the statement waits for that transaction and then
+            // sees the remaining uses.
             let spent = row(db, sql::SPEND, &[(*now).into(), mount.0.into(), hash.to_vec().into()]).await?;
             let Some(mut spent) = spent else { return Ok(AuthOutcome::Absent) };
             let left: u32 = spent.get()?;

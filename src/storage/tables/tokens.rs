@@ -1,4 +1,4 @@
-//! Tokens, except the reads and writes that each engine implements.
+//! Tokens, except the reads and writes that each engine implements itself.
 
 use super::{TableConnection, TableError, TableResult, map_row};
 use crate::sql::SqlRow;

@@ -1,4 +1,4 @@
-//! The writer of a read-only store, which rejects all writes.
+//! The writer of a read-only store. It rejects all writes.
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};

@@ -7,7 +7,7 @@ use super::*;
 const USER: &str = "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at)
     VALUES ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0)";
 
-/// Inserts a token as a version before schema 14 does, or as a database writer.
+/// Inserts an API token without a seal, as a version before schema 14 or a database writer may do.
 fn insert_unsealed(fixture: &impl Fixture, name: &str) {
     let sql = format!(
         "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
@@ -25,7 +25,7 @@ async fn reopened(w: ContractStore, fixture: &impl Fixture) -> ContractStore {
     ContractStore::reopen(fixture, w.mount).await
 }
 
-/// Removes all facts except those that a store needs to open.
+/// Removes all installation facts except those without which a store does not open.
 fn remove_facts(fixture: &impl Fixture) {
     let sql = "DELETE FROM meta WHERE name NOT IN ('schema', 'installation') AND name NOT LIKE 'data-key/%'";
     fixture.change(sql, &[]);
@@ -38,7 +38,7 @@ pub(super) async fn api_tokens_of_an_earlier_version_are_sealed_once(fixture: &i
     insert_unsealed(fixture, "one");
     let w = reopened(w, fixture).await;
     assert_eq!(count_unsealed(fixture), 0, "sealed at the start");
-    // Nodes of the earlier version may still run, if the store is shared.
+    // Only on a shared store, nodes of the earlier version may still run and create unsealed tokens.
     let shared = w.storage.changes().is_some();
     insert_unsealed(fixture, "two");
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
@@ -51,7 +51,7 @@ pub(super) async fn api_tokens_of_an_earlier_version_are_sealed_once(fixture: &i
     let w = reopened(w, fixture).await;
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     assert_eq!(count_unsealed(fixture), 2, "the upgrade has ended, whatever a database writer removes");
-    // The next data key and another seal key do not change this.
+    // A new data key and another seal key must not reopen the upgrade.
     w.storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(61));
     let next = SealKey::random();

@@ -75,7 +75,7 @@ pub(super) async fn endless_tokens_are_counted_while_they_live(fixture: &impl Fi
     let w = ContractStore::new(fixture).await;
     assert_eq!(w.auth.condition().await.unwrap(), StoreCondition::default());
     let count = async || w.auth.condition().await.unwrap().endless_tokens;
-    // Tokens with an odd number expire.
+    // Tokens with an odd number have an expiry.
     for n in 1..5 {
         insert(&w, token(n, None)).await;
     }
@@ -133,7 +133,7 @@ async fn revoke_and_continue(w: &ContractStore, n: u32) -> Vec<TokenHash> {
     all
 }
 
-/// Sweeps until nothing is left, without continuing unfinished revocations.
+/// Sweeps until a sweep finds nothing. Unfinished revocations are not continued otherwise.
 async fn sweep(w: &ContractStore) {
     for _ in 0..1_000 {
         let RevokedTokens { gone, left, .. } = w.auth.sweep_tokens(now(), 100).await.unwrap();
@@ -148,7 +148,7 @@ pub(super) async fn revocation_of_many_descendants_runs_in_short_steps(fixture: 
     let w = ContractStore::new(fixture).await;
     insert(&w, token(1, None)).await;
     insert(&w, token(2, Some(1))).await;
-    // Some tokens with many children, which have children as well.
+    // Several tokens have many children each, and one of these children has children too.
     let parents = (10..15).chain([1]);
     let children = parents.clone().flat_map(|parent| (0..700).map(move |n| (parent, 1_000 * parent + n)));
     let all = (10..15).map(|n| (2, n)).chain(children).chain((0..150).map(|n| (10_003, 100_000 + n)));
@@ -172,7 +172,7 @@ pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixtur
             |parent: u32| (0..300).map(move |n| AuthWrite::TokenInsert(token(1_000 * parent + n, Some(parent))));
         w.auth.commit(below(2).collect()).await.unwrap();
         w.auth.commit((2_100..2_105).flat_map(below).collect()).await.unwrap();
-        // One step of a revocation that is not continued.
+        // One step of a revocation whose remaining steps are never run.
         let step = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
         let [AuthOutcome::Revoked(RevokedTokens { left, .. })] = &step[..] else { panic!() };
         assert!(left.contains(&hash(2)));
@@ -245,7 +245,8 @@ pub(super) async fn child_of_a_missing_token_is_rejected(fixture: &impl Fixture)
     let w = ContractStore::new(fixture).await;
     let error = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
-    // Revocation and insert share a batch, in either order: a child never remains without its parent.
+    // A parent's revocation and the insert of its child share a batch, in either order. The child must never remain
+    // without its parent.
     insert(&w, token(1, None)).await;
     let revoke = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]);
     let child = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]);
@@ -298,7 +299,7 @@ pub(super) async fn tokens_of_a_dropped_mount_are_invisible_immediately(fixture:
     let method = MountId::random();
     w.auth.commit(vec![AuthWrite::MountCreate(method)]).await.unwrap();
     let of_mount = |n, parent| TokenRow { mount: Some(method), ..token(n, parent) };
-    // More tokens than one step removes.
+    // The mount has more tokens than one step removes.
     w.auth.commit((2..=1_500).map(|n| AuthWrite::TokenInsert(of_mount(n, None))).collect()).await.unwrap();
     insert(&w, of_mount(2_000, Some(2))).await;
     insert(&w, token(2_001, Some(2_000))).await;

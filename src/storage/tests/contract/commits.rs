@@ -33,7 +33,7 @@ pub(super) async fn unit_is_stored_completely_or_not_at_all(fixture: &impl Fixtu
         "no number lost"
     );
     assert_eq!(w.pki.counts(m).await.unwrap(), (3, 1));
-    // The same serial twice in one unit.
+    // The unit contains the same serial number twice.
     let twice = vec![PkiWrite::Certificate(certificate(m, 9)), PkiWrite::Certificate(certificate(m, 9))];
     assert_eq!(w.pki.commit(twice).await.unwrap()[0], PkiOutcome::SerialTaken);
     assert_eq!(w.pki.counts(m).await.unwrap(), (3, 1));
@@ -67,7 +67,7 @@ pub(super) async fn full_commit_queue_rejects_units_as_busy(fixture: &impl Fixtu
     let auth = storage.auth();
     let mount = MountId::random();
     auth.commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
-    // A unit that takes long enough for the next ones to be submitted before it ends.
+    // This unit takes so long that the next ones are submitted before it ends.
     let long = (0..20_000).map(|n| PkiWrite::Certificate(certificate(mount, n))).collect();
     let first = storage.pki().commit(long);
     let second = storage.pki().commit(vec![PkiWrite::Certificate(certificate(mount, 50_000))]);

@@ -17,7 +17,7 @@ const TABLES: [&str; 7] =
     ["document", "token", "cubbyhole", "entity", "entity_alias", "secret_id", "certificate_metadata"];
 const ROLE: i64 = 7;
 
-/// Writes row `n` into each of these tables, with a body that contains `n`.
+/// Writes row `n` into each table of `TABLES`, with a body that contains `n`.
 async fn put_all(w: &ContractStore, n: u32) {
     let body = format!("\"plain-{n}\"").into_bytes();
     let metadata = MetadataRow { mount: w.mount, serial: serial(n), not_after: NOW + 60, body: body.clone() };
@@ -79,12 +79,13 @@ async fn assert_all_readable(w: &ContractStore, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// Counts the bodies that are sealed with this term or a later one, and the others.
+/// Returns the number of bodies sealed with the key of `term` or a later one, and the number of all others.
 fn count_by_term(fixture: &impl Fixture, term: u32) -> (i64, i64) {
     let first = term.to_be_bytes();
     let count = |is: &str| {
         let of = |table: &str| {
-            // An update is the only fixture operation with a blob parameter.
+            // Rows are counted with an update, because no other operation of the fixture takes a byte string as
+            // parameter.
             fixture.change(&format!("UPDATE {table} SET body = body WHERE body {is} $1"), &[&first]) as i64
         };
         TABLES.iter().map(|table| of(table)).sum::<i64>()
@@ -100,7 +101,7 @@ async fn rotate(w: &ContractStore) -> u32 {
     w.storage.keyring().rotate(key_status(w).await.term).await.unwrap()
 }
 
-/// Reseals until nothing is left, and returns the number of steps.
+/// Runs steps of resealing until nothing is left, and returns the number of steps.
 async fn reseal_all(w: &ContractStore) -> usize {
     let keyring = w.storage.keyring();
     for steps in 1..1000 {
@@ -113,7 +114,8 @@ async fn reseal_all(w: &ContractStore) -> usize {
     panic!("it does not end");
 }
 
-/// A sealed value must not open with any bit flipped, in another row, with an unknown version or truncated.
+/// A sealed value must not decrypt if a bit was flipped, or if it was moved to another row, given an unknown version or
+/// truncated.
 pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     for n in 1..3 {
@@ -126,7 +128,7 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
             "entity" => format!("id = 'e{n}'"),
             _ => format!("id = 'a{n}'"),
         };
-        // Rows of tables with binary keys are selected by their body.
+        // In tables with binary keys, the two rows are selected by the order of their bodies.
         let bodies = [1, 2].map(|n| match which(n).as_str() {
             "" => {
                 let by = if n == 1 { "ASC" } else { "DESC" };
@@ -139,7 +141,7 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
         };
         let is_refused = async || read_body(&w, table, 1).await.is_err() || read_body(&w, table, 2).await.is_err();
         let mut stored = bodies[0].clone();
-        // Every bit in the first table, one bit per byte in the others.
+        // Flips every bit in the first table, and one bit per byte in the others.
         let bits = if table == "document" { 8 } else { 1 };
         for bit in 0..stored.len() * bits {
             let octet = bit / bits;
@@ -167,7 +169,7 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
     assert_all_readable(&w, 1..3).await;
 }
 
-/// Tests a single node; the tests of PostgreSQL cover two nodes.
+/// Tests a single node. The tests of the PostgreSQL engine test two nodes.
 pub(super) async fn old_values_stay_readable_and_new_ones_have_the_new_term(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     put_all(&w, 1).await;
@@ -181,7 +183,7 @@ pub(super) async fn old_values_stay_readable_and_new_ones_have_the_new_term(fixt
 
 pub(super) async fn seal_operations_of_a_key_are_counted_across_restarts(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    // Opening a store seals a value as well.
+    // Opening the store has already sealed a value.
     let opened = key_status(&w).await.sealed;
     put_all(&w, 1).await;
     assert_eq!(key_status(&w).await.sealed, opened + 7);
@@ -224,7 +226,7 @@ pub(super) async fn resealing_continues_after_a_restart(fixture: &impl Fixture) 
     }
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
-    // The first step starts the run, later ones count and reseal.
+    // The first step starts the run, and later steps count and reseal.
     assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::More);
     assert_eq!(key_status(&w).await.older, None);
     let (before, steps) = reseal_some(&w).await;
@@ -232,7 +234,7 @@ pub(super) async fn resealing_continues_after_a_restart(fixture: &impl Fixture) 
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, w.mount).await;
     assert_eq!(key_status(&w).await.older, Some(before));
-    // The new run continues: nothing is counted or resealed twice.
+    // The reopened store continues the run: nothing is counted or resealed twice.
     let steps = reseal_all(&w).await;
     assert_eq!((key_status(&w).await.older, count_by_term(fixture, 2)), (Some(0), (700, 0)));
     rotate(&w).await;
@@ -242,7 +244,8 @@ pub(super) async fn resealing_continues_after_a_restart(fixture: &impl Fixture) 
     assert_all_readable(&w, 1..101).await;
 }
 
-/// Runs steps until some of 700 values are resealed. Returns the number that is left, and the number of steps.
+/// Runs steps until some, but not all, of 700 values are resealed. Returns the number of values left, and the number of
+/// steps.
 async fn reseal_some(w: &ContractStore) -> (u64, usize) {
     for steps in 1..100 {
         assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::More);
@@ -313,7 +316,7 @@ pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture:
     assert_eq!(w.storage.count_old_values().await.unwrap(), 1);
 }
 
-/// `true` if the store contains a root key for other nodes.
+/// Returns `true` if the store contains a new root key for other nodes.
 fn is_handed_over(fixture: &impl Fixture) -> bool {
     fixture.number("SELECT COUNT(*) FROM meta WHERE name = 'root-key-handover' AND length(value) > 0") > 0
 }
@@ -335,7 +338,7 @@ pub(super) async fn root_key_handover_exists_only_in_a_shared_store(fixture: &im
     reseal_all(&w).await;
     assert!(!is_handed_over(fixture), "what the key before opens is gone when nothing is sealed with it any more");
     assert_eq!(key_status(&w).await.older, Some(0));
-    // After a minute, the next data key ends the handover.
+    // The handover may end after a minute. The creation of the next data key ends it.
     w.storage.change_seal(&SealKey::random()).await.unwrap();
     assert_eq!(is_handed_over(fixture), is_shared);
     fixture.clock().advance(Duration::from_secs(60));

@@ -165,7 +165,7 @@ pub(super) async fn entity_without_tokens_is_swept_after_its_retention(fixture: 
         let row = EntityRow { kept_until: kept.map(at), ..entity(n) };
         put(&w, vec![AuthWrite::EntityPut(row), AuthWrite::AliasPut(alias(n, n))]).await;
     }
-    // The token of entity 5 expires after 3,600 s, the one of 6 never.
+    // The token of entity 5 expires after 3,600 seconds, and the token of entity 6 never expires.
     let of = |n, entity: &str| AuthWrite::TokenInsert(TokenRow { entity: Some(entity.into()), ..token(n, None) });
     put(&w, vec![of(1, "e5"), of(2, "e6")]).await;
     let sweep = async |now, limit| {

@@ -7,7 +7,7 @@ use super::*;
 use crate::auth::store::TokenRow;
 use crate::pki::store::{LeaseRange, LeaseRow, MetadataRow, PkiOutcome};
 
-/// Sorts after all ids in these tests.
+/// A text that sorts after all lease ids in these tests.
 const AFTER_ALL_LEASE_IDS: &str = "~";
 
 fn lease(mount: MountId, n: u32, of: u32) -> LeaseRow {
@@ -33,14 +33,14 @@ async fn insert_tokens(w: &ContractStore, rows: impl IntoIterator<Item = TokenRo
     w.auth.commit(rows.into_iter().map(AuthWrite::TokenInsert).collect()).await.unwrap();
 }
 
-/// The ids of all active leases.
+/// Returns the ids of all leases that reads return.
 async fn visible_leases(w: &ContractStore) -> Vec<String> {
     let range =
         LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: AFTER_ALL_LEASE_IDS.into() };
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
-/// The serials of all leases that await revocation, after those of ended tokens are marked.
+/// Marks the leases of ended tokens, and returns the serial numbers of all leases that await revocation.
 async fn serials_of_ending_leases(w: &ContractStore) -> Vec<Serial> {
     while w.pki.mark_ended(2).await.unwrap() == 2 {}
     let mut rows = w.pki.ending_leases(String::new(), AFTER_ALL_LEASE_IDS.into(), 10_000).await.unwrap();
@@ -52,7 +52,7 @@ pub(super) async fn lease_and_certificate_are_stored_together_or_not_at_all(fixt
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
     insert_tokens(&w, [token(1, None)]).await;
-    // Concurrent units share transactions; the serial of one of them is taken.
+    // The units are committed concurrently and share transactions. The serial number of one of them is taken.
     w.put(vec![PkiWrite::Certificate(certificate(m, 7))]).await;
     let outcomes = join_all((0..20).map(|n| w.pki.commit(certificate_with_lease(m, n, 1)))).await;
     for (n, outcome) in (0..20).zip(outcomes) {
@@ -61,7 +61,7 @@ pub(super) async fn lease_and_certificate_are_stored_together_or_not_at_all(fixt
         let found = w.pki.lease(lease(m, n, 1).id).await.unwrap();
         assert_eq!(found, (n != 7).then(|| lease(m, n, 1)), "{n}");
     }
-    // The lease exists already, so the certificate is not stored either.
+    // The lease exists already. So the unit must not store the certificate either.
     let unit = vec![PkiWrite::Certificate(certificate(m, 30)), PkiWrite::Lease(lease(m, 3, 1))];
     assert!(w.pki.commit(unit).await.unwrap().iter().all(|o| *o == PkiOutcome::SerialTaken));
     assert!(w.pki.certificate(m, serial(30)).await.unwrap().is_none());
@@ -100,7 +100,8 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
         2 => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Metadata(metadata(of(n), n))],
         _ => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Revocation(revocation(of(n), n))],
     };
-    // First without, then with revocations. Between the units, a token ends, which must follow the leases before it.
+    // The first round has no revocations, the second one has. In between a token ends, which must be stored after the
+    // leases before it.
     for range in [0..60, 60..120] {
         let without = range.start == 0;
         let units: Vec<u32> = range.filter(|n| !without || n % 4 != 3).collect();
@@ -130,7 +131,7 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
 pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    // Tokens 1 → 2 → 3 are a chain, 4 is single, and 5 expires.
+    // Token 1 is the parent of 2, which is the parent of 3. Token 4 has no relatives, and 5 expires.
     let expires_at = Some(now() + std::time::Duration::from_secs(10));
     insert_tokens(&w, [token(1, None), token(2, Some(1)), token(3, Some(2)), token(4, None)]).await;
     insert_tokens(&w, [TokenRow { expires_at, ..token(5, None) }]).await;
@@ -138,7 +139,7 @@ pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
         w.put(certificate_with_lease(m, n, n % 5 + 1)).await;
     }
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
-    // The end of the token takes effect in the same commit, before any lease is marked.
+    // The leases of the ended tokens disappear with the same commit, before any of them is marked.
     let left: Vec<_> = [0, 3, 4, 5, 8, 9].map(|n| lease(m, n, 0).id).to_vec();
     let mut found = visible_leases(&w).await;
     found.sort_by_key(|id| id.rsplit_once('/').unwrap().1.to_owned());

@@ -6,7 +6,7 @@ use super::*;
 use crate::pki::store::{PkiOutcome, RecordedResponseRow};
 
 fn key(n: u32) -> [u8; 32] {
-    // Spreads the keys, so that their order differs from that of `n`.
+    // The keys are spread, so that their order differs from that of `n`.
     let mut key = [n as u8; 32];
     key[..4].copy_from_slice(&n.wrapping_mul(0x9e37_79b1).to_be_bytes());
     key
@@ -88,7 +88,7 @@ pub(super) async fn expired_recorded_responses_are_swept(fixture: &impl Fixture)
     assert_eq!(fixture.number("SELECT COUNT(*) FROM answered_request"), 2);
     assert!(w.pki.answered(key(5)).await.unwrap().is_some());
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (7, 0), "their certificates stay");
-    // Rows of a removed mount stay until they expire.
+    // Recorded responses of a dropped mount stay until they expire.
     w.auth.commit(vec![AuthWrite::MountDelete(w.mount)]).await.unwrap();
     assert_eq!(w.pki.sweep_recorded_responses(end(9), 10).await.unwrap(), 2);
 }

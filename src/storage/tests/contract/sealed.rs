@@ -1,4 +1,4 @@
-//! Sealing, checked through the tables and the files.
+//! Tests of sealing that inspect and change the stored tables and files.
 
 use super::auth::{hash, token};
 use super::*;
@@ -115,7 +115,7 @@ pub(super) async fn current_data_key_is_reported_with_its_creation_time(fixture:
     fixture.clock().advance(minute);
     let w = ContractStore::reopen(fixture, w.mount).await;
     assert_eq!(reported_key(&w).await, (2, now() + minute));
-    // A store without a recorded creation time records the current time, once.
+    // If the creation time of a data key was never recorded, the current time is recorded once.
     fixture.change("DELETE FROM meta WHERE name LIKE 'data-key-made/%'", &[]);
     assert_eq!(reported_key(&w).await, (2, now() + 2 * minute));
     fixture.clock().advance(minute);

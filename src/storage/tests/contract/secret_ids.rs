@@ -128,7 +128,7 @@ pub(super) async fn secret_ids_are_sealed_to_their_row_and_end_with_their_mount(
     for (name, bytes) in fixture.files() {
         assert!(!bytes.windows(20).any(|text| text == b"plain-secret-id-body"), "{name}");
     }
-    // A database writer cannot prolong a secret id.
+    // A database writer must not be able to prolong a secret id.
     assert_eq!(fixture.change("UPDATE secret_id SET expires_at_micros = NULL WHERE hash = $1", &[&[1; 32]]), 1);
     assert!(w.auth.secret_id(w.mount, ROLE, SecretIdKey::Hash([1; 32])).await.is_err());
     commit_one(&w, SecretIdWrite::DeleteRole { mount: w.mount, role: 9 }).await.unwrap();
