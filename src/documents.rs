@@ -58,7 +58,7 @@ impl PathScope {
 
     /// Converts a stored path to the path under which it is listed: at the mount's current location, relative to the
     /// requested path, without a leading `/`. Returns `None` for a path that is not at or below `stored`.
-    pub fn relative(&self, path: &str) -> Option<String> {
+    pub fn to_listed_path(&self, path: &str) -> Option<String> {
         Some(match (&self.shown[..], path_below(&self.stored, path)?) {
             ("", rest) | (rest, "") => rest.to_owned(),
             (shown, rest) => format!("{shown}/{rest}"),

@@ -37,12 +37,12 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of a read of the change log.
 const LOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// A timer that fires later than this shows that the process was paused.
-const PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
+const PROCESS_PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
 /// Time after a failed read of the change log in which waiting requests are rejected without another read.
-const FAILURE_BACKOFF: Duration = Duration::from_millis(500);
+const LOG_READ_FAILURE_BACKOFF: Duration = Duration::from_millis(500);
 /// Time that this node waits for the CRL of the node that revoked a certificate before it signs a CRL itself. So
 /// normally one node signs the CRL and the others copy it.
-const CRL_WAIT: Duration = Duration::from_millis(300);
+const OTHER_NODE_CRL_WAIT: Duration = Duration::from_millis(300);
 /// Interval between two attempts to have a mount publish CRLs that include the revocations by other nodes.
 const CRL_REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -125,12 +125,12 @@ impl Nodes {
     }
 
     /// Applies the changes of other nodes until the future is dropped.
-    pub async fn follow(&self) {
+    pub async fn follow_changes(&self) {
         let Some(follower) = &self.0 else { return };
         let woken = follower.log.listen();
         let mut warned = false;
         loop {
-            let pause = if follower.awaits_crls.load(Ordering::Relaxed) { CRL_WAIT } else { POLL_INTERVAL };
+            let pause = if follower.awaits_crls.load(Ordering::Relaxed) { OTHER_NODE_CRL_WAIT } else { POLL_INTERVAL };
             let _ = tokio::time::timeout(pause, woken.notified()).await;
             let result = follower.poll().await;
             if let (Err(error), false) = (&result, warned) {
@@ -155,7 +155,7 @@ impl Nodes {
         if follower.is_stale() {
             follower.catch_up().await?;
         }
-        follower.skew.require_agreed()
+        follower.skew.require_clocks_agree()
     }
 
     /// Returns `true` if [`Nodes::require_fresh`] succeeds before its timeout, so that this node accepts requests that
@@ -169,7 +169,7 @@ impl Nodes {
 async fn read_log(log: &dyn ChangeLog, position: LogPosition, skew: &ClockSkew) -> Result<ChangeLogResponse> {
     let mut started = Instant::now();
     let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
-    if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PAUSE_THRESHOLD {
+    if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PROCESS_PAUSE_THRESHOLD {
         // This process was paused, so the database did not have the full time to respond.
         started = Instant::now();
         answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
@@ -196,7 +196,7 @@ impl ChangeFollower {
 
     /// Returns `true` if the change log must be read before a request may be authorized.
     fn is_stale(&self) -> bool {
-        self.last_reads().succeeded.elapsed() >= MAX_STALENESS || self.skew.has_moved()
+        self.last_reads().succeeded.elapsed() >= MAX_STALENESS || self.skew.has_crossed_limit()
     }
 
     async fn catch_up(&self) -> Result<()> {
@@ -206,7 +206,7 @@ impl ChangeFollower {
             return Ok(());
         }
         let failed = self.last_reads().failed.clone();
-        if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < FAILURE_BACKOFF) {
+        if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < LOG_READ_FAILURE_BACKOFF) {
             return Err(error);
         }
         self.poll_locked(&mut state).await
@@ -245,7 +245,7 @@ impl ChangeFollower {
             // The policies or the mount table have changed.
             self.mounts.reload_table().await?;
         }
-        self.follow_mounts(state, &changes).await?;
+        self.reload_changed_mounts(state, &changes).await?;
         if changes.is_other_timeline {
             tracing::warn!("the database lost commits or was replaced; this node reloaded all mounts and policies");
             state.seen.clear();
@@ -262,7 +262,7 @@ impl ChangeFollower {
         Ok(())
     }
 
-    async fn follow_mounts(&self, state: &FollowerState, changes: &ChangeLogResponse) -> Result<()> {
+    async fn reload_changed_mounts(&self, state: &FollowerState, changes: &ChangeLogResponse) -> Result<()> {
         let other = changes.is_other_timeline;
         let changed = changes.mounts.iter().filter(|change| other || is_unseen(state, change));
         let follow = |change: &LoggedMountChange| match other {
@@ -282,7 +282,7 @@ impl ChangeFollower {
         }
         // If another node has published a CRL, this mount can copy it now. Otherwise the node that revoked the
         // certificate is about to publish one.
-        let request_at = if published { now } else { now + CRL_WAIT };
+        let request_at = if published { now } else { now + OTHER_NODE_CRL_WAIT };
         let lacking =
             state.missing_revocations.entry(change.mount).or_insert(MissingRevocations { revocations: 0, request_at });
         lacking.revocations = lacking.revocations.max(change.revocations);

@@ -1,9 +1,9 @@
 //! SQL sessions of the store, for domains that write their own SQL.
 //!
-//! [`SqlWork`] is a function that runs inside one session. The same SQL serves PostgreSQL and SQLite: the embedded engine
-//! rewrites `= ANY($n)` over a list, and ignores a row lock at the end of a statement (such as ` FOR KEY SHARE`), because
-//! it has only one writer. Work on a writing session is one transaction. It may run several times after serialization
-//! conflicts, so it must have no effect outside of its session.
+//! [`SqlWork`] is a function that runs inside one session. The same SQL serves PostgreSQL and SQLite: the embedded
+//! engine rewrites `= ANY($n)` over a list, and ignores a row lock at the end of a statement (such as ` FOR KEY
+//! SHARE`), because it has only one writer. Work on a writing session is one transaction. It may run several times
+//! after serialization conflicts, so it must have no effect outside of its session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -112,7 +112,7 @@ impl SqlRow {
     /// # Errors
     /// `Engine` when there are no more columns.
     pub fn value(&mut self) -> Result<SqlValue, SqlError> {
-        self.0.next().ok_or_else(|| unreadable_column("a database row has fewer columns than expected"))
+        self.0.next().ok_or_else(|| unreadable_column_error("a database row has fewer columns than expected"))
     }
 
     /// Reads the next column as `T`.
@@ -120,11 +120,11 @@ impl SqlRow {
     /// # Errors
     /// `Engine` when there are no more columns, or the column has another type.
     pub fn get<T: FromColumn>(&mut self) -> Result<T, SqlError> {
-        T::read(self.value()?).ok_or_else(|| unreadable_column("a database column has an unexpected type"))
+        T::read(self.value()?).ok_or_else(|| unreadable_column_error("a database column has an unexpected type"))
     }
 }
 
-fn unreadable_column(what: &'static str) -> SqlError {
+fn unreadable_column_error(what: &'static str) -> SqlError {
     SqlError::Engine(Error::internal(what))
 }
 

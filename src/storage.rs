@@ -296,17 +296,17 @@ impl Storage {
     /// `Invalid` when a CRL is dated after `now`, or no higher CRL number exists; `Unavailable` from the store.
     async fn record_restore(&self, now: Time) -> Result<()> {
         let (name, _) = self.new_restore_fact(now).await?;
-        let restore = (name, restore_facts::restore_times(now, None));
+        let restore = (name, restore_facts::encode_restore_times(now, None));
         self.commits.submit(WriteUnit::Facts(vec![FactWrite::new(restore)])).outcome().await.map(drop)
     }
 
     async fn new_restore_fact(&self, now: Time) -> Result<Fact> {
-        let mut found = scan::query_rows(&*self.stores.projects, restore_facts::SELECT_PUBLISHED, Vec::new()).await?;
+        let mut found = scan::query_rows(&*self.stores.projects, restore_facts::SELECT_CRL_MAXIMA, Vec::new()).await?;
         let row = found
             .first_mut()
             .ok_or_else(|| Error::internal("the query for the newest CRL of the store returned no row"))?;
         let published = (row.get().map_err(scan::query_error)?, row.get().map_err(scan::query_error)?);
-        restore_facts::restore_fact(now, published, &self.reader.meta().await?)
+        restore_facts::restore_fact(now, published, &self.reader.facts().await?)
     }
 
     /// Returns the number of commits since the store was opened.

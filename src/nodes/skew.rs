@@ -66,12 +66,12 @@ impl ClockSkew {
 
     /// Returns `true` if this machine's clock was changed since the last measurement, and its difference from the
     /// database's clock crossed the limit.
-    pub(super) fn has_moved(&self) -> bool {
+    pub(super) fn has_crossed_limit(&self) -> bool {
         self.is_within_limit() != self.clock.is_synchronized()
     }
 
     /// Checks that this machine's clock may be used.
-    pub(super) fn require_agreed(&self) -> Result<()> {
+    pub(super) fn require_clocks_agree(&self) -> Result<()> {
         self.clock.require_agreed()
     }
 
@@ -124,14 +124,14 @@ mod tests {
         assert!(clock.is_synchronized(), "nothing is known of another one");
         let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
         skew.measure(Duration::ZERO, now);
-        assert!(!skew.has_moved() && clock.require_agreed().is_ok());
+        assert!(!skew.has_crossed_limit() && clock.require_agreed().is_ok());
         for step in [time::Duration::days(1), time::Duration::days(-400), time::Duration::days(4000)] {
             clock.set(now + step);
-            assert!(skew.has_moved() && clock.require_agreed().is_err(), "{step}");
+            assert!(skew.has_crossed_limit() && clock.require_agreed().is_err(), "{step}");
             skew.measure(Duration::ZERO, now);
-            assert!(!skew.has_moved() && clock.require_agreed().is_err(), "{step}");
+            assert!(!skew.has_crossed_limit() && clock.require_agreed().is_err(), "{step}");
             clock.set(now);
-            assert!(skew.has_moved() && clock.require_agreed().is_ok(), "{step}");
+            assert!(skew.has_crossed_limit() && clock.require_agreed().is_ok(), "{step}");
             skew.measure(Duration::ZERO, now);
         }
     }

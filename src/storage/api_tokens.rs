@@ -69,7 +69,7 @@ impl ApiTokens {
             return Ok(());
         }
         // Another node may have sealed all tokens already.
-        self.keys.learn().await?;
+        self.keys.load_new_keys().await?;
         if self.keys.are_tokens_sealed() {
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl ApiTokenSeal for ApiTokens {
             // On a shared store, another node may have sealed the token with a data key that this node has not loaded
             // yet.
             if self.shared {
-                self.keys.follow(std::iter::once(body)).await?;
+                self.keys.load_missing_keys(std::iter::once(body)).await?;
             }
             Ok(self.keys.open(&seal_context(&token), body).is_ok())
         }

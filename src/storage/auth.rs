@@ -117,7 +117,7 @@ impl<R: StoreReader + Clone> Store<R> {
         async move {
             let Some(mut rows) = found.await? else { return Ok(None) };
             let sealed = rows.aliases.iter().map(|alias| &alias.body[..]).chain([&rows.entity.body[..]]);
-            keys.follow(sealed).await?;
+            keys.load_missing_keys(sealed).await?;
             rows.entity.open(&keys)?;
             rows.aliases.iter_mut().try_for_each(|alias| alias.open(&keys))?;
             Ok(Some(rows))
@@ -199,7 +199,7 @@ impl<R: TableReader> AuthStore for Store<R> {
     }
 
     fn writes_fail(&self) -> bool {
-        self.commits.fails()
+        self.commits.is_failing()
     }
 
     fn try_writing(&self) -> BoxFuture<'static, Result<()>> {

@@ -57,7 +57,7 @@ impl WriteUnit {
     }
 
     /// Returns the result of a unit that was not stored because a serial number is taken.
-    pub(crate) fn serial_taken(&self) -> Result<Outcomes> {
+    pub(crate) fn serial_taken_result(&self) -> Result<Outcomes> {
         match self {
             Self::Pki(writes) => Ok(Outcomes::Pki(writes.iter().map(|_| PkiOutcome::SerialTaken).collect())),
             _ => Err(Error::internal("defect: the store reported a duplicate serial number for a write that has none")),
@@ -135,7 +135,7 @@ pub(crate) struct SealedDocument {
 /// The reads of the store itself. Like the reads of the domains, they see every write committed before they began.
 pub(crate) trait StoreReader: Send + Sync + 'static {
     /// Reads all installation facts.
-    fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>>;
+    fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>>;
 
     /// Reads the documents of a mount: those of one kind, or all.
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
@@ -157,7 +157,7 @@ pub(crate) fn micros(at: Time) -> i64 {
 
 /// Returns the time ten minutes before `now`, in epoch microseconds. All nodes have applied every change made before
 /// it.
-pub(crate) fn known_to_all_nodes_before(now: Time) -> i64 {
+pub(crate) fn propagation_cutoff_micros(now: Time) -> i64 {
     micros(now).saturating_sub(600_000_000)
 }
 

@@ -81,8 +81,8 @@ pub fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -> Resul
 /// be read; the errors of the device that holds the key.
 pub async fn require_seal_key_opens(copy: &Path, seal_key: &SealKey) -> Result<Option<Time>> {
     let path = copy.to_owned();
-    let opened = tokio::task::spawn_blocking(move || copy_access::open_known(&path)).await;
-    let facts = opened.map_err(Error::internal)??.meta().await?;
+    let opened = tokio::task::spawn_blocking(move || copy_access::open_any_version(&path)).await;
+    let facts = opened.map_err(Error::internal)??.facts().await?;
     keys::describe_seal(seal_key, &facts).await?;
     Ok(restore_facts::copy_time(&facts))
 }

@@ -39,7 +39,7 @@ impl CheckpointLock {
 
     /// Runs a change of the database file (a checkpoint) and returns its result; `None`, without a change, while a copy
     /// is in progress.
-    pub(crate) fn if_not_paused<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn run_if_not_paused<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
         let pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
         (*pauses == 0).then(change)
     }

@@ -77,7 +77,7 @@ impl CommitHandle {
 
     /// Returns `true` if the store failed to store a write and [`Self::record_success`] was not called since. A unit
     /// that succeeds does not reset this, because it may have had nothing to write.
-    pub(crate) fn fails(&self) -> bool {
+    pub(crate) fn is_failing(&self) -> bool {
         self.status.failing.load(Ordering::Relaxed)
     }
 
@@ -206,13 +206,13 @@ mod tests {
         let (handle, open, _) = start_gated_backend(8);
         drop(open);
         assert_eq!(handle.submit(fact_unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
-        assert!(!handle.fails(), "a defect says nothing of the store");
+        assert!(!handle.is_failing(), "a defect says nothing of the store");
         assert_eq!(handle.submit(fact_unit(14)).outcome().await.unwrap_err().kind(), Kind::Unavailable);
-        assert!(handle.fails());
+        assert!(handle.is_failing());
         assert!(handle.submit(fact_unit(1)).outcome().await.is_ok());
-        assert!(handle.fails(), "it may have had nothing to write");
+        assert!(handle.is_failing(), "it may have had nothing to write");
         handle.record_success();
-        assert!(!handle.fails());
+        assert!(!handle.is_failing());
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<StoreKeys>) -> Result<(
 
 /// Unseals the documents of a mount; fails if a body does not decrypt. Loads data keys that other nodes have created.
 pub(super) async fn open(keys: &StoreKeys, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
-    keys.follow(sealed.iter().map(|document| &document.body[..])).await?;
+    keys.load_missing_keys(sealed.iter().map(|document| &document.body[..])).await?;
     open_with(keys.ring(), mount, sealed)
 }
 
@@ -39,8 +39,8 @@ fn open_document(ring: &DataKeyRing, mount: MountId, sealed: SealedDocument) -> 
 /// Interns the text of a document kind, which stays in memory for the life of the process. Only called after the body
 /// was decrypted, so only kinds that a server has written are interned.
 fn intern_kind(kind: &str) -> &'static str {
-    static WORDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    static INTERNED_KINDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut words = INTERNED_KINDS.lock().unwrap_or_else(PoisonError::into_inner);
     let words = words.get_or_insert_default();
     if let Some(word) = words.get(kind) {
         return word;

@@ -68,7 +68,7 @@ pub async fn inspect(database: Database, seal_key: &SealKey) -> Result<StoreInsp
             embedded::inspection::FolderInspection::Nothing => return Ok(StoreInspection::Nothing),
             embedded::inspection::FolderInspection::InUse => return Ok(StoreInspection::InUse),
             embedded::inspection::FolderInspection::Unused { schema, newest, reader } => {
-                require_unmoved(&reader.meta().await?)?;
+                require_unmoved(&reader.facts().await?)?;
                 (schema, newest, Box::new(reader))
             }
         },
@@ -79,7 +79,7 @@ pub async fn inspect(database: Database, seal_key: &SealKey) -> Result<StoreInsp
             (schema, newest, Box::new(reader))
         }
     };
-    let Some((seal, ring)) = keys::describe_seal(seal_key, &reader.meta().await?).await? else {
+    let Some((seal, ring)) = keys::describe_seal(seal_key, &reader.facts().await?).await? else {
         return Ok(StoreInspection::Nothing);
     };
     let stored = if schema == newest {

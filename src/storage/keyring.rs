@@ -51,7 +51,7 @@ impl DataKeys {
         reseal::count_old_values(&self.sessions, term).await
     }
 
-    async fn step(&self) -> Result<ResealOutcome> {
+    async fn run_reseal_step(&self) -> Result<ResealOutcome> {
         let (term, created_at, _) = self.keys.status().await?;
         if term == 1 || self.given_up_term.load(Ordering::Relaxed) == term {
             return Ok(ResealOutcome::Done);
@@ -72,9 +72,9 @@ impl DataKeys {
             return Ok(ResealOutcome::More);
         };
         let stored = stored.unwrap_or_default();
-        match progress.next() {
+        match progress.next_step() {
             ResealStep::Nothing => Ok(ResealOutcome::Done),
-            ResealStep::Count => self.count(progress, stored).await,
+            ResealStep::Count => self.count_next_page(progress, stored).await,
             ResealStep::Seal => {
                 let sealed = reseal::reseal_page(&self.keys, &self.sessions, self.shared, progress, stored).await?;
                 if sealed > 0 {
@@ -86,7 +86,7 @@ impl DataKeys {
     }
 
     /// Counts the old values of another page. After the last page, begins a pass of resealing if any are left.
-    async fn count(&self, progress: ResealProgress, stored: Vec<u8>) -> Result<ResealOutcome> {
+    async fn count_next_page(&self, progress: ResealProgress, stored: Vec<u8>) -> Result<ResealOutcome> {
         let term = progress.term;
         let is_again = progress.left.is_some();
         let progress = reseal::count_page(&self.sessions, progress).await?;
@@ -152,7 +152,7 @@ impl KeyringStore for DataKeys {
     fn record_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();
-            let (term, unrecorded_uses) = ring.unrecorded();
+            let (term, unrecorded_uses) = ring.unrecorded_uses();
             let of = i64::from(term);
             let added = i64::try_from(unrecorded_uses).unwrap_or(i64::MAX);
             let recorded_uses = match added {
@@ -168,7 +168,7 @@ impl KeyringStore for DataKeys {
                     self.sessions.write("data_key_use", move |session| query_number(session, ADD_USE, values())).await
                 }
             };
-            ring.set_recorded(term, u64::try_from(recorded_uses?).unwrap_or_default(), unrecorded_uses);
+            ring.set_recorded_uses(term, u64::try_from(recorded_uses?).unwrap_or_default(), unrecorded_uses);
             Ok(())
         }
         .boxed_local()
@@ -189,7 +189,7 @@ impl KeyringStore for DataKeys {
 
     fn re_seal(&self) -> LocalBoxFuture<'_, Result<ResealOutcome>> {
         async move {
-            match self.step().await {
+            match self.run_reseal_step().await {
                 Err(error) if error.kind() == Kind::Conflict => Ok(ResealOutcome::Later),
                 step => step,
             }

@@ -67,7 +67,7 @@ impl StoreKeys {
         clock: Clock,
         shared: bool,
     ) -> Result<Self> {
-        let facts = reader.meta().await?;
+        let facts = reader.facts().await?;
         let ring = match open_ring(seal_key, &facts).await? {
             Some(ring) => ring,
             None => {
@@ -77,14 +77,14 @@ impl StoreKeys {
                     Ok(_) => ring,
                     // Another node has just created the first keys; this node uses them too.
                     Err(error) if error.kind() == Kind::Conflict => {
-                        open_ring(seal_key, &reader.meta().await?).await?.ok_or(error)?
+                        open_ring(seal_key, &reader.facts().await?).await?.ok_or(error)?
                     }
                     Err(error) => return Err(error),
                 }
             }
         };
         let ring = Arc::new(ring);
-        let opening_seal = seal_key.about();
+        let opening_seal = seal_key.describe();
         let reopener = SealReopener::new(seal_key.source());
         Ok(Self { ring, commits, reader, clock, opening_seal, reopener, shared })
     }
@@ -96,7 +96,7 @@ impl StoreKeys {
     /// The errors of the store.
     pub(super) async fn status(&self) -> Result<(u32, Time, u64)> {
         let (facts, _) = self.read_facts().await?;
-        let (term, sealed) = self.ring.current();
+        let (term, sealed) = self.ring.current_term_and_uses();
         if let Some(created_at) = creation_time(&facts, term) {
             return Ok((term, created_at, sealed));
         }
@@ -113,7 +113,7 @@ impl StoreKeys {
     /// # Errors
     /// The errors of the store.
     pub(super) async fn seal_status(&self) -> Result<SealInfo> {
-        Ok(root::stored_seal(&self.reader.meta().await?)?.unwrap_or_else(|| self.opening_seal.clone()))
+        Ok(root::stored_seal(&self.reader.facts().await?)?.unwrap_or_else(|| self.opening_seal.clone()))
     }
 
     /// Returns a challenge that only a holder of the seal key can answer, and the expected response.
@@ -140,7 +140,7 @@ impl StoreKeys {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let keys = self.clone();
-            let (worn, _) = self.ring.current();
+            let (worn, _) = self.ring.current_term_and_uses();
             runtime.spawn(async move {
                 match keys.rotate(worn).await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
@@ -154,45 +154,46 @@ impl StoreKeys {
         self.ring.seal(context, body)
     }
 
-    /// Decrypts a sealed value of the row that `context` identifies. Its data key must be loaded ([`Self::follow`]).
+    /// Decrypts a sealed value of the row that `context` identifies. Its data key must be loaded
+    /// ([`Self::load_missing_keys`]).
     pub(super) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
         self.ring.open(context, sealed)
     }
 
     /// Loads new data keys if one of the values is sealed with an unknown key, because another node has rotated.
-    pub(super) async fn follow(&self, mut sealed: impl Iterator<Item = &[u8]>) -> Result<()> {
-        if sealed.any(|body| !self.ring.has_key_of(body)) { self.learn().await } else { Ok(()) }
+    pub(super) async fn load_missing_keys(&self, mut sealed: impl Iterator<Item = &[u8]>) -> Result<()> {
+        if sealed.any(|body| !self.ring.has_key_of(body)) { self.load_new_keys().await } else { Ok(()) }
     }
 
     /// Loads the data keys that the store contains now.
     ///
     /// # Errors
     /// The errors of the store; `Unavailable` when the root key has changed and this node's seal does not open it.
-    pub(super) async fn learn(&self) -> Result<()> {
+    pub(super) async fn load_new_keys(&self) -> Result<()> {
         self.read_facts().await.map(drop)
     }
 
-    /// As [`StoreKeys::learn`], after a failover that may have lost the latest writes, among them a data key.
+    /// As [`StoreKeys::load_new_keys`], after a failover that may have lost the latest writes, among them a data key.
     pub(super) async fn reload_after_loss(&self) -> Result<()> {
         self.read_facts_with(DataKeyRing::reload_after_loss).await.map(drop)
     }
 
     /// Reads the facts of the store and loads new keys. Returns the facts with the root key that wraps their data keys.
     async fn read_facts(&self) -> Result<(Vec<Fact>, Arc<RootKey>)> {
-        self.read_facts_with(DataKeyRing::learn).await
+        self.read_facts_with(DataKeyRing::load_new_keys).await
     }
 
     async fn read_facts_with(
         &self,
-        learn: fn(&DataKeyRing, &[Fact]) -> Result<Arc<RootKey>>,
+        load_new_keys: fn(&DataKeyRing, &[Fact]) -> Result<Arc<RootKey>>,
     ) -> Result<(Vec<Fact>, Arc<RootKey>)> {
-        let facts = self.reader.meta().await?;
-        if let Ok(root) = learn(&self.ring, &facts) {
+        let facts = self.reader.facts().await?;
+        if let Ok(root) = load_new_keys(&self.ring, &facts) {
             return Ok((facts, root));
         }
         // The facts may predate a change of the seal that this node has learned of since.
-        let facts = self.reader.meta().await?;
-        match learn(&self.ring, &facts) {
+        let facts = self.reader.facts().await?;
+        match load_new_keys(&self.ring, &facts) {
             Ok(root) => return Ok((facts, root)),
             Err(error) if error.kind() != Kind::Invalid => return Err(error),
             Err(_) => {}
@@ -201,8 +202,9 @@ impl StoreKeys {
         // running nodes.
         let opened = self.reopener.open(&self.ring, &facts).await;
         // The error is not `Invalid`, because the client's request is not at fault.
-        let root =
-            opened.and_then(|()| learn(&self.ring, &facts)).map_err(|error| Error::unavailable(SEAL_CHANGED, error))?;
+        let root = opened
+            .and_then(|()| load_new_keys(&self.ring, &facts))
+            .map_err(|error| Error::unavailable(SEAL_CHANGED, error))?;
         Ok((facts, root))
     }
 
@@ -214,15 +216,15 @@ impl StoreKeys {
     pub(super) async fn rotate(&self, from: u32) -> Result<u32> {
         for _ in 0..MAX_CHANGE_ATTEMPTS {
             let (facts, root) = self.read_facts().await?;
-            let (term, _) = self.ring.current();
+            let (term, _) = self.ring.current_term_and_uses();
             if term > from {
                 return Ok(term);
             }
-            let new = self.ring.new_term(&root, term)?;
+            let new = self.ring.create_data_key(&root, term)?;
             let unchanged = FactWrite::if_unchanged(&facts, root::SEAL_FACT, None);
             // `end_token_upgrade` may rewrap the data keys concurrently, and the new key must be wrapped in the same
             // way.
-            let wrapped_alike = FactWrite::if_unchanged(&facts, &seal::term_name(term.into()), None);
+            let wrapped_alike = FactWrite::if_unchanged(&facts, &seal::data_key_fact_name(term.into()), None);
             let made = creation_fact(new.term, self.clock.now());
             let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
             writes.extend(self.handover_end_write(&facts)?);
@@ -242,8 +244,8 @@ impl StoreKeys {
     /// # Errors
     /// `Conflict` for a concurrent change of the keys; the errors of the store.
     pub(super) async fn end_handover(&self) -> Result<bool> {
-        let facts = self.reader.meta().await?;
-        if !seal::is_handed_over(&facts) {
+        let facts = self.reader.facts().await?;
+        if !seal::has_root_key_handover(&facts) {
             return Ok(true);
         }
         let Some(end) = self.handover_end_write(&facts)? else { return Ok(false) };
@@ -257,7 +259,7 @@ impl StoreKeys {
         let since = root::stored_seal(facts)?.and_then(|seal| seal.since);
         // The absolute difference, because a wrong clock may have recorded a time in the future.
         let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < HANDOVER_TIME);
-        let ends = seal::is_handed_over(facts) && !(self.shared && is_new);
+        let ends = seal::has_root_key_handover(facts) && !(self.shared && is_new);
         Ok(ends.then(|| FactWrite::if_unchanged(facts, HANDOVER_FACT, Some(Vec::new()))))
     }
 
@@ -281,20 +283,20 @@ impl StoreKeys {
     async fn change_seal_once(&self, seal: &SealKey) -> Result<SealInfo> {
         let (facts, before) = self.read_facts().await?;
         let term = seal::newest_term(&facts);
-        self.require_known_key(&facts, term)?;
-        let (root, generation) = (root::generate(), root::generation(&facts)? + 1);
+        self.require_key_known_to_all_nodes(&facts, term)?;
+        let (root, generation) = (root::generate_root_key(), root::root_key_generation(&facts)? + 1);
         let record = root::wrap_root(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
             FactWrite::if_unchanged(&facts, root::SEAL_FACT, Some(record)),
             // This fails if a newer data key was added: it would still be wrapped with the previous root key.
-            FactWrite { name: seal::term_name(u64::from(term) + 1), expected: None, value: None },
+            FactWrite { name: seal::data_key_fact_name(u64::from(term) + 1), expected: None, value: None },
         ];
         // Every holder of the current data key can decrypt the handed over root key, so it is stored only if other
         // nodes need it.
         if self.shared {
             let handover = self.ring.seal(HANDOVER_FACT.as_bytes(), root.expose().to_vec())?;
             writes.push(FactWrite::if_unchanged(&facts, HANDOVER_FACT, Some(handover)));
-        } else if seal::is_handed_over(&facts) {
+        } else if seal::has_root_key_handover(&facts) {
             writes.push(FactWrite::if_unchanged(&facts, HANDOVER_FACT, Some(Vec::new())));
         }
         let root = Arc::new(RootKey::new(&root, generation)?);
@@ -344,11 +346,11 @@ impl StoreKeys {
             let newest = seal::newest_term(&facts);
             let mut writes = vec![
                 FactWrite::if_unchanged(&facts, root::SEAL_FACT, None),
-                FactWrite { name: seal::term_name(u64::from(newest) + 1), expected: None, value: None },
+                FactWrite { name: seal::data_key_fact_name(u64::from(newest) + 1), expected: None, value: None },
             ];
             writes.extend(self.rewrap(&root, &root, wrapping, &facts)?);
             match self.write_facts(writes).await {
-                Ok(()) => return self.learn().await,
+                Ok(()) => return self.load_new_keys().await,
                 // Another node has made this change, added a key, or changed the seal; try again.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 Err(error) => return Err(error),
@@ -359,7 +361,7 @@ impl StoreKeys {
 
     /// Checks that all nodes know the data key of `term`, which will seal the next root key for them; `Busy` if it is
     /// too new. The first data key is always known, because it was created with the store.
-    fn require_known_key(&self, facts: &[Fact], term: u32) -> Result<()> {
+    fn require_key_known_to_all_nodes(&self, facts: &[Fact], term: u32) -> Result<()> {
         let age = creation_time(facts, term).map(|created_at| (self.clock.now() - created_at).unsigned_abs());
         match age {
             Some(age) if self.shared && term > 1 && age < KEY_PROPAGATION_TIME => Err(Error::new(
@@ -393,7 +395,7 @@ async fn open_ring(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<DataKeyR
 /// `Invalid` when the key does not open them; the errors of the device that holds the key.
 pub(super) async fn describe_seal(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(SealInfo, DataKeyRing)>> {
     let Some(ring) = open_ring(seal_key, facts).await? else { return Ok(None) };
-    Ok(Some((root::stored_seal(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
+    Ok(Some((root::stored_seal(facts)?.unwrap_or_else(|| seal_key.describe()), ring)))
 }
 
 async fn create_keys(seal_key: &SealKey, now: Time) -> Result<(DataKeyRing, Vec<Fact>)> {
@@ -401,13 +403,13 @@ async fn create_keys(seal_key: &SealKey, now: Time) -> Result<(DataKeyRing, Vec<
     let (root, record): (Secret, _) = match seal_key.bytes() {
         Some(bytes) => (bytes.clone(), None),
         None => {
-            let root = root::generate();
+            let root = root::generate_root_key();
             let record = root::wrap_root(seal_key, &installation, &root, now, 0).await?;
             (root, Some(record))
         }
     };
     let (ring, mut facts) = DataKeyRing::create(&root, installation)?;
-    facts.push(creation_fact(ring.current().0, now));
+    facts.push(creation_fact(ring.current_term_and_uses().0, now));
     facts.extend(record.map(|record| (root::SEAL_FACT.to_owned(), record)));
     Ok((ring, facts))
 }
@@ -431,10 +433,10 @@ mod tests {
     }
 
     impl<R: StoreReader> StoreReader for StaleFactsReader<R> {
-        fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+        fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
             match self.facts.lock().unwrap().pop() {
                 Some(facts) => ready(Ok(facts)).boxed(),
-                None => self.reader.meta(),
+                None => self.reader.facts(),
             }
         }
 
@@ -462,7 +464,7 @@ mod tests {
         let late = Arc::new(StaleFactsReader { reader: pool.clone(), facts: Mutex::default() });
         let slow = StoreKeys::load(commits.clone(), late.clone(), &seal, clock.clone(), true).await.unwrap();
         let other = StoreKeys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
-        let before = pool.meta().await.unwrap();
+        let before = pool.facts().await.unwrap();
         other.change_seal(&next).await.unwrap();
         // A read returns facts from before the change of the seal, and the write that uses them comes after it.
         late.facts.lock().unwrap().push(before.clone());

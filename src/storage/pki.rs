@@ -208,7 +208,7 @@ impl<R: TableReader> PkiStore for Store<R> {
     }
 
     fn unlisted(&self, mount: MountId, before: i64, listed: RemovableRevocations) -> BoxFuture<'static, Result<bool>> {
-        self.reader.read_tables("unlisted", move |db| tidy::unlisted(db, mount, before, listed).boxed())
+        self.reader.read_tables("unlisted", move |db| tidy::has_unlisted_revocation(db, mount, before, listed).boxed())
     }
 
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {

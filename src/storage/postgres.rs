@@ -54,7 +54,7 @@ pub(super) async fn open(url: PostgresUrl) -> Result<(PostgresWriter, PostgresRe
     let mut session = connect::open_dedicated_session(&url).await?;
     schema::migrate(&mut session).await?;
     let dropped_mounts = mounts::has_dropped(&session).await.map_err(|e| e.into_read_error())?;
-    let node = node_id();
+    let node = random_node_id();
     let reader = PostgresReaderPool::new(&url, node)?;
     Ok((PostgresWriter::new(url, node, dropped_mounts), reader))
 }
@@ -81,7 +81,7 @@ pub(super) async fn require_schema_permission(url: &PostgresUrl) -> Result<()> {
 pub(super) async fn open_read_only(url: PostgresUrl) -> Result<PostgresReaderPool> {
     let session = connect::open_session(&url).await?;
     schema::require_current(&session).await?;
-    PostgresReaderPool::new(&url, node_id())
+    PostgresReaderPool::new(&url, random_node_id())
 }
 
 pub(super) async fn store_exists(url: &PostgresUrl) -> Result<bool> {
@@ -95,10 +95,10 @@ pub(super) async fn inspect(url: PostgresUrl) -> Result<Option<(usize, usize, Po
     let known = schema::known_version(&session).await?;
     schema::require_permission(&session).await?;
     let Some((schema, newest)) = known else { return Ok(None) };
-    Ok(Some((schema, newest, PostgresReaderPool::new(&url, node_id())?)))
+    Ok(Some((schema, newest, PostgresReaderPool::new(&url, random_node_id())?)))
 }
 
 /// Returns a random id, by which this process appears in the change log; never 0.
-fn node_id() -> i64 {
+fn random_node_id() -> i64 {
     (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)
 }

@@ -75,7 +75,7 @@ impl ResealProgress {
         serde_json::from_slice(fact).ok()
     }
 
-    pub(super) fn next(&self) -> ResealStep {
+    pub(super) fn next_step(&self) -> ResealStep {
         match self.left {
             Some(0) => ResealStep::Nothing,
             // After the last table, only another count can show whether old values are left.
@@ -147,16 +147,16 @@ impl SealedTable {
     }
 
     /// Returns one statement per row, which replaces the body if it is still the one that was read.
-    fn updates(&self, changes: Vec<ResealedBody>) -> Vec<(String, Vec<SqlValue>)> {
+    fn update_statements(&self, changes: Vec<ResealedBody>) -> Vec<(String, Vec<SqlValue>)> {
         let is = self.key.iter().zip(3..).map(|(column, n)| format!(" AND {column} = ${n}")).collect::<String>();
         let text = format!("UPDATE {} SET body = $1 WHERE body = $2{is}", self.table);
         let values = |change: ResealedBody| [vec![change.sealed.into(), change.was.into()], change.key].concat();
         changes.into_iter().map(|change| (text.clone(), values(change))).collect()
     }
 
-    /// As [`Self::updates`], for a store with concurrent writers: returns one statement for all rows, which skips
-    /// locked rows.
-    fn update_of_all(&self, changes: Vec<ResealedBody>) -> (String, Vec<SqlValue>) {
+    /// As [`Self::update_statements`], for a store with concurrent writers: returns one statement for all rows, which
+    /// skips locked rows.
+    fn bulk_update_statement(&self, changes: Vec<ResealedBody>) -> (String, Vec<SqlValue>) {
         let mut keys = vec![Vec::new(); self.key.len()];
         let mut was = Vec::new();
         let mut sealed = Vec::new();
@@ -299,8 +299,8 @@ pub(super) async fn reseal_page(
     let tried = changes.len() as u64;
     let updates = match (changes.is_empty(), shared) {
         (true, _) => Vec::new(),
-        (_, true) => vec![table.update_of_all(changes)],
-        (_, false) => table.updates(changes),
+        (_, true) => vec![table.bulk_update_statement(changes)],
+        (_, false) => table.update_statements(changes),
     };
     let updates = Arc::new(updates);
     let progress = Arc::new(progress);
@@ -354,7 +354,7 @@ fn read_key(table: &SealedTable, row: &mut SqlRow) -> Result<Vec<SqlValue>, SqlE
 
 /// Opens old values and seals them with the current key. Skips values that do not decrypt.
 async fn reseal_rows(keys: &Arc<StoreKeys>, table: &SealedTable, rows: Vec<ResealRow>) -> Result<Vec<ResealedBody>> {
-    keys.follow(rows.iter().filter_map(|row| row.body.as_ref()).map(|(body, _)| &body[..])).await?;
+    keys.load_missing_keys(rows.iter().filter_map(|row| row.body.as_ref()).map(|(body, _)| &body[..])).await?;
     let mut changes = Vec::new();
     for ResealRow { key, body } in rows {
         let Some((was, context)) = body else { continue };
@@ -411,9 +411,9 @@ mod tests {
     fn progress_of_the_previous_version_is_continued() {
         let counted = br#"{"term":2,"left":7,"sealed":3,"table":1,"after":[{"Bytes":[1]}]}"#;
         let progress = ResealProgress::read(counted).unwrap();
-        assert_eq!((progress.left, progress.next(), progress.complete_count()), (Some(7), ResealStep::Seal, None));
+        assert_eq!((progress.left, progress.next_step(), progress.complete_count()), (Some(7), ResealStep::Seal, None));
         let behind = ResealProgress { table: SEALED_TABLES.len(), ..progress };
         assert_eq!((behind.next(), behind.complete_count()), (ResealStep::Count, None));
-        assert_eq!(behind.start_pass(0).next(), ResealStep::Nothing);
+        assert_eq!(behind.start_pass(0).next_step(), ResealStep::Nothing);
     }
 }

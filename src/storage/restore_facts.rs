@@ -19,14 +19,14 @@ pub(super) const COPIED_FACT: &str = "copied";
 /// value is the time of the copy in epoch microseconds.
 pub(super) const MOVED_FACT: &str = "moved";
 /// Prefix of the names of facts that record a restore. The number above which later CRL numbers start follows the
-/// prefix. The value is that of [`restore_times`], or empty if the store was moved to another engine, which loses
-/// nothing.
+/// prefix. The value is that of [`encode_restore_times`], or empty if the store was moved to another engine, which
+/// loses nothing.
 const RESTORED_FACT_PREFIX: &str = "restored/";
 /// Upper bound of the number of CRLs signed between a copy and its restore, if the clock does not give one: the
 /// microseconds of a year.
 const MAX_CRLS_SINCE_COPY: u64 = 366 * 24 * 3600 * 1_000_000;
 /// Selects the latest `thisUpdate` and the highest number of all CRLs; zeros if there are none.
-pub(super) const SELECT_PUBLISHED: &str =
+pub(super) const SELECT_CRL_MAXIMA: &str =
     "SELECT CAST(COALESCE(MAX(this_update), 0) AS BIGINT), CAST(COALESCE(MAX(number), 0) AS BIGINT) FROM crl";
 
 pub(super) fn copied_fact(at: Option<Time>) -> Fact {
@@ -62,7 +62,7 @@ pub(super) fn require_unmoved(facts: &[Fact]) -> Result<()> {
 }
 
 /// Returns the fact that records a restore at `now`. `this_update` (epoch seconds) and `number` are the maxima of the
-/// known CRLs ([`SELECT_PUBLISHED`]). CRL numbers after the restore are above `number`, and above those of all CRLs
+/// known CRLs ([`SELECT_CRL_MAXIMA`]). CRL numbers after the restore are above `number`, and above those of all CRLs
 /// that may have been published since the copy.
 ///
 /// # Errors
@@ -98,7 +98,7 @@ pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: 
 
 /// Returns the value of the fact that records a restore: the time of the restore in epoch microseconds and, after a
 /// space, the time of the copy.
-pub(super) fn restore_times(now: Time, copied_at: Option<Time>) -> Vec<u8> {
+pub(super) fn encode_restore_times(now: Time, copied_at: Option<Time>) -> Vec<u8> {
     let copied_at = copied_at.map(|at| format!(" {}", micros(at))).unwrap_or_default();
     format!("{}{copied_at}", micros(now)).into_bytes()
 }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(copy_time(&[copied_fact(None)]), None);
         let restored = |seconds, copied_at: Option<i64>| {
             let (name, _) = restore_fact(at(seconds), (0, 0), &[]).unwrap();
-            (name, restore_times(at(seconds), copied_at.map(at)))
+            (name, encode_restore_times(at(seconds), copied_at.map(at)))
         };
         let last = |facts: &[Fact]| last_restore(facts).map(|restore| (restore.restored_at, restore.copied_at));
         assert_eq!(last(&[restored(9, Some(5)), restored(7, None)]), Some((at(9), Some(at(5)))));

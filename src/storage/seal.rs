@@ -99,7 +99,7 @@ struct DataKeySet {
 type RewrappedKey = (String, Vec<u8>, Vec<u8>);
 
 /// A new data key, which must be stored before it is used.
-pub(crate) struct NewTerm {
+pub(crate) struct NewDataKey {
     /// The term (number) of the data key.
     pub(crate) term: u32,
     key: LessSafeKey,
@@ -112,7 +112,7 @@ impl DataKeyRing {
     pub(crate) fn create(root: &Secret, installation: String) -> Result<(Self, Vec<Fact>)> {
         let ring = Self::without_keys(RootKey::new(root, 0)?, installation);
         ring.tokens_sealed.store(true, Ordering::Release);
-        let first = ring.new_term(&ring.root.load(), 0)?;
+        let first = ring.create_data_key(&ring.root.load(), 0)?;
         let facts = vec![(INSTALLATION_FACT.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
         ring.adopt(first);
         Ok((ring, facts))
@@ -123,9 +123,9 @@ impl DataKeyRing {
     /// # Errors
     /// `Invalid` when the root key does not open the data keys, or facts are missing or damaged.
     pub(crate) fn load(root: &Secret, installation: String, facts: &[Fact]) -> Result<Self> {
-        let ring = Self::without_keys(RootKey::new(root, root::generation(facts)?)?, installation);
-        ring.learn(facts)?;
-        if ring.current().0 == 0 { Err(damaged_keys_error()) } else { Ok(ring) }
+        let ring = Self::without_keys(RootKey::new(root, root::root_key_generation(facts)?)?, installation);
+        ring.load_new_keys(facts)?;
+        if ring.current_term_and_uses().0 == 0 { Err(damaged_keys_error()) } else { Ok(ring) }
     }
 
     fn without_keys(root: RootKey, installation: String) -> Self {
@@ -149,22 +149,22 @@ impl DataKeyRing {
     ///
     /// # Errors
     /// As [`DataKeyRing::load`].
-    pub(crate) fn learn(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
+    pub(crate) fn load_new_keys(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
         self.load_stored_keys(facts, u32::max)
     }
 
-    /// As [`DataKeyRing::learn`], for a store that may have lost its latest writes: if the store lacks the current data
-    /// key, seals with the newest stored one.
+    /// As [`DataKeyRing::load_new_keys`], for a store that may have lost its latest writes: if the store lacks the
+    /// current data key, seals with the newest stored one.
     pub(crate) fn reload_after_loss(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
         self.load_stored_keys(facts, |current, newest| if newest == 0 { current } else { newest })
     }
 
-    /// Replaces the root key with one that the seal key has unwrapped. The next [`DataKeyRing::learn`] uses it.
+    /// Replaces the root key with one that the seal key has unwrapped. The next [`DataKeyRing::load_new_keys`] uses it.
     ///
     /// # Errors
     /// As [`DataKeyRing::load`]; after an error the previous root key stays in use.
     pub(crate) fn unseal(&self, root: &Secret, facts: &[Fact]) -> Result<()> {
-        let root = RootKey::new(root, root::generation(facts)?)?;
+        let root = RootKey::new(root, root::root_key_generation(facts)?)?;
         unwrap_all(&root.key, &self.installation, facts)?;
         self.root.store(Arc::new(root));
         Ok(())
@@ -216,7 +216,7 @@ impl DataKeyRing {
     fn handed_over_root(&self, facts: &[Fact]) -> Result<Option<RootKey>> {
         let sealed = facts.iter().find(|(name, _)| name == HANDOVER_FACT);
         let opened = sealed.and_then(|(_, sealed)| self.try_open(HANDOVER_FACT.as_bytes(), sealed)).map(Secret::new);
-        opened.map(|root| RootKey::new(&root, root::generation(facts)?)).transpose()
+        opened.map(|root| RootKey::new(&root, root::root_key_generation(facts)?)).transpose()
     }
 
     /// Unwraps the data keys in these facts with the root key `from`, and wraps them with `to`, with `wrapping` in the
@@ -233,7 +233,7 @@ impl DataKeyRing {
     ) -> Result<Vec<RewrappedKey>> {
         let stored = unwrap_all(&from.key, &self.installation, facts)?;
         let rewrap = |(term, (_, bytes)): (u32, (_, Secret))| {
-            let name = term_name(term.into());
+            let name = data_key_fact_name(term.into());
             let before = facts.iter().find(|(found, _)| *found == name).map(|(_, value)| value.clone());
             let context = wrap_context(wrapping, &self.installation, term);
             let after = seal_with(&to.key, &context, bytes.expose(), Vec::new())?;
@@ -254,7 +254,7 @@ impl DataKeyRing {
     }
 
     /// Returns the term of the current data key, and the known number of values that all nodes have sealed with it.
-    pub(crate) fn current(&self) -> (u32, u64) {
+    pub(crate) fn current_term_and_uses(&self) -> (u32, u64) {
         (
             self.keys.load().current,
             self.recorded_uses.load(Ordering::Relaxed) + self.unrecorded_uses.load(Ordering::Relaxed),
@@ -263,18 +263,18 @@ impl DataKeyRing {
 
     /// Creates the data key of the term after `after`, wrapped with `root`. The fact of the result must be stored
     /// before [`DataKeyRing::adopt`].
-    pub(crate) fn new_term(&self, root: &RootKey, after: u32) -> Result<NewTerm> {
+    pub(crate) fn create_data_key(&self, root: &RootKey, after: u32) -> Result<NewDataKey> {
         let term = after.checked_add(1).ok_or_else(|| Error::internal("the store has used up all data key numbers"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
         let key = aead_key(&bytes)?;
         let wrapped =
             seal_with(&root.key, &wrap_context(self.wrapping(), &self.installation, term), &bytes, Vec::new())?;
         bytes.zeroize();
-        Ok(NewTerm { term, key, fact: (term_name(term.into()), wrapped) })
+        Ok(NewDataKey { term, key, fact: (data_key_fact_name(term.into()), wrapped) })
     }
 
     /// Uses the data key `new` for sealing from now on, and returns its term.
-    pub(crate) fn adopt(&self, new: NewTerm) -> u32 {
+    pub(crate) fn adopt(&self, new: NewDataKey) -> u32 {
         let key = Arc::new(new.key);
         self.keys.rcu(|keys| {
             let mut keys = DataKeySet::clone(keys);
@@ -288,13 +288,13 @@ impl DataKeyRing {
 
     /// Returns the current term, and the number of values sealed by this process that its stored usage count does not
     /// include.
-    pub(crate) fn unrecorded(&self) -> (u32, u64) {
+    pub(crate) fn unrecorded_uses(&self) -> (u32, u64) {
         (self.keys.load().current, self.unrecorded_uses.load(Ordering::Relaxed))
     }
 
     /// Sets the stored usage count of a term. The count includes `added` values sealed by this process, which are
     /// subtracted from those not recorded yet.
-    pub(crate) fn set_recorded(&self, term: u32, recorded_uses: u64, added: u64) {
+    pub(crate) fn set_recorded_uses(&self, term: u32, recorded_uses: u64, added: u64) {
         if term != self.keys.load().current {
             return;
         }
@@ -366,12 +366,12 @@ pub(crate) fn newest_term(facts: &[Fact]) -> u32 {
 }
 
 /// Returns the name of the fact that stores the data key of a term.
-pub(crate) fn term_name(term: u64) -> String {
+pub(crate) fn data_key_fact_name(term: u64) -> String {
     format!("{DATA_KEY_PREFIX}{term}")
 }
 
 /// Returns `true` if the facts contain a new root key for running nodes that still have the previous one.
-pub(crate) fn is_handed_over(facts: &[Fact]) -> bool {
+pub(crate) fn has_root_key_handover(facts: &[Fact]) -> bool {
     facts.iter().any(|(name, sealed)| name == HANDOVER_FACT && !sealed.is_empty())
 }
 
@@ -523,7 +523,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn random_root() -> Secret {
-        root::generate()
+        root::generate_root_key()
     }
 
     fn new_ring() -> DataKeyRing {
@@ -531,8 +531,8 @@ mod tests {
     }
 
     /// Creates the data key of the next term, wrapped with the latest root key.
-    fn next_term(ring: &DataKeyRing) -> NewTerm {
-        ring.new_term(&ring.root.load(), ring.current().0).unwrap()
+    fn next_term(ring: &DataKeyRing) -> NewDataKey {
+        ring.create_data_key(&ring.root.load(), ring.current_term_and_uses().0).unwrap()
     }
 
     fn load_ring(root: &Secret, facts: &[Fact]) -> Result<DataKeyRing> {
@@ -580,7 +580,7 @@ mod tests {
     fn data_key_at_its_limit_requests_rotation_until_rotated() {
         let ring = new_ring();
         assert!(!ring.needs_rotation());
-        ring.set_recorded(1, MAX_KEY_OPERATIONS, 0);
+        ring.set_recorded_uses(1, MAX_KEY_OPERATIONS, 0);
         assert!(ring.needs_rotation());
         ring.seal(b"row", Vec::new()).unwrap();
         assert!(!ring.needs_rotation());
@@ -598,15 +598,15 @@ mod tests {
         for _ in 0..3 {
             ring.seal(b"row", Vec::new()).unwrap();
         }
-        assert_eq!(ring.unrecorded(), (1, 3));
-        ring.set_recorded(1, 10, 0);
-        assert_eq!(ring.current(), (1, 13));
+        assert_eq!(ring.unrecorded_uses(), (1, 3));
+        ring.set_recorded_uses(1, 10, 0);
+        assert_eq!(ring.current_term_and_uses(), (1, 13));
         ring.seal(b"row", Vec::new()).unwrap();
-        ring.set_recorded(1, 13, 3);
-        assert_eq!((ring.current(), ring.unrecorded()), ((1, 14), (1, 1)));
+        ring.set_recorded_uses(1, 13, 3);
+        assert_eq!((ring.current_term_and_uses(), ring.unrecorded_uses()), ((1, 14), (1, 1)));
         ring.adopt(next_term(&ring));
-        ring.set_recorded(1, 15, 1);
-        assert_eq!(ring.current(), (2, 0));
+        ring.set_recorded_uses(1, 15, 1);
+        assert_eq!(ring.current_term_and_uses(), (2, 0));
     }
 
     #[test]
@@ -632,7 +632,7 @@ mod tests {
     /// Returns the facts after a change of the seal from one root key to another, which is stored for running nodes.
     async fn facts_after_seal_change(ring: &DataKeyRing, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
         let mut facts = facts.to_vec();
-        let generation = root::generation(&facts).unwrap() + 1;
+        let generation = root::root_key_generation(&facts).unwrap() + 1;
         let [from, next] = [(from, 0), (to, generation)].map(|(root, n)| RootKey::new(root, n).unwrap());
         for (name, was, wrapped) in ring.rewrap(&from, &next, ring.wrapping(), &facts).unwrap() {
             let fact = facts.iter_mut().find(|(found, _)| *found == name).unwrap();
@@ -654,14 +654,14 @@ mod tests {
         let mut facts = facts_after_seal_change(&changed, &before, &after, &facts).await;
         assert!(load_ring(&before, &facts).is_err(), "the old root key");
         let none: Vec<_> = facts.iter().filter(|(name, _)| name != HANDOVER_FACT).cloned().collect();
-        assert!(running.learn(&none).is_err(), "nothing was left for it");
+        assert!(running.load_new_keys(&none).is_err(), "nothing was left for it");
         let new = load_ring(&after, &facts).unwrap();
         let term = next_term(&new);
         facts.push(term.fact.clone());
         new.adopt(term);
         let sealed = new.seal(b"row", b"by the new node".to_vec()).unwrap();
         assert!(!running.has_key_of(&sealed));
-        running.learn(&facts).unwrap();
+        running.load_new_keys(&facts).unwrap();
         assert_eq!(running.open(b"row", &sealed).unwrap(), b"by the new node");
         facts.push(next_term(&running).fact);
         assert!(load_ring(&after, &facts).is_ok(), "what it adds is wrapped by the new root key");
@@ -673,12 +673,12 @@ mod tests {
         let (ring, facts) = DataKeyRing::create(&first, "one".to_owned()).unwrap();
         let early = facts_after_seal_change(&ring, &first, &second, &facts).await;
         let mut late = facts_after_seal_change(&ring, &second, &third, &early).await;
-        ring.learn(&late).unwrap();
-        let of_early = ring.learn(&early).unwrap();
+        ring.load_new_keys(&late).unwrap();
+        let of_early = ring.load_new_keys(&early).unwrap();
         late.push(next_term(&ring).fact);
         assert!(load_ring(&third, &late).is_ok(), "the root key that is kept is the latest");
         let mut early = early.clone();
-        early.push(ring.new_term(&of_early, 1).unwrap().fact);
+        early.push(ring.create_data_key(&of_early, 1).unwrap().fact);
         assert!(load_ring(&second, &early).is_ok(), "a value stored next to the early ones is wrapped by their key");
     }
 
@@ -697,8 +697,8 @@ mod tests {
         assert_eq!(load_ring(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensMayBeUnsealed);
         two[1] = facts[1].clone();
         assert_eq!(load_ring(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensSealed);
-        ring.learn(&two).unwrap();
-        ring.learn(&earlier).unwrap();
+        ring.load_new_keys(&two).unwrap();
+        ring.load_new_keys(&earlier).unwrap();
         assert_eq!(ring.wrapping(), DataKeyWrapping::TokensSealed, "rows put back change nothing");
         let mut moved = facts;
         moved[1].0 = "data-key/2".to_owned();

@@ -32,7 +32,7 @@ pub(super) mod certificates {
         WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
     /// Selects the issuer and the revocation of a serial number, without the certificate itself. Also finds a
     /// revocation whose certificate was removed.
-    pub(crate) const STATUS: &str = "SELECT c.issuer,
+    pub(crate) const SELECT_SERIAL_STATUS: &str = "SELECT c.issuer,
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM (SELECT id FROM mount WHERE id = $1) m
             LEFT JOIN certificate c ON c.mount = m.id AND c.serial = $2
@@ -42,12 +42,12 @@ pub(super) mod certificates {
     pub(crate) const PAGE: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
     /// Selects certificates in the order of their expiry, with the index on `not_after`.
-    pub(crate) const ENDING: &str = "SELECT serial, der FROM certificate
+    pub(crate) const SELECT_UNEXPIRED: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND not_after >= $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY not_after, serial LIMIT $3";
     /// Selects the certificates and the revocations with these serial numbers. Rows of revocations have NULL as
     /// `not_after`.
-    pub(crate) const KNOWN: &str = "SELECT serial, issuer, not_after FROM certificate
+    pub(crate) const SELECT_KNOWN_SERIALS: &str = "SELECT serial, issuer, not_after FROM certificate
         WHERE mount = $1 AND serial = ANY($2) AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         UNION ALL SELECT serial, issuer, CAST(NULL AS BIGINT) FROM revocation
         WHERE mount = $1 AND serial = ANY($2) AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
@@ -215,7 +215,7 @@ pub(super) mod tokens {
         ORDER BY accessor_hash LIMIT $2";
     /// Counts live tokens that never expire, up to 1,000. A login never creates such tokens, so they have no mount. The
     /// condition on the mount lets SQLite use an index that begins with that column.
-    pub(crate) const ENDLESS: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM token
+    pub(crate) const COUNT_NEVER_EXPIRING: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM token
         WHERE mount IS NULL AND expires_at_micros IS NULL AND (uses IS NULL OR uses > 0) LIMIT 1000) AS endless";
     /// Selects some tokens of a dropped mount, which are then revoked together with their descendants.
     pub(crate) const SELECT_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";

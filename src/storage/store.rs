@@ -128,7 +128,7 @@ impl<R: StoreReader + Clone> Store<R> {
 
     /// Returns the number above which all new CRL numbers must be, because the store was restored; 0 if it never was.
     pub(super) fn restored_crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
-        let facts = self.reader.meta();
+        let facts = self.reader.facts();
         async move { Ok(crl_floor(&facts.await?)) }.boxed()
     }
 
@@ -145,7 +145,7 @@ impl<R: StoreReader + Clone> Store<R> {
     ) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
         let keys = self.keys.clone();
         async move {
-            keys.follow(std::iter::once(&sealed[..])).await?;
+            keys.load_missing_keys(std::iter::once(&sealed[..])).await?;
             Ok(keys.open(&client_value_context(what), &sealed).ok())
         }
         .boxed()
@@ -160,7 +160,7 @@ impl<R: StoreReader + Clone> Store<R> {
         async move {
             let mut rows = found.await?;
             for row in &mut rows {
-                keys.follow(std::iter::once(&row.body()[..])).await?;
+                keys.load_missing_keys(std::iter::once(&row.body()[..])).await?;
                 let _ = row.open(&keys);
             }
             Ok(rows)
@@ -176,7 +176,7 @@ impl<R: StoreReader + Clone> Store<R> {
         let keys = self.keys.clone();
         async move {
             let Some(mut row) = found.await? else { return Ok(None) };
-            keys.follow(std::iter::once(&row.body()[..])).await?;
+            keys.load_missing_keys(std::iter::once(&row.body()[..])).await?;
             row.open(&keys)?;
             Ok(Some(row))
         }

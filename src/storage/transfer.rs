@@ -145,7 +145,7 @@ fn is_database_fact(table: &str, values: &[SqlValue]) -> bool {
 }
 
 async fn require_row_count(target: &CopyTarget, table: &str, copied: i64) -> Result<()> {
-    let stored = target.count(table).await? - i64::from(table == FACTS_TABLE);
+    let stored = target.count_rows(table).await? - i64::from(table == FACTS_TABLE);
     if stored == copied {
         return Ok(());
     }

@@ -89,7 +89,7 @@ pub async fn open(subject: VerifyTarget, seal_key: SealKey, clock: Clock) -> Res
 
 impl VerifyTarget {
     /// Returns the store of these options as a target, if it is a PostgreSQL database; `None` for an embedded store.
-    pub fn of(options: &StorageOptions) -> Option<Self> {
+    pub fn of_postgres_store(options: &StorageOptions) -> Option<Self> {
         match &options.database {
             super::Database::Embedded(_) => None,
             super::Database::Postgres(url) => Some(Self::Postgres(url.clone())),

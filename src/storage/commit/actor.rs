@@ -2,9 +2,9 @@
 //!
 //! It runs on its own thread and actix system, so that it does not block an HTTP worker. Session work (units that run a
 //! SQL session) delays all units of its commit. So a commit takes all short units, but only a limited number of units
-//! with session work. The limit adapts to the time that they recently took, and the queue is fair between callers. After
-//! each step, background work pauses for as long as the step took. A message only wakes an idle actor; a busy actor
-//! checks the queue itself.
+//! with session work. The limit adapts to the time that they recently took, and the queue is fair between callers.
+//! After each step, background work pauses for as long as the step took. A message only wakes an idle actor; a busy
+//! actor checks the queue itself.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -30,12 +30,12 @@ use crate::telemetry;
 const MAX_BATCH_UNITS: usize = 512;
 
 /// Maximum number of units with session work per commit.
-const MAX_SESSION_WORK: usize = 64;
+const MAX_SESSION_WORK_UNITS: usize = 64;
 /// Minimum number of units with session work per commit.
-const MIN_SESSION_WORK: usize = 2;
+const MIN_SESSION_WORK_UNITS: usize = 2;
 /// Target for the time that session work takes in a commit. Above it, the limit of such units per commit is halved;
 /// below half of it, the limit is doubled.
-const MAX_WORK_TIME: Duration = Duration::from_millis(20);
+const TARGET_SESSION_WORK_TIME: Duration = Duration::from_millis(20);
 
 /// Minimum pause between two steps of background work.
 const MIN_BACKGROUND_PAUSE: Duration = Duration::from_millis(5);
@@ -103,16 +103,16 @@ struct QueuedUnits {
     /// Maximum number of units with session work per commit.
     max_work: usize,
     /// `true` if a pass of the actor over the queue is scheduled or in progress.
-    run_pending: bool,
+    pass_pending: bool,
     /// `true` if the actor has ended and takes no more units.
     closed: bool,
 }
 
 impl Default for QueuedUnits {
     fn default() -> Self {
-        let work = FairQueue::new(MIN_SESSION_WORK, MIN_SESSION_WORK);
-        let mut waiting = Self { jobs: VecDeque::new(), work, max_work: 0, run_pending: false, closed: false };
-        waiting.set_max_work(MAX_SESSION_WORK / 4);
+        let work = FairQueue::new(MIN_SESSION_WORK_UNITS, MIN_SESSION_WORK_UNITS);
+        let mut waiting = Self { jobs: VecDeque::new(), work, max_work: 0, pass_pending: false, closed: false };
+        waiting.set_max_work(MAX_SESSION_WORK_UNITS / 4);
         waiting
     }
 }
@@ -123,7 +123,7 @@ impl QueuedUnits {
     }
 
     fn set_max_work(&mut self, max: usize) {
-        self.max_work = max.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
+        self.max_work = max.clamp(MIN_SESSION_WORK_UNITS, MAX_SESSION_WORK_UNITS);
         self.work.set_limits(self.max_work, self.max_work.div_ceil(2));
     }
 }
@@ -144,7 +144,7 @@ impl CommitQueue {
             WriteUnit::Work(caller_id, _) => waiting.work.push(caller_id, job),
             _ => waiting.jobs.push_back(job),
         }
-        !std::mem::replace(&mut waiting.run_pending, true)
+        !std::mem::replace(&mut waiting.pass_pending, true)
     }
 
     /// Yields to other threads as long as more units arrive, which then share the commit. This makes fewer and larger
@@ -187,24 +187,24 @@ impl CommitQueue {
     fn record_batch(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let max = waiting.max_work;
-        if work > 0 && time > MAX_WORK_TIME {
+        if work > 0 && time > TARGET_SESSION_WORK_TIME {
             waiting.set_max_work(max / 2);
-        } else if work * 2 >= max && time < MAX_WORK_TIME / 2 {
+        } else if work * 2 >= max && time < TARGET_SESSION_WORK_TIME / 2 {
             waiting.set_max_work(max * 2);
         }
     }
 
     /// Marks a pass over the queue as scheduled; returns `true` if none was scheduled or in progress.
-    fn schedule_run(&self) -> bool {
-        !std::mem::replace(&mut self.lock().run_pending, true)
+    fn schedule_pass(&self) -> bool {
+        !std::mem::replace(&mut self.lock().pass_pending, true)
     }
 
     /// Ends a pass; returns `true` if another one must follow, because units are queued or the actor has other work
     /// (`busy`).
     fn needs_another_pass(&self, busy: bool) -> bool {
         let mut waiting = self.lock();
-        waiting.run_pending = busy || waiting.len() > 0;
-        waiting.run_pending
+        waiting.pass_pending = busy || waiting.len() > 0;
+        waiting.pass_pending
     }
 }
 
@@ -231,7 +231,7 @@ impl<B: StoreBackend> Actor for CommitActor<B> {
 
     /// Schedules a pass at the start, because an earlier process may have left background work.
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.schedule_run(ctx);
+        self.schedule_pass(ctx);
     }
 }
 
@@ -249,14 +249,14 @@ impl<B: StoreBackend> Handler<StopCommitter> for CommitActor<B> {
 
     fn handle(&mut self, StopCommitter(done): StopCommitter, ctx: &mut Self::Context) {
         self.stopping.push(done);
-        self.schedule_run(ctx);
+        self.schedule_pass(ctx);
     }
 }
 
 impl<B: StoreBackend> CommitActor<B> {
     /// Schedules a pass over the queue, unless one is scheduled or in progress.
-    fn schedule_run(&mut self, ctx: &mut Context<Self>) {
-        if self.queue.schedule_run() {
+    fn schedule_pass(&mut self, ctx: &mut Context<Self>) {
+        if self.queue.schedule_pass() {
             self.schedule(ctx);
         }
     }
@@ -281,7 +281,7 @@ impl<B: StoreBackend> CommitActor<B> {
             if let Some(worked) = worked.filter(|_| backend.has_background_work()) {
                 let rest = worked.max(MIN_BACKGROUND_PAUSE);
                 actor.paused_until = Instant::now() + rest;
-                ctx.run_later(rest, |actor, ctx| actor.schedule_run(ctx));
+                ctx.run_later(rest, |actor, ctx| actor.schedule_pass(ctx));
             }
             // The pause of background work may have ended during the batch. Its timer then scheduled nothing, because
             // this pass was in progress.
@@ -386,7 +386,7 @@ mod tests {
         assert!(queue.needs_another_pass(false), "comes by itself for what arrived meanwhile");
         assert_eq!(queue.take_batch(false).unwrap().len(), 1);
         assert!(queue.needs_another_pass(true), "comes by itself for work of its own");
-        assert!(!queue.schedule_run());
+        assert!(!queue.schedule_pass());
         assert!(queue.take_batch(false).unwrap().is_empty());
         assert!(!queue.needs_another_pass(false));
         assert!(queue.push(fact_job().0), "idle again");
@@ -425,11 +425,11 @@ mod tests {
         assert_eq!((waiting_by_caller.len(), size), (9, 10));
         assert_eq!(waiting_by_caller.iter().filter(|caller_id| **caller_id == 2).count(), 1);
         // Slow session work reduces the limit, down to two; fast work increases it.
-        (0..9).for_each(|_| queue.record_batch(1, MAX_WORK_TIME * 2));
+        (0..9).for_each(|_| queue.record_batch(1, TARGET_SESSION_WORK_TIME * 2));
         assert_eq!(take().1, 1, "half of two");
-        (0..9).for_each(|_| queue.record_batch(64, MAX_WORK_TIME / 4));
+        (0..9).for_each(|_| queue.record_batch(64, TARGET_SESSION_WORK_TIME / 4));
         assert_eq!(take().1, 32);
-        (0..9).for_each(|_| queue.record_batch(0, MAX_WORK_TIME * 2));
+        (0..9).for_each(|_| queue.record_batch(0, TARGET_SESSION_WORK_TIME * 2));
         queue.push(work(2));
         queue.push(fact_job().0);
         assert_eq!(take().1, 34, "what others took says nothing of it");

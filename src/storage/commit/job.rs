@@ -11,7 +11,7 @@ use crate::storage::backend::{Outcomes, WriteUnit};
 use crate::telemetry;
 
 /// Metric label of units that the store could not write.
-const UNAVAILABLE: &str = "unavailable";
+const STORE_UNAVAILABLE: &str = "unavailable";
 
 pub(super) struct CommitJob {
     pub(super) unit: WriteUnit,
@@ -48,9 +48,9 @@ pub(super) fn count_failure(answer: &Result<Outcomes>) -> bool {
         Err(error) => match error.kind() {
             Kind::Conflict => "conflict",
             Kind::Internal => "internal",
-            _ => UNAVAILABLE,
+            _ => STORE_UNAVAILABLE,
         },
     };
     counter!(telemetry::COMMIT_FAILURES, "reason" => reason).increment(1);
-    reason == UNAVAILABLE
+    reason == STORE_UNAVAILABLE
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::query::{SqliteError, resolve};
+use super::query::{SqliteError, resolve_ready};
 use super::session;
 use super::transaction::{MountCache, SqliteTransaction};
 use crate::storage::backend::{Outcomes, WriteUnit};
@@ -17,26 +17,26 @@ pub(super) fn apply_unit(db: &Connection, known: &mut MountCache, unit: &WriteUn
         WriteUnit::Pki(writes) => {
             let outcomes = writes.iter().map(|write| match tx.insert(write)? {
                 Some(outcome) => Ok(outcome),
-                None => resolve(pki::write(&mut tx, write)),
+                None => resolve_ready(pki::write(&mut tx, write)),
             });
             outcomes.collect::<Result<_, _>>().map(Outcomes::Pki)
         }
         WriteUnit::Auth { writes, now } => {
-            let outcomes = writes.iter().map(|write| resolve(auth::write(&mut tx, write, *now)));
+            let outcomes = writes.iter().map(|write| resolve_ready(auth::write(&mut tx, write, *now)));
             outcomes.collect::<Result<_, _>>().map(Outcomes::Auth)
         }
         WriteUnit::Documents(writes) => {
             for write in writes {
-                resolve(documents::write_in(&mut tx, write))?;
+                resolve_ready(documents::write_in(&mut tx, write))?;
             }
             Ok(Outcomes::Done)
         }
         WriteUnit::Facts(facts) => {
-            resolve(facts::write(db, facts))?;
+            resolve_ready(facts::write(db, facts))?;
             Ok(Outcomes::Done)
         }
         WriteUnit::Work(_, work) => {
-            session::in_savepoint(db, work)?;
+            session::run_work_in_savepoint(db, work)?;
             Ok(Outcomes::Done)
         }
     }

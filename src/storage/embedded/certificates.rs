@@ -93,6 +93,7 @@ pub(super) fn status(db: &Connection, mount: MountId, serial: Serial) -> rusqlit
         let revocation = if revoked { Some(revocations::read_revocation(mount, row, 1)?) } else { None };
         Ok(SerialStatus { issuer: row.get(0)?, revocation })
     };
-    let found = prepare(db, sql::STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
+    let found =
+        prepare(db, sql::SELECT_SERIAL_STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
     Ok(found.unwrap_or_default())
 }

@@ -57,7 +57,7 @@ impl Checkpointer {
                     continue;
                 }
                 // While the database file is copied, no checkpoint runs and the log only grows.
-                let moved = checkpoints.if_not_paused(|| log.tick());
+                let moved = checkpoints.run_if_not_paused(|| log.tick());
                 if let Some(Ok(_)) = moved
                     && std::mem::take(&mut failing)
                 {
@@ -178,7 +178,7 @@ pub(super) fn count_frames(db: &Connection) -> rusqlite::Result<u64> {
 }
 
 /// Returns `true` if checkpoints are so far behind that background work must not extend the log.
-pub(super) fn is_behind(db: &Connection) -> rusqlite::Result<bool> {
+pub(super) fn are_checkpoints_behind(db: &Connection) -> rusqlite::Result<bool> {
     Ok(pages_in_log(db)? > 2 * FULL_CHECKPOINT_PAGES)
 }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoint_that_cannot_be_synced_is_a_failed_sync() {
+    fn failed_sync_of_the_database_file_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let (writer, runner) = database(dir.path());
         // `/dev/null` stands for a database file that cannot be synced.

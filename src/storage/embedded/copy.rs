@@ -20,7 +20,7 @@ use rustix::fs::CWD;
 
 use super::access;
 use super::connection;
-use super::query::resolve;
+use super::query::resolve_ready;
 use super::schema;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
@@ -28,7 +28,7 @@ use crate::files::{self, append_suffix};
 use crate::storage::backend::Fact;
 use crate::storage::progress::ProgressCounters;
 use crate::storage::restore_facts::{
-    self, COPIED_FACT, SELECT_PUBLISHED, copied_fact, copy_time, crl_floor, restore_fact, restore_times,
+    self, COPIED_FACT, SELECT_CRL_MAXIMA, copied_fact, copy_time, crl_floor, encode_restore_times, restore_fact,
 };
 use crate::storage::statements::meta as sql;
 use crate::storage::tables::facts;
@@ -269,10 +269,10 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
     if db.query_row(fact, [COPIED_FACT], |_| Ok(())).optional().map_err(failed)?.is_none() {
         return Ok(());
     }
-    let published = db.query_row(SELECT_PUBLISHED, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
-    let facts = resolve(facts::all(&*db)).map_err(|e| e.into_error(text))?;
+    let published = db.query_row(SELECT_CRL_MAXIMA, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+    let facts = resolve_ready(facts::all(&*db)).map_err(|e| e.into_error(text))?;
     let (name, _) = restore_fact(now, published, &facts)?;
-    let value = restore_times(now, copy_time(&facts));
+    let value = encode_restore_times(now, copy_time(&facts));
     let tx = db.transaction().map_err(failed)?;
     tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
     tx.execute("DELETE FROM meta WHERE name = $1", [COPIED_FACT]).map_err(failed)?;
@@ -289,8 +289,8 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
 /// # Errors
 /// `Conflict` when it was.
 pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
-    let facts =
-        resolve(facts::all(db)).map_err(|e| e.into_error("storage: the table meta of the store cannot be read"))?;
+    let facts = resolve_ready(facts::all(db))
+        .map_err(|e| e.into_error("storage: the table meta of the store cannot be read"))?;
     restore_facts::require_unmoved(&facts)
 }
 
@@ -494,7 +494,7 @@ mod tests {
         let file = dir.path().join("copy.db");
         let (mut writer, pool) = super::super::open(&folder, time_at(0)).unwrap();
         let pause = pool.checkpoint_lock().pause().unwrap();
-        assert!(pool.checkpoint_lock().if_not_paused(|| ()).is_none());
+        assert!(pool.checkpoint_lock().run_if_not_paused(|| ()).is_none());
         let before = std::fs::read(folder.join(DATABASE_FILE)).unwrap();
         let partial = {
             for name in 0..40 {
@@ -511,7 +511,7 @@ mod tests {
         partial.finish(time_at(1)).unwrap();
         assert_eq!(count_facts(&file), 40);
         drop(pause);
-        assert!(pool.checkpoint_lock().if_not_paused(|| ()).is_some());
+        assert!(pool.checkpoint_lock().run_if_not_paused(|| ()).is_some());
     }
 
     #[test]
@@ -587,7 +587,7 @@ mod tests {
         complete_restore(&mut db, time_at(100)).unwrap();
         complete_restore(&mut db, time_at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
-        let restore = restore_facts::last_restore(&resolve(facts::all(&db)).ok().unwrap()).unwrap();
+        let restore = restore_facts::last_restore(&resolve_ready(facts::all(&db)).ok().unwrap()).unwrap();
         assert_eq!((restore.restored_at, restore.copied_at), (time_at(100), Some(time_at(3))));
         // A copy of the restored store, with a CRL number from a wrong clock.
         let (name, value) = copied_fact(Some(time_at(3)));

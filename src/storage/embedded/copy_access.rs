@@ -70,7 +70,7 @@ pub(crate) fn open(file: &Path) -> Result<SqliteReaderPool> {
 ///
 /// # Errors
 /// `Invalid` when it is not a store of a known version; `Unavailable` when it cannot be read.
-pub(crate) fn open_known(file: &Path) -> Result<SqliteReaderPool> {
+pub(crate) fn open_any_version(file: &Path) -> Result<SqliteReaderPool> {
     open_with(file, schema::require_known)
 }
 

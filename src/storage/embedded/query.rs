@@ -19,7 +19,7 @@ impl From<rusqlite::Error> for SqliteError {
 }
 
 /// Returns the result of a future of this engine. All of these futures are ready on the first poll.
-pub(super) fn resolve<T>(work: impl Future<Output = Result<T, SqliteError>>) -> Result<T, SqliteError> {
+pub(super) fn resolve_ready<T>(work: impl Future<Output = Result<T, SqliteError>>) -> Result<T, SqliteError> {
     work.now_or_never()
         .unwrap_or(Err(SqliteError::Unreadable("defect: work on a SQLite table waited for something else")))
 }

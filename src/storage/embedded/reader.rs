@@ -16,7 +16,7 @@ use rusqlite::{Connection, InterruptHandle};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::query::{SqliteError, resolve};
+use super::query::{SqliteError, resolve_ready};
 use super::session::SqliteReadConnection;
 use super::{certificates, connection, revocations, session, tokens};
 use crate::auth::store::{TokenHash, TokenRow};
@@ -119,7 +119,7 @@ impl SqliteReaderPool {
 
     /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts the work when it takes too long,
     /// or when its caller no longer waits.
-    pub(super) fn session(
+    pub(super) fn run_session(
         &self,
         caller_id: CallerId,
         work: SqlWork,
@@ -215,12 +215,12 @@ fn open_connections(open: OpenConnection, path: &Path) -> rusqlite::Result<Vec<S
 }
 
 impl StoreReader for SqliteReaderPool {
-    fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
-        self.run(|db| resolve(facts::all(db)))
+    fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+        self.run(|db| resolve_ready(facts::all(db)))
     }
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
-        self.run(move |db| resolve(documents::list(db, mount, kind)))
+        self.run(move |db| resolve_ready(documents::list(db, mount, kind)))
     }
 
     fn checkpoint_lock(&self) -> Option<CheckpointLock> {
@@ -240,7 +240,7 @@ impl TableReader for SqliteReaderPool {
         _: &'static str,
         work: impl for<'c> Fn(&'c SqliteReadConnection) -> BoxFuture<'c, Result<T, SqliteError>> + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<T>> {
-        self.run(move |db| resolve(work(db)))
+        self.run(move |db| resolve_ready(work(db)))
     }
 }
 
@@ -429,7 +429,7 @@ mod tests {
             Ok::<_, rusqlite::Error>(())
         }));
         let read = pool.read(count_facts);
-        let session = pool.session(0, Arc::new(|_| unreachable!()));
+        let session = pool.run_session(0, Arc::new(|_| unreachable!()));
         let (read, session) = tokio::join!(read, session);
         assert_eq!(read.unwrap_err().kind(), Kind::Busy);
         assert_eq!(session.unwrap_err().kind(), Kind::Busy);
@@ -462,7 +462,7 @@ mod tests {
     ) -> tokio::task::JoinHandle<Result<Result<(), SqlError>>> {
         let busy = Arc::clone(busy);
         let begun = begun.clone();
-        tokio::spawn(pool.session(
+        tokio::spawn(pool.run_session(
             caller_id,
             Arc::new(move |_| {
                 begun.send(caller_id).unwrap();
@@ -514,7 +514,7 @@ mod tests {
             }
             .boxed_local()
         });
-        let session = tokio::spawn(pool.session(1, work));
+        let session = tokio::spawn(pool.run_session(1, work));
         begun.recv().await.unwrap();
         // Gives the work time to start its statement.
         tokio::time::sleep(Duration::from_millis(100)).await;

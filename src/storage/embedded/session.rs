@@ -28,7 +28,7 @@ pub(super) fn run_work(db: &Connection, work: &SqlWork) -> Result<(), SqlError> 
 
 /// Runs session work, which reports its failures to its caller itself. A failure rolls back the changes of this work,
 /// but not those of other units in the batch.
-pub(super) fn in_savepoint(db: &Connection, work: &SqlWork) -> rusqlite::Result<()> {
+pub(super) fn run_work_in_savepoint(db: &Connection, work: &SqlWork) -> rusqlite::Result<()> {
     db.execute_batch("SAVEPOINT work")?;
     if run_work(db, work).is_err() {
         // This statement fails if SQLite has already rolled back the whole transaction. Then nothing of the batch is

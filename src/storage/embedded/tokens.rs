@@ -191,7 +191,7 @@ mod tests {
             let plan = super::super::fixture::plan(&db, sql);
             assert_eq!(plan.last().map(String::as_str), Some(steps), "{plan:?}");
         }
-        let plan = super::super::fixture::plan(&db, sql::ENDLESS).join("\n");
+        let plan = super::super::fixture::plan(&db, sql::COUNT_NEVER_EXPIRING).join("\n");
         assert!(plan.contains("USING INDEX token_mount_end (mount=? AND expires_at_micros=?)"), "{plan}");
     }
 }

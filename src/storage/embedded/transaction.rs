@@ -21,7 +21,7 @@ pub(super) struct MountCache(HashMap<MountId, InsertCounts>);
 
 impl MountCache {
     /// Checks that a mount exists, with one query per mount and transaction. Returns the counts of the mount.
-    fn mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut InsertCounts, SqliteError> {
+    fn counts_of_existing_mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut InsertCounts, SqliteError> {
         match self.0.entry(mount) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(_) if !prepare(db, sql::EXISTS)?.exists([mount.0])? => {
@@ -58,21 +58,21 @@ impl SqliteTransaction<'_> {
         let Self { db, known } = self;
         match write {
             PkiWrite::Certificate(row) => {
-                let counts = known.mount(db, row.mount)?;
+                let counts = known.counts_of_existing_mount(db, row.mount)?;
                 certificates::insert(db, row)?;
                 counts.certificates += 1;
             }
             PkiWrite::Lease(row) => {
-                known.mount(db, row.mount)?;
+                known.counts_of_existing_mount(db, row.mount)?;
                 certificates::insert_lease(db, row)?;
             }
             PkiWrite::Metadata(row) => {
-                known.mount(db, row.mount)?;
+                known.counts_of_existing_mount(db, row.mount)?;
                 certificates::insert_metadata(db, row)?;
             }
             PkiWrite::RecordedResponse(row) => certificates::insert_recorded_response(db, row)?,
             PkiWrite::Revocation(row) => {
-                let counts = known.mount(db, row.mount)?;
+                let counts = known.counts_of_existing_mount(db, row.mount)?;
                 let (stored, fresh) = revocations::insert(db, row)?;
                 counts.revocations += i64::from(fresh);
                 return Ok(Some(PkiOutcome::Revoked { stored, fresh }));
@@ -91,7 +91,7 @@ impl WriteTransaction for SqliteTransaction<'_> {
     }
 
     async fn require_mount(&mut self, mount: MountId) -> Result<(), SqliteError> {
-        self.known.mount(self.db, mount).map(drop)
+        self.known.counts_of_existing_mount(self.db, mount).map(drop)
     }
 
     fn forget_mount(&mut self, mount: MountId) {
@@ -159,8 +159,8 @@ mod tests {
         let serials = vec![SqlValue::Null, SqlValue::ByteStrings(Vec::new())];
         let ids = vec![SqlValue::Texts(Vec::new())];
         for (sql, values, index) in [
-            (certificates::KNOWN, &serials, "certificate_serial (mount=? AND serial=?)"),
-            (certificates::KNOWN, &serials, "sqlite_autoindex_revocation_1 (mount=? AND serial=?)"),
+            (certificates::SELECT_KNOWN_SERIALS, &serials, "certificate_serial (mount=? AND serial=?)"),
+            (certificates::SELECT_KNOWN_SERIALS, &serials, "sqlite_autoindex_revocation_1 (mount=? AND serial=?)"),
             (tidy::DELETE_CERTIFICATES, &serials, "certificate_serial (mount=? AND serial=?)"),
             (tidy::DELETE_REVOKED_CERTIFICATES, &serials, "certificate_serial (mount=? AND serial=?)"),
             (tidy::DELETE_REVOCATIONS, &serials, "sqlite_autoindex_revocation_1 (mount=? AND serial=?)"),

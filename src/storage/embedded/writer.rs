@@ -12,8 +12,8 @@ use futures_util::future::BoxFuture;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::batch;
-use super::checkpoint::{Checkpointer, checkpoint, count_frames, is_behind};
-use super::query::{SqliteError, resolve};
+use super::checkpoint::{Checkpointer, are_checkpoints_behind, checkpoint, count_frames};
+use super::query::{SqliteError, resolve_ready};
 use super::reader::SqliteReaderPool;
 use super::transaction::MountCache;
 use super::{connection, log};
@@ -43,7 +43,7 @@ pub(crate) struct SqliteWriter {
 
 impl SqliteWriter {
     pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: SqliteReaderPool) -> Result<Self> {
-        let dropped_mounts = resolve(mounts::has_dropped(&db)).map_err(|e| e.into_error(WRITE_FAILED))?;
+        let dropped_mounts = resolve_ready(mounts::has_dropped(&db)).map_err(|e| e.into_error(WRITE_FAILED))?;
         db.execute(END_TIDY_RUNS, []).map_err(write_error)?;
         let file =
             File::open(&path).map_err(|e| Error::unavailable("storage: the database file cannot be opened", e))?;
@@ -76,7 +76,7 @@ impl SqliteWriter {
     }
 
     fn apply_now(&mut self, units: &[WriteUnit]) -> Vec<Result<Outcomes>> {
-        let answers = match self.apply_plain(units) {
+        let answers = match self.apply_without_savepoints(units) {
             Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
             Err(failure) if units.len() == 1 => vec![unit_result(failure, &units[0])],
             Err(_) => self.apply_with_savepoints(units).unwrap_or_else(|e| {
@@ -89,11 +89,11 @@ impl SqliteWriter {
     }
 
     /// Runs a batch without savepoints. Sufficient in the usual case that no unit fails.
-    fn apply_plain(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
+    fn apply_without_savepoints(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
         let tx = self.begin()?;
         let mut touched = MountCache::default();
         let mut worked = Duration::ZERO;
-        let mut each = |unit| measure(&mut worked, unit, || batch::apply_unit(&tx, &mut touched, unit));
+        let mut each = |unit| measure_session_work(&mut worked, unit, || batch::apply_unit(&tx, &mut touched, unit));
         let outcomes = units.iter().map(&mut each).collect::<Result<_, SqliteError>>()?;
         touched.write_counters(&tx)?;
         tx.commit()?;
@@ -110,7 +110,7 @@ impl SqliteWriter {
         for unit in units {
             let before = touched.clone();
             let mut savepoint = tx.savepoint()?;
-            match measure(&mut worked, unit, || batch::apply_unit(&savepoint, &mut touched, unit)) {
+            match measure_session_work(&mut worked, unit, || batch::apply_unit(&savepoint, &mut touched, unit)) {
                 Ok(outcomes) => answers.push(Ok(outcomes)),
                 Err(failure) => {
                     // The rollback fails if SQLite has already rolled back the whole transaction. Then nothing of the
@@ -136,14 +136,14 @@ impl SqliteWriter {
 
     fn remove_dropped(&mut self) -> Result<bool, SqliteError> {
         let tx = self.begin()?;
-        let more = resolve(mounts::remove_dropped_rows(&*tx))?;
+        let more = resolve_ready(mounts::remove_dropped_rows(&*tx))?;
         tx.commit()?;
         Ok(more)
     }
 }
 
 /// Runs a unit. If the unit is session work, adds its duration to `worked`.
-fn measure<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl FnOnce() -> T) -> T {
+fn measure_session_work<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl FnOnce() -> T) -> T {
     let begun = matches!(unit, WriteUnit::Work(..)).then(Instant::now);
     let outcome = apply();
     *worked += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
@@ -161,7 +161,7 @@ fn write_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> E
 
 fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<Outcomes> {
     match failure {
-        SqliteError::SerialTaken => unit.serial_taken(),
+        SqliteError::SerialTaken => unit.serial_taken_result(),
         other => Err(other.into_error(WRITE_FAILED)),
     }
 }
@@ -192,7 +192,7 @@ impl StoreBackend for SqliteWriter {
 
     fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
         async move {
-            if self.db.as_ref().is_some_and(|db| is_behind(db).unwrap_or(false)) {
+            if self.db.as_ref().is_some_and(|db| are_checkpoints_behind(db).unwrap_or(false)) {
                 return;
             }
             // After a failure, this work is not repeated at once, which might fail in a loop. The remaining rows are
@@ -282,7 +282,7 @@ mod tests {
         writer.checkpoints.halt();
         store_facts(&mut writer, 100..101).await;
         assert!(!writer.checkpoints.halted());
-        let facts = pool.meta().await.unwrap();
+        let facts = pool.facts().await.unwrap();
         assert_eq!(facts.iter().filter(|(name, _)| name.starts_with("fact")).count(), 101);
         pool.close();
         writer.close().await.unwrap();
@@ -307,7 +307,7 @@ mod tests {
         drop(pool);
         assert_eq!(std::fs::read(&path).unwrap(), old, "nothing was moved");
         let (writer, pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
-        assert_eq!(pool.meta().await.unwrap().iter().filter(|(name, _)| name.starts_with("fact")).count(), 9);
+        assert_eq!(pool.facts().await.unwrap().iter().filter(|(name, _)| name.starts_with("fact")).count(), 9);
         writer.close().await.unwrap();
     }
 }

@@ -42,7 +42,7 @@ impl SealReopener {
     /// # Errors
     /// `Invalid` when the store has another seal; the errors of the file or device; `Unavailable` on timeout.
     pub(super) async fn open(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> Result<()> {
-        let outcome = self.attempt(ring, facts).outcome;
+        let outcome = self.current_or_new_attempt(ring, facts).outcome;
         let answer = tokio::time::timeout(UNSEAL_TIMEOUT, outcome).await;
         answer.unwrap_or_else(|late| {
             Err(Error::unavailable("seal: the seal key did not unwrap the root key of the store in time", late))
@@ -50,7 +50,7 @@ impl SealReopener {
     }
 
     /// Returns the attempt in progress, or the last one if it failed recently; else starts an attempt.
-    fn attempt(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> UnsealAttempt {
+    fn current_or_new_attempt(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> UnsealAttempt {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(attempt) = &*last {
             let holds = match attempt.outcome.peek() {
@@ -75,7 +75,7 @@ async fn unseal(source: Arc<SealKeyOrigin>, ring: Arc<DataKeyRing>, facts: Vec<F
     let seal = tokio::task::spawn_blocking(move || source.read()).await.map_err(Error::internal)??;
     let root = root::unwrap_root(&seal, ring.installation(), &facts).await?;
     ring.unseal(&root, &facts)?;
-    tracing::warn!("the seal was changed while this node was offline; reopened with the {}", seal.about());
+    tracing::warn!("the seal was changed while this node was offline; reopened with the {}", seal.describe());
     Ok(())
 }
 
@@ -104,7 +104,7 @@ mod tests {
             Arc::new(Self { opens: AtomicUsize::new(0), unwrap_permits: Arc::new(Semaphore::new(permits)), answer })
         }
 
-        fn opens(&self) -> usize {
+        fn open_count(&self) -> usize {
             self.opens.load(Ordering::Relaxed)
         }
     }
@@ -141,10 +141,10 @@ mod tests {
     /// Returns a ring with an outdated root key, and facts whose root key the device can unwrap.
     async fn outdated_ring(device: &Arc<FakeSealDevice>) -> (SealReopener, Arc<DataKeyRing>, Vec<Fact>) {
         let seal = SealKey::in_device(device.clone());
-        let [before, after] = [root::generate(), root::generate()];
+        let [before, after] = [root::generate_root_key(), root::generate_root_key()];
         let (ring, _) = DataKeyRing::create(&before, "one".to_owned()).unwrap();
         let (_, mut facts) = DataKeyRing::create(&after, "one".to_owned()).unwrap();
-        let opens = SealKey::in_device(FakeSealDevice::new(Ok(root::generate()), 1));
+        let opens = SealKey::in_device(FakeSealDevice::new(Ok(root::generate_root_key()), 1));
         let record = root::wrap_root(&opens, "one", &after, Time::UNIX_EPOCH, 1).await.unwrap();
         facts.push((root::SEAL_FACT.to_owned(), record));
         (SealReopener::new(seal.source()), Arc::new(ring), facts)
@@ -152,19 +152,19 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_callers_share_one_attempt_to_open_the_seal() {
-        let device = FakeSealDevice::new(Ok(root::generate()), 1);
+        let device = FakeSealDevice::new(Ok(root::generate_root_key()), 1);
         let (again, ring, facts) = outdated_ring(&device).await;
-        assert!(ring.learn(&facts).is_err());
+        assert!(ring.load_new_keys(&facts).is_err());
         for outcome in join_all((0..10).map(|_| again.open(&ring, &facts))).await {
             outcome.unwrap();
         }
-        assert!(ring.learn(&facts).is_ok());
-        assert_eq!(device.opens(), 1);
+        assert!(ring.load_new_keys(&facts).is_ok());
+        assert_eq!(device.open_count(), 1);
     }
 
     #[tokio::test]
     async fn slow_device_times_out_and_its_result_is_used_later() {
-        let device = FakeSealDevice::new(Ok(root::generate()), 0);
+        let device = FakeSealDevice::new(Ok(root::generate_root_key()), 0);
         let (again, ring, facts) = outdated_ring(&device).await;
         let error = again.open(&ring, &facts).await.unwrap_err();
         assert_eq!(
@@ -173,8 +173,8 @@ mod tests {
         );
         device.unwrap_permits.add_permits(1);
         again.open(&ring, &facts).await.unwrap();
-        assert!(ring.learn(&facts).is_ok());
-        assert_eq!(device.opens(), 1);
+        assert!(ring.load_new_keys(&facts).is_ok());
+        assert_eq!(device.open_count(), 1);
     }
 
     #[tokio::test]
@@ -185,13 +185,13 @@ mod tests {
             for _ in 0..3 {
                 assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
             }
-            assert_eq!(device.opens(), 1, "{kind:?}");
+            assert_eq!(device.open_count(), 1, "{kind:?}");
             if let Some(attempt) = again.last.lock().unwrap().as_mut() {
                 attempt.started -= FAILURE_CACHE_TIME;
             }
             assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
-            assert_eq!(device.opens(), opens, "{kind:?}");
-            assert!(ring.learn(&facts).is_err());
+            assert_eq!(device.open_count(), opens, "{kind:?}");
+            assert!(ring.load_new_keys(&facts).is_err());
         }
     }
 }

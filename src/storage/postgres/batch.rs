@@ -37,10 +37,10 @@ impl<'a> WriteBatch<'a> {
 
     /// Runs all statements between BEGIN and COMMIT.
     pub(super) async fn run(mut self, units: &'a [WriteUnit]) -> Result<UnitResults, PostgresError> {
-        let repeats = recorded_responses::find_repeats(self.tx.db, units).await?;
+        let repeats = recorded_responses::find_repeated_units(self.tx.db, units).await?;
         for (at, unit) in units.iter().enumerate() {
             let answer = if repeats.contains(&at) {
-                unit.serial_taken()
+                unit.serial_taken_result()
             } else if self.with_savepoints || can_fail_halfway(unit) {
                 self.run_in_savepoint(unit).await?
             } else {
@@ -59,7 +59,7 @@ impl<'a> WriteBatch<'a> {
             self.tx.flush().await?;
         }
         let before = self.tx.collected.mark();
-        match self.unit(unit).await {
+        match self.run_unit(unit).await {
             Ok(outcomes) => Ok(Ok(outcomes)),
             Err(failure @ PostgresError::Conflict(_)) => {
                 self.tx.collected.truncate_to(before);
@@ -77,7 +77,7 @@ impl<'a> WriteBatch<'a> {
             self.tx.flush().await?;
         }
         let before = self.tx.savepoint().await?;
-        let mut result = self.unit(unit).await;
+        let mut result = self.run_unit(unit).await;
         if flushes && result.is_ok() {
             result = self.tx.flush().await.and(result);
         }
@@ -94,7 +94,7 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    async fn unit(&mut self, unit: &'a WriteUnit) -> Result<Outcomes, PostgresError> {
+    async fn run_unit(&mut self, unit: &'a WriteUnit) -> Result<Outcomes, PostgresError> {
         let index = self.answers.len();
         let tx = &mut self.tx;
         match unit {
@@ -157,7 +157,7 @@ fn fill_outcomes(revoked: Vec<(OutcomePosition, StoredRevocation, bool)>, answer
 
 fn unit_result(failure: PostgresError, unit: &WriteUnit) -> Result<Outcomes> {
     match failure {
-        PostgresError::SerialTaken => unit.serial_taken(),
+        PostgresError::SerialTaken => unit.serial_taken_result(),
         other => Err(other.into_write_error()),
     }
 }

@@ -76,7 +76,7 @@ pub(super) async fn get(
 }
 
 pub(super) async fn status(db: &PostgresClient, mount: MountId, serial: Serial) -> Result<SerialStatus, PostgresError> {
-    let Some(found) = row(db, sql::STATUS, &[&mount.0, &serial.octets()]).await? else {
+    let Some(found) = row(db, sql::SELECT_SERIAL_STATUS, &[&mount.0, &serial.octets()]).await? else {
         return Ok(SerialStatus::default());
     };
     let revoked = found.try_get::<_, Option<i64>>(1)?.is_some();

@@ -71,7 +71,7 @@ pub(super) struct ChangeMarks {
 }
 
 /// Marks the row of a mount as changed; no effect if the mount was removed.
-pub(super) async fn mark(
+pub(super) async fn mark_mount(
     db: &PostgresClient,
     mount: MountId,
     marks: ChangeMarks,

@@ -126,7 +126,7 @@ impl CopyTarget {
     ///
     /// # Errors
     /// `Unavailable` from the server.
-    pub(crate) async fn count(&self, table: &str) -> Result<i64> {
+    pub(crate) async fn count_rows(&self, table: &str) -> Result<i64> {
         let count = format!("SELECT COUNT(*) FROM {table}");
         let found = rows(&self.db, &count, &[]).await.map_err(copy_error)?;
         found

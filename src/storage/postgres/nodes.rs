@@ -32,7 +32,7 @@ impl ChangeLog for Store<PostgresReaderPool> {
             // The change may be a new data key. If loading it fails now, the node loads it when it reads a value sealed
             // with it.
             if changes.mounts.iter().any(|change| change.mount == SYSTEM_MOUNT)
-                && let Err(error) = keys.learn().await
+                && let Err(error) = keys.load_new_keys().await
             {
                 telemetry::warn_task_failed(
                     "new data keys of the store cannot be loaded; retried when a stored value needs one",

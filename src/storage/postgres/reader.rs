@@ -94,7 +94,7 @@ impl PostgresReaderPool {
 }
 
 impl StoreReader for PostgresReaderPool {
-    fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+    fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
         self.read_tables("meta", |db| facts::all(db).boxed())
     }
 

@@ -18,7 +18,10 @@ const SELECT_RECORDED: &str = "SELECT key, expires_at FROM answered_request WHER
 /// Returns the indexes of the units whose idempotency key is already stored, or used by an earlier unit of the batch.
 /// Only these units are rejected, and the rows of the others are still inserted with one statement. [`insert_all`]
 /// finds keys that another node stores later.
-pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Result<HashSet<usize>, PostgresError> {
+pub(super) async fn find_repeated_units(
+    db: &PostgresClient,
+    units: &[WriteUnit],
+) -> Result<HashSet<usize>, PostgresError> {
     let keyed: Vec<(usize, &RecordedResponseRow)> =
         units.iter().enumerate().flat_map(|(at, unit)| rows_of_unit(unit).map(move |row| (at, row))).collect();
     if keyed.is_empty() {

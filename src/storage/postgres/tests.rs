@@ -863,7 +863,7 @@ async fn expired_rows_and_endless_tokens_are_found_by_an_index() {
         (sql::tidy::EXPIRED_REVOCATIONS, "250", "revocation_end"),
         (sql::tidy::UNLISTED_REVOCATION, "1", "revocation_end"),
         (sql::tidy::DELETE_METADATA, "", "certificate_metadata_end"),
-        (sql::tokens::ENDLESS, "", "token_endless"),
+        (sql::tokens::COUNT_NEVER_EXPIRING, "", "token_endless"),
     ] {
         let values = [("$1", "7"), ("$2", "9"), ("$3", "1"), ("$4", fourth), ("$5", "250")];
         let sql = values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value));

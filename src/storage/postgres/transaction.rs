@@ -18,7 +18,7 @@ use crate::storage::engine::{InsertCounts, WriteTransaction};
 use crate::storage::statements::{conflict, mounts as sql};
 
 const LOCK_MOUNTS: &str = "SELECT pg_advisory_xact_lock_shared(UNNEST($1::BIGINT[]))";
-const ALL_EXIST: &str = "SELECT COUNT(*) = CARDINALITY($1::BIGINT[]) FROM mount WHERE id = ANY($1)";
+const SELECT_ALL_MOUNTS_EXIST: &str = "SELECT COUNT(*) = CARDINALITY($1::BIGINT[]) FROM mount WHERE id = ANY($1)";
 
 pub(super) struct Transaction<'a> {
     pub(super) db: &'a PostgresClient,
@@ -117,9 +117,9 @@ impl<'a> Transaction<'a> {
     pub(super) async fn flush(&mut self) -> Result<(), PostgresError> {
         let collected = std::mem::take(&mut self.collected);
         let new = self.unlocked_mounts(&collected);
-        try_join(lock_existing(self.db, &new), collected.send(self.db)).await?;
+        try_join(lock_existing_mounts(self.db, &new), collected.send(self.db)).await?;
         self.known.mounts.extend(new.into_iter().map(|mount| (mount, InsertCounts::default())));
-        self.count(&collected);
+        self.count_certificates(&collected);
         // Sorted by mount, so that two nodes cannot deadlock.
         let mut by_mount: BTreeMap<MountId, (Vec<OutcomePosition>, Vec<&RevocationRow>)> = BTreeMap::new();
         for (position, row) in collected.revocations {
@@ -142,7 +142,7 @@ impl<'a> Transaction<'a> {
     /// revocation its position, the stored revocation, and `true` if this transaction created it.
     pub(super) async fn finish(mut self) -> Result<Vec<(OutcomePosition, StoredRevocation, bool)>, PostgresError> {
         self.send_rest().await?;
-        self.mark().await?;
+        self.write_change_log().await?;
         Ok(self.revoked)
     }
 
@@ -155,15 +155,15 @@ impl<'a> Transaction<'a> {
         }
         let collected = std::mem::take(&mut self.collected);
         let new = self.unlocked_mounts(&collected);
-        self.count(&collected);
+        self.count_certificates(&collected);
         let stored = try_join(collected.send(self.db), self.write_counters());
-        try_join(lock_existing(self.db, &new), stored).await.map(drop)
+        try_join(lock_existing_mounts(self.db, &new), stored).await.map(drop)
     }
 
     /// Marks the changed mounts, and notifies other nodes if documents or revocations have changed.
-    async fn mark(&self) -> Result<(), PostgresError> {
+    async fn write_change_log(&self) -> Result<(), PostgresError> {
         for (mount, marks) in &self.known.marks {
-            changes::mark(self.db, *mount, *marks, self.node).await?;
+            changes::mark_mount(self.db, *mount, *marks, self.node).await?;
         }
         if self.known.revoked || self.known.marks.values().any(|marks| marks.documents) {
             changes::notify(self.db).await?;
@@ -175,7 +175,7 @@ impl<'a> Transaction<'a> {
         collected.mounts().into_iter().filter(|mount| !self.known.mounts.contains_key(mount)).collect()
     }
 
-    fn count(&mut self, collected: &CollectedRows<'_>) {
+    fn count_certificates(&mut self, collected: &CollectedRows<'_>) {
         for row in &collected.certificates {
             self.counts(row.mount).certificates += 1;
         }
@@ -203,7 +203,7 @@ impl WriteTransaction for Transaction<'_> {
 
     async fn require_mount(&mut self, mount: MountId) -> Result<(), PostgresError> {
         if !self.known.mounts.contains_key(&mount) {
-            lock_existing(self.db, &[mount]).await?;
+            lock_existing_mounts(self.db, &[mount]).await?;
             self.known.mounts.insert(mount, InsertCounts::default());
         }
         Ok(())
@@ -238,14 +238,14 @@ impl WriteTransaction for Transaction<'_> {
 /// shared advisory lock because, unlike a row lock, it writes nothing. The check is a separate statement after the
 /// lock, so that it sees a drop for which the lock waited. Lock and check are pipelined. The caller may send rows
 /// before the response, but not COMMIT.
-async fn lock_existing(db: &PostgresClient, mounts: &[MountId]) -> Result<(), PostgresError> {
+async fn lock_existing_mounts(db: &PostgresClient, mounts: &[MountId]) -> Result<(), PostgresError> {
     let ids: Vec<i64> = mounts.iter().filter(|mount| **mount != SYSTEM_MOUNT).map(|mount| mount.0).collect();
     if ids.is_empty() {
         return Ok(());
     }
     // Both statements are prepared first, because preparing one of them between the two would change their order.
     let lock = db.prepare_cached(LOCK_MOUNTS).await?;
-    let check = db.prepare_cached(ALL_EXIST).await?;
+    let check = db.prepare_cached(SELECT_ALL_MOUNTS_EXIST).await?;
     let ids: [&(dyn ToSql + Sync); 1] = [&ids];
     let (_, found) = try_join(db.query(&lock, &ids), db.query_one(&check, &ids)).await?;
     if found.try_get(0)? { Ok(()) } else { Err(PostgresError::Conflict(conflict::MOUNT_GONE)) }

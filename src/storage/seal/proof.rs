@@ -69,7 +69,7 @@ mod tests {
     async fn seal_challenge_is_answered_only_with_the_seal_key() {
         let seal = SealKey::random();
         let other = SealKey::random();
-        let root_key = root::generate();
+        let root_key = root::generate_root_key();
         let record = root::wrap_root(&seal, "one", &root_key, Time::UNIX_EPOCH, 1).await.unwrap();
         let of_record = vec![(SEAL_FACT.to_owned(), record)];
         // Tests a store whose seal was changed and which so has a record of it, and one without such a record.

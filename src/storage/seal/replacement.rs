@@ -54,7 +54,7 @@ impl SealKeyReplacement {
         let before = SealKey::from_file(file)?;
         let owner = std::fs::metadata(file).map_err(|e| read_error(file, e))?;
         let fresh = append_suffix(file, NEW_SUFFIX);
-        let old = append_suffix(file, &format!("{OLD_SUFFIX}{}", before.about().key));
+        let old = append_suffix(file, &format!("{OLD_SUFFIX}{}", before.describe().key));
         let key = match read_earlier_key(&fresh)? {
             Some(key) => {
                 // The earlier attempt may not have synced the file, or another user may have created it.
@@ -191,7 +191,7 @@ mod tests {
         let (dir, file) = folder_with_key_file();
         let before = SealKey::from_file(&file).unwrap();
         let first = SealKeyReplacement::prepare(&file).unwrap();
-        let old = format!("seal.key.old-{}", before.about().key);
+        let old = format!("seal.key.old-{}", before.describe().key);
         assert_eq!(file_names(&dir), ["seal.key", "seal.key.new", &old]);
         assert!(
             has_key(&file, &before)
@@ -239,7 +239,7 @@ mod tests {
         let before = SealKey::from_file(&file).unwrap();
         let no_links = |_: &Path, _: &Path| Err(ErrorKind::PermissionDenied.into());
         // An incomplete file with the previous key, from an earlier attempt, is replaced.
-        write_private_file(&append_suffix(&file, &format!("{OLD_SUFFIX}{}", before.about().key)), "5a5a");
+        write_private_file(&append_suffix(&file, &format!("{OLD_SUFFIX}{}", before.describe().key)), "5a5a");
         for _ in 0..2 {
             let replacement = SealKeyReplacement::prepare_with(&file, no_links).unwrap();
             assert!(has_key(replacement.previous_key_file(), &before));
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
         assert_eq!(std::fs::read(&fresh).unwrap(), [7; 32]);
         std::fs::remove_file(&fresh).unwrap();
-        let old = append_suffix(&file, &format!("{OLD_SUFFIX}{}", SealKey::from_file(&file).unwrap().about().key));
+        let old = append_suffix(&file, &format!("{OLD_SUFFIX}{}", SealKey::from_file(&file).unwrap().describe().key));
         let other = SealKey::create_file(&old).unwrap();
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Conflict);
         assert!(has_key(&old, &other));

@@ -67,7 +67,7 @@ impl SealKey {
     }
 
     /// Returns a description of the seal key for display.
-    pub fn about(&self) -> SealInfo {
+    pub fn describe(&self) -> SealInfo {
         let (mechanism, key) = match &self.location {
             SealKeyLocation::Memory(bytes) => ("AES-GCM", key_fingerprint(bytes)),
             SealKeyLocation::Device(device) => (device.mechanism(), device.key()),
@@ -95,7 +95,7 @@ impl SealKey {
 }
 
 /// Creates a random root key.
-pub(crate) fn generate() -> Secret {
+pub(crate) fn generate_root_key() -> Secret {
     // The random bytes are written in place, because an array on the stack would leave a copy behind.
     let mut bytes = vec![0; ROOT_KEY_BYTES];
     crate::random::fill(&mut bytes);
@@ -119,7 +119,7 @@ pub(crate) async fn wrap_root(
     if seal.unwrap(&context, wrapped.clone()).await? != *root {
         return Err(Error::invalid("seal: the wrapped root key cannot be unwrapped; nothing was changed"));
     }
-    let SealInfo { kind, mechanism, key, .. } = seal.about();
+    let SealInfo { kind, mechanism, key, .. } = seal.describe();
     let wrapped_at = at.unix_timestamp();
     let root = STANDARD.encode(wrapped);
     let record = SealRecord { kind, mechanism, key, wrapped_at, root, generation };
@@ -131,7 +131,7 @@ pub(crate) async fn wrap_root(
 /// # Errors
 /// `Invalid` when the store has another seal, or the record is damaged; the errors of the device that holds the key.
 pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fact]) -> Result<Secret> {
-    let configured = seal.about();
+    let configured = seal.describe();
     let Some(record) = read_record(facts)? else {
         return seal.bytes().cloned().ok_or_else(|| {
             Error::invalid(format!(
@@ -171,7 +171,7 @@ pub(crate) fn stored_seal(facts: &[Fact]) -> Result<Option<SealInfo>> {
 ///
 /// # Errors
 /// `Invalid` when the record is damaged.
-pub(crate) fn generation(facts: &[Fact]) -> Result<u64> {
+pub(crate) fn root_key_generation(facts: &[Fact]) -> Result<u64> {
     Ok(read_record(facts)?.map_or(0, |record| record.generation))
 }
 
@@ -216,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn root_key_opens_only_with_its_seal_in_its_store() {
         let seal = SealKey::random();
-        let root = generate();
+        let root = generate_root_key();
         let at = Time::UNIX_EPOCH;
         let record = wrap_root(&seal, "one", &root, at, 1).await.unwrap();
         assert!(unwrap_root(&seal, "one", &facts(record.clone())).await.unwrap() == root);
@@ -224,7 +224,7 @@ mod tests {
         let error = unwrap_root(&SealKey::random(), "one", &facts(record.clone())).await.err().unwrap();
         assert!(error.text().starts_with("seal key: this store is sealed by the file key "), "{error}");
         let recorded = stored_seal(&facts(record.clone())).unwrap().unwrap();
-        assert_eq!(recorded, SealInfo { since: Some(at), ..seal.about() });
+        assert_eq!(recorded, SealInfo { since: Some(at), ..seal.describe() });
         for at in 0..record.len() {
             let mut changed = record.clone();
             changed[at] ^= 1;

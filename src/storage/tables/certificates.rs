@@ -36,7 +36,8 @@ pub(crate) async fn ending<C: TableConnection>(
     from: i64,
     limit: u32,
 ) -> TableResult<C, Vec<SerialAndDer>> {
-    map_rows(db, sql::ENDING, &[mount.into(), from.into(), i64::from(limit).into()], read_serial_and_der).await
+    map_rows(db, sql::SELECT_UNEXPIRED, &[mount.into(), from.into(), i64::from(limit).into()], read_serial_and_der)
+        .await
 }
 
 /// The first page starts after the empty string, which sorts before every serial number.
@@ -54,7 +55,7 @@ pub(crate) async fn known_serials<C: TableConnection>(
     serials: Vec<Serial>,
 ) -> TableResult<C, Vec<KnownSerial>> {
     let mut known: HashMap<Serial, KnownSerial> = HashMap::new();
-    for mut row in db.rows(sql::KNOWN, &[mount.into(), serial_list(&serials)]).await? {
+    for mut row in db.rows(sql::SELECT_KNOWN_SERIALS, &[mount.into(), serial_list(&serials)]).await? {
         let entry = known.entry(row.get()?).or_default();
         let issuer: String = row.get()?;
         match row.get()? {

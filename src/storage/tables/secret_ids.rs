@@ -5,7 +5,7 @@ use crate::auth::store::{AuthOutcome, SecretIdKey, SecretIdRow, SecretIdWrite};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::sql::{SqlError, SqlRow, SqlValue};
-use crate::storage::backend::known_to_all_nodes_before;
+use crate::storage::backend::propagation_cutoff_micros;
 use crate::storage::statements::{conflict, secret_ids as sql};
 
 /// Returns the mount that must exist until the transaction of the write ends; `None` if the write needs none.
@@ -44,7 +44,7 @@ pub(crate) async fn write<C: TableConnection>(db: &C, write: &SecretIdWrite, now
             let limit: SqlValue = i64::from(*limit).into();
             let ended = db.execute(sql::SWEEP, &[(*now).into(), limit.clone()]).await?;
             let of_ended = db.execute(sql::SWEEP_ENDED, &[limit]).await?;
-            db.execute(sql::FORGET_ROLES, &[known_to_all_nodes_before(*now).into()]).await?;
+            db.execute(sql::FORGET_ROLES, &[propagation_cutoff_micros(*now).into()]).await?;
             Ok(swept_outcome(ended + of_ended))
         }
     }

@@ -99,7 +99,7 @@ async fn delete_certificates<C: TableConnection>(
 
 /// Returns `true` if a CRL may lack the revocation of a certificate that expired before `before`, according to
 /// `listed`.
-pub(crate) async fn unlisted<C: TableConnection>(
+pub(crate) async fn has_unlisted_revocation<C: TableConnection>(
     db: &C,
     mount: MountId,
     before: i64,

@@ -166,14 +166,17 @@ impl ReadQueue {
 
     fn run_worker(&self) {
         let mut done = None;
-        while let Some((db, batch)) = self.next(done) {
+        while let Some((db, batch)) = self.next_batch(done) {
             done = Some((run_batch(&db, batch), db));
         }
     }
 
     /// Called by a thread: returns the connection of its finished batch to the queue, waits for the next batch, and
     /// takes it with a connection. Returns `None` when the queue is closed.
-    fn next(&self, done: Option<(FinishedBatch, SqliteReadConnection)>) -> Option<(SqliteReadConnection, ReadBatch)> {
+    fn next_batch(
+        &self,
+        done: Option<(FinishedBatch, SqliteReadConnection)>,
+    ) -> Option<(SqliteReadConnection, ReadBatch)> {
         let mut state = self.state();
         if let Some((done, db)) = done {
             state.active_threads -= 1;

@@ -38,7 +38,7 @@ async fn slow_connection_of_a_timed_out_read_serves_the_next() {
     let (_folder, url, delay) = slow_proxy(&fixture);
     let (_writer, reader) = open(url).await.unwrap();
     delay.store(2_500, Ordering::Relaxed);
-    let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.meta());
+    let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.facts());
     // Two seconds is the timeout of the task that reads the change log.
     assert!(read(2_000).await.is_err());
     tokio::time::sleep(Duration::from_millis(1_000)).await;

@@ -317,7 +317,7 @@ pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture:
 }
 
 /// Returns `true` if the store contains a new root key for other nodes.
-fn is_handed_over(fixture: &impl Fixture) -> bool {
+fn has_root_key_handover(fixture: &impl Fixture) -> bool {
     fixture.number("SELECT COUNT(*) FROM meta WHERE name = 'root-key-handover' AND length(value) > 0") > 0
 }
 
@@ -326,24 +326,27 @@ pub(super) async fn root_key_handover_exists_only_in_a_shared_store(fixture: &im
     put_all(&w, 1).await;
     w.storage.change_seal(&SealKey::random()).await.unwrap();
     let is_shared = w.storage.changes().is_some();
-    assert_eq!(is_handed_over(fixture), is_shared);
+    assert_eq!(has_root_key_handover(fixture), is_shared);
     assert_eq!(rotate(&w).await, 2);
-    assert_eq!(is_handed_over(fixture), is_shared, "nodes may run that have not taken it yet");
+    assert_eq!(has_root_key_handover(fixture), is_shared, "nodes may run that have not taken it yet");
     fixture.clock().advance(Duration::from_secs(31));
     if is_shared {
         assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::Later);
-        assert!(is_handed_over(fixture));
+        assert!(has_root_key_handover(fixture));
     }
     fixture.clock().advance(Duration::from_secs(30));
     reseal_all(&w).await;
-    assert!(!is_handed_over(fixture), "what the key before opens is gone when nothing is sealed with it any more");
+    assert!(
+        !has_root_key_handover(fixture),
+        "what the key before opens is gone when nothing is sealed with it any more"
+    );
     assert_eq!(key_status(&w).await.older, Some(0));
     // The handover may end after a minute. The creation of the next data key ends it.
     w.storage.change_seal(&SealKey::random()).await.unwrap();
-    assert_eq!(is_handed_over(fixture), is_shared);
+    assert_eq!(has_root_key_handover(fixture), is_shared);
     fixture.clock().advance(Duration::from_secs(60));
     assert_eq!(rotate(&w).await, 3);
-    assert!(!is_handed_over(fixture));
+    assert!(!has_root_key_handover(fixture));
     put_all(&w, 2).await;
     assert_all_readable(&w, 1..3).await;
 }
@@ -353,13 +356,13 @@ pub(super) async fn new_seal_key_opens_everything_and_the_previous_nothing(fixtu
     put_all(&w, 1).await;
     rotate(&w).await;
     put_all(&w, 2).await;
-    assert_eq!(w.storage.seal_status().await.unwrap(), fixture.seal_key().about());
+    assert_eq!(w.storage.seal_status().await.unwrap(), fixture.seal_key().describe());
     let mut seal = fixture.seal_key();
     for round in 0..2 {
         fixture.clock().advance(Duration::from_secs(30));
         seal = SealKey::random();
         let changed = w.storage.change_seal(&seal).await.unwrap();
-        assert_eq!((changed.key, changed.since), (seal.about().key, Some(fixture.clock().now())), "{round}");
+        assert_eq!((changed.key, changed.since), (seal.describe().key, Some(fixture.clock().now())), "{round}");
         assert_all_readable(&w, 1..3).await;
         assert_eq!(rotate(&w).await, 3 + round);
         put_all(&w, 3 + round).await;

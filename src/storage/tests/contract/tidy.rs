@@ -252,12 +252,12 @@ struct TidyModel {
 }
 
 impl TidyModel {
-    fn certificates_end(&mut self, before: i64, revoked_before: i64) {
+    fn remove_certificates(&mut self, before: i64, revoked_before: i64) {
         let revoked = &self.revocations;
         self.certificates.retain(|n, end| *end >= before || (revoked.contains_key(n) && *end >= revoked_before));
     }
 
-    fn revocations_end(&mut self, before: i64) {
+    fn remove_revocations(&mut self, before: i64) {
         let gone: BTreeSet<u32> = self.revocations.iter().filter(|(_, end)| **end < before).map(|(n, _)| *n).collect();
         self.revocations.retain(|n, _| !gone.contains(n));
         self.certificates.retain(|n, _| !gone.contains(n));
@@ -306,11 +306,11 @@ pub(super) async fn tidy_removes_the_same_rows_as_a_model(fixture: &impl Fixture
                     run_step(&w, what(None), limit).await;
                 }
                 run_steps(&w, limit, what).await;
-                model.certificates_end(before, revoked_before);
+                model.remove_certificates(before, revoked_before);
             }
             1 => {
                 run_steps(&w, limit, |_| Removal::Revocations(ended_before(revoked_before))).await;
-                model.revocations_end(revoked_before);
+                model.remove_revocations(revoked_before);
             }
             _ => {
                 run_steps(&w, limit, |_| Removal::Metadata { before }).await;
