@@ -103,14 +103,14 @@ impl Document {
     /// Deserializes the JSON body.
     ///
     /// # Errors
-    /// [`Document::unreadable`].
+    /// [`Document::unreadable_error`].
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error))
+        serde_json::from_slice(&self.body).map_err(|error| self.unreadable_error(error))
     }
 
     /// Returns the error for a document with an unusable body. Its text names the document and quotes nothing of the
     /// body.
-    pub fn unreadable(&self, problem: impl Into<BodyProblem>) -> Error {
+    pub fn unreadable_error(&self, problem: impl Into<BodyProblem>) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;
         unreadable_document(*mount, kind, name, &problem.into().0)
     }
@@ -234,7 +234,7 @@ mod tests {
         ] {
             let document = Document { key: key.clone(), version: 1, body: body.into() };
             let cause = || serde_json::from_slice::<Kind>(&document.body).unwrap_err();
-            for error in [document.unreadable(cause()), document.unreadable(Error::internal(cause()))] {
+            for error in [document.unreadable_error(cause()), document.unreadable_error(Error::internal(cause()))] {
                 let text = error.text();
                 assert!(
                     text.starts_with("storage: the document role \"web\" of the mount with the id 7 cannot be read: ")

@@ -1,4 +1,4 @@
-//! Nodes that share a database: following changes by other nodes.
+//! Coordination of nodes that share a database: each node applies the changes that other nodes have made.
 //!
 //! [`Nodes`] reads the change log ([`store`]) when the database notifies it and at least every second, and reloads
 //! changed views through [`mounts`](crate::mounts). After [`MAX_STALENESS`] without a successful read, requests that

@@ -92,7 +92,7 @@ impl ApiTokens {
             let page = read.await?;
             let Some(last) = page.last() else { return Ok(sealed) };
             after = last.id;
-            let seal = |bare: &UnsealedToken| Ok((bare.id, self.seal(&bare.bound())?));
+            let seal = |bare: &UnsealedToken| Ok((bare.id, self.seal(&bare.to_bound_token())?));
             let bodies = Arc::new(page.iter().map(seal).collect::<Result<Vec<(i64, Vec<u8>)>>>()?);
             let written = self.sessions.write("api_token_seal", move |session| {
                 let bodies = Arc::clone(&bodies);
@@ -129,7 +129,7 @@ impl UnsealedToken {
         })
     }
 
-    fn bound(&self) -> BoundToken<'_> {
+    fn to_bound_token(&self) -> BoundToken<'_> {
         BoundToken {
             lookup: &self.lookup,
             secret_sha256: &self.secret_sha256,

@@ -13,7 +13,7 @@ use crate::clock::{Clock, Time};
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT};
 use crate::error::Result;
 use crate::random;
-use crate::storage::backend::{Outcomes, StoreReader, WriteUnit, round_to_micros};
+use crate::storage::backend::{StoreReader, UnitOutcomes, WriteUnit, round_to_micros};
 use crate::storage::documents;
 use crate::storage::engine::{
     ReadConnection as _, TableConnection, TableReader, TableResult, WriteConnection as _, WriteResult, WriteTransaction,
@@ -75,8 +75,8 @@ impl DomainWrite for AuthWrite {
         WriteUnit::Auth { writes, now: clock.now() }
     }
 
-    fn outcomes(outcomes: Outcomes) -> Option<Vec<AuthOutcome>> {
-        if let Outcomes::Auth(outcomes) = outcomes { Some(outcomes) } else { None }
+    fn outcomes(outcomes: UnitOutcomes) -> Option<Vec<AuthOutcome>> {
+        if let UnitOutcomes::Auth(outcomes) = outcomes { Some(outcomes) } else { None }
     }
 }
 
@@ -188,9 +188,9 @@ pub(super) async fn write<T: WriteTransaction>(
     Ok(AuthOutcome::Done)
 }
 
-async fn condition<C: TableConnection>(db: &C) -> TableResult<C, StoreCondition> {
+async fn read_store_condition<C: TableConnection>(db: &C) -> TableResult<C, StoreCondition> {
     let restore = last_restore(&facts::all(db).await?);
-    Ok(StoreCondition { restore, endless_tokens: tokens::count_endless(db).await? })
+    Ok(StoreCondition { restore, endless_tokens: tokens::count_never_expiring(db).await? })
 }
 
 impl<R: TableReader> AuthStore for Store<R> {
@@ -231,7 +231,7 @@ impl<R: TableReader> AuthStore for Store<R> {
     }
 
     fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>> {
-        self.reader.read_tables("condition", |db| condition(db).boxed())
+        self.reader.read_tables("condition", |db| read_store_condition(db).boxed())
     }
 
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {

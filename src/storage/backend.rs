@@ -57,9 +57,9 @@ impl WriteUnit {
     }
 
     /// Returns the result of a unit that was not stored because a serial number is taken.
-    pub(crate) fn serial_taken_result(&self) -> Result<Outcomes> {
+    pub(crate) fn serial_taken_result(&self) -> Result<UnitOutcomes> {
         match self {
-            Self::Pki(writes) => Ok(Outcomes::Pki(writes.iter().map(|_| PkiOutcome::SerialTaken).collect())),
+            Self::Pki(writes) => Ok(UnitOutcomes::Pki(writes.iter().map(|_| PkiOutcome::SerialTaken).collect())),
             _ => Err(Error::internal("defect: the store reported a duplicate serial number for a write that has none")),
         }
     }
@@ -67,7 +67,7 @@ impl WriteUnit {
 
 /// The outcomes of a unit: one for each write, in order.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcomes {
+pub(crate) enum UnitOutcomes {
     /// Outcomes of [`WriteUnit::Pki`].
     Pki(Vec<PkiOutcome>),
     /// Outcomes of [`WriteUnit::Auth`].
@@ -80,7 +80,7 @@ pub(crate) enum Outcomes {
 pub(crate) trait StoreBackend: Send + Unpin + 'static {
     /// Commits a batch and returns one result per unit, in order. A unit that fails leaves no trace and does not affect
     /// the others: the backend then retries the units one by one.
-    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>>;
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>>;
 
     /// Returns the time that session work took in the last batch, without the commit.
     fn work_duration(&self) -> Duration {

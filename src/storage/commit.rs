@@ -18,7 +18,7 @@ use metrics::{Gauge, counter, gauge};
 use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
+use crate::storage::backend::{StoreBackend, UnitOutcomes, WriteUnit};
 use crate::telemetry;
 use job::{CommitJob, CommitPermit};
 use status::CommitStatus;
@@ -33,7 +33,7 @@ pub(crate) struct CommitHandle {
 }
 
 /// A submitted unit. The caller may await its outcome or drop it.
-pub(crate) struct SubmittedUnit(Result<oneshot::Receiver<Result<Outcomes>>>);
+pub(crate) struct SubmittedUnit(Result<oneshot::Receiver<Result<UnitOutcomes>>>);
 
 impl CommitHandle {
     /// Starts a commit actor for `backend` that admits at most `queue` units at a time.
@@ -95,7 +95,7 @@ impl CommitHandle {
 
 impl SubmittedUnit {
     /// Waits until the unit is durable or has failed.
-    pub(crate) async fn outcome(self) -> Result<Outcomes> {
+    pub(crate) async fn outcome(self) -> Result<UnitOutcomes> {
         self.0?.await.unwrap_or_else(|_| Err(stopped_error()))
     }
 }
@@ -126,14 +126,14 @@ mod tests {
     }
 
     impl StoreBackend for GatedBackend {
-        fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+        fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>> {
             Box::pin(async move {
                 let _ = self.gate.recv();
                 self.sizes.lock().unwrap().push(units.len());
                 let is = |unit: &WriteUnit, name| matches!(unit, WriteUnit::Facts(facts) if facts[0].name == name);
                 assert!(!units.iter().any(|unit| is(unit, "13")), "thirteen");
                 let full = || Err(Error::new(Kind::Unavailable, "storage: the write failed"));
-                units.iter().map(|unit| if is(unit, "14") { full() } else { Ok(Outcomes::Done) }).collect()
+                units.iter().map(|unit| if is(unit, "14") { full() } else { Ok(UnitOutcomes::Done) }).collect()
             })
         }
 

@@ -47,12 +47,12 @@ impl DataKeys {
     /// # Errors
     /// The errors of the store.
     pub(super) async fn count_old_values(&self) -> Result<u64> {
-        let (term, _, _) = self.keys.status().await?;
+        let (term, _, _) = self.keys.current_key_status().await?;
         reseal::count_old_values(&self.sessions, term).await
     }
 
     async fn run_reseal_step(&self) -> Result<ResealOutcome> {
-        let (term, created_at, _) = self.keys.status().await?;
+        let (term, created_at, _) = self.keys.current_key_status().await?;
         if term == 1 || self.given_up_term.load(Ordering::Relaxed) == term {
             return Ok(ResealOutcome::Done);
         }
@@ -134,7 +134,7 @@ fn query_number<'s>(
 impl KeyringStore for DataKeys {
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>> {
         async move {
-            let (term, created_at, sealed) = self.keys.status().await?;
+            let (term, created_at, sealed) = self.keys.current_key_status().await?;
             let progress = reseal::read_progress(&self.sessions).await?.as_deref().and_then(ResealProgress::read);
             let older = progress.filter(|progress| progress.term == term).and_then(|progress| progress.left);
             let older = if term == 1 { Some(0) } else { older };

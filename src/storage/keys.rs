@@ -85,7 +85,7 @@ impl StoreKeys {
         };
         let ring = Arc::new(ring);
         let opening_seal = seal_key.describe();
-        let reopener = SealReopener::new(seal_key.source());
+        let reopener = SealReopener::new(seal_key.origin());
         Ok(Self { ring, commits, reader, clock, opening_seal, reopener, shared })
     }
 
@@ -94,7 +94,7 @@ impl StoreKeys {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(super) async fn status(&self) -> Result<(u32, Time, u64)> {
+    pub(super) async fn current_key_status(&self) -> Result<(u32, Time, u64)> {
         let (facts, _) = self.read_facts().await?;
         let (term, sealed) = self.ring.current_term_and_uses();
         if let Some(created_at) = creation_time(&facts, term) {
@@ -229,7 +229,7 @@ impl StoreKeys {
             let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
             writes.extend(self.handover_end_write(&facts)?);
             match self.write_facts(writes).await {
-                Ok(()) => return Ok(self.ring.adopt(new)),
+                Ok(()) => return Ok(self.ring.adopt_data_key(new)),
                 // Another node has added a key or changed the seal; try again.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 Err(error) => return Err(error),
@@ -285,7 +285,7 @@ impl StoreKeys {
         let term = seal::newest_term(&facts);
         self.require_key_known_to_all_nodes(&facts, term)?;
         let (root, generation) = (root::generate_root_key(), root::root_key_generation(&facts)? + 1);
-        let record = root::wrap_root(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
+        let record = root::wrap_root(seal, self.ring.installation_id(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
             FactWrite::if_unchanged(&facts, root::SEAL_FACT, Some(record)),
             // This fails if a newer data key was added: it would still be wrapped with the previous root key.
@@ -381,7 +381,7 @@ impl StoreKeys {
 }
 
 async fn open_ring(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<DataKeyRing>> {
-    let Some(installation) = seal::installation(facts)? else { return Ok(None) };
+    let Some(installation) = seal::stored_installation_id(facts)? else { return Ok(None) };
     let root = root::unwrap_root(seal_key, &installation, facts).await;
     root.and_then(|root| DataKeyRing::load(&root, installation, facts))
         .map(Some)
@@ -474,6 +474,6 @@ mod tests {
         assert_eq!(slow.rotate(2).await.unwrap(), 3);
         assert_eq!(other.rotate(1).await.unwrap(), 3, "there is a later one");
         let again = StoreKeys::load(commits, Arc::new(pool), &next, clock, true).await.unwrap();
-        assert_eq!(again.status().await.unwrap().0, 3);
+        assert_eq!(again.current_key_status().await.unwrap().0, 3);
     }
 }

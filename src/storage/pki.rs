@@ -12,7 +12,7 @@ use crate::pki::store::{
     CrlRow, KnownSerial, LeaseRange, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, RecordedResponseRow,
     RemovableRevocations, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
-use crate::storage::backend::{Outcomes, WriteUnit, round_to_micros};
+use crate::storage::backend::{UnitOutcomes, WriteUnit, round_to_micros};
 use crate::storage::documents;
 use crate::storage::engine::{ReadConnection as _, TableError, TableReader, WriteResult, WriteTransaction};
 use crate::storage::keys::StoreKeys;
@@ -57,8 +57,8 @@ impl DomainWrite for PkiWrite {
         WriteUnit::Pki(writes)
     }
 
-    fn outcomes(outcomes: Outcomes) -> Option<Vec<PkiOutcome>> {
-        if let Outcomes::Pki(outcomes) = outcomes { Some(outcomes) } else { None }
+    fn outcomes(outcomes: UnitOutcomes) -> Option<Vec<PkiOutcome>> {
+        if let UnitOutcomes::Pki(outcomes) = outcomes { Some(outcomes) } else { None }
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn write<T: WriteTransaction>(tx: &mut T, write: &PkiWrite) -> 
             tx.mark_crls(row.mount);
             return Ok(PkiOutcome::Done);
         }
-        PkiWrite::LeasesMark(ids) => leases::mark(tx.db(), ids).await?,
+        PkiWrite::LeasesMark(ids) => leases::mark_for_revocation(tx.db(), ids).await?,
         PkiWrite::LeasesEnd(ids) => leases::delete(tx.db(), ids).await?,
         PkiWrite::LeasesMarkEnded { limit } => leases::mark_ended(tx.db(), *limit).await?,
         PkiWrite::LeasesSweep { now, limit } => leases::sweep(tx.db(), *now, *limit).await?,
@@ -200,11 +200,11 @@ impl<R: TableReader> PkiStore for Store<R> {
         after: Option<Serial>,
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-        self.reader.read_tables("certificates", move |db| certificates::with_der(db, mount, after, limit).boxed())
+        self.reader.read_tables("certificates", move |db| certificates::page_with_der(db, mount, after, limit).boxed())
     }
 
     fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-        self.reader.read_tables("ending", move |db| certificates::ending(db, mount, from, limit).boxed())
+        self.reader.read_tables("ending", move |db| certificates::unexpired(db, mount, from, limit).boxed())
     }
 
     fn unlisted(&self, mount: MountId, before: i64, listed: RemovableRevocations) -> BoxFuture<'static, Result<bool>> {

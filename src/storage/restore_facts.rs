@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn latest_recorded_restore_counts() {
+    fn crl_floor_is_that_of_the_latest_restore() {
         let one = |seconds| restore_fact(at(seconds), (0, 0), &[]).unwrap();
         let facts = [copied_fact(Some(at(5))), one(7), one(20), one(19), ("other".into(), vec![])];
         assert_eq!(crl_floor(&facts), 20_000_000);

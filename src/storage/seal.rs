@@ -103,7 +103,7 @@ pub(crate) struct NewDataKey {
     /// The term (number) of the data key.
     pub(crate) term: u32,
     key: LessSafeKey,
-    /// The fact with the wrapped key, which must be stored before [`DataKeyRing::adopt`].
+    /// The fact with the wrapped key, which must be stored before [`DataKeyRing::adopt_data_key`].
     pub(crate) fact: Fact,
 }
 
@@ -114,7 +114,7 @@ impl DataKeyRing {
         ring.tokens_sealed.store(true, Ordering::Release);
         let first = ring.create_data_key(&ring.root.load(), 0)?;
         let facts = vec![(INSTALLATION_FACT.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
-        ring.adopt(first);
+        ring.adopt_data_key(first);
         Ok((ring, facts))
     }
 
@@ -249,7 +249,7 @@ impl DataKeyRing {
     }
 
     /// Returns the installation id.
-    pub(crate) fn installation(&self) -> &str {
+    pub(crate) fn installation_id(&self) -> &str {
         &self.installation
     }
 
@@ -262,7 +262,7 @@ impl DataKeyRing {
     }
 
     /// Creates the data key of the term after `after`, wrapped with `root`. The fact of the result must be stored
-    /// before [`DataKeyRing::adopt`].
+    /// before [`DataKeyRing::adopt_data_key`].
     pub(crate) fn create_data_key(&self, root: &RootKey, after: u32) -> Result<NewDataKey> {
         let term = after.checked_add(1).ok_or_else(|| Error::internal("the store has used up all data key numbers"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
@@ -274,7 +274,7 @@ impl DataKeyRing {
     }
 
     /// Uses the data key `new` for sealing from now on, and returns its term.
-    pub(crate) fn adopt(&self, new: NewDataKey) -> u32 {
+    pub(crate) fn adopt_data_key(&self, new: NewDataKey) -> u32 {
         let key = Arc::new(new.key);
         self.keys.rcu(|keys| {
             let mut keys = DataKeySet::clone(keys);
@@ -383,7 +383,7 @@ fn term_of(sealed: &[u8]) -> Option<u32> {
 ///
 /// # Errors
 /// `Invalid` when the id is damaged.
-pub(crate) fn installation(facts: &[Fact]) -> Result<Option<String>> {
+pub(crate) fn stored_installation_id(facts: &[Fact]) -> Result<Option<String>> {
     match facts.iter().find(|(name, _)| name == INSTALLATION_FACT) {
         Some((_, installation)) => String::from_utf8(installation.clone()).map(Some).map_err(|_| damaged_keys_error()),
         None if facts.iter().any(|(name, _)| name.starts_with(DATA_KEY_PREFIX)) => Err(damaged_keys_error()),
@@ -536,7 +536,7 @@ mod tests {
     }
 
     fn load_ring(root: &Secret, facts: &[Fact]) -> Result<DataKeyRing> {
-        DataKeyRing::load(root, installation(facts)?.unwrap_or_default(), facts)
+        DataKeyRing::load(root, stored_installation_id(facts)?.unwrap_or_default(), facts)
     }
 
     #[test]
@@ -568,7 +568,7 @@ mod tests {
         let first = ring.seal(b"row", b"one".to_vec()).unwrap();
         let new = next_term(&ring);
         facts.push(new.fact.clone());
-        assert_eq!(ring.adopt(new), 2);
+        assert_eq!(ring.adopt_data_key(new), 2);
         let second = ring.seal(b"row", b"two".to_vec()).unwrap();
         assert_eq!((&first[..4], &second[..4]), (&[0, 0, 0, 1][..], &[0, 0, 0, 2][..]));
         let again = load_ring(&root, &facts).unwrap();
@@ -588,7 +588,7 @@ mod tests {
             ring.seal(b"row", Vec::new()).unwrap();
         }
         assert!(ring.needs_rotation());
-        ring.adopt(next_term(&ring));
+        ring.adopt_data_key(next_term(&ring));
         assert!(!ring.needs_rotation());
     }
 
@@ -604,7 +604,7 @@ mod tests {
         ring.seal(b"row", Vec::new()).unwrap();
         ring.set_recorded_uses(1, 13, 3);
         assert_eq!((ring.current_term_and_uses(), ring.unrecorded_uses()), ((1, 14), (1, 1)));
-        ring.adopt(next_term(&ring));
+        ring.adopt_data_key(next_term(&ring));
         ring.set_recorded_uses(1, 15, 1);
         assert_eq!(ring.current_term_and_uses(), (2, 0));
     }
@@ -615,7 +615,7 @@ mod tests {
         let error = load_ring(&random_root(), &facts).err().unwrap();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains("seal key"));
-        assert!(installation(&[]).unwrap().is_none());
+        assert!(stored_installation_id(&[]).unwrap().is_none());
     }
 
     #[test]
@@ -658,7 +658,7 @@ mod tests {
         let new = load_ring(&after, &facts).unwrap();
         let term = next_term(&new);
         facts.push(term.fact.clone());
-        new.adopt(term);
+        new.adopt_data_key(term);
         let sealed = new.seal(b"row", b"by the new node".to_vec()).unwrap();
         assert!(!running.has_key_of(&sealed));
         running.load_new_keys(&facts).unwrap();
@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_of_different_rows_differ() {
+    fn associated_data_of_different_rows_differs() {
         let context = |mount, kind, name, version| document_context(MountId(mount), kind, name, version);
         let all = [
             context(1, "role", "a", 1),

@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, ready};
 use crate::clock::Clock;
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
-use crate::storage::backend::{Outcomes, StoreBackend, StoreReader, WriteUnit};
+use crate::storage::backend::{StoreBackend, StoreReader, UnitOutcomes, WriteUnit};
 use crate::storage::keys::StoreKeys;
 use crate::storage::restore_facts::crl_floor;
 use crate::storage::seal::{SealKey, client_value_context};
@@ -34,7 +34,7 @@ pub(super) trait DomainWrite: Sized {
     fn unit(writes: Vec<Self>, clock: &Clock) -> WriteUnit;
 
     /// Returns the outcomes of the writes of a unit; `None` if they belong to another domain.
-    fn outcomes(outcomes: Outcomes) -> Option<Vec<Self::Outcome>>;
+    fn outcomes(outcomes: UnitOutcomes) -> Option<Vec<Self::Outcome>>;
 }
 
 /// A row with a sealed body. The body decrypts only together with the other columns of its row.

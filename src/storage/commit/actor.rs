@@ -360,16 +360,16 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, status: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::backend::{FactWrite, Outcomes};
+    use crate::storage::backend::{FactWrite, UnitOutcomes};
     use crate::storage::commit::job::CommitPermit;
     use metrics::Gauge;
     use tokio::sync::Semaphore;
 
-    fn fact_job() -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
+    fn fact_job() -> (CommitJob, oneshot::Receiver<Result<UnitOutcomes>>) {
         job_of(WriteUnit::Facts(vec![FactWrite::new(("a".to_owned(), Vec::new()))]))
     }
 
-    fn job_of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
+    fn job_of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<UnitOutcomes>>) {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, outcome) = oneshot::channel();
         let permit = CommitPermit::new(permit, &Gauge::noop());

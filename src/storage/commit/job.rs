@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::error::{Kind, Result};
 use crate::pki::store::PkiOutcome;
-use crate::storage::backend::{Outcomes, WriteUnit};
+use crate::storage::backend::{UnitOutcomes, WriteUnit};
 use crate::telemetry;
 
 /// Metric label of units that the store could not write.
@@ -16,7 +16,7 @@ const STORE_UNAVAILABLE: &str = "unavailable";
 pub(super) struct CommitJob {
     pub(super) unit: WriteUnit,
     pub(super) arrived: Instant,
-    pub(super) reply: oneshot::Sender<Result<Outcomes>>,
+    pub(super) reply: oneshot::Sender<Result<UnitOutcomes>>,
     pub(super) permit: CommitPermit,
 }
 
@@ -41,9 +41,9 @@ impl Drop for CommitPermit {
 }
 
 /// Counts a failed result in the metrics. Returns `true` if the store could not write the unit.
-pub(super) fn count_failure(answer: &Result<Outcomes>) -> bool {
+pub(super) fn count_failure(answer: &Result<UnitOutcomes>) -> bool {
     let reason = match answer {
-        Ok(Outcomes::Pki(outcomes)) if outcomes.contains(&PkiOutcome::SerialTaken) => "serial_taken",
+        Ok(UnitOutcomes::Pki(outcomes)) if outcomes.contains(&PkiOutcome::SerialTaken) => "serial_taken",
         Ok(_) => return false,
         Err(error) => match error.kind() {
             Kind::Conflict => "conflict",

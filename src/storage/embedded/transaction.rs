@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_rows_are_found_by_their_keys() {
+    fn lists_of_keys_are_looked_up_in_an_index() {
         let mut db = Connection::open_in_memory().unwrap();
         super::super::schema::migrate(&mut db).unwrap();
         let serials = vec![SqlValue::Null, SqlValue::ByteStrings(Vec::new())];

@@ -18,7 +18,7 @@ use super::reader::SqliteReaderPool;
 use super::transaction::MountCache;
 use super::{connection, log};
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
+use crate::storage::backend::{StoreBackend, UnitOutcomes, WriteUnit};
 use crate::storage::tables::mounts;
 use crate::telemetry;
 
@@ -75,7 +75,7 @@ impl SqliteWriter {
         Ok(())
     }
 
-    fn apply_now(&mut self, units: &[WriteUnit]) -> Vec<Result<Outcomes>> {
+    fn apply_now(&mut self, units: &[WriteUnit]) -> Vec<Result<UnitOutcomes>> {
         let answers = match self.apply_without_savepoints(units) {
             Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
             Err(failure) if units.len() == 1 => vec![unit_result(failure, &units[0])],
@@ -89,7 +89,7 @@ impl SqliteWriter {
     }
 
     /// Runs a batch without savepoints. Sufficient in the usual case that no unit fails.
-    fn apply_without_savepoints(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
+    fn apply_without_savepoints(&mut self, units: &[WriteUnit]) -> Result<Vec<UnitOutcomes>, SqliteError> {
         let tx = self.begin()?;
         let mut touched = MountCache::default();
         let mut worked = Duration::ZERO;
@@ -102,7 +102,7 @@ impl SqliteWriter {
     }
 
     /// Runs a batch again after a unit failed: each unit in its own savepoint, all units in one commit.
-    fn apply_with_savepoints(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
+    fn apply_with_savepoints(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<UnitOutcomes>>> {
         let mut tx = self.begin()?;
         let mut touched = MountCache::default();
         let mut worked = Duration::ZERO;
@@ -159,7 +159,7 @@ fn write_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> E
     Error::unavailable(WRITE_FAILED, source)
 }
 
-fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<Outcomes> {
+fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<UnitOutcomes> {
     match failure {
         SqliteError::SerialTaken => unit.serial_taken_result(),
         other => Err(other.into_error(WRITE_FAILED)),
@@ -167,7 +167,7 @@ fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<Outcomes> {
 }
 
 impl StoreBackend for SqliteWriter {
-    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>> {
         async move {
             if self.checkpoints.halted()
                 && let Err(error) = self.reopen().await

@@ -73,7 +73,7 @@ impl SealReopener {
 
 async fn unseal(source: Arc<SealKeyOrigin>, ring: Arc<DataKeyRing>, facts: Vec<Fact>) -> Result<()> {
     let seal = tokio::task::spawn_blocking(move || source.read()).await.map_err(Error::internal)??;
-    let root = root::unwrap_root(&seal, ring.installation(), &facts).await?;
+    let root = root::unwrap_root(&seal, ring.installation_id(), &facts).await?;
     ring.unseal(&root, &facts)?;
     tracing::warn!("the seal was changed while this node was offline; reopened with the {}", seal.describe());
     Ok(())

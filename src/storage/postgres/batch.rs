@@ -13,7 +13,7 @@ use super::transaction::Transaction;
 use crate::documents::SYSTEM_MOUNT;
 use crate::error::Result;
 use crate::pki::store::{PkiOutcome, StoredRevocation};
-use crate::storage::backend::{Outcomes, WriteUnit};
+use crate::storage::backend::{UnitOutcomes, WriteUnit};
 use crate::storage::engine::WriteTransaction as _;
 use crate::storage::tables::{documents, facts};
 use crate::storage::{auth, pki};
@@ -21,7 +21,7 @@ use crate::storage::{auth, pki};
 /// Locks the facts, so that a concurrent transaction cannot change a fact between the check of its value and the write.
 const LOCK_FACTS: &str = "UPDATE meta SET value = value WHERE name = 'installation'";
 
-pub(super) type UnitResults = Vec<Result<Outcomes>>;
+pub(super) type UnitResults = Vec<Result<UnitOutcomes>>;
 
 pub(super) struct WriteBatch<'a> {
     tx: Transaction<'a>,
@@ -54,7 +54,7 @@ impl<'a> WriteBatch<'a> {
     }
 
     /// Runs a unit whose failure leaves nothing in the database to undo.
-    async fn run_without_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
+    async fn run_without_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<UnitOutcomes>, PostgresError> {
         if any_write(unit, |order| self.tx.collected.must_flush_before(order)) {
             self.tx.flush().await?;
         }
@@ -71,7 +71,7 @@ impl<'a> WriteBatch<'a> {
 
     /// Runs a unit inside a savepoint. Before it, sends the collected rows of earlier units if necessary, because a
     /// rollback to the savepoint must not affect them.
-    async fn run_in_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
+    async fn run_in_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<UnitOutcomes>, PostgresError> {
         let flushes = self.with_savepoints || any_write(unit, |order| self.tx.collected.must_flush_before(order));
         if flushes {
             self.tx.flush().await?;
@@ -94,7 +94,7 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    async fn run_unit(&mut self, unit: &'a WriteUnit) -> Result<Outcomes, PostgresError> {
+    async fn run_unit(&mut self, unit: &'a WriteUnit) -> Result<UnitOutcomes, PostgresError> {
         let index = self.answers.len();
         let tx = &mut self.tx;
         match unit {
@@ -105,7 +105,7 @@ impl<'a> WriteBatch<'a> {
                     let collected = tx.collect(OutcomePosition(index, at), write).await?;
                     outcomes.push(if collected { PkiOutcome::Done } else { pki::write(tx, write).await? });
                 }
-                Ok(Outcomes::Pki(outcomes))
+                Ok(UnitOutcomes::Pki(outcomes))
             }
             WriteUnit::Auth { writes, now } => {
                 let mut outcomes = Vec::with_capacity(writes.len());
@@ -113,14 +113,14 @@ impl<'a> WriteBatch<'a> {
                     flush_if_needed(tx, SendOrder::of_auth_write(write)).await?;
                     outcomes.push(auth::write(tx, write, *now).await?);
                 }
-                Ok(Outcomes::Auth(outcomes))
+                Ok(UnitOutcomes::Auth(outcomes))
             }
             WriteUnit::Documents(writes) => {
                 for write in writes {
                     flush_if_needed(tx, SendOrder::Immediate).await?;
                     documents::write_in(tx, write).await?;
                 }
-                Ok(Outcomes::Done)
+                Ok(UnitOutcomes::Done)
             }
             WriteUnit::Facts(facts) => {
                 execute(tx.db, LOCK_FACTS, &[]).await?;
@@ -128,7 +128,7 @@ impl<'a> WriteBatch<'a> {
                 // The change log entry of the system scope also makes other nodes load the data keys again, which are
                 // facts.
                 tx.mark_documents(SYSTEM_MOUNT);
-                Ok(Outcomes::Done)
+                Ok(UnitOutcomes::Done)
             }
             // In this engine, session work has its own connections and is never part of a batch.
             WriteUnit::Work(..) => {
@@ -147,7 +147,7 @@ async fn flush_if_needed(tx: &mut Transaction<'_>, order: SendOrder) -> Result<(
 /// have no outcomes.
 fn fill_outcomes(revoked: Vec<(OutcomePosition, StoredRevocation, bool)>, answers: &mut UnitResults) {
     for (OutcomePosition(unit, at), stored, fresh) in revoked {
-        if let Some(Ok(Outcomes::Pki(outcomes))) = answers.get_mut(unit)
+        if let Some(Ok(UnitOutcomes::Pki(outcomes))) = answers.get_mut(unit)
             && let Some(outcome) = outcomes.get_mut(at)
         {
             *outcome = PkiOutcome::Revoked { stored, fresh };
@@ -155,7 +155,7 @@ fn fill_outcomes(revoked: Vec<(OutcomePosition, StoredRevocation, bool)>, answer
     }
 }
 
-fn unit_result(failure: PostgresError, unit: &WriteUnit) -> Result<Outcomes> {
+fn unit_result(failure: PostgresError, unit: &WriteUnit) -> Result<UnitOutcomes> {
     match failure {
         PostgresError::SerialTaken => unit.serial_taken_result(),
         other => Err(other.into_write_error()),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn repeated_requests_do_not_split_the_statement() {
+    async fn repeated_idempotency_keys_do_not_split_the_insert() {
         let fixture = Postgres::new();
         let (mut writer, _reader) = open(fixture.url()).await.unwrap();
         let mount = MountId::random();

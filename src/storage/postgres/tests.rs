@@ -231,7 +231,7 @@ async fn only_documents_and_revocations_wake_other_nodes() {
 }
 
 #[tokio::test]
-async fn outage_is_unavailable_and_ends_without_a_restart() {
+async fn store_is_unavailable_only_during_a_database_outage() {
     let (fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
     pki.commit(issue_unit(mount)).await.unwrap();
@@ -303,7 +303,7 @@ async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
 }
 
 #[tokio::test]
-async fn lock_of_another_session_fails_instead_of_waiting() {
+async fn write_fails_instead_of_waiting_long_for_a_lock() {
     let (fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
     let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
@@ -395,7 +395,7 @@ async fn node_with_outdated_data_keys_reads_the_keys_once() {
 }
 
 #[tokio::test]
-async fn following_node_seals_with_the_new_key() {
+async fn other_node_seals_with_the_new_data_key() {
     let (fixture, first, mount) = start_node().await;
     let second = fixture.open(10).await.unwrap();
     let position = read_changes_of(&second, LogPosition::default()).await.0;

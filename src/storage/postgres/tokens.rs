@@ -87,7 +87,7 @@ impl WriteConnection for PostgresClient {
 
     async fn spend_token(&self, hash: &TokenHash) -> Result<Option<u32>, PostgresError> {
         let Some(spent) = row(self, sql::SPEND, &[&&hash[..]]).await? else { return Ok(None) };
-        let left = uses(spent.try_get(0)?)?;
+        let left = read_uses(spent.try_get(0)?)?;
         if left == 0 {
             leases::record_ended_tokens(self, &[&hash[..]]).await?;
         }
@@ -183,8 +183,8 @@ pub(super) async fn page(db: &PostgresClient, after: TokenHash, limit: u32) -> R
 
 fn read_token(row: &Row) -> Result<TokenRow, PostgresError> {
     Ok(TokenRow {
-        hash: hash(row.try_get(0)?)?,
-        accessor_hash: hash(row.try_get(1)?)?,
+        hash: read_hash(row.try_get(0)?)?,
+        accessor_hash: read_hash(row.try_get(1)?)?,
         parent: row.try_get::<_, Option<&[u8]>>(2)?.map(hash).transpose()?,
         uses: row.try_get::<_, Option<i64>>(3)?.map(uses).transpose()?,
         body: row.try_get(4)?,
@@ -195,13 +195,13 @@ fn read_token(row: &Row) -> Result<TokenRow, PostgresError> {
 }
 
 fn read_hashes(rows: &[Row]) -> Result<Vec<TokenHash>, PostgresError> {
-    rows.iter().map(|row| hash(row.try_get(0)?)).collect()
+    rows.iter().map(|row| read_hash(row.try_get(0)?)).collect()
 }
 
-fn hash(bytes: &[u8]) -> Result<TokenHash, PostgresError> {
+fn read_hash(bytes: &[u8]) -> Result<TokenHash, PostgresError> {
     bytes.try_into().map_err(|_| PostgresError::Unreadable("a stored token hash is not 32 bytes long"))
 }
 
-fn uses(stored: i64) -> Result<u32, PostgresError> {
+fn read_uses(stored: i64) -> Result<u32, PostgresError> {
     u32::try_from(stored).map_err(|_| PostgresError::Unreadable("the stored number of uses of a token is out of range"))
 }

@@ -16,7 +16,7 @@ use super::connect;
 use super::query::{PostgresClient, PostgresError};
 use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
+use crate::storage::backend::{StoreBackend, UnitOutcomes, WriteUnit};
 use crate::storage::tables::mounts;
 use crate::telemetry;
 
@@ -181,7 +181,7 @@ fn fail_all(units: &[WriteUnit], error: Error) -> UnitResults {
 }
 
 impl StoreBackend for PostgresWriter {
-    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>> {
         async move {
             let answers = match self.run_with_deadline(async |writer| writer.apply_now(&units).await).await {
                 Ok(answers) => answers,

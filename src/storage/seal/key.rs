@@ -146,7 +146,7 @@ impl SealKey {
     }
 
     /// Returns the source from which the key can be read again.
-    pub(crate) fn source(&self) -> SealKeyOrigin {
+    pub(crate) fn origin(&self) -> SealKeyOrigin {
         self.file.clone().map_or_else(|| SealKeyOrigin::Fixed(self.clone()), SealKeyOrigin::File)
     }
 }

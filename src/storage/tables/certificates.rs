@@ -20,7 +20,7 @@ pub(crate) async fn serials<C: TableConnection>(
     column(db, sql, &[mount.into(), page_start(after).into(), i64::from(limit).into()]).await
 }
 
-pub(crate) async fn with_der<C: TableConnection>(
+pub(crate) async fn page_with_der<C: TableConnection>(
     db: &C,
     mount: MountId,
     after: Option<Serial>,
@@ -30,7 +30,7 @@ pub(crate) async fn with_der<C: TableConnection>(
         .await
 }
 
-pub(crate) async fn ending<C: TableConnection>(
+pub(crate) async fn unexpired<C: TableConnection>(
     db: &C,
     mount: MountId,
     from: i64,

@@ -166,7 +166,7 @@ macro_rules! contract {
             commits::write_is_stored_after_its_caller_is_dropped,
             commits::reopened_store_has_all_rows,
             commits::closed_store_rejects_reads_and_writes,
-            pki::documents_are_compare_and_set_on_the_version,
+            pki::document_write_requires_the_stored_version,
             pki::revocation_is_idempotent_and_the_first_one_is_kept,
             pki::compromise_replaces_another_reason_once_with_a_new_number,
             pki::status_of_a_serial_covers_certificate_and_revocation,

@@ -47,7 +47,7 @@ async fn slow_connection_of_a_timed_out_read_serves_the_next() {
 }
 
 #[tokio::test]
-async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
+async fn only_a_promoted_standby_is_another_timeline() {
     let primary = cluster::Cluster::new();
     let database = primary.database();
     let standby = primary.standby();

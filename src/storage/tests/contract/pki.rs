@@ -9,7 +9,7 @@ use crate::clock::format_rfc3339;
 use crate::documents::SYSTEM_MOUNT;
 use crate::pki::store::{KnownSerial, PkiOutcome, SerialStatus, StoredRevocation};
 
-pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl Fixture) {
+pub(super) async fn document_write_requires_the_stored_version(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
     let write = |expected, body| vec![PkiWrite::Document(document(m, "a", expected, body))];
