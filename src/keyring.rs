@@ -149,7 +149,8 @@ impl Keyring {
     /// Changes the settings of automatic rotation.
     ///
     /// # Errors
-    /// `Invalid` with field and rule; `Conflict` when they are changed concurrently; store errors.
+    /// `Invalid` with the name of the field and its limits; `Conflict` when they are changed concurrently; store
+    /// errors.
     pub async fn write_rotation_settings(&self, change: RotationChange) -> Result<()> {
         let (stored, expected) = self.stored_settings().await?;
         let body = serde_json::to_vec(&stored.with_change(change)?).map_err(Error::internal)?;

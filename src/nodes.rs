@@ -170,7 +170,7 @@ async fn read_log(log: &dyn ChangeLog, position: LogPosition, skew: &ClockSkew) 
     let mut started = Instant::now();
     let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PROCESS_PAUSE_THRESHOLD {
-        // This process was paused, so the database did not have the full time to respond.
+        // The read is repeated with the full timeout, because the database had less time while this process was paused.
         started = Instant::now();
         answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     }

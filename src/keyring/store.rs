@@ -24,7 +24,7 @@ pub struct DataKey {
     pub older: Option<u64>,
 }
 
-/// Result of one step of re-sealing, for the decision on the next step.
+/// Result of one step of re-sealing, which determines whether and when the next step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResealOutcome {
     /// Old values may be left; the next step can follow at once.

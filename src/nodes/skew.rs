@@ -70,7 +70,10 @@ impl ClockSkew {
         self.is_within_limit() != self.clock.is_synchronized()
     }
 
-    /// Checks that this machine's clock may be used.
+    /// Checks that this machine's clock is close enough to the database's.
+    ///
+    /// # Errors
+    /// `Unavailable` when it is not.
     pub(super) fn require_clocks_agree(&self) -> Result<()> {
         self.clock.require_agreed()
     }

@@ -2,7 +2,7 @@
 //! associated data. The body of a token row that the server did not write does not decrypt, and the token is rejected.
 //!
 //! Versions before schema 14 store tokens without a body. A newer version seals them when it first opens the store. If
-//! several nodes share the store, tokens of nodes that still run the old version are sealed for another
+//! several nodes share the store, tokens that nodes of the old version still create are sealed for another
 //! [`UPGRADE_GRACE_PERIOD`]. The end of that upgrade is recorded in the wrapping of the data keys
 //! ([`DataKeyWrapping`](crate::storage::seal::DataKeyWrapping)), which a database writer cannot revert without losing
 //! access to the store.

@@ -79,7 +79,7 @@ pub(crate) enum UnitOutcomes {
 /// The single writer of a store, which the commit actor owns.
 pub(crate) trait StoreBackend: Send + Unpin + 'static {
     /// Commits a batch and returns one result per unit, in order. A unit that fails leaves no trace and does not affect
-    /// the others: the backend then retries the units one by one.
+    /// the others: the backend then repeats the batch with a savepoint for each unit.
     fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>>;
 
     /// Returns the time that session work took in the last batch, without the commit.

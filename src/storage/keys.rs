@@ -19,7 +19,7 @@ use seal_reopener::SealReopener;
 /// Maximum number of attempts at a change of the keys that conflicts with changes by other nodes.
 const MAX_CHANGE_ATTEMPTS: usize = 5;
 /// Age from which all nodes are assumed to know a data key. Nodes read the change log every second, and no write that
-/// uses an older key takes longer.
+/// still uses an older key takes longer than this.
 pub(super) const KEY_PROPAGATION_TIME: Duration = Duration::from_secs(30);
 /// Age of a seal from which all running nodes are assumed to have loaded its root key, because they read the keys every
 /// ten seconds.
@@ -191,7 +191,8 @@ impl StoreKeys {
         if let Ok(root) = load_new_keys(&self.ring, &facts) {
             return Ok((facts, root));
         }
-        // The facts may predate a change of the seal that this node has learned of since.
+        // The facts may have been read before a change of the seal whose new root key this node has loaded since. So
+        // they are read again.
         let facts = self.reader.facts().await?;
         match load_new_keys(&self.ring, &facts) {
             Ok(root) => return Ok((facts, root)),
@@ -257,7 +258,7 @@ impl StoreKeys {
     /// other nodes may still need it.
     fn handover_end_write(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
         let since = root::stored_seal(facts)?.and_then(|seal| seal.since);
-        // The absolute difference, because a wrong clock may have recorded a time in the future.
+        // The absolute difference is compared, because a wrong clock may have recorded a time in the future.
         let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < HANDOVER_TIME);
         let ends = seal::has_root_key_handover(facts) && !(self.shared && is_new);
         Ok(ends.then(|| FactWrite::if_unchanged(facts, HANDOVER_FACT, Some(Vec::new()))))

@@ -20,7 +20,7 @@ use crate::storage::session::StoreSessions;
 /// Number of rows that one step of the count reads.
 const COUNT_PAGE_ROWS: i64 = 512;
 
-/// Statements for the fact that stores the progress.
+/// Selects the fact that stores the progress of resealing.
 const SELECT_PROGRESS: &str = "SELECT value FROM meta WHERE name = 're-seal'";
 const INSERT_PROGRESS: &str = "INSERT INTO meta (name, value) VALUES ('re-seal', $1) ON CONFLICT (name) DO NOTHING";
 const UPDATE_PROGRESS: &str = "UPDATE meta SET value = $1 WHERE name = 're-seal' AND value = $2";
@@ -128,7 +128,7 @@ impl SealedTable {
     fn reseal_page_sql(&self, has_start_key: bool) -> String {
         let key = self.key.join(", ");
         let columns = self.columns().join(", ");
-        // The subquery limits the rows before the filter, so that a page is short even if few of them are old.
+        // The subquery limits the rows before the filter, so that a page is read fast even if few of its rows are old.
         let rows = self.page_sql(&format!("{columns}, body"), 2, has_start_key);
         format!("SELECT {columns}, CASE WHEN body < $1 THEN body END FROM ({rows}) AS page ORDER BY {key}")
     }

@@ -40,7 +40,7 @@ const OUTCOME_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 pub enum TransferOutcome {
     /// The database contains all rows.
     Complete,
-    /// The database contains all rows or none: the connection was lost during the commit, and the database cannot be
+    /// The database contains all rows or none: the connection was lost during the commit, and the database could not be
     /// reached since.
     Unknown(Error),
 }

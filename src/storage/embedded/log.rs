@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files::append_suffix;
 
-/// Size in bytes of the log header and of a frame header (SQLite file format, section 4.1).
+/// Size in bytes of the header of the log file (SQLite file format, section 4.1).
 const LOG_HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 /// Number of log frames per read and write.

@@ -16,8 +16,8 @@ use crate::storage::engine::{TableConnection, TableError, TableResult};
 
 struct SqliteSession<'c>(&'c Connection);
 
-/// Runs session work in the connection's current transaction. A panic of the work becomes its error and leaves the
-/// transaction intact.
+/// Runs session work in the connection's current transaction. A panic of the work is returned as its error and does not
+/// end the transaction.
 pub(super) fn run_work(db: &Connection, work: &SqlWork) -> Result<(), SqlError> {
     let defect = |what: &'static str| Err(SqlError::Engine(Error::internal(what)));
     match catch_unwind(AssertUnwindSafe(|| work(&mut SqliteSession(db)).now_or_never())) {

@@ -120,7 +120,8 @@ mod tests {
             db.prepare(of_mounts).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
         assert!(tables.len() >= 8, "{tables:?}");
         let emptied = |table: &String| {
-            // Tokens are removed individually, with their leases.
+            // No statement of these lists deletes tokens, because tokens are revoked one by one together with their
+            // leases.
             if table == "token" {
                 return true;
             }

@@ -125,8 +125,8 @@ impl<'a> WriteBatch<'a> {
             WriteUnit::Facts(facts) => {
                 execute(tx.db, LOCK_FACTS, &[]).await?;
                 facts::write(tx.db, facts).await?;
-                // The change log entry of the system scope also makes other nodes load the data keys again, which are
-                // facts.
+                // Data keys are facts. An entry of the system scope in the change log makes other nodes load them
+                // again.
                 tx.mark_documents(SYSTEM_MOUNT);
                 Ok(UnitOutcomes::Done)
             }

@@ -12,9 +12,9 @@ use crate::error::{Error, Kind, Result};
 use crate::files::{append_suffix, folder_of, sync_folder};
 use crate::secret::{Secret, is_private};
 
-/// Suffixes of the file with the new key, and of the file with the previous key. The name of the previous key follows
-/// the second one.
+/// Suffix of the file with the new key.
 const NEW_SUFFIX: &str = ".new";
+/// Suffix of the file with the previous key; the name of that key follows the suffix.
 const OLD_SUFFIX: &str = ".old-";
 /// Minimum length in bytes of a key as text: base64 without padding.
 const MIN_KEY_TEXT_BYTES: u64 = 43;
@@ -38,7 +38,7 @@ impl SealKeyReplacement {
         Self::prepare_with(file, |from, to| std::fs::hard_link(from, to))
     }
 
-    /// Continues an earlier attempt, if there is one. The store may already be sealed with its key.
+    /// Continues an earlier attempt, if there is one. The store may already be sealed with the new key of that attempt.
     ///
     /// # Errors
     /// As [`SealKeyReplacement::prepare`].
@@ -57,7 +57,8 @@ impl SealKeyReplacement {
         let old = append_suffix(file, &format!("{OLD_SUFFIX}{}", before.describe().key));
         let key = match read_earlier_key(&fresh)? {
             Some(key) => {
-                // The earlier attempt may not have synced the file, or another user may have created it.
+                // The owner is set and the file is synced again, because the earlier attempt may have ended before
+                // that.
                 let opened = File::open(&fresh).map_err(|e| file_error(&fresh, "read", e))?;
                 change_owner(&opened, &fresh, &owner)?;
                 opened.sync_all().map_err(|e| file_error(&fresh, "written", e))?;

@@ -1,4 +1,4 @@
-//! Sealed documents, with compare-and-set on the version.
+//! Writes (with compare-and-set on the version) and reads of sealed documents.
 
 use super::{TableConnection, TableError, TableResult, exists};
 use crate::documents::{DocumentWrite, MountId};

@@ -1,4 +1,4 @@
-//! Entities and their aliases.
+//! Writes and reads of entities and their aliases.
 
 use futures_util::future::try_join_all;
 

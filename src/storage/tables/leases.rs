@@ -1,4 +1,4 @@
-//! Leases. Each engine implements their insertion itself, together with the certificate.
+//! Writes and reads of leases. Each engine implements their insertion itself, together with the certificate.
 
 use super::{TableConnection, TableResult, column, count, map_row, map_rows};
 use crate::pki::store::{LeaseRange, LeaseRow};

@@ -1,4 +1,4 @@
-//! Recorded responses for repeated requests. Each engine implements their insertion itself, together with the
+//! Reads and removal of recorded responses. Each engine implements their insertion itself, together with the
 //! certificate.
 
 use super::{TableConnection, TableResult, count, map_row};

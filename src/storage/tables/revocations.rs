@@ -1,4 +1,4 @@
-//! Revocations, except the reads and writes that each engine implements itself.
+//! Changes of the issuer of a revocation. Each engine implements all other writes and reads of revocations itself.
 
 use super::{TableConnection, TableResult, count};
 use crate::documents::MountId;

@@ -1,4 +1,4 @@
-//! Secret ids.
+//! Writes and reads of the secret ids of the `approle` method.
 
 use super::{TableConnection, TableError, TableResult, column, done_or_absent, exists, row, swept_outcome};
 use crate::auth::store::{AuthOutcome, SecretIdKey, SecretIdRow, SecretIdWrite};

@@ -1,4 +1,4 @@
-//! Tokens, except the reads and writes that each engine implements itself.
+//! The count of tokens that never expire. Each engine implements all other reads and writes of tokens itself.
 
 use super::{TableConnection, TableError, TableResult, map_row};
 use crate::sql::SqlRow;

@@ -1,4 +1,4 @@
-//! Sealing of the API tokens of versions before schema 14.
+//! Contract tests of sealing the API tokens of versions before schema 14.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Units, batches, admission, and the state after a restart.
+//! Contract tests of units and batches, of their admission, and of the state after a restart.
 
 use futures_util::future::join_all;
 

@@ -1,4 +1,4 @@
-//! Cubbyholes.
+//! Contract tests of cubbyholes.
 
 use super::auth::{hash, token};
 use super::*;

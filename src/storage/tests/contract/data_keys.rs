@@ -1,4 +1,4 @@
-//! Data keys: rotation, usage counts, resealing of older values, and the seal.
+//! Contract tests of data keys: rotation, usage counts, resealing of older values, and the seal.
 
 use std::time::Duration;
 

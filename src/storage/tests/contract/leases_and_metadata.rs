@@ -1,4 +1,4 @@
-//! Records that belong to certificates: leases and attached metadata.
+//! Contract tests of the records that belong to certificates: leases and attached metadata.
 
 use futures_util::future::join_all;
 

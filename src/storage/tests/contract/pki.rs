@@ -1,4 +1,4 @@
-//! Documents, certificates, revocations, CRLs, counters and mounts.
+//! Contract tests of documents, certificates, revocations, CRLs, counters and mounts.
 
 use std::collections::HashSet;
 

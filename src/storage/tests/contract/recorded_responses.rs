@@ -1,4 +1,4 @@
-//! Recorded responses for requests that may be repeated.
+//! Contract tests of recorded responses for requests that may be repeated.
 
 use futures_util::future::join_all;
 
@@ -55,7 +55,7 @@ pub(super) async fn idempotency_key_is_used_once_until_it_expires(fixture: &impl
 pub(super) async fn idempotency_key_admits_one_of_many_units(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     for round in 0..5 {
-        // 16 units for each key, and others without a key.
+        // 16 units use each key, and other units have no key.
         let units = (0..64).map(|n| {
             let of = round * 1_000 + n;
             let plain = vec![PkiWrite::Certificate(certificate(w.mount, of))];

@@ -1,4 +1,4 @@
-//! Tests of sealing that inspect and change the stored tables and files.
+//! Contract tests of sealing that inspect and change the stored tables and files.
 
 use super::auth::{hash, token};
 use super::*;

@@ -1,4 +1,4 @@
-//! Secret ids of the `approle` method.
+//! Contract tests of the secret ids of the `approle` method.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tidy: at most one run at a time, and the rows that its steps remove.
+//! Contract tests of tidy: at most one run at a time, and the rows that its steps remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 
