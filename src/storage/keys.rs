@@ -136,7 +136,7 @@ impl StoreKeys {
     /// Seals a body for the row that `context` identifies. If the data key is used up, starts its rotation in the
     /// background.
     pub(super) fn seal(self: &Arc<Self>, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
-        if self.ring.needs_rotation()
+        if self.ring.must_request_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let keys = self.clone();

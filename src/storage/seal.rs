@@ -311,7 +311,7 @@ impl DataKeyRing {
 
     /// Returns `true` if the current data key has sealed its maximum number of values. To limit the requests for a
     /// rotation, the result is `true` only once per [`ROTATION_REQUEST_INTERVAL`] values, until the key is replaced.
-    pub(crate) fn needs_rotation(&self) -> bool {
+    pub(crate) fn must_request_rotation(&self) -> bool {
         let unrecorded_uses = self.unrecorded_uses.load(Ordering::Relaxed);
         unrecorded_uses.is_multiple_of(ROTATION_REQUEST_INTERVAL)
             && self.recorded_uses.load(Ordering::Relaxed) + unrecorded_uses >= MAX_KEY_OPERATIONS
@@ -579,17 +579,17 @@ mod tests {
     #[test]
     fn data_key_at_its_limit_requests_rotation_until_rotated() {
         let ring = new_ring();
-        assert!(!ring.needs_rotation());
+        assert!(!ring.must_request_rotation());
         ring.set_recorded_uses(1, MAX_KEY_OPERATIONS, 0);
-        assert!(ring.needs_rotation());
+        assert!(ring.must_request_rotation());
         ring.seal(b"row", Vec::new()).unwrap();
-        assert!(!ring.needs_rotation());
+        assert!(!ring.must_request_rotation());
         for _ in 1..ROTATION_REQUEST_INTERVAL {
             ring.seal(b"row", Vec::new()).unwrap();
         }
-        assert!(ring.needs_rotation());
+        assert!(ring.must_request_rotation());
         ring.adopt_data_key(next_term(&ring));
-        assert!(!ring.needs_rotation());
+        assert!(!ring.must_request_rotation());
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Checkpointer {
     }
 
     /// Returns `true` after a failed sync, until [`Self::resume`] is called.
-    pub(super) fn halted(&self) -> bool {
+    pub(super) fn is_halted(&self) -> bool {
         self.halted.load(Ordering::Acquire)
     }
 
@@ -92,9 +92,9 @@ impl Checkpointer {
     }
 
     /// Ends the thread; returns `true` if checkpoints were halted after a failed sync.
-    pub(super) fn end(mut self) -> bool {
+    pub(super) fn end_thread(mut self) -> bool {
         self.join();
-        self.halted()
+        self.is_halted()
     }
 
     fn join(&mut self) {

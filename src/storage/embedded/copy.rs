@@ -99,10 +99,10 @@ impl PartialCopy {
         let database = open_database(folder)?;
         let log = WalFile::open(&append_suffix(&folder.join(DATABASE_FILE), SIDE_FILE_SUFFIXES[0])).map_err(failed)?;
         progress.expect(database.metadata().map_err(failed)?.len() + log.as_ref().map_or(0, |log| log.bytes));
-        let partial = Self::next_to(to)?;
-        copy(&database, &partial.create("")?, pace, stop, progress).map_err(failed)?;
+        let partial = Self::create_next_to(to)?;
+        copy(&database, &partial.create_file("")?, pace, stop, progress).map_err(failed)?;
         if let Some(mut log) = log {
-            log.copy(&mut partial.create(SIDE_FILE_SUFFIXES[0])?, pace, stop, progress).map_err(failed)?;
+            log.copy(&mut partial.create_file(SIDE_FILE_SUFFIXES[0])?, pace, stop, progress).map_err(failed)?;
         }
         Ok(partial)
     }
@@ -111,14 +111,14 @@ impl PartialCopy {
         let failed = |e| copy_error(from, to, e);
         let file = File::open(from).map_err(failed)?;
         progress.expect(file.metadata().map_err(failed)?.len());
-        let partial = Self::next_to(to)?;
-        copy(&file, &partial.create("")?, CopyPace::Full, &AtomicBool::new(false), progress).map_err(failed)?;
+        let partial = Self::create_next_to(to)?;
+        copy(&file, &partial.create_file("")?, CopyPace::Full, &AtomicBool::new(false), progress).map_err(failed)?;
         Ok(partial)
     }
 
     /// Creates the temporary folder of a copy to `to`. Only this user may create files in it, even if other users may
     /// write in the folder of `to`.
-    fn next_to(to: &Path) -> Result<Self> {
+    fn create_next_to(to: &Path) -> Result<Self> {
         if to.symlink_metadata().is_ok() {
             return Err(Error::file_exists(to.display()));
         }
@@ -129,7 +129,7 @@ impl PartialCopy {
 
     /// Creates a file in the temporary folder: the database file if `end` is empty, else the SQLite file with this
     /// suffix.
-    fn create(&self, end: &str) -> Result<File> {
+    fn create_file(&self, end: &str) -> Result<File> {
         let path = append_suffix(&self.partial_file, end);
         files::create_new(&path, 0o600).map_err(|e| create_error(&path, e))
     }
@@ -389,9 +389,9 @@ impl WalFile {
         for _ in 0..MAX_LOG_READ_ATTEMPTS {
             to.rewind()?;
             to.set_len(0)?;
-            let before = self.header()?;
+            let before = self.read_header()?;
             copy((&self.file).take(self.bytes), to, pace, stop, progress)?;
-            if self.header()? == before {
+            if self.read_header()? == before {
                 return Ok(());
             }
         }
@@ -399,7 +399,7 @@ impl WalFile {
     }
 
     /// Reads the header of the log, and seeks back to the beginning of the file.
-    fn header(&mut self) -> IoResult<Vec<u8>> {
+    fn read_header(&mut self) -> IoResult<Vec<u8>> {
         let mut header = Vec::new();
         self.file.rewind()?;
         (&self.file).take(LOG_HEADER_BYTES).read_to_end(&mut header)?;
@@ -550,7 +550,9 @@ mod tests {
             std::fs::read_dir(made.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         within.sort();
         assert_eq!(within, ["signet.db", "signet.db-wal"]);
-        assert!(partial.create("-wal").unwrap_err().to_string().ends_with("cannot be created (entity already exists)"));
+        assert!(
+            partial.create_file("-wal").unwrap_err().to_string().ends_with("cannot be created (entity already exists)")
+        );
         partial.finish(time_at(1)).unwrap();
         assert_eq!(count_facts(&file), 1);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);

@@ -86,7 +86,7 @@ impl SqliteReaderPool {
 
     /// Runs `work` with a connection on a thread of the pool. Skips the work if the caller no longer waits when a
     /// connection is free.
-    fn run<T: Send + 'static>(
+    fn run_read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&SqliteReadConnection) -> Result<T, SqliteError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
@@ -216,11 +216,11 @@ fn open_connections(open: OpenConnection, path: &Path) -> rusqlite::Result<Vec<S
 
 impl StoreReader for SqliteReaderPool {
     fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
-        self.run(|db| resolve_ready(facts::all(db)))
+        self.run_read(|db| resolve_ready(facts::all(db)))
     }
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
-        self.run(move |db| resolve_ready(documents::list(db, mount, kind)))
+        self.run_read(move |db| resolve_ready(documents::list(db, mount, kind)))
     }
 
     fn checkpoint_lock(&self) -> Option<CheckpointLock> {
@@ -240,7 +240,7 @@ impl TableReader for SqliteReaderPool {
         _: &'static str,
         work: impl for<'c> Fn(&'c SqliteReadConnection) -> BoxFuture<'c, Result<T, SqliteError>> + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<T>> {
-        self.run(move |db| resolve_ready(work(db)))
+        self.run_read(move |db| resolve_ready(work(db)))
     }
 }
 
@@ -295,7 +295,7 @@ mod tests {
             &self,
             work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
         ) -> BoxFuture<'static, Result<T>> {
-            self.run(|db| Ok(work(&db.lock())?))
+            self.run_read(|db| Ok(work(&db.lock())?))
         }
     }
 

@@ -188,10 +188,10 @@ mod tests {
             (REVOKE_CHILDREN, "SEARCH token USING INDEX token_parent (parent=?)"),
             (SELECT_CHILDREN, "SEARCH token USING INDEX token_parent (parent=?)"),
         ] {
-            let plan = super::super::fixture::plan(&db, sql);
+            let plan = super::super::fixture::query_plan(&db, sql);
             assert_eq!(plan.last().map(String::as_str), Some(steps), "{plan:?}");
         }
-        let plan = super::super::fixture::plan(&db, sql::COUNT_NEVER_EXPIRING).join("\n");
+        let plan = super::super::fixture::query_plan(&db, sql::COUNT_NEVER_EXPIRING).join("\n");
         assert!(plan.contains("USING INDEX token_mount_end (mount=? AND expires_at_micros=?)"), "{plan}");
     }
 }

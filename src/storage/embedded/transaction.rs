@@ -147,7 +147,7 @@ mod tests {
             (tidy::DELETE_METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
             (certificates::ENDING, "certificate_end (mount=? AND not_after>?)"),
         ] {
-            let plan = super::super::fixture::plan(&db, sql).join("\n");
+            let plan = super::super::fixture::query_plan(&db, sql).join("\n");
             assert!(plan.contains(index), "{plan}");
             assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{plan}");
         }
@@ -168,7 +168,7 @@ mod tests {
             (leases::MARK_ENDING, &ids, "sqlite_autoindex_lease_1 (id=?)"),
             (leases::DELETE, &ids, "sqlite_autoindex_lease_1 (id=?)"),
         ] {
-            let plan = super::super::fixture::plan(&db, &rewrite_sql(sql, values)).join("\n");
+            let plan = super::super::fixture::query_plan(&db, &rewrite_sql(sql, values)).join("\n");
             assert!(plan.contains(index), "{plan}");
         }
     }

@@ -169,7 +169,7 @@ fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<UnitOutcomes> {
 impl StoreBackend for SqliteWriter {
     fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>> {
         async move {
-            if self.checkpoints.halted()
+            if self.checkpoints.is_halted()
                 && let Err(error) = self.reopen().await
             {
                 telemetry::warn_task_failed(
@@ -211,7 +211,7 @@ impl StoreBackend for SqliteWriter {
     fn close(self) -> BoxFuture<'static, Result<()>> {
         async move {
             let Self { db, checkpoints, file, lock, .. } = self;
-            let halted = checkpoints.end();
+            let halted = checkpoints.end_thread();
             let Some(db) = db else {
                 return Err(Error::new(
                     Kind::Unavailable,
@@ -281,7 +281,7 @@ mod tests {
         restore_content(&path, &old);
         writer.checkpoints.halt();
         store_facts(&mut writer, 100..101).await;
-        assert!(!writer.checkpoints.halted());
+        assert!(!writer.checkpoints.is_halted());
         let facts = pool.facts().await.unwrap();
         assert_eq!(facts.iter().filter(|(name, _)| name.starts_with("fact")).count(), 101);
         pool.close();

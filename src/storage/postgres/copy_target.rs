@@ -238,7 +238,7 @@ mod tests {
         let error = CopyTarget::begin(&url).await.err().unwrap();
         assert_eq!(error.kind(), Kind::Conflict);
         assert!(error.to_string().contains("the database is not empty: table \"Its own\" has rows"), "{error}");
-        assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()"), 1);
+        assert_eq!(fixture.query_number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()"), 1);
         fixture.database.psql("DELETE FROM \"Its own\"");
         assert!(CopyTarget::begin(&url).await.is_ok());
     }
@@ -248,10 +248,10 @@ mod tests {
         let fixture = Postgres::new();
         let url = PostgresUrl::parse(&fixture.database.url()).unwrap();
         fixture.open(10).await.unwrap().shutdown().await.unwrap();
-        fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
+        fixture.execute("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
         let error = CopyTarget::begin(&url).await.err().unwrap();
         assert!(error.kind() == Kind::Conflict && error.text().contains("not empty"), "{error}");
-        assert_eq!(fixture.bytes("SELECT value FROM meta WHERE name = 'schema'"), b"1");
+        assert_eq!(fixture.query_bytes("SELECT value FROM meta WHERE name = 'schema'"), b"1");
     }
 
     #[tokio::test]
@@ -291,7 +291,11 @@ mod tests {
             assert!(error.kind() == Kind::Conflict && error.text().contains(says), "{make}: {error}");
             psql(remove);
         }
-        assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'"), 0, "nothing was made");
+        assert_eq!(
+            fixture.query_number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'"),
+            0,
+            "nothing was made"
+        );
         psql(&format!("{mine}CREATE SCHEMA app; CREATE TABLE app.a (a INT)"));
         assert!(CopyTarget::begin(&url).await.is_ok(), "it has no rows of anybody's");
     }

@@ -83,22 +83,22 @@ impl Fixture for Postgres {
         }))
     }
 
-    fn number(&self, sql: &str) -> i64 {
+    fn query_number(&self, sql: &str) -> i64 {
         self.connection.run(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
-    fn bytes(&self, sql: &str) -> Vec<u8> {
+    fn query_bytes(&self, sql: &str) -> Vec<u8> {
         self.connection.run(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
-    fn change(&self, sql: &str, bytes: &[&[u8]]) -> usize {
+    fn execute(&self, sql: &str, bytes: &[&[u8]]) -> usize {
         let values: Vec<&(dyn ToSql + Sync)> = bytes.iter().map(|value| value as _).collect();
         self.connection.run(self.url(), async |client| client.execute(sql, &values).await.unwrap()) as usize
     }
 
     /// Returns the files of this database, and the write-ahead log of the whole cluster.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
-        let oid = self.number("SELECT oid::BIGINT FROM pg_database WHERE datname = current_database()");
+        let oid = self.query_number("SELECT oid::BIGINT FROM pg_database WHERE datname = current_database()");
         self.database.psql("CHECKPOINT");
         let data = cluster::shared().folder().join("data");
         let folders = [data.join(format!("base/{oid}")), data.join("pg_wal")];

@@ -123,7 +123,7 @@ mod tests {
         let made = WriteUnit::Auth { writes: vec![AuthWrite::MountCreate(mount)], now: crate::clock::Time::UNIX_EPOCH };
         assert!(writer.apply(vec![made]).await[0].is_ok());
         // Counts the distinct transaction ids of the rows, because every savepoint would add an id.
-        let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
+        let numbers = || fixture.query_number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
         let end = NOW + RecordedResponseRow::LIFETIME_SECONDS;
         /// An idempotency key and the time of its use; `None` for a unit without a key.
         type Keyed = Option<(u8, i64)>;
@@ -143,7 +143,7 @@ mod tests {
                 assert_eq!(outcomes.contains("SerialTaken"), !is_accepted, "batch {transactions}: {outcomes}");
             }
             stored += accepted.iter().filter(|is_accepted| **is_accepted).count() as i64;
-            assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored);
+            assert_eq!(fixture.query_number("SELECT COUNT(*) FROM certificate"), stored);
             assert_eq!(numbers(), transactions, "every unit of a batch is in its one transaction");
         }
     }

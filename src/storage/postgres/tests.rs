@@ -371,7 +371,7 @@ async fn write_document(node: &Storage, mount: MountId, name: &str) {
 }
 
 fn stored_term(fixture: &Postgres, name: &str) -> Vec<u8> {
-    fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
+    fixture.query_bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
 }
 
 /// A node whose data keys are outdated loads the new key once, for the first value sealed with it.
@@ -384,13 +384,13 @@ async fn node_with_outdated_data_keys_reads_the_keys_once() {
     write_document(&first, mount, "b").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 2, "one is sealed with a key it had not seen");
     // From now on, a node that tries to load the keys fails.
-    fixture.change("DELETE FROM meta WHERE name LIKE 'data-key/%'", &[]);
+    fixture.execute("DELETE FROM meta WHERE name LIKE 'data-key/%'", &[]);
     write_document(&first, mount, "c").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3);
     write_document(&second, mount, "d").await;
     assert_eq!((stored_term(&fixture, "a"), stored_term(&fixture, "d")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
     // The stored value is changed to name a data key that does not exist.
-    fixture.change("UPDATE document SET body = $1 || substr(body, 5) WHERE name = 'd'", &[&[0, 0, 0, 9]]);
+    fixture.execute("UPDATE document SET body = $1 || substr(body, 5) WHERE name = 'd'", &[&[0, 0, 0, 9]]);
     assert!(second.pki().documents(mount).await.is_err());
 }
 
@@ -406,7 +406,7 @@ async fn other_node_seals_with_the_new_data_key() {
     assert_eq!(stored_term(&fixture, "a"), [0, 0, 0, 2]);
     let (one, other) = futures_util::future::join(first.keyring().rotate(2), second.keyring().rotate(2)).await;
     assert_eq!((one.unwrap(), other.unwrap()), (3, 3));
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), 3);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), 3);
     for (node, name) in [(&first, "b"), (&second, "c")] {
         read_changes_of(node, position).await;
         write_document(node, mount, name).await;
@@ -633,12 +633,12 @@ async fn mount_drop_leaves_no_certificate_of_another_node() {
     dropped.unwrap();
     assert!(issued.iter().all(|result| result.as_ref().map_or_else(|e| e.kind() == Kind::Conflict, |_| true)));
     for _ in 0..500 {
-        if fixture.number("SELECT COUNT(*) FROM dropped_mount") == 0 {
+        if fixture.query_number("SELECT COUNT(*) FROM dropped_mount") == 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM certificate"), 0);
 }
 
 #[tokio::test]
@@ -678,9 +678,9 @@ async fn token_revoked_on_one_node_ends_leases_of_other_nodes() {
     while first.pki().mark_ended(7).await.unwrap() == 7 {}
     let marked = first.pki().ending_leases(String::new(), "~".into(), 1000).await.unwrap();
     assert_eq!(marked.len(), stored, "none is left behind");
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM lease WHERE ending = 0"), 0);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored as i64);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM lease WHERE ending = 0"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM certificate"), stored as i64);
 }
 
 #[tokio::test]
@@ -719,7 +719,7 @@ async fn child_token_deleted_concurrently_does_not_stop_revocation() {
         client.batch_execute("COMMIT").await.unwrap();
     };
     futures_util::future::join(revoke, commit).await;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
 }
 
 #[tokio::test]
@@ -761,7 +761,7 @@ async fn start_without_database_reports_the_reason() {
 async fn database_with_a_newer_schema_is_rejected() {
     let (fixture, storage, _) = start_node().await;
     storage.shutdown().await.unwrap();
-    fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"99"]);
+    fixture.execute("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"99"]);
     let error = open(fixture.url()).await.err().unwrap();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.to_string().contains("schema version 99"), "{error}");
@@ -789,7 +789,7 @@ async fn missing_schema_permission_is_reported_with_the_fix() {
     refused(require_no_other_node(&url()).await.err());
     // If no migration is to be run, the user needs no permission.
     assert!(open(url()).await.is_ok());
-    fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
+    fixture.execute("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
     refused(open(url()).await.err());
     database.psql(&format!("ALTER DATABASE {name} OWNER TO {clerk}"));
     assert!(

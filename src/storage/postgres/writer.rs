@@ -100,7 +100,7 @@ impl PostgresWriter {
     async fn attempt(&mut self, units: &[WriteUnit], with_savepoints: bool) -> Result<UnitResults, BatchFailure> {
         let node = self.node;
         let counter = self.counter;
-        let db = self.session().await.map_err(BatchFailure::Unreachable)?;
+        let db = self.connected_client().await.map_err(BatchFailure::Unreachable)?;
         // BEGIN and the batch are pipelined. The server runs them in order, and if BEGIN fails, the connection cannot
         // be used any more.
         let begin = async { Ok(db.batch_execute("BEGIN").await?) };
@@ -124,7 +124,7 @@ impl PostgresWriter {
     }
 
     /// Returns the connection. Opens one if there is none or it is lost.
-    async fn session(&mut self) -> Result<&PostgresClient> {
+    async fn connected_client(&mut self) -> Result<&PostgresClient> {
         if self.session.as_ref().is_none_or(|session| session.is_closed()) {
             self.session = None;
             if self.next_connect_attempt.is_some_and(|time| Instant::now() < time) {
@@ -145,7 +145,7 @@ impl PostgresWriter {
     }
 
     async fn remove_dropped(&mut self) -> Result<bool, Error> {
-        let db = self.session().await?;
+        let db = self.connected_client().await?;
         let started = Instant::now();
         let more = async {
             db.batch_execute("BEGIN").await?;

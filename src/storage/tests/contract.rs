@@ -35,10 +35,10 @@ pub(in crate::storage) trait Fixture {
     }
     fn seal_key(&self) -> SealKey;
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>>;
-    fn number(&self, sql: &str) -> i64;
-    fn bytes(&self, sql: &str) -> Vec<u8>;
+    fn query_number(&self, sql: &str) -> i64;
+    fn query_bytes(&self, sql: &str) -> Vec<u8>;
     /// Runs a statement with the byte strings `bytes` as `$1`, `$2`, …, and returns the number of changed rows.
-    fn change(&self, sql: &str, bytes: &[&[u8]]) -> usize;
+    fn execute(&self, sql: &str, bytes: &[&[u8]]) -> usize;
     /// Returns the names and contents of all files that the engine stores on disk.
     fn files(&self) -> Vec<(String, Vec<u8>)>;
 }

@@ -108,7 +108,7 @@ async fn session_does_not_write_on_an_unsuitable_server() {
     assert!(format!("{:?}", std::error::Error::source(&error)).contains("synchronous_commit = off"));
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
     assert!(reader.run("test", SessionAccess::Write(SERVER_CALLER), work("four")).await.is_ok());
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn data_key_lost_in_a_failover_is_no_longer_used() {
     let position = LogPosition { sequence: 0, read_at: Some(early), timeline: Some(of_another) };
     assert_eq!(storage.keyring().rotate(1).await.unwrap(), 2);
     write_document(&storage, mount, "before").await;
-    fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
+    fixture.execute("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
     let found = storage.changes().unwrap().since(position).await.unwrap();
     assert!(found.is_other_timeline && found.position.timeline.is_some_and(|timeline| timeline != of_another));
     write_document(&storage, mount, "after").await;

@@ -13,11 +13,11 @@ fn insert_unsealed(fixture: &impl Fixture, name: &str) {
         "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
         SELECT 'at-{name}', '{name}', $1, id, 'users/x', 0 FROM users"
     );
-    assert_eq!(fixture.change(&sql, &[&[7; 32]]), 1);
+    assert_eq!(fixture.execute(&sql, &[&[7; 32]]), 1);
 }
 
 fn count_unsealed(fixture: &impl Fixture) -> i64 {
-    fixture.number("SELECT COUNT(*) FROM api_tokens WHERE body IS NULL")
+    fixture.query_number("SELECT COUNT(*) FROM api_tokens WHERE body IS NULL")
 }
 
 async fn reopened(w: ContractStore, fixture: &impl Fixture) -> ContractStore {
@@ -28,13 +28,13 @@ async fn reopened(w: ContractStore, fixture: &impl Fixture) -> ContractStore {
 /// Removes all installation facts except those without which a store does not open.
 fn remove_facts(fixture: &impl Fixture) {
     let sql = "DELETE FROM meta WHERE name NOT IN ('schema', 'installation') AND name NOT LIKE 'data-key/%'";
-    fixture.change(sql, &[]);
+    fixture.execute(sql, &[]);
 }
 
 pub(super) async fn api_tokens_of_an_earlier_version_are_sealed_once(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     w.storage.keys.begin_token_upgrade().await.unwrap();
-    fixture.change(USER, &[]);
+    fixture.execute(USER, &[]);
     insert_unsealed(fixture, "one");
     let w = reopened(w, fixture).await;
     assert_eq!(count_unsealed(fixture), 0, "sealed at the start");
@@ -45,7 +45,7 @@ pub(super) async fn api_tokens_of_an_earlier_version_are_sealed_once(fixture: &i
     assert_eq!(count_unsealed(fixture) == 0, shared);
     fixture.clock().advance(Duration::from_secs(3601));
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
-    fixture.change("UPDATE api_tokens SET body = NULL", &[]);
+    fixture.execute("UPDATE api_tokens SET body = NULL", &[]);
     remove_facts(fixture);
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     let w = reopened(w, fixture).await;
@@ -64,7 +64,7 @@ pub(super) async fn api_tokens_of_an_earlier_version_are_sealed_once(fixture: &i
 
 pub(super) async fn new_store_seals_no_api_tokens_of_a_database_writer(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    fixture.change(USER, &[]);
+    fixture.execute(USER, &[]);
     insert_unsealed(fixture, "forged");
     remove_facts(fixture);
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();

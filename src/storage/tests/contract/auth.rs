@@ -112,7 +112,7 @@ pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixtu
     assert!(gone.contains(&hash(20_000)));
     assert!(w.auth.token(hash(10_000)).await.unwrap().is_none());
     assert!(w.auth.token_by_accessor(accessor(7)).await.unwrap().is_none());
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 2, "the parent and the stranger");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 2, "the parent and the stranger");
     assert_eq!(
         commit_one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await,
         AuthOutcome::Revoked(RevokedTokens::default())
@@ -160,7 +160,7 @@ pub(super) async fn revocation_of_many_descendants_runs_in_short_steps(fixture: 
     gone.sort_unstable();
     gone.dedup();
     assert_eq!(gone.len(), count + 1);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "the stranger");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 1, "the stranger");
 }
 
 pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixture: &impl Fixture) {
@@ -181,10 +181,10 @@ pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixtur
         }
         revoke_and_continue(&w, 1).await;
         if !sweeps {
-            assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+            assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
         }
         sweep(&w).await;
-        assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+        assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
     }
 }
 
@@ -199,7 +199,7 @@ pub(super) async fn partly_revoked_token_leaves_no_orphans(fixture: &impl Fixtur
         AuthOutcome::Revoked(RevokedTokens::default())
     );
     revoke_and_continue(&w, 1).await;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
 }
 
 pub(super) async fn token_revoked_alone_detaches_its_children_in_steps(fixture: &impl Fixture) {
@@ -211,12 +211,12 @@ pub(super) async fn token_revoked_alone_detaches_its_children_in_steps(fixture: 
     for left in [500, 1_000] {
         let step = commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
         assert_eq!(step, AuthOutcome::Revoked(RevokedTokens { left: vec![hash(1)], ..RevokedTokens::default() }));
-        assert_eq!(fixture.number(orphans), left + 1);
+        assert_eq!(fixture.query_number(orphans), left + 1);
         assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it still exists");
     }
     let last = commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
     assert_eq!(last, AuthOutcome::Revoked(RevokedTokens { gone: vec![hash(1)], ..RevokedTokens::default() }));
-    assert_eq!(fixture.number(orphans), 1_010);
+    assert_eq!(fixture.query_number(orphans), 1_010);
     assert_eq!(
         commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await,
         AuthOutcome::Revoked(RevokedTokens::default())
@@ -238,7 +238,7 @@ pub(super) async fn unfinished_revocation_leaves_ended_tokens_that_are_swept(fix
     let late = w.auth.commit(vec![AuthWrite::TokenInsert(token(5, Some(1)))]).await.unwrap_err();
     assert_eq!(late.kind(), Kind::Conflict);
     sweep(&w).await;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
 }
 
 pub(super) async fn child_of_a_missing_token_is_rejected(fixture: &impl Fixture) {
@@ -251,7 +251,7 @@ pub(super) async fn child_of_a_missing_token_is_rejected(fixture: &impl Fixture)
     let revoke = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]);
     let child = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]);
     assert!(child.await.is_err() && revoke.await.is_ok());
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
 }
 
 pub(super) async fn sweep_removes_expired_tokens_with_their_descendants(fixture: &impl Fixture) {
@@ -313,12 +313,12 @@ pub(super) async fn tokens_of_a_dropped_mount_are_invisible_immediately(fixture:
     let late = w.auth.commit(vec![AuthWrite::TokenInsert(of_mount(3_000, None))]).await.unwrap_err();
     assert_eq!(late.kind(), Kind::Conflict, "a login while its method goes");
     for _ in 0..500 {
-        if fixture.number("SELECT COUNT(*) FROM token") == 1 {
+        if fixture.query_number("SELECT COUNT(*) FROM token") == 1 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "only the token without a mount is left");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 1, "only the token without a mount is left");
     assert!(w.auth.token(hash(1)).await.unwrap().is_some());
 }
 

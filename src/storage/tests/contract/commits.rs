@@ -79,10 +79,10 @@ pub(super) async fn full_commit_queue_rejects_units_as_busy(fixture: &impl Fixtu
 
 pub(super) async fn trial_write_leaves_no_rows(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    let before = fixture.number("SELECT COUNT(*) FROM document");
+    let before = fixture.query_number("SELECT COUNT(*) FROM document");
     let trials = join_all((0..3).map(|_| w.auth.try_writing())).await;
     assert!(trials.iter().all(Result::is_ok) && !w.auth.writes_fail());
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM document"), before);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM document"), before);
 }
 
 pub(super) async fn write_is_stored_after_its_caller_is_dropped(fixture: &impl Fixture) {

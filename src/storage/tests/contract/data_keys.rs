@@ -86,7 +86,7 @@ fn count_by_term(fixture: &impl Fixture, term: u32) -> (i64, i64) {
         let of = |table: &str| {
             // Rows are counted with an update, because no other operation of the fixture takes a byte string as
             // parameter.
-            fixture.change(&format!("UPDATE {table} SET body = body WHERE body {is} $1"), &[&first]) as i64
+            fixture.execute(&format!("UPDATE {table} SET body = body WHERE body {is} $1"), &[&first]) as i64
         };
         TABLES.iter().map(|table| of(table)).sum::<i64>()
     };
@@ -132,12 +132,12 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
         let bodies = [1, 2].map(|n| match which(n).as_str() {
             "" => {
                 let by = if n == 1 { "ASC" } else { "DESC" };
-                fixture.bytes(&format!("SELECT body FROM {table} ORDER BY body {by} LIMIT 1"))
+                fixture.query_bytes(&format!("SELECT body FROM {table} ORDER BY body {by} LIMIT 1"))
             }
-            is => fixture.bytes(&format!("SELECT body FROM {table} WHERE {is}")),
+            is => fixture.query_bytes(&format!("SELECT body FROM {table} WHERE {is}")),
         });
         let set = |from: &[u8], to: &[u8]| {
-            assert_eq!(fixture.change(&format!("UPDATE {table} SET body = $1 WHERE body = $2"), &[to, from]), 1);
+            assert_eq!(fixture.execute(&format!("UPDATE {table} SET body = $1 WHERE body = $2"), &[to, from]), 1);
         };
         let is_refused = async || read_body(&w, table, 1).await.is_err() || read_body(&w, table, 2).await.is_err();
         let mut stored = bodies[0].clone();
@@ -285,16 +285,16 @@ pub(super) async fn value_that_does_not_open_is_skipped_by_resealing(fixture: &i
     for n in 1..3 {
         put_all(&w, n).await;
     }
-    let body = fixture.bytes("SELECT body FROM entity WHERE id = 'e1'");
+    let body = fixture.query_bytes("SELECT body FROM entity WHERE id = 'e1'");
     let mut damaged = body.clone();
     damaged[20] ^= 1;
-    fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&damaged, &body]);
+    fixture.execute("UPDATE entity SET body = $1 WHERE body = $2", &[&damaged, &body]);
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
     reseal_all(&w).await;
     assert_eq!((key_status(&w).await.older, count_by_term(fixture, 2)), (Some(1), (13, 1)));
-    assert!(fixture.bytes("SELECT body FROM entity WHERE id = 'e1'") == damaged);
-    fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&body, &damaged]);
+    assert!(fixture.query_bytes("SELECT body FROM entity WHERE id = 'e1'") == damaged);
+    fixture.execute("UPDATE entity SET body = $1 WHERE body = $2", &[&body, &damaged]);
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, w.mount).await;
     reseal_all(&w).await;
@@ -307,7 +307,7 @@ pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture:
     for n in 1..3 {
         put_all(&w, n).await;
     }
-    assert_eq!(fixture.change("UPDATE secret_id SET hash = $1 WHERE hash = $2", &[&[7; 31], &[1; 32]]), 1);
+    assert_eq!(fixture.execute("UPDATE secret_id SET hash = $1 WHERE hash = $2", &[&[7; 31], &[1; 32]]), 1);
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
     assert_eq!(w.storage.count_old_values().await.unwrap(), 14);
@@ -318,7 +318,7 @@ pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture:
 
 /// Returns `true` if the store contains a new root key for other nodes.
 fn has_root_key_handover(fixture: &impl Fixture) -> bool {
-    fixture.number("SELECT COUNT(*) FROM meta WHERE name = 'root-key-handover' AND length(value) > 0") > 0
+    fixture.query_number("SELECT COUNT(*) FROM meta WHERE name = 'root-key-handover' AND length(value) > 0") > 0
 }
 
 pub(super) async fn root_key_handover_exists_only_in_a_shared_store(fixture: &impl Fixture) {

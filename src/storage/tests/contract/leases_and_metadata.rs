@@ -66,7 +66,7 @@ pub(super) async fn lease_and_certificate_are_stored_together_or_not_at_all(fixt
     assert!(w.pki.commit(unit).await.unwrap().iter().all(|o| *o == PkiOutcome::SerialTaken));
     assert!(w.pki.certificate(m, serial(30)).await.unwrap().is_none());
     assert_eq!(w.pki.counts(m).await.unwrap(), (20, 0));
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM lease"), 19);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM lease"), 19);
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, m).await;
     assert_eq!(visible_leases(&w).await.len(), 19, "and a restart finds them");
@@ -124,8 +124,8 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
     let all: Vec<u32> = kept(0..60).filter(|n| n % 4 != 3).chain(kept(60..120)).chain(later_serials).collect();
     let revoked = all.iter().filter(|n| *n % 4 == 3).count() as u64;
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (all.len() as u64, revoked));
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), all.len() as i64);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM revocation"), revoked as i64);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM certificate"), all.len() as i64);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM revocation"), revoked as i64);
 }
 
 pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
@@ -148,14 +148,14 @@ pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, m).await;
     assert_eq!(serials_of_ending_leases(&w).await, [1, 2, 6, 7].map(serial), "and survives a restart");
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_token"), 0);
     w.auth.sweep_tokens(now() + std::time::Duration::from_secs(20), 10).await.unwrap();
     assert_eq!(serials_of_ending_leases(&w).await, [1, 2, 4, 6, 7, 9].map(serial));
     // A token without leases is not recorded.
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]).await.unwrap();
     insert_tokens(&w, [token(6, None)]).await;
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(6)])]).await.unwrap();
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 1);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_token"), 1);
 }
 
 pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &impl Fixture) {
@@ -252,12 +252,13 @@ pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
     let m = w.mount;
     w.put(vec![PkiWrite::Metadata(metadata(m, 1)), PkiWrite::Metadata(metadata(m, 2))]).await;
     let read = || w.pki.metadata(m, serial(1));
-    let body = |n| fixture.bytes(&format!("SELECT body FROM certificate_metadata ORDER BY serial LIMIT 1 OFFSET {n}"));
+    let body =
+        |n| fixture.query_bytes(&format!("SELECT body FROM certificate_metadata ORDER BY serial LIMIT 1 OFFSET {n}"));
     let one = body(0);
     let two = body(1);
     let set = |body: &[u8]| {
         let change = "UPDATE certificate_metadata SET body = $1 WHERE serial = $2";
-        assert_eq!(fixture.change(change, &[body, serial(1).octets()]), 1);
+        assert_eq!(fixture.execute(change, &[body, serial(1).octets()]), 1);
     };
     set(&two);
     assert!(read().await.is_err(), "of another row");
@@ -268,7 +269,7 @@ pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
     set(&one);
     assert!(read().await.is_ok());
     fixture
-        .change("UPDATE certificate_metadata SET not_after = not_after + 1 WHERE serial = $1", &[serial(1).octets()]);
+        .execute("UPDATE certificate_metadata SET not_after = not_after + 1 WHERE serial = $1", &[serial(1).octets()]);
     assert!(read().await.is_err(), "prolonged");
     let plain = b"attached-to-2";
     assert!(!fixture.files().iter().any(|(_, content)| content.windows(plain.len()).any(|part| part == plain)));
@@ -297,11 +298,11 @@ pub(super) async fn dropped_mount_loses_its_leases_and_metadata(fixture: &impl F
     let left = "SELECT (SELECT COUNT(*) FROM lease) + (SELECT COUNT(*) FROM certificate_metadata)
         + (SELECT COUNT(*) FROM dropped_mount)";
     for _ in 0..500 {
-        if fixture.number(left) == 600 {
+        if fixture.query_number(left) == 600 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number(left), 600);
+    assert_eq!(fixture.query_number(left), 600);
     assert!(w.pki.metadata(kept, serial(1001)).await.unwrap().is_some());
 }

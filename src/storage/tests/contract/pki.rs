@@ -284,12 +284,12 @@ pub(super) async fn dropped_mount_loses_all_rows_and_other_mounts_none(fixture: 
     let left = "SELECT (SELECT COUNT(*) FROM certificate) + (SELECT COUNT(*) FROM revocation)
         + (SELECT COUNT(*) FROM document) + (SELECT COUNT(*) FROM crl) + (SELECT COUNT(*) FROM dropped_mount)";
     for _ in 0..500 {
-        if fixture.number(left) == 1002 {
+        if fixture.query_number(left) == 1002 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number(left), 1002);
+    assert_eq!(fixture.query_number(left), 1002);
     assert_eq!(w.pki.counts(kept).await.unwrap(), (700, 300));
     assert_eq!(w.pki.serials(kept, None, 1000).await.unwrap().len(), 700);
     assert_eq!(w.pki.documents(kept).await.unwrap().len(), 1);
@@ -314,5 +314,5 @@ pub(super) async fn writes_to_a_dropped_mount_are_rejected(fixture: &impl Fixtur
     // A mount that is created and dropped in one batch leaves no rows.
     let ids: HashSet<MountId> = (0..10).map(|_| MountId::random()).collect();
     join_all(ids.iter().flat_map(|&id| [AuthWrite::MountCreate(id), AuthWrite::MountDelete(id)]).map(auth)).await;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM mount"), 1, "the server's own");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM mount"), 1, "the server's own");
 }

@@ -85,7 +85,7 @@ pub(super) async fn expired_recorded_responses_are_swept(fixture: &impl Fixture)
     assert_eq!(w.pki.sweep_recorded_responses(end(-1), 10).await.unwrap(), 0);
     assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 3);
     assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 2, "ended: now >= its end");
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM answered_request"), 2);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM answered_request"), 2);
     assert!(w.pki.answered(key(5)).await.unwrap().is_some());
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (7, 0), "their certificates stay");
     // Recorded responses of a dropped mount stay until they expire.

@@ -53,7 +53,7 @@ async fn assert_counted(w: &ContractStore, fixture: &impl Fixture) {
     let (certificates, revocations) = w.pki.counts(w.mount).await.unwrap();
     let rows = |table: &str| {
         let id = w.mount.0;
-        fixture.number(&format!("SELECT COUNT(*) FROM {table} WHERE mount = {id}")) as u64
+        fixture.query_number(&format!("SELECT COUNT(*) FROM {table} WHERE mount = {id}")) as u64
     };
     assert_eq!((certificates, revocations), (rows("certificate"), rows("revocation")));
 }
