@@ -12,35 +12,37 @@ use serde_json::error::Category;
 
 use crate::error::{Error, Kind, Result};
 
-/// Id of a mount in storage: a random positive number, never reused. [`SYSTEM_MOUNT`] is the server itself.
+/// Id of a mount in storage: a random positive number, never reused. [`SYSTEM_MOUNT`] is 0 and stands for no mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountId(pub i64);
 
-/// The scope of documents that belong to no mount: the mount table, policies.
+/// Id in the keys of documents that belong to no mount: the mount table and the policies.
 pub const SYSTEM_MOUNT: MountId = MountId(0);
 
 impl MountId {
-    /// A new random id.
+    /// Returns a new random id.
     pub fn random() -> Self {
         Self(i64::from_le_bytes(crate::random::bytes()) & i64::MAX)
     }
 }
 
-/// A stored path prefix to search for leases, and the mount that must own them.
+/// Selects stored leases: those of a mount, or of any mount, whose stored path is at or below a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathScope {
-    /// The mount that must own a lease; `None` for any mount except as `left_out` says.
+    /// The mount that must have created a lease; `None` accepts leases of any mount, except those in `left_out`.
     pub mount: Option<MountId>,
     /// The stored path prefix of the leases, without a trailing `/`.
     pub stored: String,
-    /// The current location of the stored path, relative to the requested path; `""` if they are the same.
+    /// Prefix of the paths under which these leases are listed: the current location of their mount relative to the
+    /// requested path, or `""`.
     pub shown: String,
-    /// Mounts that were moved, each with a path below `stored` that no longer belongs to the scope.
+    /// Leases to exclude although their path is at or below `stored`: those of each mount here at or below the path
+    /// next to it. Such a mount was moved, and its leases are found at its new path.
     pub left_out: Vec<(MountId, String)>,
 }
 
 impl PathScope {
-    /// Returns the scope of everything at or below a path.
+    /// Returns the scope of all leases at or below a stored path.
     pub fn of(stored: &str) -> Self {
         Self { mount: None, stored: stored.to_owned(), shown: String::new(), left_out: Vec::new() }
     }
@@ -54,9 +56,9 @@ impl PathScope {
             && !self.left_out.iter().any(is_left_out)
     }
 
-    /// Returns the rest of a stored path relative to the requested path, at its current location and without a leading
-    /// `/`. Returns `None` for a path outside the scope.
-    pub fn relative(&self, path: &str) -> Option<String> {
+    /// Converts a stored path to the path under which it is listed: at the mount's current location, relative to the
+    /// requested path, without a leading `/`. Returns `None` for a path that is not at or below `stored`.
+    pub fn to_listed_path(&self, path: &str) -> Option<String> {
         Some(match (&self.shown[..], path_below(&self.stored, path)?) {
             ("", rest) | (rest, "") => rest.to_owned(),
             (shown, rest) => format!("{shown}/{rest}"),
@@ -78,7 +80,7 @@ pub fn path_below<'p>(prefix: &str, path: &'p str) -> Option<&'p str> {
 /// The key of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentKey {
-    /// The mount, or [`SYSTEM_MOUNT`].
+    /// The mount of the document, or [`SYSTEM_MOUNT`].
     pub mount: MountId,
     /// The kind, from a closed set of words such as `mount`, `policy`, `role`, `issuer`, `key`, `config`.
     pub kind: &'static str,
@@ -101,14 +103,14 @@ impl Document {
     /// Deserializes the JSON body.
     ///
     /// # Errors
-    /// [`Document::unreadable`].
+    /// [`Document::unreadable_error`].
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error))
+        serde_json::from_slice(&self.body).map_err(|error| self.unreadable_error(error))
     }
 
     /// Returns the error for a document with an unusable body. Its text names the document and quotes nothing of the
     /// body.
-    pub fn unreadable(&self, problem: impl Into<BodyProblem>) -> Error {
+    pub fn unreadable_error(&self, problem: impl Into<BodyProblem>) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;
         unreadable_document(*mount, kind, name, &problem.into().0)
     }
@@ -118,14 +120,14 @@ impl Document {
 pub struct BodyProblem(String);
 
 impl From<serde_json::Error> for BodyProblem {
-    /// Takes only the category and the position, because the error's own text quotes values.
+    /// Keeps only the category and position of a JSON error, because its own text quotes values of the body.
     fn from(error: serde_json::Error) -> Self {
         Self::of_json(&error)
     }
 }
 
 impl From<Error> for BodyProblem {
-    /// Takes the text of the error, or the position if its cause is a JSON error.
+    /// Keeps the text of the cause, or of the error without a cause; of a JSON error only category and position.
     fn from(error: Error) -> Self {
         match std::error::Error::source(&error) {
             None => Self(error.to_string()),
@@ -155,32 +157,33 @@ pub(crate) fn unreadable_document(mount: MountId, kind: &str, name: &str, proble
     Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{location} cannot be read: {problem}"))
 }
 
-/// A compare-and-set write of one document.
+/// A write of one document on the condition that its stored version is the expected one (compare-and-set).
 #[derive(Clone, PartialEq, Eq)]
 pub struct DocumentWrite {
     /// The key under which the document is stored.
     pub key: DocumentKey,
-    /// The version that must be stored at present; 0 if there must be none.
+    /// The version that the stored document must have; 0 if no document may exist under the key.
     pub expected: u64,
     /// The new body, stored as version `expected + 1`, or `None` to delete.
     pub body: Option<Vec<u8>>,
 }
 
-/// Maximum number of attempts for a change that conflicts with concurrent changes.
+/// Maximum number of attempts at a change that conflicts with concurrent changes.
 pub const MAX_CHANGE_ATTEMPTS: usize = 8;
 
-/// Text of the rejection when too many changes of one caller are queued.
+/// Error message for a caller that has too many queued changes.
 pub const TOO_MANY_CHANGES: &str = "too many queued changes of this caller; retry";
 
-/// Maximum delay before the second attempt: about the time of a few commits.
+/// Maximum delay before the second attempt at a conflicting change: about the duration of a few commits.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(8);
-/// Maximum number of doublings of this delay.
+/// Maximum number of times that the delay is doubled, starting at `INITIAL_BACKOFF`.
 const MAX_BACKOFF_DOUBLINGS: usize = 5;
 
-/// Retries a change of `what` on version conflicts. Each attempt must read the current state again.
+/// Runs `attempt` again after each version conflict, up to [`MAX_CHANGE_ATTEMPTS`] times. `what` names the changed
+/// object in the error. Each attempt must read the stored state again.
 ///
 /// # Errors
-/// The errors of the attempts, except `Conflict`: `Busy` when the last attempt still conflicts.
+/// The errors of the attempts, except `Conflict`; `Busy` when the last attempt also conflicts.
 pub async fn retry_on_conflict<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
     for tried in 0..MAX_CHANGE_ATTEMPTS {
         backoff(tried).await;
@@ -192,8 +195,8 @@ pub async fn retry_on_conflict<T>(what: impl Display, attempt: impl AsyncFn() ->
     Err(contention_error(what))
 }
 
-/// Waits for a random part of a delay that doubles with each attempt, so that conflicting changes do not repeat in
-/// step.
+/// Waits after `times` conflicting attempts (not at all for 0). The maximum delay doubles with each attempt, and the
+/// actual delay is random, so that two conflicting changes do not collide again.
 pub async fn backoff(times: usize) {
     if times > 0 {
         let part = f64::from(u16::from_be_bytes(crate::random::unique_bytes())) / f64::from(u16::MAX);
@@ -202,7 +205,7 @@ pub async fn backoff(times: usize) {
     }
 }
 
-/// Returns the error after the last attempt that conflicted with concurrent changes.
+/// Returns the `Busy` error for a change of `what` whose last attempt conflicted with concurrent changes.
 pub fn contention_error(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: concurrent modification; retry"))
 }
@@ -231,7 +234,7 @@ mod tests {
         ] {
             let document = Document { key: key.clone(), version: 1, body: body.into() };
             let cause = || serde_json::from_slice::<Kind>(&document.body).unwrap_err();
-            for error in [document.unreadable(cause()), document.unreadable(Error::internal(cause()))] {
+            for error in [document.unreadable_error(cause()), document.unreadable_error(Error::internal(cause()))] {
                 let text = error.text();
                 assert!(
                     text.starts_with("storage: the document role \"web\" of the mount with the id 7 cannot be read: ")

@@ -2,9 +2,9 @@
 //!
 //! A data key may seal 2^32 values, because nonces are random (NIST SP 800-38D 8.3). A new key is created on request
 //! (`sys/rotate`), or by [`Keyring::tick`] when the current one is used up or too old ([`RotationSettings`]). Each node
-//! seals with the newest key that it knows, and learns of newer ones from the change log or from a sealed value. Values
-//! sealed with older keys are re-sealed in small steps and counted. Older keys are kept, because batch tokens are
-//! sealed values that are not stored.
+//! seals with the newest key that it knows, and loads newer ones when the change log or a sealed value names them.
+//! Values sealed with older keys are re-sealed in small steps and counted. Older keys are kept, because clients hold
+//! batch tokens, which are sealed values that the server does not store.
 
 pub mod store;
 
@@ -24,35 +24,35 @@ use store::{DataKey, KeyringStore, ResealOutcome, rotation_settings_key};
 
 /// Interval of [`Keyring::tick`].
 pub const TICK_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause between two steps of re-sealing, so that other work comes first.
+/// Pause between two steps of re-sealing, which leaves the store to other requests.
 const RESEAL_PAUSE: Duration = Duration::from_millis(10);
 
-/// Minimum number of values before a key is rotated automatically.
+/// Minimum value of [`RotationSettings::max_operations`].
 pub const MIN_ROTATION_OPERATIONS: u64 = 1_000_000;
-/// Minimum age at which a key is rotated automatically.
+/// Minimum value of [`RotationSettings::interval`], except zero (never).
 pub const MIN_ROTATION_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// Maximum configurable age: a hundred years.
+/// Maximum value of [`RotationSettings::interval`]: a hundred years.
 const MAX_ROTATION_INTERVAL: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Conditions of the automatic rotation of a data key.
+/// Settings of the automatic rotation of data keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotationSettings {
     /// `true` to rotate automatically. A key that has sealed [`MAX_KEY_OPERATIONS`] values is rotated in any case.
     pub enabled: bool,
-    /// Number of sealed values after which a key is rotated.
+    /// Number of sealed values after which a data key is rotated.
     pub max_operations: u64,
-    /// Age at which a key is rotated; zero for never.
+    /// Age at which a data key is rotated; zero for never.
     pub interval: Duration,
 }
 
 impl Default for RotationSettings {
-    /// Rotates a key after 2^31 values, at any age.
+    /// Rotates a data key after 2^31 sealed values, and never because of its age.
     fn default() -> Self {
         Self { enabled: true, max_operations: 1 << 31, interval: Duration::ZERO }
     }
 }
 
-/// A change of the settings; `None` keeps the current value.
+/// A change of the [`RotationSettings`]; a field that is `None` keeps its current value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RotationChange {
     /// New value of [`RotationSettings::enabled`].
@@ -64,10 +64,10 @@ pub struct RotationChange {
 }
 
 impl RotationSettings {
-    /// Returns the settings with a change applied.
+    /// Returns these settings with `change` applied.
     ///
     /// # Errors
-    /// `Invalid` with field and rule.
+    /// `Invalid` with the name of the field and its limits.
     pub fn with_change(mut self, change: RotationChange) -> Result<Self> {
         if let Some(max) = change.max_operations {
             let allowed =
@@ -82,14 +82,14 @@ impl RotationSettings {
             if !interval.is_zero() && !(MIN_ROTATION_INTERVAL..=MAX_ROTATION_INTERVAL).contains(&interval) {
                 return Err(Error::invalid("interval: must be 0 (never), or between 24 hours and 100 years"));
             }
-            // Fractions of a second are validated, but not stored.
+            // The limits apply to the exact interval, but only whole seconds are stored.
             self.interval = Duration::from_secs(interval.as_secs());
         }
         self.enabled = change.enabled.unwrap_or(self.enabled);
         Ok(self)
     }
 
-    /// `true` if a key of this age must be rotated.
+    /// Returns `true` if a key of this age must be rotated, according to these settings or because it is used up.
     fn is_due(&self, key: &DataKey, age: Duration) -> bool {
         let by_count = key.sealed >= self.max_operations;
         let by_age = !self.interval.is_zero() && age >= self.interval;
@@ -97,21 +97,21 @@ impl RotationSettings {
     }
 }
 
-/// The keyring of one server.
+/// Rotates the data keys of a store, and re-seals values that are sealed with older keys.
 pub struct Keyring {
     store: Arc<dyn KeyringStore>,
     clock: Clock,
-    /// Notified when there is something to re-seal.
+    /// Notified after a rotation, when stored values must be re-sealed under the new key.
     reseal_needed: Notify,
 }
 
 impl Keyring {
-    /// The keyring of a store.
+    /// Creates the keyring of a store.
     pub fn new(store: Arc<dyn KeyringStore>, clock: Clock) -> Self {
         Self { store, clock, reseal_needed: Notify::new() }
     }
 
-    /// Returns the current key.
+    /// Returns the current data key.
     ///
     /// # Errors
     /// Store errors.
@@ -119,17 +119,17 @@ impl Keyring {
         self.store.status().await
     }
 
-    /// Creates the data key for all new values, on every node, and returns its term (number). Concurrent calls create
-    /// one key.
+    /// Creates a data key, with which all nodes seal new values from now on, and returns its term (number). Concurrent
+    /// calls create a single key.
     ///
     /// # Errors
-    /// Store errors; `Busy` when other nodes keep changing the keys. No key was created then.
+    /// Store errors; `Busy` when other nodes keep changing the keys, and then no key was created.
     pub async fn rotate(&self) -> Result<u32> {
         let from = self.store.status().await?.term;
         self.rotate_from(from).await
     }
 
-    /// Creates a data key after the term `from`, unless there is a newer one already.
+    /// Creates a data key, unless one with a higher term than `from` exists already, and returns the current term.
     async fn rotate_from(&self, from: u32) -> Result<u32> {
         let term = self.store.rotate(from).await?;
         tracing::info!(term, "data key rotated");
@@ -149,20 +149,21 @@ impl Keyring {
     /// Changes the settings of automatic rotation.
     ///
     /// # Errors
-    /// `Invalid` with field and rule; `Conflict` when they are changed concurrently; store errors.
+    /// `Invalid` with the name of the field and its limits; `Conflict` when they are changed concurrently; store
+    /// errors.
     pub async fn write_rotation_settings(&self, change: RotationChange) -> Result<()> {
         let (stored, expected) = self.stored_settings().await?;
         let body = serde_json::to_vec(&stored.with_change(change)?).map_err(Error::internal)?;
         self.store.write_settings(DocumentWrite { key: rotation_settings_key(), expected, body: Some(body) }).await
     }
 
-    /// Returns the settings and the version of their document.
+    /// Returns the stored settings and the version of their document; the default settings and 0 if there is none.
     async fn stored_settings(&self) -> Result<(RotationSettings, u64)> {
         let Some(document) = self.store.settings().await? else { return Ok((RotationSettings::default(), 0)) };
         Ok((document.parse()?, document.version))
     }
 
-    /// Runs ticks and re-sealing until the future is dropped.
+    /// Runs [`Keyring::tick`] at every interval, and re-seals old values in between, until the future is dropped.
     pub async fn run(&self) {
         loop {
             let until = Instant::now() + TICK_INTERVAL;
@@ -175,7 +176,7 @@ impl Keyring {
         }
     }
 
-    /// Records the use of the key, rotates it if it is due, and updates metrics.
+    /// Stores how many values the current data key has sealed, rotates the key if it is due, and updates the metrics.
     ///
     /// # Errors
     /// Store errors.
@@ -196,7 +197,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// Re-seals values until there is nothing to do, or until `until`.
+    /// Re-seals values that are sealed with older keys, until the store has no more work for this node or `until` is
+    /// reached.
     ///
     /// # Errors
     /// Store errors; completed steps are kept.

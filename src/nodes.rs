@@ -1,4 +1,4 @@
-//! Nodes that share a database: following changes by other nodes.
+//! Coordination of nodes that share a database: each node applies the changes that other nodes have made.
 //!
 //! [`Nodes`] reads the change log ([`store`]) when the database notifies it and at least every second, and reloads
 //! changed views through [`mounts`](crate::mounts). After [`MAX_STALENESS`] without a successful read, requests that
@@ -27,26 +27,26 @@ use skew::ClockSkew;
 pub use skew::SKEW_LIMIT;
 use store::{ChangeLog, ChangeLogResponse, LogPosition, LoggedMountChange};
 
-/// Maximum time since the last read of the log. After that, requests wait for a read.
+/// Maximum age of the last successful read of the change log. When it is older, requests wait for another read.
 pub const MAX_STALENESS: Duration = Duration::from_secs(2);
 
-/// Interval between two reads of the log if there is no notification.
+/// Interval between two reads of the change log without a notification by the database.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum interval between two reads, so that changes in between share one.
+/// Minimum interval between two reads of the change log, so that one read covers several notified changes.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time for a response from the log.
+/// Timeout of a read of the change log.
 const LOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// A timer that is later than this means that the process was paused.
-const PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
-/// Time after a failed read in which requests are rejected without another attempt.
-const FAILURE_BACKOFF: Duration = Duration::from_millis(500);
-/// After another node has revoked, time to wait for its CRL before this node signs one itself. So one node signs the
-/// CRL and the others copy it.
-const CRL_WAIT: Duration = Duration::from_millis(300);
-/// Interval between two requests to a mount to publish CRLs with another node's revocations.
+/// A timer that fires later than this shows that the process was paused.
+const PROCESS_PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
+/// Time after a failed read of the change log in which waiting requests are rejected without another read.
+const LOG_READ_FAILURE_BACKOFF: Duration = Duration::from_millis(500);
+/// Time that this node waits for the CRL of the node that revoked a certificate before it signs a CRL itself. So
+/// normally one node signs the CRL and the others copy it.
+const OTHER_NODE_CRL_WAIT: Duration = Duration::from_millis(300);
+/// Interval between two attempts to have a mount publish CRLs that include the revocations by other nodes.
 const CRL_REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The state of the log before the mounts were opened.
+/// The content of the change log at the time before the mounts were loaded.
 pub struct ChangeLogBaseline {
     log: Arc<dyn ChangeLog>,
     changes: ChangeLogResponse,
@@ -54,7 +54,7 @@ pub struct ChangeLogBaseline {
 }
 
 impl ChangeLogBaseline {
-    /// Reads the log and compares this machine's clock with the database's.
+    /// Reads the change log and compares this machine's clock with the database's.
     ///
     /// # Errors
     /// `Unavailable` from storage; `Invalid` when the clocks differ by more than `limit`.
@@ -66,14 +66,14 @@ impl ChangeLogBaseline {
     }
 }
 
-/// Follows the changes by other nodes of a shared database; does nothing for an embedded store.
+/// Applies the changes that other nodes of a shared database made; does nothing for an embedded store.
 pub struct Nodes(Option<ChangeFollower>);
 
 struct ChangeFollower {
     log: Arc<dyn ChangeLog>,
     mounts: Arc<Mounts>,
     skew: ClockSkew,
-    /// Locked during a read of the log.
+    /// Held during a read of the change log, so that reads do not overlap.
     state: tokio::sync::Mutex<FollowerState>,
     last: Mutex<LastReads>,
     /// `true` while a mount waits for the CRL of another node.
@@ -84,7 +84,7 @@ struct ChangeFollower {
 struct LastReads {
     /// Start of the last successful read.
     succeeded: Instant,
-    /// Time and error of the last failed read, if it failed after the last successful one.
+    /// Time and error of the last read, if it failed.
     failed: Option<(Instant, Error)>,
 }
 
@@ -95,7 +95,7 @@ struct FollowerState {
     missing_revocations: HashMap<MountId, MissingRevocations>,
 }
 
-/// The last known state of a mount; all 0 for a mount that is not known yet.
+/// The counters of a mount in the last read change log entry; 0 before the first one.
 #[derive(Default)]
 struct SeenMount {
     version: u64,
@@ -108,8 +108,8 @@ struct MissingRevocations {
 }
 
 impl Nodes {
-    /// Follows changes after `baseline`, which must be read before the mounts are opened. Without a baseline there is
-    /// nothing to follow.
+    /// Applies changes made after `baseline`, which must be read before the mounts are loaded. Without a baseline
+    /// (embedded store) no other node makes changes.
     pub fn new(baseline: Option<ChangeLogBaseline>, mounts: Arc<Mounts>) -> Self {
         gauge!(telemetry::CHANGES_FOLLOWED).set(1.0);
         Self(baseline.map(|ChangeLogBaseline { log, changes, skew }| {
@@ -124,13 +124,13 @@ impl Nodes {
         }))
     }
 
-    /// Follows the other nodes until the future is dropped.
-    pub async fn follow(&self) {
+    /// Applies the changes of other nodes until the future is dropped.
+    pub async fn follow_changes(&self) {
         let Some(follower) = &self.0 else { return };
         let woken = follower.log.listen();
         let mut warned = false;
         loop {
-            let pause = if follower.awaits_crls.load(Ordering::Relaxed) { CRL_WAIT } else { POLL_INTERVAL };
+            let pause = if follower.awaits_crls.load(Ordering::Relaxed) { OTHER_NODE_CRL_WAIT } else { POLL_INTERVAL };
             let _ = tokio::time::timeout(pause, woken.notified()).await;
             let result = follower.poll().await;
             if let (Err(error), false) = (&result, warned) {
@@ -145,8 +145,8 @@ impl Nodes {
     }
 
     /// Ensures that this node's view is not older than [`MAX_STALENESS`] and its clock near the database's; reads the
-    /// log if necessary. When a machine resumes from suspension, only its wall clock shows the elapsed time, so the
-    /// clock is checked too.
+    /// change log if necessary. When a machine resumes from suspension, only its wall clock shows the elapsed time, so
+    /// the clock is checked too.
     ///
     /// # Errors
     /// `Unavailable` when the log cannot be read, or the clocks differ too much.
@@ -155,21 +155,22 @@ impl Nodes {
         if follower.is_stale() {
             follower.catch_up().await?;
         }
-        follower.skew.require_agreed()
+        follower.skew.require_clocks_agree()
     }
 
-    /// `true` if [`Nodes::require_fresh`] succeeds in time, so that this node accepts requests that need authorization.
+    /// Returns `true` if [`Nodes::require_fresh`] succeeds before its timeout, so that this node accepts requests that
+    /// need authorization.
     pub async fn is_fresh(&self) -> bool {
         matches!(tokio::time::timeout(LOG_READ_TIMEOUT, self.require_fresh()).await, Ok(Ok(())))
     }
 }
 
-/// Reads the log, and measures the difference of the clocks by the database's time in the response.
+/// Reads the change log, and measures the difference of the clocks from the database's time in the response.
 async fn read_log(log: &dyn ChangeLog, position: LogPosition, skew: &ClockSkew) -> Result<ChangeLogResponse> {
     let mut started = Instant::now();
     let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
-    if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PAUSE_THRESHOLD {
-        // This process was paused, so the database did not have the full time to respond.
+    if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PROCESS_PAUSE_THRESHOLD {
+        // The read is repeated with the full timeout, because the database had less time while this process was paused.
         started = Instant::now();
         answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     }
@@ -193,19 +194,19 @@ impl ChangeFollower {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `true` if the log must be read before a request may be authorized.
+    /// Returns `true` if the change log must be read before a request may be authorized.
     fn is_stale(&self) -> bool {
-        self.last_reads().succeeded.elapsed() >= MAX_STALENESS || self.skew.has_moved()
+        self.last_reads().succeeded.elapsed() >= MAX_STALENESS || self.skew.has_crossed_limit()
     }
 
     async fn catch_up(&self) -> Result<()> {
         let mut state = self.state.lock().await;
-        // The previous holder of the lock may have read the log.
+        // Another request held the lock before and may have read the change log meanwhile.
         if !self.is_stale() {
             return Ok(());
         }
         let failed = self.last_reads().failed.clone();
-        if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < FAILURE_BACKOFF) {
+        if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < LOG_READ_FAILURE_BACKOFF) {
             return Err(error);
         }
         self.poll_locked(&mut state).await
@@ -218,8 +219,7 @@ impl ChangeFollower {
 
     async fn poll_locked(&self, state: &mut FollowerState) -> Result<()> {
         let started = Instant::now();
-        // Every error becomes `Unavailable`: whatever the cause, a node that cannot follow changes rejects requests for
-        // now.
+        // Every error becomes `Unavailable`: for any cause, a node that cannot apply changes rejects requests for now.
         let result = self.apply_changes(state).await.map_err(|error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::unavailable("storage: changes of other nodes cannot be applied", error),
@@ -234,17 +234,18 @@ impl ChangeFollower {
         result
     }
 
-    /// Reads changes and applies them to the mounts. After an error the next read starts at the same position.
+    /// Reads the change log and applies the changes to the mounts. After an error, the next read starts at the same
+    /// position.
     async fn apply_changes(&self, state: &mut FollowerState) -> Result<()> {
         let changes = read_log(&*self.log, state.position, &self.skew).await?;
         let queried_at = Instant::now();
         if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
             && (changes.is_other_timeline || is_unseen(state, system))
         {
-            // The change is in the policies or the mount table.
+            // The policies or the mount table have changed.
             self.mounts.reload_table().await?;
         }
-        self.follow_mounts(state, &changes).await?;
+        self.reload_changed_mounts(state, &changes).await?;
         if changes.is_other_timeline {
             tracing::warn!("the database lost commits or was replaced; this node reloaded all mounts and policies");
             state.seen.clear();
@@ -261,7 +262,7 @@ impl ChangeFollower {
         Ok(())
     }
 
-    async fn follow_mounts(&self, state: &FollowerState, changes: &ChangeLogResponse) -> Result<()> {
+    async fn reload_changed_mounts(&self, state: &FollowerState, changes: &ChangeLogResponse) -> Result<()> {
         let other = changes.is_other_timeline;
         let changed = changes.mounts.iter().filter(|change| other || is_unseen(state, change));
         let follow = |change: &LoggedMountChange| match other {
@@ -279,15 +280,16 @@ impl ChangeFollower {
         if !published && covered {
             return;
         }
-        // A published CRL can be copied now. Otherwise the node that revoked is about to publish one.
-        let request_at = if published { now } else { now + CRL_WAIT };
+        // If another node has published a CRL, this mount can copy it now. Otherwise the node that revoked the
+        // certificate is about to publish one.
+        let request_at = if published { now } else { now + OTHER_NODE_CRL_WAIT };
         let lacking =
             state.missing_revocations.entry(change.mount).or_insert(MissingRevocations { revocations: 0, request_at });
         lacking.revocations = lacking.revocations.max(change.revocations);
         lacking.request_at = lacking.request_at.min(request_at);
     }
 
-    /// Requests CRLs for mounts that have waited long enough.
+    /// Has each mount whose wait is over publish CRLs that include the revocations by other nodes.
     fn request_crls(&self, state: &mut FollowerState) {
         let now = Instant::now();
         state.missing_revocations.retain(|mount, lacking| {
@@ -300,7 +302,7 @@ impl ChangeFollower {
         self.awaits_crls.store(!state.missing_revocations.is_empty(), Ordering::Relaxed);
     }
 
-    /// Measures how old a change is when it is applied here. Both times are those of the database's clock.
+    /// Records in the metrics how old a change is when this node applies it. Both times are from the database's clock.
     fn measure_lag(
         &self,
         state: &FollowerState,

@@ -1,9 +1,9 @@
 //! SQL sessions of the store, for domains that write their own SQL.
 //!
-//! A unit of [`SqlWork`] runs inside one session; the same SQL serves PostgreSQL and SQLite. The embedded engine
-//! rewrites `= ANY($n)` over a list, and ignores a row lock at the end of a statement, such as ` FOR UPDATE OF table`
-//! or ` FOR KEY SHARE`, because it has only one writer. Work on a writing session is one transaction. It may run
-//! several times after serialization conflicts, so it must have no effect outside of its session.
+//! [`SqlWork`] is a function that runs inside one session. The same SQL serves PostgreSQL and SQLite: the embedded
+//! engine rewrites `= ANY($n)` over a list, and ignores a row lock at the end of a statement (such as ` FOR KEY
+//! SHARE`), because it has only one writer. Work on a writing session is one transaction. It may run several times
+//! after serialization conflicts, so it must have no effect outside of its session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use futures_util::future::LocalBoxFuture;
 use crate::clock::Time;
 use crate::error::Error;
 
-/// A value of a row or a statement parameter.
+/// A column value of a row, or a parameter of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SqlValue {
     /// NULL.
@@ -26,12 +26,12 @@ pub enum SqlValue {
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// A list of integers, for `= ANY($n)`; never in a row.
+    /// A list of integers, as a parameter for `= ANY($n)`; never a column value.
     Ints(Vec<i64>),
-    /// A list of texts, for `= ANY($n)`; never in a row.
+    /// A list of texts, as a parameter for `= ANY($n)`; never a column value.
     Texts(Vec<String>),
-    /// A list of byte strings, for `= ANY($n)`; never in a row. SQLite runs the statement once for each, so it must not
-    /// order, limit or aggregate.
+    /// A list of byte strings, as a parameter for `= ANY($n)`; never a column value. The statement must not order,
+    /// limit or aggregate, because SQLite runs it once for each byte string.
     ByteStrings(Vec<Vec<u8>>),
 }
 
@@ -84,7 +84,7 @@ impl From<Vec<String>> for SqlValue {
 }
 
 impl From<Time> for SqlValue {
-    /// Microseconds since the epoch, rounded down.
+    /// Converts a time to microseconds since the epoch, rounded down.
     fn from(at: Time) -> Self {
         // Years up to 9999 are at most 2.6e17 µs, within the range of i64.
         Self::Int(at.unix_timestamp_nanos().div_euclid(1000) as i64)
@@ -97,7 +97,7 @@ impl<T: Into<Self>> From<Option<T>> for SqlValue {
     }
 }
 
-/// A row, read from left to right.
+/// A row of a query result, whose columns are read from left to right.
 #[derive(Debug)]
 pub struct SqlRow(std::vec::IntoIter<SqlValue>);
 
@@ -112,7 +112,7 @@ impl SqlRow {
     /// # Errors
     /// `Engine` when there are no more columns.
     pub fn value(&mut self) -> Result<SqlValue, SqlError> {
-        self.0.next().ok_or_else(|| unreadable_column("a database row has fewer columns than expected"))
+        self.0.next().ok_or_else(|| unreadable_column_error("a database row has fewer columns than expected"))
     }
 
     /// Reads the next column as `T`.
@@ -120,15 +120,15 @@ impl SqlRow {
     /// # Errors
     /// `Engine` when there are no more columns, or the column has another type.
     pub fn get<T: FromColumn>(&mut self) -> Result<T, SqlError> {
-        T::read(self.value()?).ok_or_else(|| unreadable_column("a database column has an unexpected type"))
+        T::read(self.value()?).ok_or_else(|| unreadable_column_error("a database column has an unexpected type"))
     }
 }
 
-fn unreadable_column(what: &'static str) -> SqlError {
+fn unreadable_column_error(what: &'static str) -> SqlError {
     SqlError::Engine(Error::internal(what))
 }
 
-/// A type that columns can be read as.
+/// A type to which a column value converts.
 pub trait FromColumn: Sized {
     /// Converts a value; `None` if it has another type.
     fn read(value: SqlValue) -> Option<Self>;
@@ -195,22 +195,22 @@ impl<T: FromColumn> FromColumn for Option<T> {
     }
 }
 
-/// The reason why work on a session ended early.
+/// The reason why the work of a session failed.
 #[derive(Debug)]
 pub enum SqlError {
-    /// The work itself rejected the request and recorded the reason. Nothing is stored.
+    /// The work rejected the request and recorded the reason itself. The transaction is rolled back.
     Rejected,
-    /// A violated constraint, by its name in the schema, or `foreign_key` where the engine does not name it.
+    /// A constraint was violated: its name in the schema, or `foreign_key` where the engine does not report the name.
     Constraint(String),
-    /// A statement that exceeded its time limit.
+    /// A statement exceeded its time limit.
     Timeout,
-    /// A serialization conflict that persisted after the store's retries.
+    /// A serialization conflict with other transactions persisted after all retries.
     SerializationConflict,
-    /// An engine that failed or cannot be reached.
+    /// The database engine failed or cannot be reached.
     Engine(Error),
 }
 
-/// A session of the store.
+/// A connection on which the work of a domain runs its statements.
 pub trait SqlSession {
     /// Runs a query and returns all rows.
     fn query<'s>(
@@ -219,31 +219,31 @@ pub trait SqlSession {
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>>;
 
-    /// Plans the session's later statements for their actual values instead of once for all values. This pays for
-    /// lists, because their values differ in selectivity by orders of magnitude.
+    /// Has the database plan later statements of this session for their actual parameter values, not once for all
+    /// values. This pays for list queries, because their values differ in selectivity by orders of magnitude.
     fn use_custom_plans(&mut self);
 
     /// Runs a statement and returns the number of changed rows.
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>>;
 }
 
-/// A unit of work for one session.
+/// A function that runs statements in a session. It may run several times.
 pub type SqlWork =
     Arc<dyn for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<(), SqlError>> + Send + Sync>;
 
-/// The result of work, and the end of its transaction.
+/// The result of the work of a session, with the way in which its transaction ends.
 pub enum SessionEnd<T> {
-    /// The changes are stored.
+    /// The transaction is committed.
     Commit(T),
-    /// The changes are discarded, and the session ends with [`SqlError::Rejected`].
+    /// The transaction is rolled back, and the session ends with [`SqlError::Rejected`].
     RollBack(T),
 }
 
-/// Holds the result of work that a store has run, because [`SqlWork`] itself returns none.
+/// Receives the result of [`SqlWork`], which itself returns none.
 pub struct SessionResult<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> SessionResult<T> {
-    /// Returns the result of the last run.
+    /// Returns the result of the last run of the work.
     ///
     /// # Errors
     /// `Internal` if the work did not run.
@@ -253,7 +253,7 @@ impl<T> SessionResult<T> {
     }
 }
 
-/// Wraps work so that its result can be taken after the session.
+/// Wraps a function as [`SqlWork`], and returns it with the holder of its later result.
 pub fn capture_result<T: Send + 'static>(
     work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<SessionEnd<T>, SqlError>>
     + Send

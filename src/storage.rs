@@ -74,38 +74,38 @@ pub struct StorageOptions {
     pub seal_key: SealKey,
     /// The source of the current time, for the renewal of tokens and the age of data keys.
     pub clock: Clock,
-    /// Maximum number of write units in progress; more are rejected as `Busy`. A unit is stored completely or not at
-    /// all.
+    /// Maximum number of write units that are queued or being committed; more are rejected as `Busy`. A unit is stored
+    /// completely or not at all.
     pub commit_queue: usize,
-    /// Handling of a missing store.
+    /// Behavior of [`open`] if there is no store.
     pub if_missing: IfMissing,
 }
 
-/// Handling of a missing store. Creating one would hide that its volume is not mounted.
+/// Behavior of [`open`] if there is no store. A server that creates a store would hide that a volume is not mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfMissing {
-    /// A new store is created.
+    /// [`open`] creates a new store.
     Create,
-    /// An error is returned. Commands that need an existing store use this.
+    /// [`open`] fails. Commands that need an existing store use this.
     Fail,
 }
 
-/// The handles of a store, one for each domain.
+/// The storage handles that the domains use, one for each domain.
 #[derive(Clone)]
 pub struct Stores {
-    /// Handle of the certificate authority engine.
+    /// Storage handle of the certificate authority engine.
     pub pki: Arc<dyn PkiStore>,
-    /// Handle of authentication.
+    /// Storage handle of authentication.
     pub auth: Arc<dyn AuthStore>,
-    /// Changes made by other nodes; `None` if the engine has only one node.
+    /// The log of changes by other nodes; `None` if the engine has only one node.
     pub changes: Option<Arc<dyn ChangeLog>>,
-    /// Handle of the projects API.
+    /// Storage handle of the projects API.
     pub projects: Arc<dyn ProjectStore>,
-    /// Handle of the registry of managed keys.
+    /// Storage handle of the registry of managed keys.
     pub managed_keys: Arc<dyn KeyStore>,
-    /// Handle of the keyring.
+    /// Storage handle of the keyring.
     pub keyring: Arc<dyn KeyringStore>,
-    /// The seal of the projects API's tokens.
+    /// Seals the tokens of the projects API, and checks their seals.
     pub token_seal: Arc<dyn ApiTokenSeal>,
 }
 
@@ -187,9 +187,9 @@ impl Storage {
         Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone(), data_keys, api_tokens }
     }
 
-    /// Completes the part of a schema upgrade that needs the data keys. Closes the store when that fails.
+    /// Completes the steps of a schema upgrade that need the data keys. Closes the store when they fail.
     async fn finish_upgrade(self) -> Result<Self> {
-        // A session is bound to its thread, but `open` may run on any.
+        // A SQL session must stay on one thread, but the caller of `open` may move between threads.
         let tokens = Arc::clone(&self.api_tokens);
         let runtime = tokio::runtime::Handle::current();
         let sealed = tokio::task::spawn_blocking(move || runtime.block_on(tokens.seal_unsealed())).await;
@@ -209,22 +209,22 @@ impl Storage {
         self.stores.clone()
     }
 
-    /// Returns the handle of the certificate authority engine.
+    /// Returns the storage handle of the certificate authority engine.
     pub fn pki(&self) -> Arc<dyn PkiStore> {
         self.stores.pki.clone()
     }
 
-    /// Returns the handle of authentication.
+    /// Returns the storage handle of authentication.
     pub fn auth(&self) -> Arc<dyn AuthStore> {
         self.stores.auth.clone()
     }
 
-    /// Changes made by other nodes; `None` if the engine has only one node.
+    /// Returns the log of changes by other nodes; `None` if the engine has only one node.
     pub fn changes(&self) -> Option<Arc<dyn ChangeLog>> {
         self.stores.changes.clone()
     }
 
-    /// Returns the handle of the projects API.
+    /// Returns the storage handle of the projects API.
     pub fn projects(&self) -> Arc<dyn ProjectStore> {
         self.stores.projects.clone()
     }
@@ -234,7 +234,7 @@ impl Storage {
         self.stores.token_seal.clone()
     }
 
-    /// Returns the handle of the keyring.
+    /// Returns the storage handle of the keyring.
     pub fn keyring(&self) -> Arc<dyn KeyringStore> {
         self.stores.keyring.clone()
     }
@@ -247,8 +247,8 @@ impl Storage {
         self.keys.seal_status().await
     }
 
-    /// Creates a challenge that only a holder of the seal key can answer ([`SealKey::answer`](seal::SealKey::answer)),
-    /// and its response.
+    /// Returns a challenge that only a holder of the seal key can answer ([`SealKey::answer`](seal::SealKey::answer)),
+    /// and the expected response.
     ///
     /// # Errors
     /// `Unavailable` from the store.
@@ -264,13 +264,14 @@ impl Storage {
         self.data_keys.count_old_values().await
     }
 
-    /// Seals the store with another key. All data stays readable, here and on running nodes. The previous key then
-    /// opens only copies that were made before.
+    /// Replaces the key that seals the store. All data stays readable, here and on running nodes. The previous key then
+    /// opens only copies of the store that were made before.
     ///
     /// # Errors
-    /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
-    /// the errors of a device that has the key; `Unavailable` from the store. After an error nothing has changed,
-    /// except if the connection was lost during the commit. Then either the previous or the new key opens the store.
+    /// `Busy` while some node may not know the newest data key; `Conflict` when other nodes keep changing the data
+    /// keys; the errors of the device that holds the key; `Unavailable` from the store. After an error nothing has
+    /// changed, except if the connection was lost during the commit. Then either the previous or the new key opens the
+    /// store.
     pub async fn change_seal(&self, seal: &SealKey) -> Result<SealInfo> {
         self.keys.change_seal(seal).await
     }
@@ -292,20 +293,20 @@ impl Storage {
     /// Records that the store was restored at `now`, so that new CRL numbers are above all earlier ones.
     ///
     /// # Errors
-    /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable` from the store.
+    /// `Invalid` when a CRL is dated after `now`, or no higher CRL number exists; `Unavailable` from the store.
     async fn record_restore(&self, now: Time) -> Result<()> {
         let (name, _) = self.new_restore_fact(now).await?;
-        let restore = (name, restore_facts::restore_times(now, None));
+        let restore = (name, restore_facts::encode_restore_times(now, None));
         self.commits.submit(WriteUnit::Facts(vec![FactWrite::new(restore)])).outcome().await.map(drop)
     }
 
     async fn new_restore_fact(&self, now: Time) -> Result<Fact> {
-        let mut found = scan::query_rows(&*self.stores.projects, restore_facts::SELECT_PUBLISHED, Vec::new()).await?;
+        let mut found = scan::query_rows(&*self.stores.projects, restore_facts::SELECT_CRL_MAXIMA, Vec::new()).await?;
         let row = found
             .first_mut()
             .ok_or_else(|| Error::internal("the query for the newest CRL of the store returned no row"))?;
         let published = (row.get().map_err(scan::query_error)?, row.get().map_err(scan::query_error)?);
-        restore_facts::restore_fact(now, published, &self.reader.meta().await?)
+        restore_facts::restore_fact(now, published, &self.reader.facts().await?)
     }
 
     /// Returns the number of commits since the store was opened.

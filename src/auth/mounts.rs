@@ -384,7 +384,7 @@ mod tests {
             let scopes = table.path_scopes(requested);
             let found: Vec<_> = scopes.iter().filter(|scope| scope.includes(Some(mount), path)).collect();
             assert!(found.len() < 2, "{requested} {path} {found:?}");
-            found.first().and_then(|scope| scope.relative(path))
+            found.first().and_then(|scope| scope.to_listed_path(path))
         };
         for (requested, mount, path, shown) in [
             ("team", stays_id, "team/stays/issue/web/1", Some("stays/issue/web/1")),

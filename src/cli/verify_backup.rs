@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &VerifyBackupArguments) -> Result<(), CommandFailur
         }
         (None, Some(url)) => (VerifyTarget::Postgres(PostgresUrl::parse(url)?), "the database".to_owned()),
         (None, None) => {
-            let own = VerifyTarget::of(&options)
+            let own = VerifyTarget::of_postgres_store(&options)
                 .ok_or_else(|| Error::invalid("FILE: must be given for an embedded store: the copy to verify"))?;
             (own, "the database".to_owned())
         }

@@ -6,7 +6,7 @@ use crate::clock::Time;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::Result;
 
-/// Maximum number of values that one key seals: nine tenths of the limit for random nonces.
+/// Maximum number of values that one data key seals: nine tenths of 2^32, the limit for random nonces.
 pub const MAX_KEY_OPERATIONS: u64 = 3_865_470_566;
 
 /// The current data key, and the number of values that still use older keys.
@@ -14,23 +14,25 @@ pub const MAX_KEY_OPERATIONS: u64 = 3_865_470_566;
 pub struct DataKey {
     /// Number of the key; the first is 1.
     pub term: u32,
-    /// Time of creation. For a key from a version that did not record it, the time at which a later version first used
-    /// the key.
+    /// Time of creation of the key. Early versions did not record it; for their keys, the time at which a later version
+    /// first used the key.
     pub created_at: Time,
-    /// Recorded number of sealed values, plus those that this process has sealed since.
+    /// Number of values that the key has sealed: the stored count of all nodes, plus the values that this process has
+    /// sealed since it last updated the count.
     pub sealed: u64,
     /// Number of stored values sealed with older keys; `None` before the first count.
     pub older: Option<u64>,
 }
 
-/// Result of one step of re-sealing.
+/// Result of one step of re-sealing, which determines whether and when the next step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResealOutcome {
-    /// There is more to do.
+    /// Old values may be left; the next step can follow at once.
     More,
-    /// Not now: another node is re-sealing, or may not know the newest key yet.
+    /// Nothing can be re-sealed at present, because another node re-seals or may not know the newest key yet. Retry
+    /// later.
     Later,
-    /// Nothing is left to do, or the remaining values cannot be re-sealed.
+    /// No old value is left, or those that are left cannot be decrypted.
     Done,
 }
 
@@ -39,19 +41,20 @@ pub fn rotation_settings_key() -> DocumentKey {
     DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: "rotation".to_owned() }
 }
 
-/// The data keys of a store. Errors are `Unavailable` or `Busy`, unless a method says otherwise.
+/// Storage operations of the keyring. Errors are `Unavailable` or `Busy`, unless a method says otherwise.
 pub trait KeyringStore: Send + Sync {
-    /// Returns the current key.
+    /// Returns the current data key.
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>>;
 
-    /// Creates a key after the term `from`, which seals all values from now on, on every node. Returns its term, or
-    /// that of a newer key that another node has created.
+    /// Creates a data key, with which all nodes seal new values from now on, unless one with a higher term than `from`
+    /// exists already. Returns the current term.
     ///
     /// # Errors
     /// `Busy` when other nodes keep changing the keys; no key was created then.
     fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>>;
 
-    /// Adds the number of values sealed since the last call to the record of the key.
+    /// Adds the number of values that this process has sealed since the last call to the stored usage count of the
+    /// current data key.
     fn record_use(&self) -> LocalBoxFuture<'_, Result<()>>;
 
     /// Returns the document with the rotation settings.
@@ -63,6 +66,6 @@ pub trait KeyringStore: Send + Sync {
     /// `Conflict` when they were changed concurrently.
     fn write_settings(&self, write: DocumentWrite) -> LocalBoxFuture<'_, Result<()>>;
 
-    /// Re-seals a few values that are sealed with older keys.
+    /// Runs one step of re-sealing: re-seals some of the values that are sealed with older keys, or counts them.
     fn re_seal(&self) -> LocalBoxFuture<'_, Result<ResealOutcome>>;
 }

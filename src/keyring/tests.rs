@@ -8,7 +8,7 @@ use super::*;
 use crate::documents::Document;
 use crate::error::Kind;
 
-/// A store that only counts keys.
+/// A store without values: it only counts the data keys and their uses.
 struct CountingKeyringStore {
     key: Mutex<DataKey>,
     recorded: Mutex<u32>,
@@ -117,7 +117,7 @@ async fn rotation_settings_are_validated_and_partial_change_kept() {
             "interval: must be 0 (never), or between 24 hours and 100 years",
         ),
         (
-            // A fraction of a second is not "never".
+            // Half a second is rejected as too short. It is not taken for 0 (never).
             RotationChange { interval: Some(Duration::from_millis(500)), ..RotationChange::default() },
             "interval: must be 0 (never), or between 24 hours and 100 years",
         ),

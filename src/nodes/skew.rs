@@ -9,12 +9,12 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::telemetry;
 
-/// Maximum difference at which a node serves requests.
+/// Maximum difference of the clocks at which a node serves requests.
 pub const SKEW_LIMIT: Duration = Duration::from_secs(30);
-/// Maximum difference without a warning.
+/// Difference of the clocks above which a warning is logged.
 const SKEW_WARNING_THRESHOLD: Duration = Duration::from_secs(5);
 
-/// The last measured difference.
+/// The last measured difference between this machine's clock and the database's.
 pub(super) struct ClockSkew {
     clock: Clock,
     limit: Duration,
@@ -64,13 +64,17 @@ impl ClockSkew {
         self.difference() <= self.limit
     }
 
-    /// `true` if this machine's clock has moved into or out of the limit since the last measurement.
-    pub(super) fn has_moved(&self) -> bool {
+    /// Returns `true` if this machine's clock was changed since the last measurement, and its difference from the
+    /// database's clock crossed the limit.
+    pub(super) fn has_crossed_limit(&self) -> bool {
         self.is_within_limit() != self.clock.is_synchronized()
     }
 
-    /// Checks that this machine's clock may be used.
-    pub(super) fn require_agreed(&self) -> Result<()> {
+    /// Checks that this machine's clock is close enough to the database's.
+    ///
+    /// # Errors
+    /// `Unavailable` when it is not.
+    pub(super) fn require_clocks_agree(&self) -> Result<()> {
         self.clock.require_agreed()
     }
 
@@ -123,14 +127,14 @@ mod tests {
         assert!(clock.is_synchronized(), "nothing is known of another one");
         let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
         skew.measure(Duration::ZERO, now);
-        assert!(!skew.has_moved() && clock.require_agreed().is_ok());
+        assert!(!skew.has_crossed_limit() && clock.require_agreed().is_ok());
         for step in [time::Duration::days(1), time::Duration::days(-400), time::Duration::days(4000)] {
             clock.set(now + step);
-            assert!(skew.has_moved() && clock.require_agreed().is_err(), "{step}");
+            assert!(skew.has_crossed_limit() && clock.require_agreed().is_err(), "{step}");
             skew.measure(Duration::ZERO, now);
-            assert!(!skew.has_moved() && clock.require_agreed().is_err(), "{step}");
+            assert!(!skew.has_crossed_limit() && clock.require_agreed().is_err(), "{step}");
             clock.set(now);
-            assert!(skew.has_moved() && clock.require_agreed().is_ok(), "{step}");
+            assert!(skew.has_crossed_limit() && clock.require_agreed().is_ok(), "{step}");
             skew.measure(Duration::ZERO, now);
         }
     }

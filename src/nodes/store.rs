@@ -1,4 +1,4 @@
-//! Storage interface for following other nodes. Implemented by `storage`, for shared databases.
+//! Storage interface for the changes of other nodes. Implemented by `storage`, for shared databases.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,12 +10,13 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::Result;
 
-/// A position in the log, up to which this node has read all changes. The default is the start of the log.
+/// A position in the change log, up to which this node has read all changes. The default is the start of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
     /// Number of the position: for PostgreSQL, a transaction id.
     pub sequence: u64,
-    /// Time of the read. If the connection was replaced since then, the next read starts from the beginning.
+    /// Time at which this position was read. If the connection was opened later, the next read starts from the
+    /// beginning of the log.
     pub read_at: Option<Instant>,
     /// The timeline that the position belongs to; `None` if the database does not report one.
     pub timeline: Option<Timeline>,
@@ -30,54 +31,55 @@ pub struct Timeline {
     pub timeline: i64,
 }
 
-/// The log entry of one mount; `SYSTEM` is the entry of policies and the mount table.
+/// The change log entry of a mount. The entry of `SYSTEM_MOUNT` covers the policies and the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedMountChange {
-    /// The mount.
+    /// The mount that was changed.
     pub mount: MountId,
-    /// Number of commits that changed its documents.
+    /// Number of commits that changed documents of the mount.
     pub version: u64,
-    /// All commits from this version on are this node's own; `None` if another node made the last commit.
+    /// The first version since which this node made every commit; `None` if another node made the last one.
     pub own_from: Option<u64>,
-    /// Last number of its revocation sequence.
+    /// Highest sequence number of the mount's revocations.
     pub revocations: u64,
-    /// Number of published CRLs.
+    /// Number of CRLs that the mount has published.
     pub crls: u64,
-    /// Time of the last of these changes, by the database's clock.
+    /// Time of the last change of the mount, by the database's clock.
     pub changed_at: Time,
 }
 
 impl LoggedMountChange {
-    /// `true` if another node changed documents since version `seen`, or commits were lost (a lower version).
+    /// Returns `true` if another node changed documents of the mount after version `seen`, or if commits were lost (the
+    /// version is lower).
     pub fn is_unseen(&self, seen: u64) -> bool {
         self.version < seen || (self.version != seen && self.own_from.is_none_or(|from| from > seen + 1))
     }
 }
 
-/// A response of the log.
+/// The changes that a read of the change log returns.
 #[derive(Clone, Debug)]
 pub struct ChangeLogResponse {
-    /// Start of the next read.
+    /// The position at which the next read starts.
     pub position: LogPosition,
-    /// Time of the response, by the database's clock.
+    /// Time at which the database answered, by the database's clock.
     pub database_time: Time,
-    /// Every mount that changed since the position of the read; may include unchanged ones.
+    /// Every mount that changed after the start position of the read; may include unchanged mounts.
     pub mounts: Vec<LoggedMountChange>,
-    /// `true` if the database is on another timeline than the last read position, after a failover or in a restored
-    /// copy. Changes that this node has applied may be lost, and their numbers reused. `mounts` then has all mounts, and
-    /// the node must reload each.
+    /// `true` if the database may have lost changes that this node has applied, and may reuse their numbers: it is on
+    /// another timeline than at the last read (after a failover, or in a restored copy), or the connection was replaced
+    /// and the database reports no timeline. `mounts` then has all mounts, and the node must reload each.
     pub is_other_timeline: bool,
 }
 
-/// The log of changes by the nodes of a database.
+/// The log in which all nodes of a database record their changes.
 pub trait ChangeLog: Send + Sync {
     /// Returns the changes since `position`. No change is skipped, in any order in which commits become visible.
     ///
     /// The future fails with `Unavailable` or `Busy`.
     fn since(&self, position: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>>;
 
-    /// Starts to listen for other nodes; called once. The result is notified when there may be changes. This is only a
-    /// hint: it may come late, twice or never.
+    /// Starts to listen for notifications by other nodes; called once. The result is notified when there may be
+    /// changes. This is only a hint: it may come late, repeatedly or never.
     fn listen(&self) -> Arc<Notify>;
 }
 
@@ -103,10 +105,10 @@ mod tests {
             (9, Some(6), 5, false),
             (9, Some(3), 5, false),
             (6, None, 5, true),
-            // Version 6 is another node's, and later ones are this node's.
+            // Another node wrote version 6, and this node wrote all later ones.
             (9, Some(7), 5, true),
             (7, Some(7), 5, true),
-            // Versions that this node has seen were lost, whichever node wrote them.
+            // The version is lower than before: versions that this node has seen were lost.
             (4, None, 5, true),
             (4, Some(2), 5, true),
         ] {

@@ -421,6 +421,6 @@ fn document_key(hash: &KeyHash) -> DocumentKey {
 }
 
 fn parse_entry(document: &Document) -> Result<(KeyHash, VersionedEntry)> {
-    let hash = KeyHash::parse(&document.key.name).map_err(|error| document.unreadable(error))?;
+    let hash = KeyHash::parse(&document.key.name).map_err(|error| document.unreadable_error(error))?;
     Ok((hash, (document.version, Arc::new(document.parse()?))))
 }

@@ -62,7 +62,7 @@ pub(super) async fn run_keyring(shared: Arc<ServerState>) {
 }
 
 pub(super) async fn follow_changes(shared: Arc<ServerState>) {
-    shared.nodes.follow().await;
+    shared.nodes.follow_changes().await;
 }
 
 /// Aggregates recorded metrics, and logs the end of outages.

@@ -1,10 +1,11 @@
-//! The seal of API tokens: an empty body, sealed to the columns that define the token ([`BoundToken`]). A token row
-//! that was written without the server does not open and is rejected.
+//! The seal of an API token: an empty body, encrypted with the columns that define the token ([`BoundToken`]) as
+//! associated data. The body of a token row that the server did not write does not decrypt, and the token is rejected.
 //!
-//! Tokens of versions before schema 14 have no body. They are sealed when a newer version opens the store for the first
-//! time, and with several nodes again for [`UPGRADE_GRACE_PERIOD`], while old nodes may still run. The end of that
-//! upgrade is recorded in the wrapping of the data keys ([`DataKeyWrapping`](crate::storage::seal::DataKeyWrapping)),
-//! which a database writer cannot revert without losing access to the store.
+//! Versions before schema 14 store tokens without a body. A newer version seals them when it first opens the store. If
+//! several nodes share the store, tokens that nodes of the old version still create are sealed for another
+//! [`UPGRADE_GRACE_PERIOD`]. The end of that upgrade is recorded in the wrapping of the data keys
+//! ([`DataKeyWrapping`](crate::storage::seal::DataKeyWrapping)), which a database writer cannot revert without losing
+//! access to the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +22,10 @@ use crate::storage::keys::StoreKeys;
 use crate::storage::seal::api_token_context;
 use crate::storage::session::StoreSessions;
 
-/// Time after an upgrade during which tokens of old nodes are still accepted.
+/// Time after opening a shared store during which tokens without a seal, from nodes of an old version, are still
+/// sealed.
 const UPGRADE_GRACE_PERIOD: Duration = Duration::from_secs(3600);
-/// Tokens per transaction.
+/// Number of tokens sealed per transaction.
 const TOKENS_PER_TRANSACTION: i64 = 500;
 
 const SELECT_UNSEALED: &str =
@@ -34,12 +36,12 @@ const UPDATE_BODY: &str = "UPDATE api_tokens SET body = $1 WHERE id = $2 AND bod
 pub(super) struct ApiTokens {
     keys: Arc<StoreKeys>,
     sessions: StoreSessions,
-    /// `true` if other nodes use the same store.
+    /// `true` if several nodes may use the store.
     shared: bool,
     opened_at: Time,
 }
 
-/// The columns of a token without a seal.
+/// A stored token that has no seal yet.
 struct UnsealedToken {
     id: i64,
     lookup: String,
@@ -57,7 +59,8 @@ impl ApiTokens {
         Self { keys, sessions, shared, opened_at }
     }
 
-    /// Seals the tokens of versions before schema 14, once per store. Resumes after an interruption.
+    /// Seals the tokens of versions before schema 14, and then records that all tokens are sealed. A later call resumes
+    /// after an interruption.
     ///
     /// # Errors
     /// The errors of the store; the remaining tokens are sealed by the next call.
@@ -66,7 +69,7 @@ impl ApiTokens {
             return Ok(());
         }
         // Another node may have sealed all tokens already.
-        self.keys.learn().await?;
+        self.keys.load_new_keys().await?;
         if self.keys.are_tokens_sealed() {
             return Ok(());
         }
@@ -89,7 +92,7 @@ impl ApiTokens {
             let page = read.await?;
             let Some(last) = page.last() else { return Ok(sealed) };
             after = last.id;
-            let seal = |bare: &UnsealedToken| Ok((bare.id, self.seal(&bare.bound())?));
+            let seal = |bare: &UnsealedToken| Ok((bare.id, self.seal(&bare.to_bound_token())?));
             let bodies = Arc::new(page.iter().map(seal).collect::<Result<Vec<(i64, Vec<u8>)>>>()?);
             let written = self.sessions.write("api_token_seal", move |session| {
                 let bodies = Arc::clone(&bodies);
@@ -126,7 +129,7 @@ impl UnsealedToken {
         })
     }
 
-    fn bound(&self) -> BoundToken<'_> {
+    fn to_bound_token(&self) -> BoundToken<'_> {
         BoundToken {
             lookup: &self.lookup,
             secret_sha256: &self.secret_sha256,
@@ -151,9 +154,10 @@ impl ApiTokenSeal for ApiTokens {
 
     fn is_sealed<'s>(&'s self, token: BoundToken<'s>, body: &'s [u8]) -> LocalBoxFuture<'s, Result<bool>> {
         async move {
-            // An embedded store has a single node, which knows all keys.
+            // On a shared store, another node may have sealed the token with a data key that this node has not loaded
+            // yet.
             if self.shared {
-                self.keys.follow(std::iter::once(body)).await?;
+                self.keys.load_missing_keys(std::iter::once(body)).await?;
             }
             Ok(self.keys.open(&seal_context(&token), body).is_ok())
         }
@@ -162,7 +166,7 @@ impl ApiTokenSeal for ApiTokens {
 
     fn seal_unsealed_tokens(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
-            // Only other nodes can create unsealed tokens.
+            // Only a node of an old version, on a shared store, can still create unsealed tokens.
             if self.shared { self.seal_unsealed().await } else { Ok(()) }
         }
         .boxed_local()

@@ -1,4 +1,4 @@
-//! The store of authentication: seals its rows, and dispatches its reads and writes to the tables.
+//! The store of authentication: seals its rows, and passes its reads and writes to the tables.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::clock::{Clock, Time};
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT};
 use crate::error::Result;
 use crate::random;
-use crate::storage::backend::{Outcomes, StoreReader, WriteUnit, round_to_micros};
+use crate::storage::backend::{StoreReader, UnitOutcomes, WriteUnit, round_to_micros};
 use crate::storage::documents;
 use crate::storage::engine::{
     ReadConnection as _, TableConnection, TableReader, TableResult, WriteConnection as _, WriteResult, WriteTransaction,
@@ -55,7 +55,7 @@ impl DomainWrite for AuthWrite {
                 row.updated_at = round_to_micros(row.updated_at);
                 row.seal(keys)
             }
-            // These writes have neither a body to seal nor a stored time to round.
+            // These writes contain no body to seal and no time to round.
             Self::MountCreate(_)
             | Self::MountDelete(_)
             | Self::TokenSpend(_)
@@ -75,8 +75,8 @@ impl DomainWrite for AuthWrite {
         WriteUnit::Auth { writes, now: clock.now() }
     }
 
-    fn outcomes(outcomes: Outcomes) -> Option<Vec<AuthOutcome>> {
-        if let Outcomes::Auth(outcomes) = outcomes { Some(outcomes) } else { None }
+    fn outcomes(outcomes: UnitOutcomes) -> Option<Vec<AuthOutcome>> {
+        if let UnitOutcomes::Auth(outcomes) = outcomes { Some(outcomes) } else { None }
     }
 }
 
@@ -86,14 +86,14 @@ sealed_row!(EntityRow, |row| identity_context("entity", &[&row.id, &row.name], r
 sealed_row!(SecretIdRow, secret_id_context);
 sealed_row!(AliasRow, |row| identity_context("alias", &[&row.id, &row.accessor, &row.name, &row.entity], row.version));
 
-/// Bytes of a trial write. A certificate with its index entries needs less, so it fits if the trial write did.
+/// Size in bytes of the body of a trial write. A certificate with its index entries needs less disk space.
 const TRIAL_WRITE_BYTES: usize = 32 << 10;
 
 impl<R: StoreReader + Clone> Store<R> {
-    /// Tests whether the store accepts writes. One commit writes and removes a document, because an empty commit would
+    /// Checks that the store accepts writes: one commit writes and removes a document, because an empty commit would
     /// not reach the disk.
     pub(super) fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
-        // A random name avoids conflicts between nodes.
+        // A random name, so that the trial writes of two nodes do not conflict.
         let name = u64::from_ne_bytes(random::bytes()).to_string();
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "trial", name };
         let written = self.submit(vec![
@@ -117,7 +117,7 @@ impl<R: StoreReader + Clone> Store<R> {
         async move {
             let Some(mut rows) = found.await? else { return Ok(None) };
             let sealed = rows.aliases.iter().map(|alias| &alias.body[..]).chain([&rows.entity.body[..]]);
-            keys.follow(sealed).await?;
+            keys.load_missing_keys(sealed).await?;
             rows.entity.open(&keys)?;
             rows.aliases.iter_mut().try_for_each(|alias| alias.open(&keys))?;
             Ok(Some(rows))
@@ -126,7 +126,7 @@ impl<R: StoreReader + Clone> Store<R> {
     }
 }
 
-/// Runs one write of a unit. `now` is the time of the request.
+/// Runs one write of a unit. Tokens that have expired at `now`, the time of the request, are not renewed.
 pub(super) async fn write<T: WriteTransaction>(
     tx: &mut T,
     write: &AuthWrite,
@@ -154,7 +154,7 @@ pub(super) async fn write<T: WriteTransaction>(
             return Ok(tx.db().spend_token(hash).await?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft));
         }
         AuthWrite::TokenRevoke(hashes) => {
-            // Descendants of these tokens are revoked as well, and are not known here.
+            // The descendants of these tokens are revoked as well; this code does not know which tokens they are.
             tx.forget_tokens();
             return Ok(AuthOutcome::Revoked(tx.db().revoke_tokens(hashes).await?));
         }
@@ -188,9 +188,9 @@ pub(super) async fn write<T: WriteTransaction>(
     Ok(AuthOutcome::Done)
 }
 
-async fn condition<C: TableConnection>(db: &C) -> TableResult<C, StoreCondition> {
+async fn read_store_condition<C: TableConnection>(db: &C) -> TableResult<C, StoreCondition> {
     let restore = last_restore(&facts::all(db).await?);
-    Ok(StoreCondition { restore, endless_tokens: tokens::count_endless(db).await? })
+    Ok(StoreCondition { restore, endless_tokens: tokens::count_never_expiring(db).await? })
 }
 
 impl<R: TableReader> AuthStore for Store<R> {
@@ -199,7 +199,7 @@ impl<R: TableReader> AuthStore for Store<R> {
     }
 
     fn writes_fail(&self) -> bool {
-        self.commits.fails()
+        self.commits.is_failing()
     }
 
     fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
@@ -231,7 +231,7 @@ impl<R: TableReader> AuthStore for Store<R> {
     }
 
     fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>> {
-        self.reader.read_tables("condition", |db| condition(db).boxed())
+        self.reader.read_tables("condition", |db| read_store_condition(db).boxed())
     }
 
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {

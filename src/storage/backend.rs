@@ -1,5 +1,5 @@
-//! The interface between the store and a database engine: units of writes, their outcomes, and the reads that the store
-//! itself needs. The reads of a domain are in its own trait.
+//! The interface between the store and a database engine: units of writes, their outcomes, and the reads of the store
+//! itself. The reads of each domain are in the domain's own trait.
 //!
 //! A [`StoreBackend`] is the single writer. The commit actor owns it and passes it whole batches. Reads run on other
 //! connections, so they never wait for a commit. Engines only see sealed bodies.
@@ -23,18 +23,18 @@ pub(crate) enum WriteUnit {
     Pki(Vec<PkiWrite>),
     /// Writes of authentication.
     Auth {
-        /// The writes.
+        /// The writes, in order.
         writes: Vec<AuthWrite>,
         /// The time of the request; tokens that have expired by then are not renewed.
         now: Time,
     },
-    /// System documents of a domain that has no other writes.
+    /// Writes of a domain that only stores documents of the system scope.
     Documents(Vec<DocumentWrite>),
-    /// Changes of installation facts ([`Fact`]), which never run concurrently. `Conflict` if the current value of a
-    /// fact is not the expected one.
+    /// Changes of installation facts ([`Fact`]). Units of this kind never run concurrently. The unit fails with
+    /// `Conflict` if the stored value of a fact is not the expected one.
     Facts(Vec<FactWrite>),
-    /// Work of a SQL session that writes, for an engine with only this one writer. Work that fails is rolled back and
-    /// reports its failure itself. The caller id keeps the commit queue fair between callers.
+    /// Writing work of a SQL session, for an engine with a single writer. Work that fails is rolled back and reports
+    /// its failure itself. The commit queue uses the caller id to be fair between callers.
     Work(CallerId, SqlWork),
 }
 
@@ -50,16 +50,16 @@ impl WriteUnit {
         }
     }
 
-    /// `true` if the unit drops a mount, whose rows are then removed in the background.
+    /// Returns `true` if the unit drops a mount. The rows of that mount are then removed in the background.
     pub(crate) fn drops_mount(&self) -> bool {
         let drops = |write: &AuthWrite| matches!(write, AuthWrite::MountDelete(_));
         if let Self::Auth { writes, .. } = self { writes.iter().any(drops) } else { false }
     }
 
-    /// The result for a unit that was not stored because a serial number is taken.
-    pub(crate) fn serial_taken(&self) -> Result<Outcomes> {
+    /// Returns the result of a unit that was not stored because a serial number is taken.
+    pub(crate) fn serial_taken_result(&self) -> Result<UnitOutcomes> {
         match self {
-            Self::Pki(writes) => Ok(Outcomes::Pki(writes.iter().map(|_| PkiOutcome::SerialTaken).collect())),
+            Self::Pki(writes) => Ok(UnitOutcomes::Pki(writes.iter().map(|_| PkiOutcome::SerialTaken).collect())),
             _ => Err(Error::internal("defect: the store reported a duplicate serial number for a write that has none")),
         }
     }
@@ -67,27 +67,27 @@ impl WriteUnit {
 
 /// The outcomes of a unit: one for each write, in order.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcomes {
+pub(crate) enum UnitOutcomes {
     /// Outcomes of [`WriteUnit::Pki`].
     Pki(Vec<PkiOutcome>),
     /// Outcomes of [`WriteUnit::Auth`].
     Auth(Vec<AuthOutcome>),
-    /// A unit without individual outcomes.
+    /// The unit was stored; it has no outcomes of single writes.
     Done,
 }
 
-/// The single writer of a store.
+/// The single writer of a store, which the commit actor owns.
 pub(crate) trait StoreBackend: Send + Unpin + 'static {
     /// Commits a batch and returns one result per unit, in order. A unit that fails leaves no trace and does not affect
-    /// the others: the backend then retries the units one by one.
-    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>>;
+    /// the others: the backend then repeats the batch with a savepoint for each unit.
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>>;
 
-    /// Duration of session work in the last batch, without the commit.
+    /// Returns the time that session work took in the last batch, without the commit.
     fn work_duration(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// `true` if background work (removing rows of dropped mounts) is left.
+    /// Returns `true` if background work (removing rows of dropped mounts) remains.
     fn has_background_work(&self) -> bool;
 
     /// Runs one short step of the background work.
@@ -100,30 +100,31 @@ pub(crate) trait StoreBackend: Send + Unpin + 'static {
 /// An installation fact, such as the installation id or a wrapped data key: name and value.
 pub(crate) type Fact = (String, Vec<u8>);
 
-/// A compare-and-set change of a fact, or only a comparison.
+/// A change of a fact on the condition that it has the expected value (compare-and-set), or only a check of the value.
 pub(crate) struct FactWrite {
     /// The fact's name.
     pub(crate) name: String,
-    /// The required current value; `None` if the fact must be absent.
+    /// The value that the fact must have; `None` if the fact must be absent.
     pub(crate) expected: Option<Vec<u8>>,
     /// The new value; `None` leaves the fact unchanged.
     pub(crate) value: Option<Vec<u8>>,
 }
 
 impl FactWrite {
-    /// Inserts a fact that must be absent.
+    /// Creates the write that inserts a fact, which must be absent.
     pub(crate) fn new((name, value): Fact) -> Self {
         Self { name, expected: None, value: Some(value) }
     }
 
-    /// Requires that a fact is unchanged since `facts` was read, and sets a new value if there is one.
+    /// Creates the write that requires the value of a fact in `facts` to be still the stored one, and that stores
+    /// `value` if there is one.
     pub(crate) fn if_unchanged(facts: &[Fact], name: &str, value: Option<Vec<u8>>) -> Self {
         let expected = facts.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone());
         Self { name: name.to_owned(), expected, value }
     }
 }
 
-/// A document as stored, with its sealed body.
+/// A stored document whose body is still sealed.
 pub(crate) struct SealedDocument {
     pub(crate) kind: String,
     pub(crate) name: String,
@@ -131,40 +132,41 @@ pub(crate) struct SealedDocument {
     pub(crate) body: Vec<u8>,
 }
 
-/// The reads of the store itself. All reads, also of the domains, see every write committed before they began.
+/// The reads of the store itself. Like the reads of the domains, they see every write committed before they began.
 pub(crate) trait StoreReader: Send + Sync + 'static {
     /// Reads all installation facts.
-    fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>>;
+    fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>>;
 
-    /// Reads the documents of a mount, of one kind or all.
+    /// Reads the documents of a mount: those of one kind, or all.
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
 
-    /// The lock that pauses checkpoints, if the engine has a database file.
+    /// Returns the lock that pauses checkpoints; `None` if the engine has no database file.
     fn checkpoint_lock(&self) -> Option<CheckpointLock> {
         None
     }
 
-    /// Rejects later reads, including those of the domains, and releases the store.
+    /// Rejects later reads, including those of the domains, and releases the database.
     fn close(&self);
 }
 
-/// Converts to epoch microseconds, the resolution of stored times. Rounds down.
+/// Converts a time to epoch microseconds, the resolution of stored times. Rounds down.
 pub(crate) fn micros(at: Time) -> i64 {
     // The year 9999 is 2.6e17 µs, well within the range.
     at.unix_timestamp_nanos().div_euclid(1000) as i64
 }
 
-/// Ten minutes before `now`, in epoch microseconds. Every node has learned of anything that ended before that time.
-pub(crate) fn known_to_all_nodes_before(now: Time) -> i64 {
+/// Returns the time ten minutes before `now`, in epoch microseconds. All nodes have applied every change made before
+/// it.
+pub(crate) fn propagation_cutoff_micros(now: Time) -> i64 {
     micros(now).saturating_sub(600_000_000)
 }
 
-/// Converts from epoch microseconds; `None` outside the range of [`Time`].
+/// Converts epoch microseconds to a time; `None` outside the range of [`Time`].
 pub(crate) fn from_micros(micros: i64) -> Option<Time> {
     Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok()
 }
 
-/// Rounds a time to the resolution of storage.
+/// Rounds a time down to whole microseconds, the resolution of stored times.
 pub(crate) fn round_to_micros(at: Time) -> Time {
     from_micros(micros(at)).unwrap_or(at)
 }

@@ -1,7 +1,8 @@
-//! Backups of an embedded store for the commands, and their restore. A backup is a copy of the files of a running
-//! server that pauses checkpoints ([`Storage::pause_checkpoints`](super::Storage)), or of a stopped one.
+//! Backups of an embedded store and their restore, for the `signet operator` commands. A backup is a copy of the files
+//! of a stopped server, or of a running server that pauses checkpoints
+//! ([`Storage::pause_checkpoints`](super::Storage)).
 //!
-//! PostgreSQL databases are copied with PostgreSQL's own tools; [`record_restore`] must follow their restore.
+//! PostgreSQL databases are copied with PostgreSQL's own tools; [`record_restore`] must run after their restore.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,13 +17,13 @@ use super::{Database, ProgressCounters, StorageOptions, inspection, keys, open, 
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
-/// A complete copy that does not have its final name yet. Dropping it removes it.
+/// A complete copy of a store that is not yet renamed to its final name. Dropping it removes the copy.
 pub struct PendingBackup(copy::PartialCopy);
 
-/// A locked data folder: no server runs on it or can start while this exists.
+/// A lock on a data folder: no server runs on the folder or can start while the lock exists.
 pub struct DataFolderLock(#[expect(dead_code, reason = "it is what holds the lock")] File);
 
-/// The path of the database file in a data folder.
+/// Returns the path of the database file in a data folder.
 pub fn database_path(folder: &Path) -> PathBuf {
     folder.join(copy::DATABASE_FILE)
 }
@@ -35,8 +36,8 @@ pub fn lock(folder: &Path) -> Result<DataFolderLock> {
     copy::lock(folder).map(DataFolderLock)
 }
 
-/// Copies the store of a data folder to a temporary file next to `to`. Checkpoints must be paused until this returns,
-/// or the folder be [locked](lock). Ends soon after `stop` is set. Blocks.
+/// Copies the store of a data folder to a temporary file next to `to`. Until this returns, checkpoints must be paused
+/// or the folder must be [locked](lock). Ends soon after `stop` is set. Blocks.
 ///
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks, and when stopped.
@@ -51,11 +52,12 @@ pub fn copy(
 }
 
 impl PendingBackup {
-    /// Merges the log into the file of the copy, marks it as a copy of `now`, syncs it and renames it to its final
-    /// name. Returns its size in bytes. Blocks.
+    /// Merges the log into the database file of the copy, records `now` in the file as the time of the copy, syncs the
+    /// file and renames it to its final name. Returns its size in bytes. Blocks.
     ///
     /// # Errors
-    /// `Invalid` for a store of no known version; `Conflict` when the name is taken; `Unavailable` from the disk.
+    /// `Invalid` when the schema version of the store is unknown; `Conflict` when the name is taken; `Unavailable` from
+    /// the disk.
     pub fn finish(self, now: Time) -> Result<u64> {
         self.0.finish(now)
     }
@@ -65,27 +67,29 @@ impl PendingBackup {
 /// completes the restore: its CRL numbers are above all that may have been published since the copy. Blocks.
 ///
 /// # Errors
-/// `Conflict` when the folder has a store or is in use; `Invalid` for a file of no known version; `Unavailable`.
+/// `Conflict` when the folder has a store or is in use; `Invalid` when the schema version of the file is unknown;
+/// `Unavailable`.
 pub fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -> Result<u64> {
     copy::restore(copy, folder, progress)
 }
 
-/// Checks that a seal key opens a copy of this or an older version. Returns the time of the copy, or `None` if the file
-/// does not record it. Writes nothing.
+/// Checks that a seal key opens a copy, which may have an older schema version. Returns the time of the copy, or `None`
+/// if the file does not record it. Writes nothing.
 ///
 /// # Errors
 /// `Invalid` when the key does not open it, or the file is not a store of a known version; `Unavailable` when it cannot
-/// be read; the errors of a device that has the key.
+/// be read; the errors of the device that holds the key.
 pub async fn require_seal_key_opens(copy: &Path, seal_key: &SealKey) -> Result<Option<Time>> {
     let path = copy.to_owned();
-    let opened = tokio::task::spawn_blocking(move || copy_access::open_known(&path)).await;
-    let facts = opened.map_err(Error::internal)??.meta().await?;
+    let opened = tokio::task::spawn_blocking(move || copy_access::open_any_version(&path)).await;
+    let facts = opened.map_err(Error::internal)??.facts().await?;
     keys::describe_seal(seal_key, &facts).await?;
     Ok(restore_facts::copy_time(&facts))
 }
 
-/// Records that a store was restored by other means than `signet operator restore`: by PostgreSQL's tools, or from a disk
-/// or machine image. All nodes must be stopped. Never creates a store. Also removes the mark of [`record_move`].
+/// Records that a store was restored by other means than `signet operator restore`: by PostgreSQL's tools, or from a
+/// disk or machine image. All nodes must be stopped. Never creates a store. If [`record_move`] has marked the store as
+/// copied to PostgreSQL, removes the mark.
 ///
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when a node runs; `Invalid` when this machine's clock is behind the
@@ -118,7 +122,7 @@ pub async fn record_restore(options: StorageOptions) -> Result<()> {
 }
 
 /// Records in an embedded store that it was copied into a PostgreSQL database: no server starts on it until
-/// [`record_restore`]. Needs a [`lock`]. Blocks.
+/// [`record_restore`] runs. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -126,7 +130,8 @@ pub fn record_move(folder: &Path, now: Time) -> Result<()> {
     copy::record_move(folder, now)
 }
 
-/// `true` if [`record_move`] has marked the store as copied. The folder must be [locked](lock). Blocks.
+/// Returns `true` if [`record_move`] has marked the store as copied to PostgreSQL. The folder must be [locked](lock).
+/// Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -174,7 +179,7 @@ mod tests {
         let refused = async || open(options(&key)).await.err().map(|error| error.kind());
         assert_eq!(refused().await, Some(Kind::Conflict));
         assert_eq!(inspect(Database::Embedded(data.clone()), &key).await.err().unwrap().kind(), Kind::Conflict);
-        // A failed attempt leaves the store marked as moved.
+        // A failed `record_restore` leaves the store marked as moved.
         assert!(record_restore(options(&SealKey::random())).await.is_err());
         assert_eq!(refused().await, Some(Kind::Conflict));
         record_restore(options(&key)).await.unwrap();

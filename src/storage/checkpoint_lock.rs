@@ -1,4 +1,4 @@
-//! Pausing of checkpoints of the embedded database while its file is copied. Commits continue into the log.
+//! Pausing of checkpoints of the embedded database while its file is copied. Commits still append to the log.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::disk_space;
 use crate::error::{Error, Kind, Result};
 
-/// Minimum free bytes on the disk while the log only grows.
+/// Free disk space in bytes that a pause of checkpoints needs, because the log only grows during the pause.
 const MIN_FREE_BYTES_FOR_COPY: u64 = 512 << 20;
 
-/// The lock between checkpoints and copies of the database file.
+/// The lock that excludes checkpoints while the database file is copied.
 #[derive(Clone)]
 pub(crate) struct CheckpointLock {
-    /// Number of copies in progress; the mutex is held during a checkpoint.
+    /// Number of copies in progress. A checkpoint holds the mutex while it runs.
     pauses: Arc<Mutex<u32>>,
     folder: PathBuf,
 }
@@ -37,15 +37,16 @@ impl CheckpointLock {
         Ok(pause)
     }
 
-    /// Runs a change of the file, unless a copy is in progress.
-    pub(crate) fn if_not_paused<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+    /// Runs a change of the database file (a checkpoint) and returns its result; `None`, without a change, while a copy
+    /// is in progress.
+    pub(crate) fn run_if_not_paused<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
         let pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
         (*pauses == 0).then(change)
     }
 }
 
 impl CheckpointPause {
-    /// Checks that the disk still has space for the log.
+    /// Checks that the disk has enough free space for a log that only grows.
     ///
     /// # Errors
     /// `Unavailable` when the space does not suffice, or is unknown.

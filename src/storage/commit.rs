@@ -18,12 +18,12 @@ use metrics::{Gauge, counter, gauge};
 use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
+use crate::storage::backend::{StoreBackend, UnitOutcomes, WriteUnit};
 use crate::telemetry;
 use job::{CommitJob, CommitPermit};
 use status::CommitStatus;
 
-/// Handle of the commit actor. Clones share the admission limit.
+/// Handle for submitting units to the commit actor. Clones share the limit of units in progress.
 #[derive(Clone)]
 pub(crate) struct CommitHandle {
     link: actor::CommitLink,
@@ -32,11 +32,11 @@ pub(crate) struct CommitHandle {
     status: Arc<CommitStatus>,
 }
 
-/// A submitted unit. Its outcome can be awaited or ignored.
-pub(crate) struct SubmittedUnit(Result<oneshot::Receiver<Result<Outcomes>>>);
+/// A submitted unit. The caller may await its outcome or drop it.
+pub(crate) struct SubmittedUnit(Result<oneshot::Receiver<Result<UnitOutcomes>>>);
 
 impl CommitHandle {
-    /// Starts the actor of `backend` with a limit of `queue` units.
+    /// Starts a commit actor for `backend` that admits at most `queue` units at a time.
     ///
     /// # Errors
     /// `Unavailable` when no thread can be started.
@@ -70,18 +70,18 @@ impl CommitHandle {
         }
     }
 
-    /// The number of commits so far.
+    /// Returns the number of commits so far.
     pub(crate) fn commits(&self) -> u64 {
         self.status.commits.load(Ordering::Relaxed)
     }
 
-    /// `true` after the store failed to take a write, until [`Self::record_success`]. A successful unit does not reset
-    /// this, because it may have had nothing to write.
-    pub(crate) fn fails(&self) -> bool {
+    /// Returns `true` if the store failed to store a write and [`Self::record_success`] was not called since. A unit
+    /// that succeeds does not reset this, because it may have had nothing to write.
+    pub(crate) fn is_failing(&self) -> bool {
         self.status.failing.load(Ordering::Relaxed)
     }
 
-    /// Records that the store took a write.
+    /// Records that the store has stored a write.
     pub(crate) fn record_success(&self) {
         self.status.failing.store(false, Ordering::Relaxed);
     }
@@ -95,7 +95,7 @@ impl CommitHandle {
 
 impl SubmittedUnit {
     /// Waits until the unit is durable or has failed.
-    pub(crate) async fn outcome(self) -> Result<Outcomes> {
+    pub(crate) async fn outcome(self) -> Result<UnitOutcomes> {
         self.0?.await.unwrap_or_else(|_| Err(stopped_error()))
     }
 }
@@ -117,7 +117,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// A backend that waits for the gate before each batch, records batch sizes, panics on fact 13 and fails fact 14.
+    /// A backend that waits at a gate before each batch and records batch sizes. A write of fact 13 makes it panic, and
+    /// a write of fact 14 fails.
     struct GatedBackend {
         gate: Receiver<()>,
         sizes: Arc<Mutex<Vec<usize>>>,
@@ -125,14 +126,14 @@ mod tests {
     }
 
     impl StoreBackend for GatedBackend {
-        fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+        fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>> {
             Box::pin(async move {
                 let _ = self.gate.recv();
                 self.sizes.lock().unwrap().push(units.len());
                 let is = |unit: &WriteUnit, name| matches!(unit, WriteUnit::Facts(facts) if facts[0].name == name);
                 assert!(!units.iter().any(|unit| is(unit, "13")), "thirteen");
                 let full = || Err(Error::new(Kind::Unavailable, "storage: the write failed"));
-                units.iter().map(|unit| if is(unit, "14") { full() } else { Ok(Outcomes::Done) }).collect()
+                units.iter().map(|unit| if is(unit, "14") { full() } else { Ok(UnitOutcomes::Done) }).collect()
             })
         }
 
@@ -205,13 +206,13 @@ mod tests {
         let (handle, open, _) = start_gated_backend(8);
         drop(open);
         assert_eq!(handle.submit(fact_unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
-        assert!(!handle.fails(), "a defect says nothing of the store");
+        assert!(!handle.is_failing(), "a defect says nothing of the store");
         assert_eq!(handle.submit(fact_unit(14)).outcome().await.unwrap_err().kind(), Kind::Unavailable);
-        assert!(handle.fails());
+        assert!(handle.is_failing());
         assert!(handle.submit(fact_unit(1)).outcome().await.is_ok());
-        assert!(handle.fails(), "it may have had nothing to write");
+        assert!(handle.is_failing(), "it may have had nothing to write");
         handle.record_success();
-        assert!(!handle.fails());
+        assert!(!handle.is_failing());
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use super::postgres::PostgresUrl;
 /// The location of a store.
 #[derive(Clone)]
 pub enum Database {
-    /// SQLite in this folder, which is created with mode 0700 if it is missing.
+    /// An SQLite database in this folder. A missing folder is created with mode 0700.
     Embedded(PathBuf),
     /// A PostgreSQL database.
     Postgres(PostgresUrl),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Minimum free bytes. With less, the database's log and its index cannot grow or be created.
+/// Minimum free disk space in bytes. With less, SQLite cannot create or extend its log and the index of the log.
 pub const MIN_FREE_BYTES: u64 = 4 << 20;
 
 /// Returns the bytes that this user may still write to the folder's file system.
@@ -14,7 +14,8 @@ pub fn free_bytes(folder: &Path) -> std::io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Returns the free bytes if they are [too few](MIN_FREE_BYTES). An unknown amount counts as enough.
+/// Returns the free bytes if they are fewer than [`MIN_FREE_BYTES`], else `None`; also `None` if they cannot be
+/// determined.
 pub fn insufficient_free_bytes(folder: &Path) -> Option<u64> {
     free_bytes(folder).ok().filter(|free| *free < MIN_FREE_BYTES)
 }

@@ -9,7 +9,7 @@ use crate::storage::backend::SealedDocument;
 use crate::storage::keys::StoreKeys;
 use crate::storage::seal::{DataKeyRing, document_context};
 
-/// Seals the body of a write, bound to the version that it will be stored as.
+/// Seals the body of a document write. The seal covers the version under which the document will be stored.
 pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<StoreKeys>) -> Result<()> {
     let DocumentWrite { key, expected, body } = write;
     let context = document_context(key.mount, key.kind, &key.name, expected.saturating_add(1));
@@ -17,13 +17,13 @@ pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<StoreKeys>) -> Result<(
     Ok(())
 }
 
-/// Unseals the documents of a mount; fails if one of them does not open.
+/// Unseals the documents of a mount; fails if a body does not decrypt. Loads data keys that other nodes have created.
 pub(super) async fn open(keys: &StoreKeys, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
-    keys.follow(sealed.iter().map(|document| &document.body[..])).await?;
+    keys.load_missing_keys(sealed.iter().map(|document| &document.body[..])).await?;
     open_with(keys.ring(), mount, sealed)
 }
 
-/// As [`open`], but loads no data keys that other nodes have added.
+/// As [`open`], but does not load data keys that other nodes have created.
 pub(super) fn open_with(ring: &DataKeyRing, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
     sealed.into_iter().map(|document| open_document(ring, mount, document)).collect()
 }
@@ -36,11 +36,11 @@ fn open_document(ring: &DataKeyRing, mount: MountId, sealed: SealedDocument) -> 
     Ok(Document { key: DocumentKey { mount, kind: intern_kind(&kind), name }, version, body })
 }
 
-/// Interns the text of a kind. Only called after the body of the document was opened, so only kinds that a server wrote
-/// stay in memory.
+/// Interns the text of a document kind, which stays in memory for the life of the process. Only called after the body
+/// was decrypted, so only kinds that a server has written are interned.
 fn intern_kind(kind: &str) -> &'static str {
-    static WORDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    static INTERNED_KINDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut words = INTERNED_KINDS.lock().unwrap_or_else(PoisonError::into_inner);
     let words = words.get_or_insert_default();
     if let Some(word) = words.get(kind) {
         return word;

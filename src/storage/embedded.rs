@@ -1,9 +1,9 @@
 //! The embedded engine: SQLite, one file `signet.db` in the data folder.
 //!
-//! WAL with `synchronous=FULL`: a commit is durable when it returns. One connection writes, on the commit actor's
+//! With WAL and `synchronous=FULL`, a commit is durable when it returns. One connection writes, on the commit actor's
 //! thread; a small pool reads; another connection only runs checkpoints, so that commits are not delayed. A lock on
-//! `signet.lock` excludes other processes. After a failed sync, the state of the disk is unknown. `log` and `writer`
-//! make sure that no later commit depends on data that may be missing.
+//! `signet.lock` excludes other processes. After a failed sync, written data may be missing on the disk. `log` and
+//! `writer` ensure that no later commit depends on it.
 
 mod access;
 mod batch;
@@ -38,13 +38,14 @@ pub(super) use fixture::Embedded;
 use reader::SqliteReaderPool;
 use writer::SqliteWriter;
 
-/// Returns the engine's own message, if the error is from SQLite.
+/// Returns SQLite's own message, if an error was caused by SQLite.
 pub(super) fn sqlite_message(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     cause.downcast_ref::<rusqlite::Error>().map(ToString::to_string)
 }
 
 /// Opens or creates the database of a folder, upgrades its schema, and returns writer and readers. If the database is a
-/// restored copy, completes the restore with the time `now`. Does not create a database next to an interrupted restore.
+/// restored copy, completes the restore, with `now` as its time. Does not create a database next to an interrupted
+/// restore.
 pub(super) fn open(folder: &Path, now: Time) -> Result<(SqliteWriter, SqliteReaderPool)> {
     let failed = |e| Error::of_io(format_args!("data folder {}", folder.display()), "used", e);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
@@ -52,7 +53,7 @@ pub(super) fn open(folder: &Path, now: Time) -> Result<(SqliteWriter, SqliteRead
     let lock = Arc::new(connection::lock(folder)?);
     let path = folder.join("signet.db");
     inspection::require_store_or_new(folder)?;
-    // SQLite creates its other files with the mode of the database.
+    // Created here with mode 0600, because SQLite creates its other files with the mode of the database.
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     File::open(folder).and_then(|f| f.sync_all()).map_err(failed)?;
     log::rewrite_log(&path).map_err(failed)?;

@@ -1,7 +1,8 @@
-//! The interface between the tables and an engine: statements, reads of hot tables, and writes in a transaction.
+//! The interface between the table code that both engines share and an engine: statements, reads of the most used
+//! tables, and writes in a transaction.
 //!
-//! `tables` has the reads and writes that need only a [`TableConnection`]. `auth` and `pki` pass the reads and writes
-//! of their domain to the tables.
+//! `tables` contains the reads and writes that need only a [`TableConnection`]. `auth` and `pki` pass the reads and
+//! writes of their domain to `tables`.
 
 use futures_util::future::BoxFuture;
 
@@ -14,26 +15,26 @@ use crate::sql::{SqlError, SqlRow, SqlValue};
 use crate::storage::backend::StoreReader;
 use crate::x509::serial::Serial;
 
-/// The reason why a read or a write unit failed. `E` is the error of the engine.
+/// The reason why a read or a unit of writes failed. `E` is the error type of the engine.
 pub(super) enum TableError<E> {
     /// A serial number or an idempotency key is taken.
     SerialTaken,
-    /// A precondition of the unit does not hold.
+    /// The stored rows do not meet a condition of the unit. The text is the error message.
     Conflict(&'static str),
-    /// A stored value is invalid.
+    /// A stored value is invalid. The text is the error message.
     Unreadable(&'static str),
     Engine(E),
 }
 
 impl<E> From<SqlError> for TableError<E> {
-    /// Converts the error of [`SqlRow::get`].
+    /// Converts the error of [`SqlRow::get`], a column that is missing or has another type.
     fn from(_: SqlError) -> Self {
         Self::Unreadable("a stored column has an unexpected type")
     }
 }
 
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> TableError<E> {
-    /// Converts to the error for callers, with the text `failed` if the engine failed.
+    /// Converts to the error that callers receive. Its text is `failed` if the engine failed.
     pub(super) fn into_error(self, failed: &'static str) -> Error {
         match self {
             Self::SerialTaken => Error::new(Kind::Conflict, "storage: the serial number or idempotency key is taken"),
@@ -47,7 +48,7 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> TableError<E> {
 /// The result of a read or a write on a connection `C`.
 pub(super) type TableResult<C, T> = Result<T, TableError<<C as TableConnection>::EngineError>>;
 
-/// A connection of an engine.
+/// A connection to the database of an engine, which runs statements.
 pub(super) trait TableConnection: Sized {
     type EngineError: Into<Box<dyn std::error::Error + Send + Sync>> + Send;
 
@@ -58,12 +59,12 @@ pub(super) trait TableConnection: Sized {
     fn execute<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, u64>>;
 }
 
-/// A connection for reads. Its methods are the reads of hot tables, which each engine decodes itself.
+/// A connection for reads. Its methods are the reads of the most used tables; each engine decodes their rows itself.
 pub(super) trait ReadConnection: TableConnection + Sync {
-    /// Finds a token by a hash, with the statement `sql`.
+    /// Finds a token with the statement `sql`, by the hash of the token or of its accessor.
     fn token(&self, sql: &'static str, hash: TokenHash) -> BoxFuture<'_, TableResult<Self, Option<TokenRow>>>;
 
-    /// Reads the tokens after this accessor hash, in order.
+    /// Reads at most `limit` tokens whose accessor hashes follow `after`, in the order of these hashes.
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'_, TableResult<Self, Vec<TokenRow>>>;
 
     fn certificate(
@@ -83,11 +84,12 @@ pub(super) trait ReadConnection: TableConnection + Sync {
     ) -> BoxFuture<'_, TableResult<Self, Vec<StoredRevocation>>>;
 }
 
-/// The reading connections of an engine.
+/// The reading connections of an engine, for reads of tables.
 pub(super) trait TableReader: StoreReader + Clone {
     type Connection: ReadConnection;
 
-    /// Runs a read, and may repeat it on another connection. `name` identifies it in the metrics.
+    /// Runs a read on a connection. May repeat the read on another connection. `name` identifies the read in the
+    /// metrics.
     fn read_tables<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -103,12 +105,13 @@ pub(super) trait WriteConnection: TableConnection {
     /// Maximum number of rows of a dropped mount that one step removes.
     const REMOVED_ROWS_PER_STEP: u32;
 
-    /// Waits for the transactions of other nodes that write to a mount, and excludes new ones.
+    /// Waits until no transaction of another node writes to the mount any more, and excludes new ones until the end of
+    /// this transaction.
     async fn lock_mount_exclusively(&self, mount: MountId) -> TableResult<Self, ()>;
 
     async fn insert_token(&self, row: &TokenRow) -> TableResult<Self, ()>;
 
-    /// Renews a token; returns `true` if the token exists and has not expired.
+    /// Stores a new expiry and body of a token. Returns `true` if the token exists and has not expired at `now`.
     async fn renew_token(
         &self,
         hash: &TokenHash,
@@ -117,11 +120,11 @@ pub(super) trait WriteConnection: TableConnection {
         now: Time,
     ) -> TableResult<Self, bool>;
 
-    /// Spends one use of a token with limited uses. Returns the number of remaining uses, or `None` if there was none
-    /// to spend.
+    /// Reduces the remaining uses of a token by one. Returns the uses that are then left, or `None` if no use was left
+    /// or the token has unlimited uses.
     async fn spend_token(&self, hash: &TokenHash) -> TableResult<Self, Option<u32>>;
 
-    /// Removes a token that has uses left.
+    /// Removes a token that has uses left; `Conflict` for any other token.
     async fn delete_usable_token(&self, hash: &TokenHash) -> TableResult<Self, ()>;
 
     /// Revokes tokens and their descendants depth-first, a limited number per call. The uses of a token's children are
@@ -136,11 +139,11 @@ pub(super) trait WriteConnection: TableConnection {
     /// Revokes up to `limit` expired tokens, and up to `limit` tokens that have no uses left.
     async fn sweep_tokens(&self, now: Time, limit: u32) -> TableResult<Self, RevokedTokens>;
 
-    /// Revokes some tokens of a mount, with their descendants; returns `true` if there were any.
+    /// Revokes some tokens of a dropped mount, with their descendants; returns `true` if the mount had any.
     async fn revoke_tokens_of_mount(&self, mount: MountId) -> TableResult<Self, bool>;
 }
 
-/// Net number of rows that a transaction inserted into a mount.
+/// Number of rows that a transaction inserted into a mount, minus those that it removed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct InsertCounts {
     pub(super) certificates: i64,
@@ -150,7 +153,7 @@ pub(super) struct InsertCounts {
 /// The result of a write in a transaction `T`.
 pub(super) type WriteResult<T, R> = TableResult<<T as WriteTransaction>::Connection, R>;
 
-/// A transaction of an engine's writer. The engine inserts certificates, the rows that belong to them, and revocations
+/// A write transaction of an engine. Each engine inserts certificates, the rows that belong to them, and revocations
 /// itself, because PostgreSQL inserts many of them with one statement.
 pub(super) trait WriteTransaction {
     type Connection: WriteConnection;
@@ -160,21 +163,22 @@ pub(super) trait WriteTransaction {
     /// Checks that a mount exists, and prevents its removal until the transaction ends.
     async fn require_mount(&mut self, mount: MountId) -> WriteResult<Self, ()>;
 
-    /// Forgets that a mount exists, because this transaction drops it. Later writes check again.
+    /// Removes a mount from those known to exist, because this transaction drops it. Later writes to it check again.
     fn forget_mount(&mut self, mount: MountId);
 
-    /// Forgets that a token is live, because it may end in this transaction. Later writes check again.
+    /// Removes a token from those known to be live, because this transaction may end it. Later writes check again.
     fn forget_token(&mut self, _: &TokenHash) {}
 
     /// As [`Self::forget_token`], for all tokens.
     fn forget_tokens(&mut self) {}
 
-    /// The counts of a mount that passed [`Self::require_mount`], which are written at the end of the transaction.
+    /// Returns the insert counts of a mount that passed [`Self::require_mount`]. They are added to the stored counters
+    /// at the end of the transaction.
     fn counts(&mut self, mount: MountId) -> &mut InsertCounts;
 
-    /// Announces changed documents of a mount to other nodes.
+    /// Records in the change log that documents of a mount have changed.
     fn mark_documents(&mut self, _: MountId) {}
 
-    /// Announces a published CRL of a mount to other nodes.
+    /// Records in the change log that a mount has published a CRL.
     fn mark_crls(&mut self, _: MountId) {}
 }

@@ -1,5 +1,5 @@
-//! Inspection of a store before a server starts on it: reachability, schema version, and whether the seal key opens it.
-//! Writes nothing, and does not upgrade the schema.
+//! Inspection of a store before a server starts on it: is it reachable, which schema version does it have, and does the
+//! seal key open it? Writes nothing, and does not upgrade the schema.
 
 use super::backend::StoreReader;
 use super::database::Database;
@@ -10,30 +10,30 @@ use crate::error::{Error, Kind, Result};
 use crate::keys::store::MANAGED_KEY_DOCUMENT_KIND;
 use crate::storage::restore_facts::require_unmoved;
 
-/// The state of a store.
+/// The result of inspecting a store.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreInspection {
-    /// No store exists; `serve` creates it.
+    /// There is no store; `serve` would create one.
     Nothing,
-    /// A process uses the store exclusively.
+    /// A process uses the store exclusively, so it was not inspected.
     InUse,
-    /// The seal key opens the store.
+    /// The seal key opens the store, which was inspected.
     Opened {
-        /// Its seal.
+        /// The seal of the store.
         seal: SealInfo,
-        /// The version of its schema.
+        /// The schema version of the store.
         schema: usize,
-        /// The schema version to which this program upgrades it.
+        /// The schema version to which this program would upgrade the store.
         newest: usize,
-        /// The managed keys; empty if the schema must be upgraded first.
+        /// The documents of the managed keys; empty if the schema must be upgraded first.
         managed_keys: Vec<Document>,
     },
 }
 
-/// `true` if a store exists. It may be damaged, or sealed with another key.
+/// Returns `true` if a store exists. The store may be damaged, or sealed with another key.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be reached; `Invalid` for a database of a newer version, or an unsuitable one.
+/// `Unavailable` when the database cannot be reached; `Invalid` when a newer version wrote it, or it is unsuitable.
 pub async fn store_exists(database: &Database) -> Result<bool> {
     match database {
         Database::Embedded(folder) => embedded::inspection::store_exists(folder),
@@ -60,14 +60,15 @@ pub(super) async fn require_existing(database: &Database) -> Result<()> {
 ///
 /// # Errors
 /// `Conflict` for an embedded store that was moved to a PostgreSQL database; `Invalid` for the wrong seal key, damaged
-/// data keys, a newer schema or an unsuitable database; `Unavailable`; the errors of a device that has the seal key.
+/// data keys, a newer schema or an unsuitable database; `Unavailable`; the errors of the device that holds the seal
+/// key.
 pub async fn inspect(database: Database, seal_key: &SealKey) -> Result<StoreInspection> {
     let (schema, newest, reader): (_, _, Box<dyn StoreReader>) = match database {
         Database::Embedded(folder) => match embedded::inspection::inspect(folder).await? {
             embedded::inspection::FolderInspection::Nothing => return Ok(StoreInspection::Nothing),
             embedded::inspection::FolderInspection::InUse => return Ok(StoreInspection::InUse),
             embedded::inspection::FolderInspection::Unused { schema, newest, reader } => {
-                require_unmoved(&reader.meta().await?)?;
+                require_unmoved(&reader.facts().await?)?;
                 (schema, newest, Box::new(reader))
             }
         },
@@ -78,7 +79,7 @@ pub async fn inspect(database: Database, seal_key: &SealKey) -> Result<StoreInsp
             (schema, newest, Box::new(reader))
         }
     };
-    let Some((seal, ring)) = keys::describe_seal(seal_key, &reader.meta().await?).await? else {
+    let Some((seal, ring)) = keys::describe_seal(seal_key, &reader.facts().await?).await? else {
         return Ok(StoreInspection::Nothing);
     };
     let stored = if schema == newest {

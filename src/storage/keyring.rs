@@ -1,4 +1,5 @@
-//! The keyring's store: the data keys, the number of values that each has sealed, and the resealing of older values.
+//! The storage of the keyring: the data keys, the number of values that each has sealed, and the resealing of values
+//! that older keys have sealed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,11 +24,11 @@ pub(super) struct DataKeys {
     keys: Arc<StoreKeys>,
     sessions: StoreSessions,
     documents: Arc<dyn KeyStore>,
-    /// `true` if other nodes use the same store.
+    /// `true` if several nodes may use the store.
     shared: bool,
-    /// The term whose older values this process has tried to reseal at least once.
+    /// The last term for which this process has begun a pass of resealing.
     tried_term: AtomicU32,
-    /// The term for which this process gave up resealing, because the remaining values do not open.
+    /// The last term for which this process gave up resealing, because the remaining old values do not decrypt.
     given_up_term: AtomicU32,
 }
 
@@ -41,17 +42,17 @@ impl DataKeys {
         Self { keys, sessions, documents, shared, tried_term: AtomicU32::new(0), given_up_term: AtomicU32::new(0) }
     }
 
-    /// Counts the stored values that are sealed with earlier keys.
+    /// Counts the stored values that are sealed with older data keys.
     ///
     /// # Errors
     /// The errors of the store.
     pub(super) async fn count_old_values(&self) -> Result<u64> {
-        let (term, _, _) = self.keys.status().await?;
+        let (term, _, _) = self.keys.current_key_status().await?;
         reseal::count_old_values(&self.sessions, term).await
     }
 
-    async fn step(&self) -> Result<ResealOutcome> {
-        let (term, created_at, _) = self.keys.status().await?;
+    async fn run_reseal_step(&self) -> Result<ResealOutcome> {
+        let (term, created_at, _) = self.keys.current_key_status().await?;
         if term == 1 || self.given_up_term.load(Ordering::Relaxed) == term {
             return Ok(ResealOutcome::Done);
         }
@@ -61,19 +62,19 @@ impl DataKeys {
         let stored = reseal::read_progress(&self.sessions).await?;
         let Some(progress) = stored.as_deref().and_then(ResealProgress::read).filter(|progress| progress.term == term)
         else {
-            // A handover is sealed with an earlier data key and reveals the root key, and so the newest data key. So it
-            // ends before resealing begins.
+            // After a change of the seal, the new root key is stored for other nodes, sealed with an earlier data key.
+            // It reveals the newest data key, so it must be removed before resealing begins.
             if !self.keys.end_handover().await? {
                 return Ok(ResealOutcome::Later);
             }
-            // With several nodes, only one of them succeeds here, and begins the count.
+            // If several nodes are here, only one succeeds in storing this progress, and begins the count.
             reseal::store_progress(&self.sessions, stored, ResealProgress::new(term)).await?;
             return Ok(ResealOutcome::More);
         };
         let stored = stored.unwrap_or_default();
-        match progress.next() {
+        match progress.next_step() {
             ResealStep::Nothing => Ok(ResealOutcome::Done),
-            ResealStep::Count => self.count(progress, stored).await,
+            ResealStep::Count => self.count_next_page(progress, stored).await,
             ResealStep::Seal => {
                 let sealed = reseal::reseal_page(&self.keys, &self.sessions, self.shared, progress, stored).await?;
                 if sealed > 0 {
@@ -84,8 +85,8 @@ impl DataKeys {
         }
     }
 
-    /// Counts another page. After the last table, a pass of resealing begins if anything is left.
-    async fn count(&self, progress: ResealProgress, stored: Vec<u8>) -> Result<ResealOutcome> {
+    /// Counts the old values of another page. After the last page, begins a pass of resealing if any are left.
+    async fn count_next_page(&self, progress: ResealProgress, stored: Vec<u8>) -> Result<ResealOutcome> {
         let term = progress.term;
         let is_again = progress.left.is_some();
         let progress = reseal::count_page(&self.sessions, progress).await?;
@@ -112,12 +113,12 @@ impl DataKeys {
             self.given_up_term.store(term, Ordering::Relaxed);
             return Ok(ResealOutcome::Done);
         }
-        // If a whole pass resealed nothing and skipped rows, other transactions hold the remaining rows.
+        // If a whole pass resealed nothing but skipped rows, other transactions lock the remaining rows.
         Ok(if resealed_nothing && progress.passed > 0 { ResealOutcome::Later } else { ResealOutcome::More })
     }
 }
 
-/// Runs a query for a single number; 0 without a row.
+/// Runs a query for a single number and returns it; 0 if the query finds no row.
 fn query_number<'s>(
     session: &'s mut dyn SqlSession,
     sql: &'static str,
@@ -133,7 +134,7 @@ fn query_number<'s>(
 impl KeyringStore for DataKeys {
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>> {
         async move {
-            let (term, created_at, sealed) = self.keys.status().await?;
+            let (term, created_at, sealed) = self.keys.current_key_status().await?;
             let progress = reseal::read_progress(&self.sessions).await?.as_deref().and_then(ResealProgress::read);
             let older = progress.filter(|progress| progress.term == term).and_then(|progress| progress.left);
             let older = if term == 1 { Some(0) } else { older };
@@ -146,12 +147,12 @@ impl KeyringStore for DataKeys {
         self.keys.rotate(from).boxed_local()
     }
 
-    /// Adds the number of values that this process has sealed to the stored total, and reads the total of all nodes.
-    /// Only writes if the number is not 0.
+    /// Adds the number of values that this process has sealed to the stored count of the data key, and reads the total
+    /// of all nodes. Writes nothing if the number is 0.
     fn record_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();
-            let (term, unrecorded_uses) = ring.unrecorded();
+            let (term, unrecorded_uses) = ring.unrecorded_uses();
             let of = i64::from(term);
             let added = i64::try_from(unrecorded_uses).unwrap_or(i64::MAX);
             let recorded_uses = match added {
@@ -167,7 +168,7 @@ impl KeyringStore for DataKeys {
                     self.sessions.write("data_key_use", move |session| query_number(session, ADD_USE, values())).await
                 }
             };
-            ring.set_recorded(term, u64::try_from(recorded_uses?).unwrap_or_default(), unrecorded_uses);
+            ring.set_recorded_uses(term, u64::try_from(recorded_uses?).unwrap_or_default(), unrecorded_uses);
             Ok(())
         }
         .boxed_local()
@@ -188,7 +189,7 @@ impl KeyringStore for DataKeys {
 
     fn re_seal(&self) -> LocalBoxFuture<'_, Result<ResealOutcome>> {
         async move {
-            match self.step().await {
+            match self.run_reseal_step().await {
                 Err(error) if error.kind() == Kind::Conflict => Ok(ResealOutcome::Later),
                 step => step,
             }

@@ -1,4 +1,4 @@
-//! The data keys of an open store: their creation, loading and rotation, and the change of the seal key.
+//! The data keys of an open store: their creation, loading and rotation, and the replacement of the seal key.
 
 mod seal_reopener;
 
@@ -16,14 +16,15 @@ use crate::storage::seal::{
 use crate::telemetry;
 use seal_reopener::SealReopener;
 
-/// Maximum number of attempts at a change of the keys, when other nodes change them concurrently.
+/// Maximum number of attempts at a change of the keys that conflicts with changes by other nodes.
 const MAX_CHANGE_ATTEMPTS: usize = 5;
-/// Age at which all nodes know a data key. They read the change log every few seconds, and no write takes longer than
-/// this.
+/// Age from which all nodes are assumed to know a data key. Nodes read the change log every second, and no write that
+/// still uses an older key takes longer than this.
 pub(super) const KEY_PROPAGATION_TIME: Duration = Duration::from_secs(30);
-/// Age of a seal at which all running nodes have taken over its root key: they check every ten seconds.
+/// Age of a seal from which all running nodes are assumed to have loaded its root key, because they read the keys every
+/// ten seconds.
 const HANDOVER_TIME: Duration = Duration::from_secs(60);
-/// Error of a node that knows no current key of the store.
+/// Error of a node that has no key with which it can open the store any more.
 const SEAL_CHANGED: &str = "seal: the seal was changed while this node was offline, and the configured seal does not \
                             open the store; configure the current one";
 
@@ -34,9 +35,9 @@ pub(super) struct StoreKeys {
     clock: Clock,
     /// The seal with which the store was opened.
     opening_seal: SealInfo,
-    /// Reads the seal key again from its source.
+    /// Reads the seal key again from its source, after another node has changed the seal.
     reopener: SealReopener,
-    /// `true` if other nodes may use the same store.
+    /// `true` if several nodes may use the store.
     shared: bool,
 }
 
@@ -44,7 +45,7 @@ fn creation_fact_name(term: u32) -> String {
     format!("data-key-made/{term}")
 }
 
-/// The fact that records when a term was created: epoch seconds as text.
+/// Returns the fact that records when the data key of a term was created, in epoch seconds.
 fn creation_fact(term: u32, at: Time) -> Fact {
     (creation_fact_name(term), at.unix_timestamp().to_string().into_bytes())
 }
@@ -55,10 +56,10 @@ fn creation_time(facts: &[Fact], term: u32) -> Option<Time> {
 }
 
 impl StoreKeys {
-    /// Loads the keys of a store, or creates the first ones of a new store.
+    /// Loads the root key and data keys of a store, or creates those of a new store.
     ///
     /// # Errors
-    /// `Invalid` for the wrong seal key; the errors of its device and of the store.
+    /// `Invalid` for the wrong seal key; the errors of the device that holds the key, and of the store.
     pub(super) async fn load(
         commits: commit::CommitHandle,
         reader: Arc<dyn StoreReader>,
@@ -66,7 +67,7 @@ impl StoreKeys {
         clock: Clock,
         shared: bool,
     ) -> Result<Self> {
-        let facts = reader.meta().await?;
+        let facts = reader.facts().await?;
         let ring = match open_ring(seal_key, &facts).await? {
             Some(ring) => ring,
             None => {
@@ -74,48 +75,48 @@ impl StoreKeys {
                 let facts = facts.into_iter().map(FactWrite::new).collect();
                 match commits.submit(WriteUnit::Facts(facts)).outcome().await {
                     Ok(_) => ring,
-                    // Another node has created the first keys concurrently, which are used instead.
+                    // Another node has just created the first keys; this node uses them too.
                     Err(error) if error.kind() == Kind::Conflict => {
-                        open_ring(seal_key, &reader.meta().await?).await?.ok_or(error)?
+                        open_ring(seal_key, &reader.facts().await?).await?.ok_or(error)?
                     }
                     Err(error) => return Err(error),
                 }
             }
         };
         let ring = Arc::new(ring);
-        let opening_seal = seal_key.about();
-        let reopener = SealReopener::new(seal_key.source());
+        let opening_seal = seal_key.describe();
+        let reopener = SealReopener::new(seal_key.origin());
         Ok(Self { ring, commits, reader, clock, opening_seal, reopener, shared })
     }
 
-    /// The current data key: its term, creation time, and the number of values that it has sealed as far as known. A
-    /// missing creation time is recorded as now.
+    /// Returns the term and creation time of the current data key, and the known number of values that it has sealed.
+    /// If the creation time was never recorded, records the current time.
     ///
     /// # Errors
     /// The errors of the store.
-    pub(super) async fn status(&self) -> Result<(u32, Time, u64)> {
+    pub(super) async fn current_key_status(&self) -> Result<(u32, Time, u64)> {
         let (facts, _) = self.read_facts().await?;
-        let (term, sealed) = self.ring.current();
+        let (term, sealed) = self.ring.current_term_and_uses();
         if let Some(created_at) = creation_time(&facts, term) {
             return Ok((term, created_at, sealed));
         }
         let created_at = self.clock.now();
         match self.write_facts(vec![FactWrite::new(creation_fact(term, created_at))]).await {
-            // Another node has recorded the creation time first.
+            // Another node has just recorded the creation time.
             Err(error) if error.kind() == Kind::Conflict => Ok((term, created_at, sealed)),
             other => other.map(|()| (term, created_at, sealed)),
         }
     }
 
-    /// The current seal of the store.
+    /// Returns a description of the seal that the store has now.
     ///
     /// # Errors
     /// The errors of the store.
     pub(super) async fn seal_status(&self) -> Result<SealInfo> {
-        Ok(root::stored_seal(&self.reader.meta().await?)?.unwrap_or_else(|| self.opening_seal.clone()))
+        Ok(root::stored_seal(&self.reader.facts().await?)?.unwrap_or_else(|| self.opening_seal.clone()))
     }
 
-    /// Creates a challenge that only a holder of the seal key can answer, and its response.
+    /// Returns a challenge that only a holder of the seal key can answer, and the expected response.
     ///
     /// # Errors
     /// The errors of the store.
@@ -132,13 +133,14 @@ impl StoreKeys {
         self.clock.now()
     }
 
-    /// Seals a body for the row that `context` identifies. Rotates a used-up data key in the background.
+    /// Seals a body for the row that `context` identifies. If the data key is used up, starts its rotation in the
+    /// background.
     pub(super) fn seal(self: &Arc<Self>, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
-        if self.ring.needs_rotation()
+        if self.ring.must_request_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let keys = self.clone();
-            let (worn, _) = self.ring.current();
+            let (worn, _) = self.ring.current_term_and_uses();
             runtime.spawn(async move {
                 match keys.rotate(worn).await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
@@ -152,80 +154,84 @@ impl StoreKeys {
         self.ring.seal(context, body)
     }
 
-    /// Decrypts a sealed value of the row that `context` identifies. Its data key must be loaded ([`Self::follow`]).
+    /// Decrypts a sealed value of the row that `context` identifies. Its data key must be loaded
+    /// ([`Self::load_missing_keys`]).
     pub(super) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
         self.ring.open(context, sealed)
     }
 
     /// Loads new data keys if one of the values is sealed with an unknown key, because another node has rotated.
-    pub(super) async fn follow(&self, mut sealed: impl Iterator<Item = &[u8]>) -> Result<()> {
-        if sealed.any(|body| !self.ring.has_key_of(body)) { self.learn().await } else { Ok(()) }
+    pub(super) async fn load_missing_keys(&self, mut sealed: impl Iterator<Item = &[u8]>) -> Result<()> {
+        if sealed.any(|body| !self.ring.has_key_of(body)) { self.load_new_keys().await } else { Ok(()) }
     }
 
-    /// Loads the data keys that are stored now.
+    /// Loads the data keys that the store contains now.
     ///
     /// # Errors
     /// The errors of the store; `Unavailable` when the root key has changed and this node's seal does not open it.
-    pub(super) async fn learn(&self) -> Result<()> {
+    pub(super) async fn load_new_keys(&self) -> Result<()> {
         self.read_facts().await.map(drop)
     }
 
-    /// As [`StoreKeys::learn`], for a store that has lost its latest writes.
+    /// As [`StoreKeys::load_new_keys`], after a failover that may have lost the latest writes, among them a data key.
     pub(super) async fn reload_after_loss(&self) -> Result<()> {
         self.read_facts_with(DataKeyRing::reload_after_loss).await.map(drop)
     }
 
-    /// Reads the facts of the store, and returns them with the root key that wraps their data keys. Loads new keys.
+    /// Reads the facts of the store and loads new keys. Returns the facts with the root key that wraps their data keys.
     async fn read_facts(&self) -> Result<(Vec<Fact>, Arc<RootKey>)> {
-        self.read_facts_with(DataKeyRing::learn).await
+        self.read_facts_with(DataKeyRing::load_new_keys).await
     }
 
     async fn read_facts_with(
         &self,
-        learn: fn(&DataKeyRing, &[Fact]) -> Result<Arc<RootKey>>,
+        load_new_keys: fn(&DataKeyRing, &[Fact]) -> Result<Arc<RootKey>>,
     ) -> Result<(Vec<Fact>, Arc<RootKey>)> {
-        let facts = self.reader.meta().await?;
-        if let Ok(root) = learn(&self.ring, &facts) {
+        let facts = self.reader.facts().await?;
+        if let Ok(root) = load_new_keys(&self.ring, &facts) {
             return Ok((facts, root));
         }
-        // The facts may predate a change of the seal that this node has learned of since.
-        let facts = self.reader.meta().await?;
-        match learn(&self.ring, &facts) {
+        // The facts may have been read before a change of the seal whose new root key this node has loaded since. So
+        // they are read again.
+        let facts = self.reader.facts().await?;
+        match load_new_keys(&self.ring, &facts) {
             Ok(root) => return Ok((facts, root)),
             Err(error) if error.kind() != Kind::Invalid => return Err(error),
             Err(_) => {}
         }
-        // The seal was changed while this node was away, and the store no longer has the new root key for running
-        // nodes.
+        // This node was offline during the change of the seal, and the store no longer contains the new root key for
+        // running nodes.
         let opened = self.reopener.open(&self.ring, &facts).await;
-        // Not `Invalid`, because the request is not at fault.
-        let root =
-            opened.and_then(|()| learn(&self.ring, &facts)).map_err(|error| Error::unavailable(SEAL_CHANGED, error))?;
+        // The error is not `Invalid`, because the client's request is not at fault.
+        let root = opened
+            .and_then(|()| load_new_keys(&self.ring, &facts))
+            .map_err(|error| Error::unavailable(SEAL_CHANGED, error))?;
         Ok((facts, root))
     }
 
-    /// Adds a data key after the term `from`, which seals all later values. Returns its term, or a later one that
-    /// another node has added. Uses the root key in memory, not the seal.
+    /// Creates a data key, which seals all later values, unless one with a higher term than `from` exists already.
+    /// Returns the current term. Uses the root key in memory, not the seal key.
     ///
     /// # Errors
-    /// `Busy` when concurrent changes of the keys persist; the errors of the store.
+    /// `Busy` when other nodes keep changing the keys; the errors of the store.
     pub(super) async fn rotate(&self, from: u32) -> Result<u32> {
         for _ in 0..MAX_CHANGE_ATTEMPTS {
             let (facts, root) = self.read_facts().await?;
-            let (term, _) = self.ring.current();
+            let (term, _) = self.ring.current_term_and_uses();
             if term > from {
                 return Ok(term);
             }
-            let new = self.ring.new_term(&root, term)?;
+            let new = self.ring.create_data_key(&root, term)?;
             let unchanged = FactWrite::if_unchanged(&facts, root::SEAL_FACT, None);
-            // `end_token_upgrade` may change the wrapping concurrently, and the new key must have the same.
-            let wrapped_alike = FactWrite::if_unchanged(&facts, &seal::term_name(term.into()), None);
+            // `end_token_upgrade` may rewrap the data keys concurrently, and the new key must be wrapped in the same
+            // way.
+            let wrapped_alike = FactWrite::if_unchanged(&facts, &seal::data_key_fact_name(term.into()), None);
             let made = creation_fact(new.term, self.clock.now());
             let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
             writes.extend(self.handover_end_write(&facts)?);
             match self.write_facts(writes).await {
-                Ok(()) => return Ok(self.ring.adopt(new)),
-                // A key was added, or the seal was changed.
+                Ok(()) => return Ok(self.ring.adopt_data_key(new)),
+                // Another node has added a key or changed the seal; try again.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 Err(error) => return Err(error),
             }
@@ -233,14 +239,14 @@ impl StoreKeys {
         Err(Error::new(Kind::Busy, "data keys: concurrent modification; retry"))
     }
 
-    /// Removes the new root key that a change of the seal left for running nodes, once they had time to load it.
-    /// Returns `true` if none is left.
+    /// After a change of the seal, removes the new root key that is stored for running nodes (the handover), once they
+    /// had time to load it. Returns `true` if the store contains no such key any more.
     ///
     /// # Errors
     /// `Conflict` for a concurrent change of the keys; the errors of the store.
     pub(super) async fn end_handover(&self) -> Result<bool> {
-        let facts = self.reader.meta().await?;
-        if !seal::is_handed_over(&facts) {
+        let facts = self.reader.facts().await?;
+        if !seal::has_root_key_handover(&facts) {
             return Ok(true);
         }
         let Some(end) = self.handover_end_write(&facts)? else { return Ok(false) };
@@ -248,22 +254,23 @@ impl StoreKeys {
         Ok(true)
     }
 
-    /// The write that ends the handover (see [`Self::end_handover`]), if it may end.
+    /// Returns the write that removes the handed over root key ([`Self::end_handover`]); `None` if there is none, or
+    /// other nodes may still need it.
     fn handover_end_write(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
         let since = root::stored_seal(facts)?.and_then(|seal| seal.since);
-        // A time in the future was written by a wrong clock.
+        // The absolute difference is compared, because a wrong clock may have recorded a time in the future.
         let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < HANDOVER_TIME);
-        let ends = seal::is_handed_over(facts) && !(self.shared && is_new);
+        let ends = seal::has_root_key_handover(facts) && !(self.shared && is_new);
         Ok(ends.then(|| FactWrite::if_unchanged(facts, HANDOVER_FACT, Some(Vec::new()))))
     }
 
-    /// Changes the seal key: creates a new root key and wraps all data keys with it. The data keys stay the same, so
-    /// running nodes continue. The new root key is stored for them, sealed with the current data key, which all of them
-    /// know.
+    /// Replaces the seal key: creates a new root key, wraps it with the new seal key, and wraps all data keys with the
+    /// new root key. The data keys stay the same, so running nodes continue. The new root key is stored for these
+    /// nodes, sealed with the current data key, which they know.
     ///
     /// # Errors
-    /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
-    /// the errors of device and store. Nothing is changed then.
+    /// `Busy` while some node may not know the newest data key; `Conflict` when other nodes keep changing the keys; the
+    /// errors of the device and of the store. After an error nothing has changed.
     pub(super) async fn change_seal(&self, seal: &SealKey) -> Result<SealInfo> {
         for _ in 0..MAX_CHANGE_ATTEMPTS {
             match self.change_seal_once(seal).await {
@@ -277,19 +284,20 @@ impl StoreKeys {
     async fn change_seal_once(&self, seal: &SealKey) -> Result<SealInfo> {
         let (facts, before) = self.read_facts().await?;
         let term = seal::newest_term(&facts);
-        self.require_known_key(&facts, term)?;
-        let (root, generation) = (root::generate(), root::generation(&facts)? + 1);
-        let record = root::wrap_root(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
+        self.require_key_known_to_all_nodes(&facts, term)?;
+        let (root, generation) = (root::generate_root_key(), root::root_key_generation(&facts)? + 1);
+        let record = root::wrap_root(seal, self.ring.installation_id(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
             FactWrite::if_unchanged(&facts, root::SEAL_FACT, Some(record)),
-            // A newer data key would still be wrapped with the previous root key.
-            FactWrite { name: seal::term_name(u64::from(term) + 1), expected: None, value: None },
+            // This fails if a newer data key was added: it would still be wrapped with the previous root key.
+            FactWrite { name: seal::data_key_fact_name(u64::from(term) + 1), expected: None, value: None },
         ];
-        // Any holder of the data key can open the handover, so it exists only if other nodes need it.
+        // Every holder of the current data key can decrypt the handed over root key, so it is stored only if other
+        // nodes need it.
         if self.shared {
             let handover = self.ring.seal(HANDOVER_FACT.as_bytes(), root.expose().to_vec())?;
             writes.push(FactWrite::if_unchanged(&facts, HANDOVER_FACT, Some(handover)));
-        } else if seal::is_handed_over(&facts) {
+        } else if seal::has_root_key_handover(&facts) {
             writes.push(FactWrite::if_unchanged(&facts, HANDOVER_FACT, Some(Vec::new())));
         }
         let root = Arc::new(RootKey::new(&root, generation)?);
@@ -299,7 +307,8 @@ impl StoreKeys {
         self.seal_status().await
     }
 
-    /// The writes that rewrap the data keys from one root key to the other, with `wrapping` in the associated data.
+    /// Returns the writes that rewrap the data keys: unwrapped with the root key `from`, wrapped with `to`, and with
+    /// `wrapping` in the associated data.
     fn rewrap(
         &self,
         from: &RootKey,
@@ -312,21 +321,21 @@ impl StoreKeys {
         Ok(rewrapped.map(write).collect())
     }
 
-    /// `true` if API tokens without a seal are rejected, as far as this node knows.
+    /// Returns `true` if this node knows that all API tokens have a seal and that tokens without one are rejected.
     pub(super) fn are_tokens_sealed(&self) -> bool {
         self.ring.wrapping() == DataKeyWrapping::TokensSealed
     }
 
-    /// Records that the API tokens of earlier versions are sealed: tokens without a seal are rejected from now on. The
-    /// record is part of the wrapping of the data keys, which cannot be changed without the seal.
+    /// Records that all API tokens have a seal, so that tokens without one are rejected from now on. The record is part
+    /// of the wrapping of the data keys, which cannot be changed without the seal.
     ///
     /// # Errors
-    /// `Conflict` when concurrent changes of the keys persist; the errors of the store.
+    /// `Conflict` when other nodes keep changing the keys; the errors of the store.
     pub(super) async fn end_token_upgrade(&self) -> Result<()> {
         self.change_wrapping(DataKeyWrapping::TokensSealed).await
     }
 
-    /// Restores the state that a version before schema 14 leaves.
+    /// Restores the state of a store written by a version before schema 14, in which API tokens may have no seal.
     #[cfg(test)]
     pub(super) async fn begin_token_upgrade(&self) -> Result<()> {
         self.change_wrapping(DataKeyWrapping::TokensMayBeUnsealed).await
@@ -338,12 +347,12 @@ impl StoreKeys {
             let newest = seal::newest_term(&facts);
             let mut writes = vec![
                 FactWrite::if_unchanged(&facts, root::SEAL_FACT, None),
-                FactWrite { name: seal::term_name(u64::from(newest) + 1), expected: None, value: None },
+                FactWrite { name: seal::data_key_fact_name(u64::from(newest) + 1), expected: None, value: None },
             ];
             writes.extend(self.rewrap(&root, &root, wrapping, &facts)?);
             match self.write_facts(writes).await {
-                Ok(()) => return self.learn().await,
-                // Another node does the same, added a key, or changed the seal.
+                Ok(()) => return self.load_new_keys().await,
+                // Another node has made this change, added a key, or changed the seal; try again.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 Err(error) => return Err(error),
             }
@@ -351,9 +360,9 @@ impl StoreKeys {
         Err(Error::new(Kind::Conflict, "data keys: concurrent modification by other nodes; retry"))
     }
 
-    /// Rejects a change of the seal while a node may not know the data key of this term, under which the next root key
-    /// is handed over. The first data key is always known, because it was created with the store.
-    fn require_known_key(&self, facts: &[Fact], term: u32) -> Result<()> {
+    /// Checks that all nodes know the data key of `term`, which will seal the next root key for them; `Busy` if it is
+    /// too new. The first data key is always known, because it was created with the store.
+    fn require_key_known_to_all_nodes(&self, facts: &[Fact], term: u32) -> Result<()> {
         let age = creation_time(facts, term).map(|created_at| (self.clock.now() - created_at).unsigned_abs());
         match age {
             Some(age) if self.shared && term > 1 && age < KEY_PROPAGATION_TIME => Err(Error::new(
@@ -373,20 +382,21 @@ impl StoreKeys {
 }
 
 async fn open_ring(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<DataKeyRing>> {
-    let Some(installation) = seal::installation(facts)? else { return Ok(None) };
+    let Some(installation) = seal::stored_installation_id(facts)? else { return Ok(None) };
     let root = root::unwrap_root(seal_key, &installation, facts).await;
     root.and_then(|root| DataKeyRing::load(&root, installation, facts))
         .map(Some)
         .map_err(|error| seal::with_other_keys(seal_key, error))
 }
 
-/// Opens the data keys in these facts with `seal_key`, and describes the seal; `None` for a new store.
+/// Opens the data keys in these facts with `seal_key`. Returns a description of the seal and the data keys; `None` for
+/// a new store.
 ///
 /// # Errors
-/// `Invalid` when the key does not open them; the errors of a device.
+/// `Invalid` when the key does not open them; the errors of the device that holds the key.
 pub(super) async fn describe_seal(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(SealInfo, DataKeyRing)>> {
     let Some(ring) = open_ring(seal_key, facts).await? else { return Ok(None) };
-    Ok(Some((root::stored_seal(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
+    Ok(Some((root::stored_seal(facts)?.unwrap_or_else(|| seal_key.describe()), ring)))
 }
 
 async fn create_keys(seal_key: &SealKey, now: Time) -> Result<(DataKeyRing, Vec<Fact>)> {
@@ -394,13 +404,13 @@ async fn create_keys(seal_key: &SealKey, now: Time) -> Result<(DataKeyRing, Vec<
     let (root, record): (Secret, _) = match seal_key.bytes() {
         Some(bytes) => (bytes.clone(), None),
         None => {
-            let root = root::generate();
+            let root = root::generate_root_key();
             let record = root::wrap_root(seal_key, &installation, &root, now, 0).await?;
             (root, Some(record))
         }
     };
     let (ring, mut facts) = DataKeyRing::create(&root, installation)?;
-    facts.push(creation_fact(ring.current().0, now));
+    facts.push(creation_fact(ring.current_term_and_uses().0, now));
     facts.extend(record.map(|record| (root::SEAL_FACT.to_owned(), record)));
     Ok((ring, facts))
 }
@@ -417,17 +427,17 @@ mod tests {
     use crate::storage::backend::SealedDocument;
     use crate::storage::embedded;
 
-    /// Returns queued outdated facts first.
+    /// A reader that first returns outdated facts from a queue, and then those of the store.
     struct StaleFactsReader<R> {
         reader: R,
         facts: Mutex<Vec<Vec<Fact>>>,
     }
 
     impl<R: StoreReader> StoreReader for StaleFactsReader<R> {
-        fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+        fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
             match self.facts.lock().unwrap().pop() {
                 Some(facts) => ready(Ok(facts)).boxed(),
-                None => self.reader.meta(),
+                None => self.reader.facts(),
             }
         }
 
@@ -455,16 +465,16 @@ mod tests {
         let late = Arc::new(StaleFactsReader { reader: pool.clone(), facts: Mutex::default() });
         let slow = StoreKeys::load(commits.clone(), late.clone(), &seal, clock.clone(), true).await.unwrap();
         let other = StoreKeys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
-        let before = pool.meta().await.unwrap();
+        let before = pool.facts().await.unwrap();
         other.change_seal(&next).await.unwrap();
-        // Facts from before the change, used for a write after it.
+        // A read returns facts from before the change of the seal, and the write that uses them comes after it.
         late.facts.lock().unwrap().push(before.clone());
         assert_eq!(slow.rotate(1).await.unwrap(), 2);
-        // Facts from before the keys that the node has learned since.
+        // A read returns facts that are older than the keys that the node knows.
         late.facts.lock().unwrap().push(before);
         assert_eq!(slow.rotate(2).await.unwrap(), 3);
         assert_eq!(other.rotate(1).await.unwrap(), 3, "there is a later one");
         let again = StoreKeys::load(commits, Arc::new(pool), &next, clock, true).await.unwrap();
-        assert_eq!(again.status().await.unwrap().0, 3);
+        assert_eq!(again.current_key_status().await.unwrap().0, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Storage of the registry of managed keys: sealed system documents.
+//! Storage of the managed keys: sealed documents of the system scope.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::documents::{Document, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::Result;
 use crate::keys::store::KeyStore;
-use crate::storage::backend::{Outcomes, StoreReader, WriteUnit};
+use crate::storage::backend::{StoreReader, UnitOutcomes, WriteUnit};
 use crate::storage::documents;
 use crate::storage::keys::StoreKeys;
 use crate::storage::store::{DomainWrite, Store};
@@ -25,8 +25,8 @@ impl DomainWrite for DocumentWrite {
         WriteUnit::Documents(writes)
     }
 
-    fn outcomes(outcomes: Outcomes) -> Option<Vec<()>> {
-        matches!(outcomes, Outcomes::Done).then(Vec::new)
+    fn outcomes(outcomes: UnitOutcomes) -> Option<Vec<()>> {
+        matches!(outcomes, UnitOutcomes::Done).then(Vec::new)
     }
 }
 

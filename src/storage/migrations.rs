@@ -1,5 +1,5 @@
-//! Migrations of a database: append-only files, applied in order. The schema version is the position of the last one in
-//! the list, starting at 1.
+//! Migrations of a database: SQL files that are applied in order. Files are only ever added at the end of the list. The
+//! schema version is the number of applied files.
 
 use crate::error::{Error, Result};
 
@@ -8,7 +8,7 @@ pub(super) struct Migration {
     pub(super) sql: &'static str,
 }
 
-/// A list of migrations: the folder of the engine and the names of the files.
+/// Builds the list of migrations from the folder of an engine and the names of its SQL files.
 macro_rules! migrations {
     ($folder:literal, $($name:literal),+ $(,)?) => {
         &[$($crate::storage::migrations::Migration {
@@ -19,16 +19,16 @@ macro_rules! migrations {
 }
 pub(super) use migrations;
 
-/// Reads the version that a database has stored; 0 for none.
+/// Parses the schema version that a database has stored; 0 if there is none.
 pub(super) fn parse_version(stored: Option<Vec<u8>>) -> usize {
-    // An unreadable version is rejected like a newer one.
+    // A version that cannot be parsed becomes a very high number, and is rejected like a newer version.
     stored.map_or(0, |text| std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX))
 }
 
-/// The version of a database and the newest supported one; `None` for an empty database.
+/// Returns the schema version `found` in a database and the newest supported version; `None` for an empty database (0).
 ///
 /// # Errors
-/// `Invalid` when a newer version wrote it.
+/// `Invalid` when a newer version of this program wrote the database.
 pub(super) fn known_version(found: usize, migrations: &[Migration]) -> Result<Option<(usize, usize)>> {
     let newest = migrations.len();
     if found > newest {

@@ -1,4 +1,4 @@
-//! The store of the certificate authority engine: seals its rows, and dispatches its reads and writes to the tables.
+//! The store of the certificate authority engine: seals its rows, and passes its reads and writes to the tables.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::pki::store::{
     CrlRow, KnownSerial, LeaseRange, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, RecordedResponseRow,
     RemovableRevocations, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
-use crate::storage::backend::{Outcomes, WriteUnit, round_to_micros};
+use crate::storage::backend::{UnitOutcomes, WriteUnit, round_to_micros};
 use crate::storage::documents;
 use crate::storage::engine::{ReadConnection as _, TableError, TableReader, WriteResult, WriteTransaction};
 use crate::storage::keys::StoreKeys;
@@ -35,8 +35,7 @@ impl DomainWrite for PkiWrite {
                 row.revoked_at = round_to_micros(row.revoked_at);
                 Ok(())
             }
-            // These writes have neither a body to seal nor a time that must be rounded, as their times are whole
-            // seconds.
+            // These writes contain no body to seal. Their times are whole seconds, so no time must be rounded.
             Self::Certificate(_)
             | Self::RecordedResponse(_)
             | Self::RecordedResponseSweep { .. }
@@ -58,14 +57,14 @@ impl DomainWrite for PkiWrite {
         WriteUnit::Pki(writes)
     }
 
-    fn outcomes(outcomes: Outcomes) -> Option<Vec<PkiOutcome>> {
-        if let Outcomes::Pki(outcomes) = outcomes { Some(outcomes) } else { None }
+    fn outcomes(outcomes: UnitOutcomes) -> Option<Vec<PkiOutcome>> {
+        if let UnitOutcomes::Pki(outcomes) = outcomes { Some(outcomes) } else { None }
     }
 }
 
 sealed_row!(MetadataRow, |row| metadata_context(row.mount, row.serial, row.not_after));
 
-/// Runs one write of a unit, except those that the engine runs itself ([`WriteTransaction`]).
+/// Runs one write of a unit, except the inserts that each engine runs itself ([`WriteTransaction`]).
 pub(super) async fn write<T: WriteTransaction>(tx: &mut T, write: &PkiWrite) -> WriteResult<T, PkiOutcome> {
     let changed = match write {
         PkiWrite::Certificate(_)
@@ -85,7 +84,7 @@ pub(super) async fn write<T: WriteTransaction>(tx: &mut T, write: &PkiWrite) -> 
             tx.mark_crls(row.mount);
             return Ok(PkiOutcome::Done);
         }
-        PkiWrite::LeasesMark(ids) => leases::mark(tx.db(), ids).await?,
+        PkiWrite::LeasesMark(ids) => leases::mark_for_revocation(tx.db(), ids).await?,
         PkiWrite::LeasesEnd(ids) => leases::delete(tx.db(), ids).await?,
         PkiWrite::LeasesMarkEnded { limit } => leases::mark_ended(tx.db(), *limit).await?,
         PkiWrite::LeasesSweep { now, limit } => leases::sweep(tx.db(), *now, *limit).await?,
@@ -201,7 +200,7 @@ impl<R: TableReader> PkiStore for Store<R> {
         after: Option<Serial>,
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-        self.reader.read_tables("certificates", move |db| certificates::with_der(db, mount, after, limit).boxed())
+        self.reader.read_tables("certificates", move |db| certificates::page_with_der(db, mount, after, limit).boxed())
     }
 
     fn certificates_by_expiry(
@@ -210,7 +209,7 @@ impl<R: TableReader> PkiStore for Store<R> {
         from: i64,
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-        self.reader.read_tables("ending", move |db| certificates::ending(db, mount, from, limit).boxed())
+        self.reader.read_tables("ending", move |db| certificates::unexpired(db, mount, from, limit).boxed())
     }
 
     fn has_unlisted_revocations(
@@ -219,7 +218,7 @@ impl<R: TableReader> PkiStore for Store<R> {
         before: i64,
         listed: RemovableRevocations,
     ) -> BoxFuture<'static, Result<bool>> {
-        self.reader.read_tables("unlisted", move |db| tidy::unlisted(db, mount, before, listed).boxed())
+        self.reader.read_tables("unlisted", move |db| tidy::has_unlisted_revocation(db, mount, before, listed).boxed())
     }
 
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {

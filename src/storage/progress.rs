@@ -1,8 +1,8 @@
-//! Progress of long work on a store, for a display on another thread.
+//! Progress of a long task on a store, displayed by another thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Progress counters of one task, in bytes, rows or other units.
+/// Progress of one task: completed and expected units, which are bytes, rows or others.
 #[derive(Debug, Default)]
 pub struct ProgressCounters {
     done: AtomicU64,
@@ -10,22 +10,22 @@ pub struct ProgressCounters {
 }
 
 impl ProgressCounters {
-    /// Adds to the expected total.
+    /// Adds `more` units to the expected total.
     pub fn expect(&self, more: u64) {
         self.total.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Adds to the completed units.
+    /// Adds `more` units to the completed ones.
     pub fn add(&self, more: u64) {
         self.done.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// The completed units.
+    /// Returns the number of completed units.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// The total, if known.
+    /// Returns the expected total; `None` if it is unknown.
     pub fn total(&self) -> Option<u64> {
         Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
     }

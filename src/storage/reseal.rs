@@ -1,9 +1,9 @@
 //! Resealing: values sealed with earlier data keys are sealed with the current one, table by table ([`SEALED_TABLES`]).
 //!
-//! The old values are counted first. A page then reads some rows, reseals the old ones, and writes those whose body is
-//! unchanged, so no concurrent write is lost. Locked rows are skipped. The progress is a fact that each page updates by
-//! compare-and-set in its own transaction. So the work survives restarts, and of two nodes with the same page only one
-//! succeeds. After the last table, another pass reseals the remaining values.
+//! The old values are counted first. Then each step reads a page of rows, reseals the old values, and writes back those
+//! that have not changed meanwhile, so no concurrent write is lost. Locked rows are skipped. The step's transaction
+//! also updates the progress, a fact, by compare-and-set. So the work survives restarts, and of two nodes with the same
+//! page only one succeeds. After the last table, the remaining values are counted again for another pass.
 
 use std::sync::Arc;
 
@@ -17,44 +17,44 @@ use crate::storage::keys::StoreKeys;
 use crate::storage::sealed_tables::{SEALED_TABLES, SealedTable};
 use crate::storage::session::StoreSessions;
 
-/// Rows per page of the count.
+/// Number of rows that one step of the count reads.
 const COUNT_PAGE_ROWS: i64 = 512;
 
-/// Statements for the fact with the progress.
+/// Selects the fact that stores the progress of resealing.
 const SELECT_PROGRESS: &str = "SELECT value FROM meta WHERE name = 're-seal'";
 const INSERT_PROGRESS: &str = "INSERT INTO meta (name, value) VALUES ('re-seal', $1) ON CONFLICT (name) DO NOTHING";
 const UPDATE_PROGRESS: &str = "UPDATE meta SET value = $1 WHERE name = 're-seal' AND value = $2";
 
-/// The progress of resealing with the key of a term.
+/// The progress of resealing under the data key of one term.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct ResealProgress {
     pub(super) term: u32,
-    /// Number of values that are left; `None` before they were counted.
+    /// Number of old values that are left; `None` before the first count is complete.
     pub(super) left: Option<u64>,
-    /// Number of values found by the count in progress.
+    /// Number of old values that the current count has found so far; `None` while no count runs.
     #[serde(default)]
     counting: Option<u64>,
-    /// Number of values resealed since the count.
+    /// Number of values resealed since the last count.
     pub(super) sealed: u64,
-    /// Number of values skipped since the count, because other transactions had locked or changed them.
+    /// Number of values skipped since the last count, because other transactions had locked or changed them.
     #[serde(default)]
     pub(super) passed: u64,
     /// Index of the current table in [`SEALED_TABLES`].
     table: usize,
-    /// The last primary key that was processed in that table.
+    /// The primary key of the last processed row of that table; empty at the start of the table.
     after: Vec<ProgressKey>,
 }
 
-/// The next step.
+/// The next step of resealing.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ResealStep {
-    /// Nothing: all values are sealed with the key of the term.
+    /// No step is left: all values are sealed with the key of the term.
     Nothing,
     Count,
     Seal,
 }
 
-/// A primary key value in the stored progress.
+/// A column of a primary key, as stored in the progress.
 #[derive(Clone, Serialize, Deserialize)]
 enum ProgressKey {
     Int(i64),
@@ -63,43 +63,43 @@ enum ProgressKey {
 }
 
 impl ResealProgress {
-    /// The state before the count for a term.
+    /// Returns the progress before the first count of a term.
     pub(super) fn new(term: u32) -> Self {
         let left = None;
         let counting = Some(0);
         Self { term, left, counting, sealed: 0, passed: 0, table: 0, after: Vec::new() }
     }
 
-    /// Parses the stored fact; an unreadable one counts as missing.
+    /// Parses the stored progress; an unreadable one counts as missing.
     pub(super) fn read(fact: &[u8]) -> Option<Self> {
         serde_json::from_slice(fact).ok()
     }
 
-    pub(super) fn next(&self) -> ResealStep {
+    pub(super) fn next_step(&self) -> ResealStep {
         match self.left {
             Some(0) => ResealStep::Nothing,
-            // After the last table, only the count can show whether anything is left.
+            // After the last table, only another count can show whether old values are left.
             _ if self.counting.is_some() || self.table >= SEALED_TABLES.len() => ResealStep::Count,
             _ => ResealStep::Seal,
         }
     }
 
-    /// The number of counted values, once the count is complete.
+    /// Returns the number of old values that a count has found, if the count is complete.
     pub(super) fn complete_count(&self) -> Option<u64> {
         self.counting.filter(|_| self.table >= SEALED_TABLES.len())
     }
 
-    /// The state after the count: `left` values remain, and resealing begins at the first table.
+    /// Returns the progress after a complete count: `left` old values remain, and a pass begins at the first table.
     pub(super) fn start_pass(&self, left: u64) -> Self {
         Self { left: Some(left), counting: None, ..Self::new(self.term) }
     }
 
-    /// The state after the count if the `left` remaining values cannot be resealed.
+    /// Returns the progress after a complete count if the `left` remaining values cannot be resealed.
     pub(super) fn give_up(&self, left: u64) -> Self {
         Self { table: SEALED_TABLES.len(), ..self.start_pass(left) }
     }
 
-    /// Continues after this key, or with the next table.
+    /// Moves to the row after the primary key `after`, or to the next table if it is `None`.
     fn advance(&mut self, after: Option<&[SqlValue]>) {
         match after {
             Some(key) => self.after = key.iter().filter_map(ProgressKey::of).collect(),
@@ -108,14 +108,14 @@ impl ResealProgress {
     }
 }
 
-/// A row of a page: its primary key and, if the body is sealed with an earlier key, the body and its associated data.
-/// The associated data is `None` if the columns are invalid.
+/// A row of a page: its primary key and, if the body is sealed with an older key, the body and its associated data. The
+/// associated data is `None` if the row has invalid columns.
 struct ResealRow {
     key: Vec<SqlValue>,
     body: Option<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
-/// A resealed body: the primary key of its row, the body that was read, and the new one.
+/// A resealed body: the primary key of its row, the body as it was read, and the new body.
 struct ResealedBody {
     key: Vec<SqlValue>,
     was: Vec<u8>,
@@ -123,17 +123,19 @@ struct ResealedBody {
 }
 
 impl SealedTable {
-    /// The query for a page. Parameters: the term, as the first bytes of a body; the key to start after; the limit.
+    /// Returns the query for a page of rows. Its parameters are the term (4 bytes, as at the start of a body), the
+    /// primary key to start after, and the limit.
     fn reseal_page_sql(&self, has_start_key: bool) -> String {
         let key = self.key.join(", ");
         let columns = self.columns().join(", ");
-        // The subquery limits the rows before the filter, so that a page is short even if few of them are old.
+        // The subquery limits the rows before the filter, so that a page is read fast even if few of its rows are old.
         let rows = self.page_sql(&format!("{columns}, body"), 2, has_start_key);
         format!("SELECT {columns}, CASE WHEN body < $1 THEN body END FROM ({rows}) AS page ORDER BY {key}")
     }
 
-    /// The query for a page of the count, with the same parameters. It returns keys, and whether each body is old. It
-    /// reads only a prefix of each body; a missing body is not old.
+    /// Returns the query for a page of the count, with the parameters of [`Self::reseal_page_sql`]. The query returns
+    /// primary keys, and for each row whether its body is sealed with an older key. It reads only a prefix of each
+    /// body. A missing body does not count as old.
     fn count_page_sql(&self, has_start_key: bool) -> String {
         self.page_sql(&format!("{}, COALESCE(substr(body, 1, 4) < $1, FALSE)", self.key.join(", ")), 2, has_start_key)
     }
@@ -144,16 +146,17 @@ impl SealedTable {
         Ok(ResealRow { key: columns[..self.key.len()].to_vec(), body })
     }
 
-    /// The statements that replace bodies that are still unchanged, one per row.
-    fn updates(&self, changes: Vec<ResealedBody>) -> Vec<(String, Vec<SqlValue>)> {
+    /// Returns one statement per row, which replaces the body if it is still the one that was read.
+    fn update_statements(&self, changes: Vec<ResealedBody>) -> Vec<(String, Vec<SqlValue>)> {
         let is = self.key.iter().zip(3..).map(|(column, n)| format!(" AND {column} = ${n}")).collect::<String>();
         let text = format!("UPDATE {} SET body = $1 WHERE body = $2{is}", self.table);
         let values = |change: ResealedBody| [vec![change.sealed.into(), change.was.into()], change.key].concat();
         changes.into_iter().map(|change| (text.clone(), values(change))).collect()
     }
 
-    /// As [`Self::updates`], for concurrent writers: one statement for all rows, which skips locked ones.
-    fn update_of_all(&self, changes: Vec<ResealedBody>) -> (String, Vec<SqlValue>) {
+    /// As [`Self::update_statements`], for a store with concurrent writers: returns one statement for all rows, which
+    /// skips locked rows.
+    fn bulk_update_statement(&self, changes: Vec<ResealedBody>) -> (String, Vec<SqlValue>) {
         let mut keys = vec![Vec::new(); self.key.len()];
         let mut was = Vec::new();
         let mut sealed = Vec::new();
@@ -185,7 +188,7 @@ impl SealedTable {
     }
 }
 
-/// Converts a column to a list parameter, and names its SQL type. Primary keys have only these types.
+/// Converts the values of a column to a list parameter, and returns its SQL type. Primary keys have only these types.
 fn list_parameter(column: Vec<SqlValue>) -> (&'static str, SqlValue) {
     match column.first() {
         Some(SqlValue::Int(_)) => ("BIGINT[]", SqlValue::Ints(column.into_iter().filter_map(i64::read).collect())),
@@ -196,7 +199,7 @@ fn list_parameter(column: Vec<SqlValue>) -> (&'static str, SqlValue) {
     }
 }
 
-/// Reads the fact with the progress, as stored.
+/// Reads the stored progress, without parsing it.
 pub(super) async fn read_progress(sessions: &StoreSessions) -> Result<Option<Vec<u8>>> {
     let read = sessions.read("re_seal", |session| {
         async move { session.query(SELECT_PROGRESS, &[]).await?.into_iter().next().map(|mut row| row.get()).transpose() }
@@ -233,7 +236,8 @@ fn write_progress(
     .boxed_local()
 }
 
-/// Counts the values that are sealed with keys before `term`, page by page. A concurrent write may be counted or not.
+/// Counts the values that are sealed with keys before `term`, page by page. Values written during the count may be
+/// counted or not.
 ///
 /// # Errors
 /// The errors of the store.
@@ -247,7 +251,7 @@ pub(super) async fn count_old_values(sessions: &StoreSessions, term: u32) -> Res
     }
 }
 
-/// Counts one page; starts at the first table if no count is in progress.
+/// Counts the old values of one page. Starts at the first table if no count is in progress.
 ///
 /// # Errors
 /// The errors of the store.
@@ -275,11 +279,11 @@ pub(super) async fn count_page(sessions: &StoreSessions, mut progress: ResealPro
     Ok(ResealProgress { counting: Some(found), ..progress })
 }
 
-/// Reseals the old values of one page, replaces the `stored` progress, and returns the number of values. `shared` is
-/// `true` if other nodes write to the store concurrently.
+/// Reseals the old values of one page, and replaces the stored progress, which must still be `stored`. Returns the
+/// number of resealed values. `shared` is `true` if several nodes may write to the store.
 ///
 /// # Errors
-/// `Conflict` when another node was faster; the errors of the store.
+/// `Conflict` when another node has processed the page first; the errors of the store.
 pub(super) async fn reseal_page(
     keys: &Arc<StoreKeys>,
     sessions: &StoreSessions,
@@ -295,8 +299,8 @@ pub(super) async fn reseal_page(
     let tried = changes.len() as u64;
     let updates = match (changes.is_empty(), shared) {
         (true, _) => Vec::new(),
-        (_, true) => vec![table.update_of_all(changes)],
-        (_, false) => table.updates(changes),
+        (_, true) => vec![table.bulk_update_statement(changes)],
+        (_, false) => table.update_statements(changes),
     };
     let updates = Arc::new(updates);
     let progress = Arc::new(progress);
@@ -309,7 +313,7 @@ pub(super) async fn reseal_page(
             for (text, values) in updates.iter() {
                 changed += session.execute(text, values).await?;
             }
-            // Only a count may set 0, which means that resealing is complete.
+            // The number must not become 0 here, which means that resealing is complete. Only a count may find that.
             let left = progress.left.map(|left| left.saturating_sub(changed).max(1));
             let sealed = progress.sealed + changed;
             let passed = progress.passed + tried.saturating_sub(changed);
@@ -348,9 +352,9 @@ fn read_key(table: &SealedTable, row: &mut SqlRow) -> Result<Vec<SqlValue>, SqlE
     table.key.iter().map(|_| row.value()).collect()
 }
 
-/// Opens the old values and seals them with the current key. Skips values that do not open.
+/// Opens old values and seals them with the current key. Skips values that do not decrypt.
 async fn reseal_rows(keys: &Arc<StoreKeys>, table: &SealedTable, rows: Vec<ResealRow>) -> Result<Vec<ResealedBody>> {
-    keys.follow(rows.iter().filter_map(|row| row.body.as_ref()).map(|(body, _)| &body[..])).await?;
+    keys.load_missing_keys(rows.iter().filter_map(|row| row.body.as_ref()).map(|(body, _)| &body[..])).await?;
     let mut changes = Vec::new();
     for ResealRow { key, body } in rows {
         let Some((was, context)) = body else { continue };
@@ -407,9 +411,9 @@ mod tests {
     fn progress_of_the_previous_version_is_continued() {
         let counted = br#"{"term":2,"left":7,"sealed":3,"table":1,"after":[{"Bytes":[1]}]}"#;
         let progress = ResealProgress::read(counted).unwrap();
-        assert_eq!((progress.left, progress.next(), progress.complete_count()), (Some(7), ResealStep::Seal, None));
+        assert_eq!((progress.left, progress.next_step(), progress.complete_count()), (Some(7), ResealStep::Seal, None));
         let behind = ResealProgress { table: SEALED_TABLES.len(), ..progress };
         assert_eq!((behind.next(), behind.complete_count()), (ResealStep::Count, None));
-        assert_eq!(behind.start_pass(0).next(), ResealStep::Nothing);
+        assert_eq!(behind.start_pass(0).next_step(), ResealStep::Nothing);
     }
 }

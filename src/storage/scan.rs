@@ -1,5 +1,5 @@
-//! Queries for work on a whole store: its check (`verify`), and its copy into another store (`transfer`). Each query
-//! has its own session.
+//! Queries for tasks that read a whole store: its check (`verify`), and its copy into another store (`transfer`). Each
+//! query runs in its own session.
 
 use futures_util::FutureExt as _;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::projects::store::{ProjectStore, SERVER_CALLER, SessionAccess};
 use crate::sql::{SessionEnd, SqlError, SqlRow, SqlValue, capture_result};
 
-/// Returns all rows of a query.
+/// Runs a query and returns all rows.
 ///
 /// # Errors
 /// `Unavailable` when the store cannot be read; `Internal` for an invalid query.

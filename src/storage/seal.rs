@@ -1,10 +1,11 @@
-//! Sealing of bodies at rest with AES-256-GCM. A root key wraps the data keys, and the seal key wraps the root key.
+//! Sealing (encryption) of stored values with AES-256-GCM. A root key wraps the data keys, and the seal key wraps the
+//! root key.
 //!
-//! A sealed value is term (4 bytes, big endian) ‖ version (1) ‖ nonce (12, random) ‖ ciphertext ‖ tag (16). The term is
-//! the number of a data key, so old values stay readable after a rotation. The associated data identifies the row, so
-//! an altered or moved value does not open. With random nonces, a key may seal 2^32 values (NIST SP 800-38D, section
-//! 8.3); `DataKeyRing` counts them and requests a rotation in time. No type here has `Debug`, and keys are zeroed on
-//! drop.
+//! A sealed value is term (4 bytes, big endian) ‖ format version (1) ‖ nonce (12, random) ‖ ciphertext ‖ tag (16). The
+//! term is the number of a data key, so old values stay readable after a rotation. The associated data identifies the
+//! row, so a value that was altered or moved does not decrypt. With random nonces, a key may seal 2^32 values (NIST SP
+//! 800-38D, section 8.3); `DataKeyRing` counts them and requests a rotation in time. No type here has `Debug`, and keys
+//! are zeroed on drop.
 
 mod cipher;
 mod key;
@@ -39,20 +40,21 @@ pub use root::SealInfo;
 
 const SEALED_VALUE_VERSION: u8 = 1;
 const SEALED_HEADER_LEN: usize = 5;
-/// Number of values after which a used-up data key requests its rotation again.
+/// Number of further values that a used-up data key seals before its rotation is requested again.
 const ROTATION_REQUEST_INTERVAL: u64 = 1 << 12;
 const INSTALLATION_FACT: &str = "installation";
 const DATA_KEY_PREFIX: &str = "data-key/";
-/// Fact with the new root key for running nodes that still have the previous one; empty when there is none.
+/// Name of the fact with the new root key for running nodes that still have the previous one. Its value is empty when
+/// there is no such key.
 pub(crate) const HANDOVER_FACT: &str = "root-key-handover";
 
-/// Whether API tokens without a seal may exist in the store. Each wrapped data key is bound to it by its associated
-/// data.
+/// The purpose in the associated data of every wrapped data key. It records whether API tokens in the store may lack a
+/// seal, and cannot be changed without the root key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataKeyWrapping {
-    /// API tokens without a seal may be left from a version before schema 14.
+    /// A version before schema 14 may have stored API tokens without a seal.
     TokensMayBeUnsealed,
-    /// Every API token has a seal; a token without one is always rejected.
+    /// Every API token in the store has a seal. A token without one is always rejected.
     TokensSealed,
 }
 
@@ -67,22 +69,23 @@ impl DataKeyWrapping {
 
 /// The data keys of one installation, and the root key that wraps them.
 pub(crate) struct DataKeyRing {
-    /// The newest known root key.
+    /// The newest root key that this node knows.
     root: ArcSwap<RootKey>,
     installation: String,
     keys: ArcSwap<DataKeySet>,
-    /// Number of values that the current key has sealed in this process and that are not recorded in the store.
+    /// Number of values that this process has sealed with the current key and that the stored usage count does not
+    /// include yet.
     unrecorded_uses: AtomicU64,
-    /// Number of values recorded in the store for the current key, as of the last read.
+    /// The stored usage count of the current key, as of the last read.
     recorded_uses: AtomicU64,
-    /// `true` once a data key with [`DataKeyWrapping::TokensSealed`] was read. Never reset.
+    /// `true` once this node has read a data key that is wrapped with [`DataKeyWrapping::TokensSealed`]. Never reset.
     tokens_sealed: AtomicBool,
 }
 
-/// A root key, ready for use.
+/// A root key in the form that the cipher uses, with its number.
 pub(crate) struct RootKey {
     key: LessSafeKey,
-    /// The number of the root key within the store; later ones have higher numbers.
+    /// The number of the root key within the store. Every change of the seal creates a key with a higher number.
     generation: u64,
 }
 
@@ -92,37 +95,37 @@ struct DataKeySet {
     by_term: BTreeMap<u32, Arc<LessSafeKey>>,
 }
 
-/// A rewrapped data key: the name of its fact, the stored value, and the new one.
+/// A rewrapped data key: the name of its fact, the stored value of the fact, and the new value.
 type RewrappedKey = (String, Vec<u8>, Vec<u8>);
 
 /// A new data key, which must be stored before it is used.
-pub(crate) struct NewTerm {
-    /// The number of the data key.
+pub(crate) struct NewDataKey {
+    /// The term (number) of the data key.
     pub(crate) term: u32,
     key: LessSafeKey,
-    /// The fact to store before [`DataKeyRing::adopt`].
+    /// The fact with the wrapped key, which must be stored before [`DataKeyRing::adopt_data_key`].
     pub(crate) fact: Fact,
 }
 
 impl DataKeyRing {
-    /// Creates the ring of a new installation, and the facts to store before it is used.
+    /// Returns the key ring of a new installation, and the facts that must be stored before the ring is used.
     pub(crate) fn create(root: &Secret, installation: String) -> Result<(Self, Vec<Fact>)> {
         let ring = Self::without_keys(RootKey::new(root, 0)?, installation);
         ring.tokens_sealed.store(true, Ordering::Release);
-        let first = ring.new_term(&ring.root.load(), 0)?;
+        let first = ring.create_data_key(&ring.root.load(), 0)?;
         let facts = vec![(INSTALLATION_FACT.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
-        ring.adopt(first);
+        ring.adopt_data_key(first);
         Ok((ring, facts))
     }
 
-    /// Loads the ring of an installation from the facts of its store.
+    /// Loads the key ring of an installation from the facts of its store.
     ///
     /// # Errors
     /// `Invalid` when the root key does not open the data keys, or facts are missing or damaged.
     pub(crate) fn load(root: &Secret, installation: String, facts: &[Fact]) -> Result<Self> {
-        let ring = Self::without_keys(RootKey::new(root, root::generation(facts)?)?, installation);
-        ring.learn(facts)?;
-        if ring.current().0 == 0 { Err(damaged_keys_error()) } else { Ok(ring) }
+        let ring = Self::without_keys(RootKey::new(root, root::root_key_generation(facts)?)?, installation);
+        ring.load_new_keys(facts)?;
+        if ring.current_term_and_uses().0 == 0 { Err(damaged_keys_error()) } else { Ok(ring) }
     }
 
     fn without_keys(root: RootKey, installation: String) -> Self {
@@ -134,40 +137,41 @@ impl DataKeyRing {
         Self { root, installation, keys, unrecorded_uses, recorded_uses, tokens_sealed: AtomicBool::new(false) }
     }
 
-    /// `true` if the key that sealed a value is known. Otherwise another node may have added it.
+    /// Returns `true` if this node knows the data key that sealed a value. Otherwise another node may have created the
+    /// key.
     pub(crate) fn has_key_of(&self, sealed: &[u8]) -> bool {
         term_of(sealed).is_some_and(|term| self.keys.load().by_term.contains_key(&term))
     }
 
-    /// Loads the data keys in these facts and seals with the newest from now on. Loads the root key as well if the seal
-    /// was changed. Returns the root key that wraps the data keys in these facts. If the facts are outdated, that may
-    /// be an earlier root key, and a data key to be stored next to them must be wrapped with it.
+    /// Loads the data keys in these facts, and uses the newest one for sealing from now on. If the seal was changed,
+    /// loads the new root key as well. Returns the root key that wraps the data keys in these facts. If the facts are
+    /// outdated, it may be an earlier root key; a data key created from these facts must be wrapped with it.
     ///
     /// # Errors
     /// As [`DataKeyRing::load`].
-    pub(crate) fn learn(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
+    pub(crate) fn load_new_keys(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
         self.load_stored_keys(facts, u32::max)
     }
 
-    /// As [`DataKeyRing::learn`], for a store that has lost its latest writes: stops using a key that the store does
-    /// not have.
+    /// As [`DataKeyRing::load_new_keys`], for a store that may have lost its latest writes: if the store lacks the
+    /// current data key, seals with the newest stored one.
     pub(crate) fn reload_after_loss(&self, facts: &[Fact]) -> Result<Arc<RootKey>> {
         self.load_stored_keys(facts, |current, newest| if newest == 0 { current } else { newest })
     }
 
-    /// Replaces the root key with one that the seal key has opened. The next [`DataKeyRing::learn`] uses it.
+    /// Replaces the root key with one that the seal key has unwrapped. The next [`DataKeyRing::load_new_keys`] uses it.
     ///
     /// # Errors
-    /// As [`DataKeyRing::load`]; the known root key stays.
+    /// As [`DataKeyRing::load`]; after an error the previous root key stays in use.
     pub(crate) fn unseal(&self, root: &Secret, facts: &[Fact]) -> Result<()> {
-        let root = RootKey::new(root, root::generation(facts)?)?;
+        let root = RootKey::new(root, root::root_key_generation(facts)?)?;
         unwrap_all(&root.key, &self.installation, facts)?;
         self.root.store(Arc::new(root));
         Ok(())
     }
 
-    /// Loads the stored data keys. `in_use` gets the current term and the newest stored one, and returns the term to
-    /// seal with.
+    /// Loads the stored data keys. `in_use` is called with the current term and the newest stored one, and returns the
+    /// term of the key to seal with.
     fn load_stored_keys(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<Arc<RootKey>> {
         let known = self.root.load_full();
         let (root, stored) = match unwrap_all(&known.key, &self.installation, facts) {
@@ -196,25 +200,26 @@ impl DataKeyRing {
         Ok(root)
     }
 
-    /// The wrapping of the data keys of this store, as far as known.
+    /// Returns how the data keys of this store are wrapped, as far as this node knows.
     pub(crate) fn wrapping(&self) -> DataKeyWrapping {
         let tokens_sealed = self.tokens_sealed.load(Ordering::Acquire);
         if tokens_sealed { DataKeyWrapping::TokensSealed } else { DataKeyWrapping::TokensMayBeUnsealed }
     }
 
-    /// Uses this root key from now on, unless a later one is known.
+    /// Uses `root` as the root key from now on, unless a newer one is known.
     pub(crate) fn adopt_root(&self, root: &Arc<RootKey>) {
         self.root.rcu(|known| if known.generation <= root.generation { Arc::clone(root) } else { Arc::clone(known) });
     }
 
-    /// The root key that was handed over when the seal was changed.
+    /// Returns the new root key that a change of the seal has stored for running nodes; `None` if there is none or it
+    /// does not decrypt.
     fn handed_over_root(&self, facts: &[Fact]) -> Result<Option<RootKey>> {
         let sealed = facts.iter().find(|(name, _)| name == HANDOVER_FACT);
         let opened = sealed.and_then(|(_, sealed)| self.try_open(HANDOVER_FACT.as_bytes(), sealed)).map(Secret::new);
-        opened.map(|root| RootKey::new(&root, root::generation(facts)?)).transpose()
+        opened.map(|root| RootKey::new(&root, root::root_key_generation(facts)?)).transpose()
     }
 
-    /// Rewraps the data keys in the facts of the store from one root key to another. `wrapping` goes into the new
+    /// Unwraps the data keys in these facts with the root key `from`, and wraps them with `to`, with `wrapping` in the
     /// associated data.
     ///
     /// # Errors
@@ -228,7 +233,7 @@ impl DataKeyRing {
     ) -> Result<Vec<RewrappedKey>> {
         let stored = unwrap_all(&from.key, &self.installation, facts)?;
         let rewrap = |(term, (_, bytes)): (u32, (_, Secret))| {
-            let name = term_name(term.into());
+            let name = data_key_fact_name(term.into());
             let before = facts.iter().find(|(found, _)| *found == name).map(|(_, value)| value.clone());
             let context = wrap_context(wrapping, &self.installation, term);
             let after = seal_with(&to.key, &context, bytes.expose(), Vec::new())?;
@@ -237,38 +242,39 @@ impl DataKeyRing {
         stored.keys.into_iter().map(rewrap).collect()
     }
 
-    /// Creates a challenge for holders of the seal key, and its response. `root` must wrap the data keys in `facts`.
+    /// Returns a challenge for holders of the seal key, and the expected response. `root` must wrap the data keys in
+    /// `facts`.
     pub(crate) fn create_challenge(&self, root: &RootKey, facts: &[Fact]) -> Result<(SealChallenge, Secret)> {
         SealChallenge::new(&root.key, &self.installation, facts)
     }
 
-    /// The installation id.
-    pub(crate) fn installation(&self) -> &str {
+    /// Returns the installation id.
+    pub(crate) fn installation_id(&self) -> &str {
         &self.installation
     }
 
-    /// The current term, and the number of values that it has sealed as far as known.
-    pub(crate) fn current(&self) -> (u32, u64) {
+    /// Returns the term of the current data key, and the known number of values that all nodes have sealed with it.
+    pub(crate) fn current_term_and_uses(&self) -> (u32, u64) {
         (
             self.keys.load().current,
             self.recorded_uses.load(Ordering::Relaxed) + self.unrecorded_uses.load(Ordering::Relaxed),
         )
     }
 
-    /// Creates the data key after the term `after`, wrapped with `root`. Its fact must be stored before
-    /// [`DataKeyRing::adopt`].
-    pub(crate) fn new_term(&self, root: &RootKey, after: u32) -> Result<NewTerm> {
+    /// Creates the data key of the term after `after`, wrapped with `root`. The fact of the result must be stored
+    /// before [`DataKeyRing::adopt_data_key`].
+    pub(crate) fn create_data_key(&self, root: &RootKey, after: u32) -> Result<NewDataKey> {
         let term = after.checked_add(1).ok_or_else(|| Error::internal("the store has used up all data key numbers"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
         let key = aead_key(&bytes)?;
         let wrapped =
             seal_with(&root.key, &wrap_context(self.wrapping(), &self.installation, term), &bytes, Vec::new())?;
         bytes.zeroize();
-        Ok(NewTerm { term, key, fact: (term_name(term.into()), wrapped) })
+        Ok(NewDataKey { term, key, fact: (data_key_fact_name(term.into()), wrapped) })
     }
 
-    /// Seals with `new` from now on, and returns its term.
-    pub(crate) fn adopt(&self, new: NewTerm) -> u32 {
+    /// Uses the data key `new` for sealing from now on, and returns its term.
+    pub(crate) fn adopt_data_key(&self, new: NewDataKey) -> u32 {
         let key = Arc::new(new.key);
         self.keys.rcu(|keys| {
             let mut keys = DataKeySet::clone(keys);
@@ -280,18 +286,19 @@ impl DataKeyRing {
         new.term
     }
 
-    /// The current term, and the number of values that it has sealed here and that are not recorded in the store.
-    pub(crate) fn unrecorded(&self) -> (u32, u64) {
+    /// Returns the current term, and the number of values sealed by this process that its stored usage count does not
+    /// include.
+    pub(crate) fn unrecorded_uses(&self) -> (u32, u64) {
         (self.keys.load().current, self.unrecorded_uses.load(Ordering::Relaxed))
     }
 
-    /// Sets the number of uses that the store has recorded for a term. It includes `added` uses by this process, which
-    /// are unrecorded no longer.
-    pub(crate) fn set_recorded(&self, term: u32, recorded_uses: u64, added: u64) {
+    /// Sets the stored usage count of a term. The count includes `added` values sealed by this process, which are
+    /// subtracted from those not recorded yet.
+    pub(crate) fn set_recorded_uses(&self, term: u32, recorded_uses: u64, added: u64) {
         if term != self.keys.load().current {
             return;
         }
-        // In this order, a concurrent reader sees a number that is too high rather than too low.
+        // In this order, a concurrent reader of both counts gets a sum that is too high rather than too low.
         self.recorded_uses.store(recorded_uses, Ordering::Relaxed);
         let less = |unrecorded_uses: u64| Some(unrecorded_uses.saturating_sub(added));
         let _ = self.unrecorded_uses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -302,15 +309,15 @@ impl DataKeyRing {
         self.recorded_uses.store(0, Ordering::Relaxed);
     }
 
-    /// `true` if the current data key has sealed its maximum. To limit the requests, this is `true` only once per
-    /// [`ROTATION_REQUEST_INTERVAL`] values, until the key is replaced.
-    pub(crate) fn needs_rotation(&self) -> bool {
+    /// Returns `true` if the current data key has sealed its maximum number of values. To limit the requests for a
+    /// rotation, the result is `true` only once per [`ROTATION_REQUEST_INTERVAL`] values, until the key is replaced.
+    pub(crate) fn must_request_rotation(&self) -> bool {
         let unrecorded_uses = self.unrecorded_uses.load(Ordering::Relaxed);
         unrecorded_uses.is_multiple_of(ROTATION_REQUEST_INTERVAL)
             && self.recorded_uses.load(Ordering::Relaxed) + unrecorded_uses >= MAX_KEY_OPERATIONS
     }
 
-    /// Seals `body` for the row that `context` identifies. Overwrites the plaintext.
+    /// Seals `body` for the row that `context` identifies. Overwrites the plaintext in memory.
     pub(crate) fn seal(&self, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
         let body = Secret::new(body);
         let body = body.expose();
@@ -324,10 +331,10 @@ impl DataKeyRing {
         seal_with(key, context, body, header)
     }
 
-    /// Opens a sealed value of the row that `context` identifies.
+    /// Decrypts a sealed value of the row that `context` identifies.
     ///
     /// # Errors
-    /// `Internal` when it was altered, moved or truncated, or the key is unknown.
+    /// `Internal` when the value was altered, moved or truncated, or its data key is unknown.
     pub(crate) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
         self.try_open(context, sealed)
             .ok_or_else(|| Error::internal("a sealed value cannot be decrypted: its row was altered, moved or damaged"))
@@ -343,7 +350,7 @@ impl DataKeyRing {
 }
 
 impl RootKey {
-    /// Creates a root key from 32 bytes.
+    /// Creates root key number `generation` from 32 bytes.
     ///
     /// # Errors
     /// `Internal` for another length.
@@ -352,19 +359,19 @@ impl RootKey {
     }
 }
 
-/// The newest term in the facts of a store; 0 without one.
+/// Returns the highest term of the data keys in these facts; 0 if there are none.
 pub(crate) fn newest_term(facts: &[Fact]) -> u32 {
     let terms = facts.iter().filter_map(|(name, _)| name.strip_prefix(DATA_KEY_PREFIX)?.parse().ok());
     terms.max().unwrap_or(0)
 }
 
-/// The name of the fact that stores the data key of a term.
-pub(crate) fn term_name(term: u64) -> String {
+/// Returns the name of the fact that stores the data key of a term.
+pub(crate) fn data_key_fact_name(term: u64) -> String {
     format!("{DATA_KEY_PREFIX}{term}")
 }
 
-/// `true` if the facts hold a new root key for running nodes that still have the previous one.
-pub(crate) fn is_handed_over(facts: &[Fact]) -> bool {
+/// Returns `true` if the facts contain a new root key for running nodes that still have the previous one.
+pub(crate) fn has_root_key_handover(facts: &[Fact]) -> bool {
     facts.iter().any(|(name, sealed)| name == HANDOVER_FACT && !sealed.is_empty())
 }
 
@@ -372,11 +379,11 @@ fn term_of(sealed: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*sealed.first_chunk()?))
 }
 
-/// The installation id in the facts of a store; `None` for a new store.
+/// Returns the installation id in the facts of a store; `None` for a new store.
 ///
 /// # Errors
-/// `Invalid` when it is damaged.
-pub(crate) fn installation(facts: &[Fact]) -> Result<Option<String>> {
+/// `Invalid` when the id is damaged.
+pub(crate) fn stored_installation_id(facts: &[Fact]) -> Result<Option<String>> {
     match facts.iter().find(|(name, _)| name == INSTALLATION_FACT) {
         Some((_, installation)) => String::from_utf8(installation.clone()).map(Some).map_err(|_| damaged_keys_error()),
         None if facts.iter().any(|(name, _)| name.starts_with(DATA_KEY_PREFIX)) => Err(damaged_keys_error()),
@@ -388,11 +395,11 @@ fn damaged_keys_error() -> Error {
     Error::invalid("storage: the data keys of this store are missing or damaged; restore the store from a backup")
 }
 
-/// The unwrapped data keys of a store.
+/// The data keys in the facts of a store, unwrapped.
 struct UnwrappedKeys {
-    /// By term: the key ready for use, and its bytes.
+    /// By term: the data key in the form that the cipher uses, and its bytes.
     keys: BTreeMap<u32, (Arc<LessSafeKey>, Secret)>,
-    /// [`DataKeyWrapping::TokensSealed`] if one of the keys has it.
+    /// [`DataKeyWrapping::TokensSealed`] if one of the keys is wrapped with it.
     wrapping: DataKeyWrapping,
 }
 
@@ -416,7 +423,7 @@ fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<
     Ok(unwrapped)
 }
 
-/// Associated data of a document's body: mount, kind, name and version, with the lengths of the texts.
+/// Returns the associated data of a document's body: mount, kind, name and version, with the lengths of the texts.
 pub(crate) fn document_context(mount: MountId, kind: &str, name: &str, version: u64) -> Vec<u8> {
     let mut context = b"document".to_vec();
     context.extend_from_slice(&mount.0.to_be_bytes());
@@ -428,7 +435,8 @@ pub(crate) fn document_context(mount: MountId, kind: &str, name: &str, version: 
     context
 }
 
-/// Associated data of a token's body: its hash and its expiry, so that a database writer cannot prolong a token.
+/// Returns the associated data of a token's body: its hash and its expiry, so that a database writer cannot prolong a
+/// token.
 pub(crate) fn token_context(hash: &TokenHash, expires_at: Option<Time>) -> Vec<u8> {
     let mut context = b"token".to_vec();
     context.extend_from_slice(hash);
@@ -438,17 +446,18 @@ pub(crate) fn token_context(hash: &TokenHash, expires_at: Option<Time>) -> Vec<u
     context
 }
 
-/// Associated data of a cubbyhole entry: the token's hash and the path.
+/// Returns the associated data of a cubbyhole entry: the hash of its token and its path.
 pub(crate) fn cubbyhole_context(token: &TokenHash, path: &str) -> Vec<u8> {
     [b"cubbyhole", &token[..], path.as_bytes()].concat()
 }
 
-/// Associated data of a value that is sealed for a client and not stored.
+/// Returns the associated data of a value that is sealed for a client and not stored. `what` names the kind of value.
 pub(crate) fn client_value_context(what: &str) -> Vec<u8> {
     [b"held:", what.as_bytes()].concat()
 }
 
-/// Associated data of the body of an entity or alias: all columns by which it is looked up, and its version.
+/// Returns the associated data of the body of an entity or alias: all columns by which the row is looked up, and its
+/// version.
 pub(crate) fn identity_context(table: &str, columns: &[&str], version: u64) -> Vec<u8> {
     let mut context = table.as_bytes().to_vec();
     for column in columns {
@@ -459,7 +468,7 @@ pub(crate) fn identity_context(table: &str, columns: &[&str], version: u64) -> V
     context
 }
 
-/// Associated data of certificate metadata: mount, end of validity and serial.
+/// Returns the associated data of certificate metadata: mount, serial number and end of validity.
 pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -> Vec<u8> {
     let mut context = b"metadata".to_vec();
     context.extend_from_slice(&mount.0.to_be_bytes());
@@ -468,7 +477,7 @@ pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -
     context
 }
 
-/// Associated data of a secret id's body: the constant columns of its row, above all its expiry.
+/// Returns the associated data of a secret id's body: the columns of its row that never change, above all its expiry.
 pub(crate) fn secret_id_context(row: &SecretIdRow) -> Vec<u8> {
     let mut context = b"secret-id".to_vec();
     context.extend_from_slice(&row.mount.0.to_be_bytes());
@@ -479,8 +488,8 @@ pub(crate) fn secret_id_context(row: &SecretIdRow) -> Vec<u8> {
     context
 }
 
-/// Associated data of an API token's body: lookup value, secret hash, holder (user, team or organization), kind and
-/// expiry. So a database writer can neither create nor prolong a token.
+/// Returns the associated data of an API token's body: lookup value, secret hash, holder (user, team or organization),
+/// kind and expiry. So a database writer can neither create nor prolong a token.
 pub(crate) fn api_token_context(
     lookup: &str,
     secret_sha256: &[u8],
@@ -514,20 +523,20 @@ mod tests {
     use proptest::prelude::*;
 
     fn random_root() -> Secret {
-        root::generate()
+        root::generate_root_key()
     }
 
     fn new_ring() -> DataKeyRing {
         DataKeyRing::create(&random_root(), "one".to_owned()).unwrap().0
     }
 
-    /// The next term, wrapped with the latest root key.
-    fn next_term(ring: &DataKeyRing) -> NewTerm {
-        ring.new_term(&ring.root.load(), ring.current().0).unwrap()
+    /// Creates the data key of the next term, wrapped with the latest root key.
+    fn next_term(ring: &DataKeyRing) -> NewDataKey {
+        ring.create_data_key(&ring.root.load(), ring.current_term_and_uses().0).unwrap()
     }
 
     fn load_ring(root: &Secret, facts: &[Fact]) -> Result<DataKeyRing> {
-        DataKeyRing::load(root, installation(facts)?.unwrap_or_default(), facts)
+        DataKeyRing::load(root, stored_installation_id(facts)?.unwrap_or_default(), facts)
     }
 
     #[test]
@@ -559,7 +568,7 @@ mod tests {
         let first = ring.seal(b"row", b"one".to_vec()).unwrap();
         let new = next_term(&ring);
         facts.push(new.fact.clone());
-        assert_eq!(ring.adopt(new), 2);
+        assert_eq!(ring.adopt_data_key(new), 2);
         let second = ring.seal(b"row", b"two".to_vec()).unwrap();
         assert_eq!((&first[..4], &second[..4]), (&[0, 0, 0, 1][..], &[0, 0, 0, 2][..]));
         let again = load_ring(&root, &facts).unwrap();
@@ -570,17 +579,17 @@ mod tests {
     #[test]
     fn data_key_at_its_limit_requests_rotation_until_rotated() {
         let ring = new_ring();
-        assert!(!ring.needs_rotation());
-        ring.set_recorded(1, MAX_KEY_OPERATIONS, 0);
-        assert!(ring.needs_rotation());
+        assert!(!ring.must_request_rotation());
+        ring.set_recorded_uses(1, MAX_KEY_OPERATIONS, 0);
+        assert!(ring.must_request_rotation());
         ring.seal(b"row", Vec::new()).unwrap();
-        assert!(!ring.needs_rotation());
+        assert!(!ring.must_request_rotation());
         for _ in 1..ROTATION_REQUEST_INTERVAL {
             ring.seal(b"row", Vec::new()).unwrap();
         }
-        assert!(ring.needs_rotation());
-        ring.adopt(next_term(&ring));
-        assert!(!ring.needs_rotation());
+        assert!(ring.must_request_rotation());
+        ring.adopt_data_key(next_term(&ring));
+        assert!(!ring.must_request_rotation());
     }
 
     #[test]
@@ -589,15 +598,15 @@ mod tests {
         for _ in 0..3 {
             ring.seal(b"row", Vec::new()).unwrap();
         }
-        assert_eq!(ring.unrecorded(), (1, 3));
-        ring.set_recorded(1, 10, 0);
-        assert_eq!(ring.current(), (1, 13));
+        assert_eq!(ring.unrecorded_uses(), (1, 3));
+        ring.set_recorded_uses(1, 10, 0);
+        assert_eq!(ring.current_term_and_uses(), (1, 13));
         ring.seal(b"row", Vec::new()).unwrap();
-        ring.set_recorded(1, 13, 3);
-        assert_eq!((ring.current(), ring.unrecorded()), ((1, 14), (1, 1)));
-        ring.adopt(next_term(&ring));
-        ring.set_recorded(1, 15, 1);
-        assert_eq!(ring.current(), (2, 0));
+        ring.set_recorded_uses(1, 13, 3);
+        assert_eq!((ring.current_term_and_uses(), ring.unrecorded_uses()), ((1, 14), (1, 1)));
+        ring.adopt_data_key(next_term(&ring));
+        ring.set_recorded_uses(1, 15, 1);
+        assert_eq!(ring.current_term_and_uses(), (2, 0));
     }
 
     #[test]
@@ -606,7 +615,7 @@ mod tests {
         let error = load_ring(&random_root(), &facts).err().unwrap();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains("seal key"));
-        assert!(installation(&[]).unwrap().is_none());
+        assert!(stored_installation_id(&[]).unwrap().is_none());
     }
 
     #[test]
@@ -620,10 +629,10 @@ mod tests {
         assert!(load_ring(&root, &one[..1]).is_err(), "no data key");
     }
 
-    /// Facts after a change of the seal from one root key to another, which is handed over.
+    /// Returns the facts after a change of the seal from one root key to another, which is stored for running nodes.
     async fn facts_after_seal_change(ring: &DataKeyRing, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
         let mut facts = facts.to_vec();
-        let generation = root::generation(&facts).unwrap() + 1;
+        let generation = root::root_key_generation(&facts).unwrap() + 1;
         let [from, next] = [(from, 0), (to, generation)].map(|(root, n)| RootKey::new(root, n).unwrap());
         for (name, was, wrapped) in ring.rewrap(&from, &next, ring.wrapping(), &facts).unwrap() {
             let fact = facts.iter_mut().find(|(found, _)| *found == name).unwrap();
@@ -645,14 +654,14 @@ mod tests {
         let mut facts = facts_after_seal_change(&changed, &before, &after, &facts).await;
         assert!(load_ring(&before, &facts).is_err(), "the old root key");
         let none: Vec<_> = facts.iter().filter(|(name, _)| name != HANDOVER_FACT).cloned().collect();
-        assert!(running.learn(&none).is_err(), "nothing was left for it");
+        assert!(running.load_new_keys(&none).is_err(), "nothing was left for it");
         let new = load_ring(&after, &facts).unwrap();
         let term = next_term(&new);
         facts.push(term.fact.clone());
-        new.adopt(term);
+        new.adopt_data_key(term);
         let sealed = new.seal(b"row", b"by the new node".to_vec()).unwrap();
         assert!(!running.has_key_of(&sealed));
-        running.learn(&facts).unwrap();
+        running.load_new_keys(&facts).unwrap();
         assert_eq!(running.open(b"row", &sealed).unwrap(), b"by the new node");
         facts.push(next_term(&running).fact);
         assert!(load_ring(&after, &facts).is_ok(), "what it adds is wrapped by the new root key");
@@ -664,12 +673,12 @@ mod tests {
         let (ring, facts) = DataKeyRing::create(&first, "one".to_owned()).unwrap();
         let early = facts_after_seal_change(&ring, &first, &second, &facts).await;
         let mut late = facts_after_seal_change(&ring, &second, &third, &early).await;
-        ring.learn(&late).unwrap();
-        let of_early = ring.learn(&early).unwrap();
+        ring.load_new_keys(&late).unwrap();
+        let of_early = ring.load_new_keys(&early).unwrap();
         late.push(next_term(&ring).fact);
         assert!(load_ring(&third, &late).is_ok(), "the root key that is kept is the latest");
         let mut early = early.clone();
-        early.push(ring.new_term(&of_early, 1).unwrap().fact);
+        early.push(ring.create_data_key(&of_early, 1).unwrap().fact);
         assert!(load_ring(&second, &early).is_ok(), "a value stored next to the early ones is wrapped by their key");
     }
 
@@ -688,8 +697,8 @@ mod tests {
         assert_eq!(load_ring(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensMayBeUnsealed);
         two[1] = facts[1].clone();
         assert_eq!(load_ring(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensSealed);
-        ring.learn(&two).unwrap();
-        ring.learn(&earlier).unwrap();
+        ring.load_new_keys(&two).unwrap();
+        ring.load_new_keys(&earlier).unwrap();
         assert_eq!(ring.wrapping(), DataKeyWrapping::TokensSealed, "rows put back change nothing");
         let mut moved = facts;
         moved[1].0 = "data-key/2".to_owned();
@@ -697,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_of_different_rows_differ() {
+    fn associated_data_of_different_rows_differs() {
         let context = |mount, kind, name, version| document_context(MountId(mount), kind, name, version);
         let all = [
             context(1, "role", "a", 1),

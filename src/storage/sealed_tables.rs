@@ -1,4 +1,4 @@
-//! The tables with sealed bodies and the associated data of each. A test compares the list with the schemas.
+//! The tables with sealed bodies and the associated data of their bodies. A test compares the list with the schemas.
 
 use crate::auth::store::SecretIdRow;
 use crate::clock::Time;
@@ -16,11 +16,11 @@ pub(super) struct SealedTable {
     pub(super) table: &'static str,
     /// The columns of the primary key.
     pub(super) key: &'static [&'static str],
-    /// Other columns that are part of the associated data.
+    /// Columns outside of the primary key that are part of the associated data.
     bound: &'static [&'static str],
     /// Builds the associated data from the values of `key` and `bound`, in this order.
     context: fn(&ColumnValues<'_>) -> Option<Vec<u8>>,
-    /// Number of rows per page of resealing; lower for a table whose bodies may be large.
+    /// Number of rows per step of resealing; lower for a table whose bodies may be large.
     pub(super) page_rows: i64,
 }
 
@@ -95,14 +95,14 @@ impl SealedTable {
         [self.key, self.bound].concat()
     }
 
-    /// The associated data of a row with these columns; `None` if they are not valid for the table.
+    /// Returns the associated data of a row with these columns; `None` if a column has an invalid value.
     pub(super) fn context(&self, columns: &[SqlValue]) -> Option<Vec<u8>> {
         (self.context)(&ColumnValues(columns))
     }
 
-    /// The query for `columns` of a page of rows, in the order of the primary key: the rows after a key if
-    /// `has_start_key`, else the first rows. The parameters start at `$first`: the columns of that key, if any, and the
-    /// limit.
+    /// Returns the query for `columns` of a page of rows, in the order of the primary key: the rows after a start key
+    /// if `has_start_key`, else the first rows. Its parameters, from `$first` on, are the columns of the start key, if
+    /// any, and the limit.
     pub(super) fn page_sql(&self, columns: &str, first: usize, has_start_key: bool) -> String {
         let key = self.key.join(", ");
         let parameters: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
@@ -147,12 +147,12 @@ impl ColumnValues<'_> {
         self.bytes(n)?.try_into().ok()
     }
 
-    /// Column `n` as a nullable number; the outer `None` means another type.
+    /// Returns column `n` as a nullable number; the outer `None` means that it has another type.
     fn nullable_int(&self, n: usize) -> Option<Option<i64>> {
         if *self.0.get(n)? == SqlValue::Null { Some(None) } else { self.int(n).map(Some) }
     }
 
-    /// Column `n` as a nullable time; the outer `None` means another type.
+    /// Returns column `n` as a nullable time; the outer `None` means that it has another type.
     fn nullable_time(&self, n: usize) -> Option<Option<Time>> {
         if *self.0.get(n)? == SqlValue::Null { Some(None) } else { from_micros(self.int(n)?).map(Some) }
     }
@@ -162,7 +162,7 @@ impl ColumnValues<'_> {
 mod tests {
     use super::*;
 
-    /// Finds every table with a column `body` in both schemas. So far, all of them are sealed.
+    /// Searches the schemas of both engines for tables with a column `body`. So far, all of these columns are sealed.
     #[test]
     fn every_table_with_a_sealed_body_is_known() {
         for engine in ["sqlite", "postgres"] {

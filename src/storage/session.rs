@@ -1,4 +1,4 @@
-//! SQL sessions ([`crate::sql`]) of the store itself, with the same SQL for both engines.
+//! SQL sessions ([`crate::sql`]) for the store's own work, with the same SQL for both engines.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl StoreSessions {
         Self(store)
     }
 
-    /// Runs read-only work and returns its result. `name` identifies it in the metrics.
+    /// Runs read-only work in a session and returns its result. `name` identifies the work in the metrics.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -26,10 +26,10 @@ impl StoreSessions {
         self.run(name, SessionAccess::Read(SERVER_CALLER), work).await
     }
 
-    /// Runs work in one write transaction and returns its result.
+    /// Runs work in a session with a write transaction, and returns its result.
     ///
     /// # Errors
-    /// The errors of the store; `Conflict` when the work is refused.
+    /// The errors of the store; `Conflict` when the work rejects the request.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -1,11 +1,12 @@
-//! SQL statements that both engines share, by table. Statements that differ are in the engine's file of the table.
+//! SQL statements that both engines share, by table. Statements that differ between the engines are in the files of
+//! each engine.
 //!
 //! They use only syntax that SQLite and PostgreSQL have in common: `$1` in order of first appearance, RETURNING, ON
 //! CONFLICT, 64-bit integers, and bytewise comparison of blobs. The statements of `tables` may also contain list
 //! parameters and row locks, as in [`crate::sql`].
 
-/// Statements that remove the few rows of a mount in the transaction that drops it. They run before the mount is
-/// deleted, because the rows refer to it.
+/// Statements for tables with few rows per mount. They remove the rows in the transaction that drops the mount. They
+/// run before the row of the mount is deleted, because the rows refer to it.
 pub(super) const DELETE_FEW_ROWS_OF_MOUNT: [&str; 5] = [
     documents::DELETE_OF_MOUNT,
     crls::DELETE_OF_MOUNT,
@@ -14,7 +15,7 @@ pub(super) const DELETE_FEW_ROWS_OF_MOUNT: [&str; 5] = [
     secret_ids::DELETE_ROLES_OF_MOUNT,
 ];
 
-/// Statements that remove the many rows of a mount in steps of at most `$2` rows.
+/// Statements for tables with many rows per mount. Each removes at most `$2` rows of a dropped mount.
 pub(super) const DELETE_MANY_ROWS_OF_MOUNT: [&str; 5] = [
     certificates::DELETE_OF_MOUNT,
     revocations::DELETE_OF_MOUNT,
@@ -29,9 +30,9 @@ pub(super) mod certificates {
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM certificate c LEFT JOIN revocation r ON r.mount = c.mount AND r.serial = c.serial
         WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
-    /// Issuer and revocation, without the certificate itself. Also finds the revocation of a certificate that was
-    /// removed.
-    pub(crate) const STATUS: &str = "SELECT c.issuer,
+    /// Selects the issuer and the revocation of a serial number, without the certificate itself. Also finds a
+    /// revocation whose certificate was removed.
+    pub(crate) const SELECT_SERIAL_STATUS: &str = "SELECT c.issuer,
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM (SELECT id FROM mount WHERE id = $1) m
             LEFT JOIN certificate c ON c.mount = m.id AND c.serial = $2
@@ -40,12 +41,13 @@ pub(super) mod certificates {
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
     pub(crate) const PAGE: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
-    /// Uses the index on `not_after`.
-    pub(crate) const ENDING: &str = "SELECT serial, der FROM certificate
+    /// Selects certificates in the order of their expiry, with the index on `not_after`.
+    pub(crate) const SELECT_UNEXPIRED: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND not_after >= $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY not_after, serial LIMIT $3";
-    /// The certificates with these serials, and the revocations, whose `not_after` is NULL here.
-    pub(crate) const KNOWN: &str = "SELECT serial, issuer, not_after FROM certificate
+    /// Selects the certificates and the revocations with these serial numbers. Rows of revocations have NULL as
+    /// `not_after`.
+    pub(crate) const SELECT_KNOWN_SERIALS: &str = "SELECT serial, issuer, not_after FROM certificate
         WHERE mount = $1 AND serial = ANY($2) AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         UNION ALL SELECT serial, issuer, CAST(NULL AS BIGINT) FROM revocation
         WHERE mount = $1 AND serial = ANY($2) AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
@@ -64,7 +66,8 @@ pub(super) mod revocations {
         (SELECT serial FROM revocation WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Leases. The read statements skip leases that are being revoked or whose token or mount is gone.
+/// Statements on leases. Those that read skip leases that are being revoked, and leases whose token or mount no longer
+/// exists.
 pub(super) mod leases {
     pub(crate) const GET: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
         WHERE id = $1 AND ending = 0 AND NOT EXISTS (SELECT 1 FROM ended_token WHERE hash = lease.token)
@@ -80,8 +83,8 @@ pub(super) mod leases {
         ORDER BY id LIMIT $3";
     pub(crate) const MARK_ENDING: &str = "UPDATE lease SET ending = 1 WHERE id = ANY($1) AND ending = 0";
     pub(crate) const DELETE: &str = "DELETE FROM lease WHERE id = ANY($1)";
-    /// Marks leases of ended tokens for revocation. Then [`FORGET_ENDED`] removes the ended tokens without an unmarked
-    /// lease.
+    /// Marks leases of ended tokens for revocation. Afterwards [`FORGET_ENDED`] removes the records of ended tokens
+    /// whose leases are all marked.
     pub(crate) const MARK_ENDED: &str = "UPDATE lease SET ending = 1 WHERE id IN
         (SELECT lease.id FROM ended_token JOIN lease ON lease.token = ended_token.hash AND lease.ending = 0 LIMIT $1)";
     pub(crate) const FORGET_ENDED: &str = "DELETE FROM ended_token WHERE NOT EXISTS
@@ -92,7 +95,7 @@ pub(super) mod leases {
         (SELECT serial FROM lease WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Metadata that callers attached to certificates.
+/// Statements on the metadata that callers attached to certificates.
 pub(super) mod metadata {
     pub(crate) const GET: &str = "SELECT not_after, body FROM certificate_metadata
         WHERE mount = $1 AND serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
@@ -102,7 +105,7 @@ pub(super) mod metadata {
         (SELECT serial FROM certificate_metadata WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Responses recorded for requests that may be repeated.
+/// Statements on recorded responses, which answer repeated requests.
 pub(super) mod recorded_responses {
     pub(crate) const GET: &str = "SELECT request, serial, lease, expires_at FROM answered_request WHERE key = $1";
     pub(crate) const SWEEP: &str = "DELETE FROM answered_request WHERE key IN
@@ -119,18 +122,18 @@ pub(super) mod tidy {
     pub(crate) const EXTEND_RUN: &str = "UPDATE tidy SET valid_until = $1, report = $2 WHERE mount = $3 AND run = $4
         RETURNING cancelled";
     pub(crate) const CANCEL: &str = "UPDATE tidy SET cancelled = 1 WHERE mount = $1 AND valid_until > $2";
-    /// Expired certificates in the order of their expiry, and whether they are revoked.
+    /// Selects expired certificates in the order of their expiry, and for each whether it is revoked.
     pub(crate) const EXPIRED_CERTIFICATES: &str =
         "SELECT serial, not_after, CAST(CASE WHEN EXISTS (SELECT 1 FROM revocation
             WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial)
             THEN 1 ELSE 0 END AS BIGINT)
         FROM certificate WHERE mount = $1 AND not_after < $2 AND (not_after, serial) > ($3, $4)
         ORDER BY not_after, serial LIMIT $5";
-    /// Uses the index on `not_after`: `+` prevents the use of the one on `seq`.
+    /// Selects expired revocations with the index on `not_after`. The `+` prevents the use of the index on `seq`.
     pub(crate) const EXPIRED_REVOCATIONS: &str = "SELECT serial FROM revocation
         WHERE mount = $1 AND not_after < $2 AND +seq <= $3 ORDER BY not_after LIMIT $4";
-    /// Finds a row if a revocation of a certificate that expired before `$2` is missing on a CRL: the certificate
-    /// expired since `$3`, or the revocation is newer than number `$4`.
+    /// Finds a row if a CRL may lack the revocation of a certificate that expired before `$2`: the certificate expired
+    /// at `$3` or later, or the sequence number of the revocation is above `$4`.
     pub(crate) const UNLISTED_REVOCATION: &str =
         "SELECT 1 FROM revocation WHERE mount = $1 AND not_after < $2 AND not_after >= $3
         UNION ALL SELECT 1 FROM revocation WHERE mount = $1 AND seq > $4 AND +not_after < $2 LIMIT 1";
@@ -211,20 +214,21 @@ pub(super) mod tokens {
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))
         ORDER BY accessor_hash LIMIT $2";
     /// Counts live tokens that never expire, up to 1,000. A login never creates such tokens, so they have no mount. The
-    /// condition on the mount is for SQLite's index, which begins with that column.
-    pub(crate) const ENDLESS: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM token
+    /// condition on the mount lets SQLite use an index that begins with that column.
+    pub(crate) const COUNT_NEVER_EXPIRING: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM token
         WHERE mount IS NULL AND expires_at_micros IS NULL AND (uses IS NULL OR uses > 0) LIMIT 1000) AS endless";
-    /// Some tokens of a dropped mount, which are then revoked together with their descendants.
+    /// Selects some tokens of a dropped mount, which are then revoked together with their descendants.
     pub(crate) const SELECT_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
 }
 
-/// Cubbyholes. The foreign key removes them together with their token.
+/// Statements on cubbyholes. The foreign key removes the entries together with their token.
 pub(super) mod cubbyhole {
-    /// Locks the token, so that it cannot end, and the size includes concurrent writes of other nodes.
+    /// Locks the token of a cubbyhole. So the token cannot end before the write, and the size includes the writes of
+    /// other nodes.
     pub(crate) const LOCK_TOKEN: &str = "SELECT 1 FROM token WHERE hash = $1 FOR NO KEY UPDATE";
     pub(crate) const PUT: &str = "INSERT INTO cubbyhole (token, path, body) VALUES ($1, $2, $3)
         ON CONFLICT (token, path) DO UPDATE SET body = excluded.body";
-    /// The size of all entries except the one at a path.
+    /// Selects the number and total size of the entries of a token, except the entry at one path.
     pub(crate) const SIZE: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT)
         FROM cubbyhole WHERE token = $1 AND path <> $2";
     pub(crate) const DELETE: &str = "DELETE FROM cubbyhole WHERE token = $1 AND path = $2";
@@ -233,7 +237,7 @@ pub(super) mod cubbyhole {
 }
 
 pub(super) mod entities {
-    /// An entity with its aliases: one row per alias, or one row without any.
+    /// Selects an entity with its aliases: one row per alias, or a single row without an alias.
     macro_rules! identity {
         ($found:literal) => {
             concat!(
@@ -271,15 +275,17 @@ pub(super) mod entities {
         WHERE id = $6 AND version = $7 AND NOT EXISTS (SELECT 1 FROM entity_alias o
             WHERE o.id <> $6 AND o.accessor = $1 AND (o.name = $2 OR o.entity = $3))";
     pub(crate) const EXISTS: &str = "SELECT 1 FROM entity WHERE id = $1";
-    /// Locks an entity until its alias is committed: a concurrent removal waits, and then finds the alias.
+    /// Locks an entity until its new alias is committed. A concurrent removal of the entity waits for the lock, and
+    /// then finds the alias.
     pub(crate) const LOCK_ENTITY: &str = "SELECT 1 FROM entity WHERE id = $1 FOR KEY SHARE";
-    /// Concurrent sweeps of several nodes take different entities.
+    /// Selects and locks expired entities. Skips locked ones, so concurrent sweeps of several nodes select different
+    /// entities.
     pub(crate) const SELECT_EXPIRED: &str = "SELECT id FROM entity
         WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2 FOR UPDATE SKIP LOCKED";
-    /// The latest token expiry of each entity with tokens; `$1` if a token never expires.
+    /// Selects the latest expiry of the tokens of each entity; `$1` if one of the tokens never expires.
     pub(crate) const LAST_TOKEN_EXPIRIES: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
         WHERE entity = ANY($2) GROUP BY entity";
-    /// Extends the time until which entities are kept. Entities without such a time are kept permanently.
+    /// Extends the time until which an entity is kept. An entity without such a time is kept permanently.
     pub(crate) const EXTEND_RETENTION: &str =
         "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
     pub(crate) const DELETE_ALL: &str = "DELETE FROM entity WHERE id = ANY($1)";
@@ -307,7 +313,8 @@ pub(super) mod secret_ids {
     pub(crate) const SWEEP_ENDED: &str = "DELETE FROM secret_id WHERE (mount, hash) IN
         (SELECT of_role.mount, of_role.hash FROM ended_role
             JOIN secret_id of_role ON of_role.mount = ended_role.mount AND of_role.role = ended_role.role LIMIT $1)";
-    /// Removes the records of ended roles that have no secret ids left and ended so long ago that every node knows.
+    /// Removes records of deleted roles. The role must have no secret ids left, and its deletion must be so old that
+    /// every node knows it.
     pub(crate) const FORGET_ROLES: &str = "DELETE FROM ended_role WHERE ended_at_micros <= $1 AND NOT EXISTS
         (SELECT 1 FROM secret_id WHERE secret_id.mount = ended_role.mount AND secret_id.role = ended_role.role)";
     pub(crate) const BY_HASH: &str =
@@ -325,7 +332,7 @@ pub(super) mod secret_ids {
         (SELECT hash FROM secret_id WHERE mount = $1 ORDER BY hash LIMIT $2)";
 }
 
-/// Installation facts.
+/// Statements on installation facts.
 pub(super) mod meta {
     pub(crate) const INSERT: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
     pub(crate) const UPDATE: &str = "UPDATE meta SET value = $1 WHERE name = $2 AND value = $3";
@@ -336,7 +343,7 @@ pub(super) mod meta {
         ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 }
 
-/// Messages of rejected writes, the same for both engines.
+/// Error messages of rejected writes, the same for both engines.
 pub(super) mod conflict {
     pub(crate) const MOUNT_GONE: &str = "storage: the mount no longer exists";
     pub(crate) const MOUNT_EXISTS: &str = "storage: the mount exists already";

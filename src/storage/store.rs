@@ -1,5 +1,5 @@
-//! An open store of any engine: passes the writes of domains to the commit actor, and unseals the rows that are read.
-//! An engine implements the domains' store traits for the [`Store`] with its reader.
+//! An open store of any engine. It passes the writes of the domains to the commit actor, and unseals the rows that they
+//! read. Each engine implements the store traits of the domains for the [`Store`] with its reader.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, ready};
 use crate::clock::Clock;
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
-use crate::storage::backend::{Outcomes, StoreBackend, StoreReader, WriteUnit};
+use crate::storage::backend::{StoreBackend, StoreReader, UnitOutcomes, WriteUnit};
 use crate::storage::keys::StoreKeys;
 use crate::storage::restore_facts::crl_floor;
 use crate::storage::seal::{SealKey, client_value_context};
@@ -23,7 +23,7 @@ pub(super) struct Store<R> {
     clock: Clock,
 }
 
-/// A write of a domain, which can be prepared for storage and become part of a unit.
+/// A write of a domain, which is converted to its stored form and becomes part of a unit.
 pub(super) trait DomainWrite: Sized {
     /// The outcome of one write.
     type Outcome: Send + 'static;
@@ -33,13 +33,13 @@ pub(super) trait DomainWrite: Sized {
 
     fn unit(writes: Vec<Self>, clock: &Clock) -> WriteUnit;
 
-    /// Extracts the outcomes of a unit; `None` if they belong to another domain.
-    fn outcomes(outcomes: Outcomes) -> Option<Vec<Self::Outcome>>;
+    /// Returns the outcomes of the writes of a unit; `None` if they belong to another domain.
+    fn outcomes(outcomes: UnitOutcomes) -> Option<Vec<Self::Outcome>>;
 }
 
-/// A row with a sealed body, which opens only together with the other columns of the row.
+/// A row with a sealed body. The body decrypts only together with the other columns of its row.
 pub(super) trait SealedRow: Send + 'static {
-    /// The associated data of the body.
+    /// Returns the associated data of the body.
     fn context(&self) -> Vec<u8>;
 
     fn body(&mut self) -> &mut Vec<u8>;
@@ -78,7 +78,7 @@ pub(super) use sealed_row;
 
 impl<R: StoreReader + Clone> Store<R> {
     /// Starts the commit actor of a writer with a limit of `queue` units, and loads the data keys. `shared` is `true`
-    /// if other nodes may use the same store.
+    /// if several nodes may use the store.
     ///
     /// # Errors
     /// `Unavailable` when no thread can be started; the errors of [`StoreKeys::load`].
@@ -102,7 +102,8 @@ impl<R: StoreReader + Clone> Store<R> {
         }
     }
 
-    /// Commits a unit. The call itself submits the unit, so dropping the returned future does not cancel the commit.
+    /// Commits writes as one unit. The call itself submits the unit, so dropping the returned future does not cancel
+    /// the commit.
     pub(super) fn submit<W: DomainWrite>(&self, mut writes: Vec<W>) -> BoxFuture<'static, Result<Vec<W::Outcome>>> {
         if let Err(error) = writes.iter_mut().try_for_each(|write| write.prepare(&self.keys)) {
             return ready(Err(error)).boxed();
@@ -125,18 +126,18 @@ impl<R: StoreReader + Clone> Store<R> {
         async move { documents::open(&keys, mount, found.await?).await }.boxed()
     }
 
-    /// All new CRL numbers must be above this number, which the last restore has set.
+    /// Returns the number above which all new CRL numbers must be, because the store was restored; 0 if it never was.
     pub(super) fn restored_crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
-        let facts = self.reader.meta();
+        let facts = self.reader.facts();
         async move { Ok(crl_floor(&facts.await?)) }.boxed()
     }
 
-    /// Seals a value that is handed out instead of stored.
+    /// Seals a value that is sent to a client instead of being stored. `what` names the kind of value.
     pub(super) fn seal_for_client(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
         self.keys.seal(&client_value_context(what), plain)
     }
 
-    /// Opens a value of [`Self::seal_for_client`]; `None` for any other.
+    /// Decrypts a value from [`Self::seal_for_client`]; `None` for any other value.
     pub(super) fn open_from_client(
         &self,
         what: &'static str,
@@ -144,13 +145,13 @@ impl<R: StoreReader + Clone> Store<R> {
     ) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
         let keys = self.keys.clone();
         async move {
-            keys.follow(std::iter::once(&sealed[..])).await?;
+            keys.load_missing_keys(std::iter::once(&sealed[..])).await?;
             Ok(keys.open(&client_value_context(what), &sealed).ok())
         }
         .boxed()
     }
 
-    /// Unseals the rows that a read returns; a body that does not open becomes empty.
+    /// Unseals the bodies of the rows that a read returns. A body that does not decrypt becomes empty.
     pub(super) fn open_readable_rows<T: SealedRow>(
         &self,
         found: BoxFuture<'static, Result<Vec<T>>>,
@@ -159,7 +160,7 @@ impl<R: StoreReader + Clone> Store<R> {
         async move {
             let mut rows = found.await?;
             for row in &mut rows {
-                keys.follow(std::iter::once(&row.body()[..])).await?;
+                keys.load_missing_keys(std::iter::once(&row.body()[..])).await?;
                 let _ = row.open(&keys);
             }
             Ok(rows)
@@ -167,7 +168,7 @@ impl<R: StoreReader + Clone> Store<R> {
         .boxed()
     }
 
-    /// Unseals the row that a read returns.
+    /// Unseals the body of the row that a read returns; fails if it does not decrypt.
     pub(super) fn open_row<T: SealedRow>(
         &self,
         found: BoxFuture<'static, Result<Option<T>>>,
@@ -175,7 +176,7 @@ impl<R: StoreReader + Clone> Store<R> {
         let keys = self.keys.clone();
         async move {
             let Some(mut row) = found.await? else { return Ok(None) };
-            keys.follow(std::iter::once(&row.body()[..])).await?;
+            keys.load_missing_keys(std::iter::once(&row.body()[..])).await?;
             row.open(&keys)?;
             Ok(Some(row))
         }

@@ -1,7 +1,7 @@
 //! Reads and writes of tables, with the same code for both engines. `statements` has the SQL.
 //!
-//! The SQL may contain list parameters and row locks, as in [`crate::sql`]. SQLite runs a statement synchronously, so
-//! the futures of its connection are ready on the first poll.
+//! The SQL may contain list parameters and row locks, as in [`crate::sql`]. SQLite runs statements synchronously, so
+//! the futures of its connections are ready on the first poll.
 
 pub(super) mod certificates;
 pub(super) mod crls;
@@ -52,7 +52,7 @@ impl FromColumn for Serial {
     }
 }
 
-/// Returns the rows of a query as `read` decodes them.
+/// Runs a query and returns its rows, decoded with `read`.
 async fn map_rows<C: TableConnection, T>(
     db: &C,
     sql: &str,
@@ -63,7 +63,7 @@ async fn map_rows<C: TableConnection, T>(
     Ok(found.into_iter().map(|mut row| read(&mut row)).collect::<Result<_, _>>()?)
 }
 
-/// Returns the first row of a query as `read` decodes it; `None` if there is none.
+/// Runs a query and returns its first row, decoded with `read`; `None` if it finds no row.
 async fn map_row<C: TableConnection, T>(
     db: &C,
     sql: &str,
@@ -73,22 +73,22 @@ async fn map_row<C: TableConnection, T>(
     Ok(row(db, sql, values).await?.as_mut().map(read).transpose()?)
 }
 
-/// Returns the first row of a query, if any.
+/// Runs a query and returns its first row, if there is one.
 async fn row<C: TableConnection>(db: &C, sql: &str, values: &[SqlValue]) -> TableResult<C, Option<SqlRow>> {
     Ok(db.rows(sql, values).await?.into_iter().next())
 }
 
-/// Returns the first column of all rows of a query.
+/// Runs a query and returns the first column of all rows.
 async fn column<C: TableConnection, T: FromColumn>(db: &C, sql: &str, values: &[SqlValue]) -> TableResult<C, Vec<T>> {
     map_rows(db, sql, values, SqlRow::get).await
 }
 
-/// Returns `true` if a query finds a row.
+/// Runs a query and returns `true` if it finds a row.
 async fn exists<C: TableConnection>(db: &C, sql: &str, values: &[SqlValue]) -> TableResult<C, bool> {
     Ok(!db.rows(sql, values).await?.is_empty())
 }
 
-/// The outcome of a write to a row that may be absent.
+/// Returns the outcome of a write to a single row: done if the row was found, else absent.
 pub(super) fn done_or_absent(found: bool) -> AuthOutcome {
     if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }

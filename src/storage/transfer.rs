@@ -1,8 +1,9 @@
-//! Copy of an embedded store into a PostgreSQL database: every row of every table as it is, sealed with the same keys.
+//! Copy of an embedded store into a PostgreSQL database. Every row of every table is copied unchanged, sealed with the
+//! same keys.
 //!
-//! The source is an unused store, opened as by [`verify`](super::verify). Tables and columns are read from its schema,
-//! so new ones are included, and one that the target lacks is an error. The target counts as restored at the time of
-//! the copy. So its CRL numbers are above those of a server that continues on the source by mistake.
+//! The source is a store that no server uses, opened with [`verify`](super::verify). Tables and columns are read from
+//! its schema, so none is forgotten, and a column that the target lacks is an error. The target counts as restored at
+//! the time of the copy. So its CRL numbers are above those of a server that continues on the source by mistake.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,37 +17,40 @@ use crate::projects::store::ProjectStore;
 use crate::sql::{SqlError, SqlRow, SqlValue};
 use crate::storage::restore_facts::{COPIED_FACT, MOVED_FACT};
 
-/// Rows per statement. The widest table has some twenty columns, and a statement at most 65,535 parameters.
+/// Number of rows per INSERT. The widest table has some twenty columns, and a statement at most 65,535 parameters.
 const ROWS_PER_STATEMENT: usize = 250;
 const SELECT_TABLES: &str =
     "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
 const SELECT_COLUMNS: &str = "SELECT name FROM pragma_table_info($1) ORDER BY cid";
-/// The highest id ever assigned in each table, including removed rows.
+/// Selects the highest id ever assigned in each table, which may be that of a removed row.
 const SELECT_SEQUENCES: &str = "SELECT name, seq FROM sqlite_sequence";
-/// The table of installation facts, some of which describe the database itself.
+/// Name of the table of installation facts. Some facts describe the database itself and are not copied.
 const FACTS_TABLE: &str = "meta";
-/// The column by which a table is ordered: its primary key if it has no rowids, else the rowid.
+/// Selects the column by which a table is read in order: the primary key of a table without rowids, else the rowid.
 const SELECT_KEY_COLUMN: &str =
     "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
     FROM pragma_table_list WHERE schema = 'main' AND name = $1";
 
-/// Maximum number of queries for the outcome of a copy; the database may be restarting.
+/// Maximum number of queries for the unknown outcome of a copy, because the database may be restarting.
 const MAX_OUTCOME_QUERIES: u32 = 5;
-/// Interval between these queries.
+/// Interval between two queries for the outcome of a copy.
 const OUTCOME_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The outcome of a copy.
 pub enum TransferOutcome {
-    /// The database has all rows.
+    /// The database contains all rows.
     Complete,
-    /// The database has all rows or none: the connection was lost during the commit, and not restored since.
+    /// The database contains all rows or none: the connection was lost during the commit, and the database could not be
+    /// reached since.
     Unknown(Error),
 }
 
-/// Copies a complete store into an empty database and upgrades its schema. Reports each table with its number of rows.
+/// Copies a complete store into an empty database, after creating the schema there. Calls `report_table` with each
+/// table and its number of rows.
 ///
+/// # Errors
 /// `Conflict` when the database is not empty; `Invalid` when this machine's clock is behind the source; `Unavailable`
-/// when one of the two stores fails. The database stays empty then.
+/// when one of the two stores fails. After an error the database contains no rows.
 pub async fn copy(
     source: &Storage,
     to: &PostgresUrl,
@@ -81,7 +85,7 @@ pub async fn copy(
     }
 }
 
-/// Determines the outcome of a commit without a response: this fact exists only if the copy succeeded.
+/// Determines the outcome of a COMMIT without a response: the database has the fact `fact` only if the copy succeeded.
 async fn determine_outcome(to: &PostgresUrl, fact: &str, lost: Error) -> Result<TransferOutcome> {
     for _ in 0..MAX_OUTCOME_QUERIES {
         match copy_target::has_fact(to, fact).await {
@@ -107,7 +111,7 @@ async fn copy_rows(
     let key = query_texts(store, SELECT_KEY_COLUMN, vec![table.into()]).await?;
     let key = key.first().ok_or_else(|| Error::internal(format!("table {table} of the source has no key")))?;
     let text = format!("SELECT {key}, {} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2", names.join(", "));
-    // Integers sort before all other types of keys.
+    // The smallest integer sorts before all keys, because integers sort before all other types.
     let mut after = SqlValue::from(i64::MIN);
     let mut copied = 0;
     loop {
@@ -133,14 +137,15 @@ async fn copy_rows(
     }
 }
 
-/// `true` for facts about the database itself, of which the target has its own: schema version, copied, moved.
+/// Returns `true` for a fact about the database itself (its schema version, or that it is a copy or was moved), which
+/// is not copied.
 fn is_database_fact(table: &str, values: &[SqlValue]) -> bool {
     let of = |name: &str| matches!(values.first(), Some(SqlValue::Text(fact)) if fact == name);
     table == FACTS_TABLE && (of("schema") || of(COPIED_FACT) || of(MOVED_FACT))
 }
 
 async fn require_row_count(target: &CopyTarget, table: &str, copied: i64) -> Result<()> {
-    let stored = target.count(table).await? - i64::from(table == FACTS_TABLE);
+    let stored = target.count_rows(table).await? - i64::from(table == FACTS_TABLE);
     if stored == copied {
         return Ok(());
     }

@@ -1,6 +1,7 @@
-//! Check of a store that is not in use: a copy, or a database that was restored elsewhere. Checks that the file is
-//! intact, every sealed value opens, and rows are consistent. The caller (`server/verify.rs`) checks the content of
-//! rows through the same read-only store. Nothing is written or upgraded: another schema version is a finding.
+//! Check of a store that no server uses: a copy, or a database that was restored elsewhere. The check covers the
+//! integrity of the file, the decryption of every sealed value, and the consistency of rows. The caller
+//! (`server/verify.rs`) checks the content of rows through the same read-only store. Nothing is written. The schema is
+//! not upgraded: another schema version is a finding.
 
 mod findings;
 mod read_only;
@@ -22,22 +23,23 @@ pub use records::{CertificateRecord, MountIssuers};
 /// The store to check.
 #[derive(Clone)]
 pub enum VerifyTarget {
-    /// A copy of an embedded store.
+    /// The file of a copy of an embedded store.
     File(PathBuf),
     /// A PostgreSQL database.
     Postgres(PostgresUrl),
 }
 
-/// Checks the file of a copy, if there is one. Returns `true` if the store can be opened.
+/// Checks the integrity of the file of a copy. A PostgreSQL database has no file to check. Returns `true` if the store
+/// can be opened.
 ///
 /// # Errors
-/// `Unavailable` when the file cannot be read for another reason than its content.
+/// `Unavailable` when this process cannot read the file.
 pub async fn check_file(subject: &VerifyTarget, findings: &mut Findings) -> Result<bool> {
     let VerifyTarget::File(file) = subject else { return Ok(true) };
     run_check(file, embedded::copy_access::check, findings).await
 }
 
-/// As [`check_file`], for a copy to be restored, which may have an older schema version.
+/// As [`check_file`], for a copy that is to be restored. It may have an older schema version.
 ///
 /// # Errors
 /// As [`check_file`].
@@ -53,7 +55,7 @@ async fn run_check(file: &Path, check: fn(&Path) -> Result<Vec<String>>, finding
     Ok(sound)
 }
 
-/// Checks that a server may upgrade the schema, now or with a later version.
+/// Checks that a server may upgrade the schema of the store, now or for a later version of this program.
 ///
 /// # Errors
 /// `Invalid` when the database user lacks the permission; `Unavailable` when the database cannot be reached.
@@ -67,7 +69,8 @@ pub async fn check_upgrade_permission(subject: &VerifyTarget) -> Result<()> {
 /// Opens the store read-only.
 ///
 /// # Errors
-/// `Invalid` for the wrong seal key, damaged data keys or another schema version; `Unavailable` when it cannot be read.
+/// `Invalid` for the wrong seal key, damaged data keys or another schema version; `Unavailable` when the store cannot
+/// be read.
 pub async fn open(subject: VerifyTarget, seal_key: SealKey, clock: Clock) -> Result<Storage> {
     match subject {
         VerifyTarget::File(file) => {
@@ -85,8 +88,8 @@ pub async fn open(subject: VerifyTarget, seal_key: SealKey, clock: Clock) -> Res
 }
 
 impl VerifyTarget {
-    /// The database of this store, if it is a PostgreSQL database; `None` for an embedded store.
-    pub fn of(options: &StorageOptions) -> Option<Self> {
+    /// Returns the store of these options as a target, if it is a PostgreSQL database; `None` for an embedded store.
+    pub fn of_postgres_store(options: &StorageOptions) -> Option<Self> {
         match &options.database {
             super::Database::Embedded(_) => None,
             super::Database::Postgres(url) => Some(Self::Postgres(url.clone())),
@@ -94,7 +97,8 @@ impl VerifyTarget {
     }
 }
 
-/// Checks the consistency of rows and opens every sealed value. Returns the mounts with their issuers.
+/// Decrypts every sealed value and checks the consistency of rows. Returns the mounts with the issuers of their
+/// certificates.
 ///
 /// # Errors
 /// `Unavailable` when the store cannot be read.
@@ -112,7 +116,7 @@ pub async fn check_readable(storage: &Storage) -> Result<()> {
     scan::query_rows(&*storage.stores.projects, "SELECT 1 FROM meta LIMIT 1", Vec::new()).await.map(drop)
 }
 
-/// Reads at most `limit` certificates of a mount with serials above `after`, and the issuers that their rows name.
+/// Reads at most `limit` certificates of a mount with serials above `after`, each with the issuer that its row names.
 ///
 /// # Errors
 /// `Unavailable` when they cannot be read.

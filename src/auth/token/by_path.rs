@@ -170,7 +170,7 @@ impl Auth {
                     }
                 };
                 let belongs = |scope: &&PathScope| scope.includes(row.mount, &lease.path);
-                let Some(rest) = scopes.iter().find(belongs).and_then(|scope| scope.relative(&lease.path)) else {
+                let Some(rest) = scopes.iter().find(belongs).and_then(|scope| scope.to_listed_path(&lease.path)) else {
                     continue;
                 };
                 let key = match rest.split('/').next().unwrap_or_default() {

@@ -47,7 +47,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
     let found = inspect(database, &key).await;
     match (found, missing) {
         (Ok(StoreInspection::Nothing), None) => {
-            report.ok(SEAL_CHECK, format!("{}", key.about()));
+            report.ok(SEAL_CHECK, format!("{}", key.describe()));
             report.note(
                 STORE_CHECK,
                 format!("{name}: is still empty: signet operator init creates the store and the first token"),
@@ -59,7 +59,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
             report.note(STORE_CHECK, format!("{name}: {text}"));
         }
         (Ok(StoreInspection::InUse), None) => {
-            report.ok(SEAL_CHECK, format!("{}", key.about()));
+            report.ok(SEAL_CHECK, format!("{}", key.describe()));
             report.ok(STORE_CHECK, format!("{name}: in use by a running server"));
         }
         (Ok(StoreInspection::Opened { seal, schema, newest, managed_keys }), None) => {

@@ -124,7 +124,7 @@ impl MountView {
         let mut view = Self::empty(self.mount);
         for document in documents {
             let named = Document { key: document.key.clone(), version: document.version, body: Vec::new() };
-            view.insert_document(document).map_err(|error| named.unreadable(error))?;
+            view.insert_document(document).map_err(|error| named.unreadable_error(error))?;
         }
         view.parents = chains::compute_parents(&view.issuers, &self.parents);
         view.recompute();

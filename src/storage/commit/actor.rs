@@ -1,12 +1,10 @@
 //! The commit actor. It owns the queue of waiting units and the backend, which commits one batch at a time.
 //!
-//! It runs on its own thread and actix system, so that it does not block a worker. Session work may delay all units of
-//! its commit. So a commit takes all short units, but limits the number of session works. The limit adapts to the time
-//! that they recently took, and the selection is fair between callers. Background work pauses after each step for as
-//! long as the step took.
-//!
-//! Units wait in a queue separate from the actor's mailbox. A message only wakes an idle actor; a busy one checks the
-//! queue itself.
+//! It runs on its own thread and actix system, so that it does not block an HTTP worker. Session work (units that run a
+//! SQL session) delays all units of its commit. So a commit takes all short units, but only a limited number of units
+//! with session work. The limit adapts to the time that they recently took, and the queue is fair between callers.
+//! After each step, background work pauses for as long as the step took. A message only wakes an idle actor; a busy
+//! actor checks the queue itself.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -27,21 +25,22 @@ use crate::fair_queue::FairQueue;
 use crate::storage::backend::{StoreBackend, WriteUnit};
 use crate::telemetry;
 
-/// Maximum number of short units per commit: larger batches do not make a row cheaper, but delay the last caller.
+/// Maximum number of short units per commit. Larger batches do not make a row cheaper, but delay the reply to the last
+/// unit.
 const MAX_BATCH_UNITS: usize = 512;
 
-/// Maximum number of session works per commit.
-const MAX_SESSION_WORK: usize = 64;
-/// Minimum number of session works per commit.
-const MIN_SESSION_WORK: usize = 2;
-/// If the session work of a commit takes longer, the maximum number per commit is halved. Below half of this time, it
-/// is doubled.
-const MAX_WORK_TIME: Duration = Duration::from_millis(20);
+/// Maximum number of units with session work per commit.
+const MAX_SESSION_WORK_UNITS: usize = 64;
+/// Minimum number of units with session work per commit.
+const MIN_SESSION_WORK_UNITS: usize = 2;
+/// Target for the time that session work takes in a commit. Above it, the limit of such units per commit is halved;
+/// below half of it, the limit is doubled.
+const TARGET_SESSION_WORK_TIME: Duration = Duration::from_millis(20);
 
-/// Minimum pause of background work.
+/// Minimum pause between two steps of background work.
 const MIN_BACKGROUND_PAUSE: Duration = Duration::from_millis(5);
 
-/// Maximum number of yields to other threads before a commit. Most of the additional units arrive during the first one.
+/// Maximum number of yields to other threads before a commit. Most additional units arrive during the first yield.
 const MAX_YIELDS: usize = 3;
 
 #[derive(Clone)]
@@ -60,7 +59,7 @@ impl CommitLink {
         }
     }
 
-    /// Returns when the backend is closed; immediately if the actor has already ended.
+    /// Stops the actor, and returns when the backend is closed; immediately if the actor has already ended.
     pub(super) async fn stop(&self) -> Result<()> {
         let (done, closed) = oneshot::channel();
         self.stop.do_send(StopCommitter(done));
@@ -73,7 +72,7 @@ pub(super) fn start<B: StoreBackend>(backend: B, status: Arc<CommitStatus>) -> R
     let (send_link, link) = std::sync::mpsc::channel();
     let body = move || {
         System::new().block_on(async move {
-            // Dropped with the actor, which ends the thread.
+            // The actor owns `alive`. When the actor is dropped, `ended` resolves and the thread ends.
             let (alive, ended) = oneshot::channel::<()>();
             let queue = Arc::new(CommitQueue::default());
             let actor = CommitActor {
@@ -97,23 +96,23 @@ pub(super) fn start<B: StoreBackend>(backend: B, status: Arc<CommitStatus>) -> R
 struct CommitQueue(Mutex<QueuedUnits>);
 
 struct QueuedUnits {
-    /// Short units.
+    /// Queued units without session work.
     jobs: VecDeque<CommitJob>,
-    /// Session work.
+    /// Queued units with session work.
     work: FairQueue<CommitJob>,
-    /// Maximum amount of session work per commit.
+    /// Maximum number of units with session work per commit.
     max_work: usize,
-    /// `true` if a run of the actor is scheduled or in progress.
-    run_pending: bool,
+    /// `true` if a pass of the actor over the queue is scheduled or in progress.
+    pass_pending: bool,
     /// `true` if the actor has ended and takes no more units.
     closed: bool,
 }
 
 impl Default for QueuedUnits {
     fn default() -> Self {
-        let work = FairQueue::new(MIN_SESSION_WORK, MIN_SESSION_WORK);
-        let mut waiting = Self { jobs: VecDeque::new(), work, max_work: 0, run_pending: false, closed: false };
-        waiting.set_max_work(MAX_SESSION_WORK / 4);
+        let work = FairQueue::new(MIN_SESSION_WORK_UNITS, MIN_SESSION_WORK_UNITS);
+        let mut waiting = Self { jobs: VecDeque::new(), work, max_work: 0, pass_pending: false, closed: false };
+        waiting.set_max_work(MAX_SESSION_WORK_UNITS / 4);
         waiting
     }
 }
@@ -124,7 +123,7 @@ impl QueuedUnits {
     }
 
     fn set_max_work(&mut self, max: usize) {
-        self.max_work = max.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
+        self.max_work = max.clamp(MIN_SESSION_WORK_UNITS, MAX_SESSION_WORK_UNITS);
         self.work.set_limits(self.max_work, self.max_work.div_ceil(2));
     }
 }
@@ -134,7 +133,8 @@ impl CommitQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a unit; `true` if the actor must be woken. If the actor has ended, drops the unit with its reply channel.
+    /// Queues a unit; returns `true` if the caller must wake the actor. If the actor has ended, drops the unit with its
+    /// reply channel.
     fn push(&self, job: CommitJob) -> bool {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -144,10 +144,10 @@ impl CommitQueue {
             WriteUnit::Work(caller_id, _) => waiting.work.push(caller_id, job),
             _ => waiting.jobs.push_back(job),
         }
-        !std::mem::replace(&mut waiting.run_pending, true)
+        !std::mem::replace(&mut waiting.pass_pending, true)
     }
 
-    /// Yields to other threads while that brings more units, which then share the commit. This makes fewer and larger
+    /// Yields to other threads as long as more units arrive, which then share the commit. This makes fewer and larger
     /// commits on a busy machine, and costs nothing on an idle one.
     fn await_more_units(&self) {
         let mut waiting = 0;
@@ -161,7 +161,8 @@ impl CommitQueue {
     }
 
     /// Takes the next batch. Returns `None`, and closes the queue, if it is empty and the actor is `stopping`. Units
-    /// without writes get their own batches. In a common batch, they would fail with the writes when the disk is full.
+    /// without writes (health probes) get their own batches, because next to writes they would fail when the disk is
+    /// full.
     fn take_batch(&self, stopping: bool) -> Option<Vec<CommitJob>> {
         let mut waiting = self.lock();
         waiting.closed = stopping && waiting.len() == 0;
@@ -182,27 +183,28 @@ impl CommitQueue {
         Some(batch)
     }
 
-    /// Adjusts the maximum amount of session work per commit to the duration of that work in the last commit.
+    /// Adjusts the limit of units with session work per commit. The last commit had `work` of them, which took `time`.
     fn record_batch(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let max = waiting.max_work;
-        if work > 0 && time > MAX_WORK_TIME {
+        if work > 0 && time > TARGET_SESSION_WORK_TIME {
             waiting.set_max_work(max / 2);
-        } else if work * 2 >= max && time < MAX_WORK_TIME / 2 {
+        } else if work * 2 >= max && time < TARGET_SESSION_WORK_TIME / 2 {
             waiting.set_max_work(max * 2);
         }
     }
 
-    /// Marks a run as scheduled; `true` if none was before.
-    fn schedule_run(&self) -> bool {
-        !std::mem::replace(&mut self.lock().run_pending, true)
+    /// Marks a pass over the queue as scheduled; returns `true` if none was scheduled or in progress.
+    fn schedule_pass(&self) -> bool {
+        !std::mem::replace(&mut self.lock().pass_pending, true)
     }
 
-    /// Ends a run; `true` if another one must follow because units wait or the actor is `busy`.
+    /// Ends a pass; returns `true` if another one must follow, because units are queued or the actor has other work
+    /// (`busy`).
     fn needs_another_pass(&self, busy: bool) -> bool {
         let mut waiting = self.lock();
-        waiting.run_pending = busy || waiting.len() > 0;
-        waiting.run_pending
+        waiting.pass_pending = busy || waiting.len() > 0;
+        waiting.pass_pending
     }
 }
 
@@ -215,7 +217,7 @@ struct WakeCommitter;
 struct StopCommitter(oneshot::Sender<Result<()>>);
 
 struct CommitActor<B> {
-    /// `None` while a batch runs.
+    /// The backend; `None` while it commits a batch.
     backend: Option<B>,
     queue: Arc<CommitQueue>,
     stopping: Vec<oneshot::Sender<Result<()>>>,
@@ -227,16 +229,16 @@ struct CommitActor<B> {
 impl<B: StoreBackend> Actor for CommitActor<B> {
     type Context = Context<Self>;
 
-    /// Schedules a run at the start, because background work may be left from an earlier process.
+    /// Schedules a pass at the start, because an earlier process may have left background work.
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.schedule_run(ctx);
+        self.schedule_pass(ctx);
     }
 }
 
 impl<B: StoreBackend> Handler<WakeCommitter> for CommitActor<B> {
     type Result = ();
 
-    /// The sender has already marked the run as scheduled.
+    /// Starts the pass that the sender of the message has already marked as scheduled.
     fn handle(&mut self, _: WakeCommitter, ctx: &mut Self::Context) {
         self.schedule(ctx);
     }
@@ -247,19 +249,20 @@ impl<B: StoreBackend> Handler<StopCommitter> for CommitActor<B> {
 
     fn handle(&mut self, StopCommitter(done): StopCommitter, ctx: &mut Self::Context) {
         self.stopping.push(done);
-        self.schedule_run(ctx);
+        self.schedule_pass(ctx);
     }
 }
 
 impl<B: StoreBackend> CommitActor<B> {
-    /// Schedules a run unless one is scheduled or in progress.
-    fn schedule_run(&mut self, ctx: &mut Context<Self>) {
-        if self.queue.schedule_run() {
+    /// Schedules a pass over the queue, unless one is scheduled or in progress.
+    fn schedule_pass(&mut self, ctx: &mut Context<Self>) {
+        if self.queue.schedule_pass() {
             self.schedule(ctx);
         }
     }
 
-    /// Starts a run soon. The batch is taken only then, so that all units that have arrived by then share the commit.
+    /// Starts a pass as the next task of the actor. Only then is the batch taken, so that all units that have arrived
+    /// by then share the commit.
     fn schedule(&mut self, ctx: &mut Context<Self>) {
         ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.commit_batch(ctx)));
     }
@@ -278,9 +281,10 @@ impl<B: StoreBackend> CommitActor<B> {
             if let Some(worked) = worked.filter(|_| backend.has_background_work()) {
                 let rest = worked.max(MIN_BACKGROUND_PAUSE);
                 actor.paused_until = Instant::now() + rest;
-                ctx.run_later(rest, |actor, ctx| actor.schedule_run(ctx));
+                ctx.run_later(rest, |actor, ctx| actor.schedule_pass(ctx));
             }
-            // If a pause of background work ended during the batch, it has not scheduled a run.
+            // The pause of background work may have ended during the batch. Its timer then scheduled nothing, because
+            // this pass was in progress.
             let idle = backend.has_background_work() && actor.paused_until <= Instant::now();
             actor.backend = Some(backend);
             if actor.queue.needs_another_pass(idle || !actor.stopping.is_empty()) {
@@ -300,7 +304,8 @@ impl<B: StoreBackend> CommitActor<B> {
     }
 }
 
-/// Runs a batch and a step of background work, so that neither starves the other. Returns the step's duration.
+/// Commits a batch and then runs a step of background work, so that neither starves the other. Returns the step's
+/// duration.
 async fn run_batch<B: StoreBackend>(
     mut backend: B,
     batch: Vec<CommitJob>,
@@ -340,9 +345,9 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, status: 
         Vec::new()
     });
     histogram!(telemetry::COMMIT_SECONDS).record(start.elapsed());
-    // A backend that panicked has returned no results.
+    // A backend that panicked has returned no results, so these callers get an error.
     answers.resize_with(callers.len(), || Err(Error::internal("the storage backend returned no result for a write")));
-    // Set before the replies, so that a caller that gets an error already sees the new status.
+    // The status is set before the replies, so that a caller that receives an error already sees it.
     if answers.iter().map(count_failure).fold(false, |any, fails| any | fails) {
         status.failing.store(true, Ordering::Relaxed);
     }
@@ -355,16 +360,16 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, status: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::backend::{FactWrite, Outcomes};
+    use crate::storage::backend::{FactWrite, UnitOutcomes};
     use crate::storage::commit::job::CommitPermit;
     use metrics::Gauge;
     use tokio::sync::Semaphore;
 
-    fn fact_job() -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
+    fn fact_job() -> (CommitJob, oneshot::Receiver<Result<UnitOutcomes>>) {
         job_of(WriteUnit::Facts(vec![FactWrite::new(("a".to_owned(), Vec::new()))]))
     }
 
-    fn job_of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
+    fn job_of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<UnitOutcomes>>) {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, outcome) = oneshot::channel();
         let permit = CommitPermit::new(permit, &Gauge::noop());
@@ -381,7 +386,7 @@ mod tests {
         assert!(queue.needs_another_pass(false), "comes by itself for what arrived meanwhile");
         assert_eq!(queue.take_batch(false).unwrap().len(), 1);
         assert!(queue.needs_another_pass(true), "comes by itself for work of its own");
-        assert!(!queue.schedule_run());
+        assert!(!queue.schedule_pass());
         assert!(queue.take_batch(false).unwrap().is_empty());
         assert!(!queue.needs_another_pass(false));
         assert!(queue.push(fact_job().0), "idle again");
@@ -419,12 +424,12 @@ mod tests {
         let (waiting_by_caller, size) = take();
         assert_eq!((waiting_by_caller.len(), size), (9, 10));
         assert_eq!(waiting_by_caller.iter().filter(|caller_id| **caller_id == 2).count(), 1);
-        // Slow work reduces the number, down to two; fast work increases it.
-        (0..9).for_each(|_| queue.record_batch(1, MAX_WORK_TIME * 2));
+        // Slow session work reduces the limit, down to two; fast work increases it.
+        (0..9).for_each(|_| queue.record_batch(1, TARGET_SESSION_WORK_TIME * 2));
         assert_eq!(take().1, 1, "half of two");
-        (0..9).for_each(|_| queue.record_batch(64, MAX_WORK_TIME / 4));
+        (0..9).for_each(|_| queue.record_batch(64, TARGET_SESSION_WORK_TIME / 4));
         assert_eq!(take().1, 32);
-        (0..9).for_each(|_| queue.record_batch(0, MAX_WORK_TIME * 2));
+        (0..9).for_each(|_| queue.record_batch(0, TARGET_SESSION_WORK_TIME * 2));
         queue.push(work(2));
         queue.push(fact_job().0);
         assert_eq!(take().1, 34, "what others took says nothing of it");

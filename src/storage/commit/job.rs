@@ -7,21 +7,21 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::error::{Kind, Result};
 use crate::pki::store::PkiOutcome;
-use crate::storage::backend::{Outcomes, WriteUnit};
+use crate::storage::backend::{UnitOutcomes, WriteUnit};
 use crate::telemetry;
 
-/// Metric label of units that the store failed to write.
-const UNAVAILABLE: &str = "unavailable";
+/// Metric label of units that the store could not write.
+const STORE_UNAVAILABLE: &str = "unavailable";
 
 pub(super) struct CommitJob {
     pub(super) unit: WriteUnit,
     pub(super) arrived: Instant,
-    pub(super) reply: oneshot::Sender<Result<Outcomes>>,
+    pub(super) reply: oneshot::Sender<Result<UnitOutcomes>>,
     pub(super) permit: CommitPermit,
 }
 
-/// A slot in the commit queue, held until the result is sent. The gauge is updated here, because the actor's thread
-/// cannot do it while the store hangs.
+/// A slot in the commit queue, held until the result is sent. It updates the gauge of admitted units itself, because
+/// the actor's thread cannot while the store hangs.
 pub(super) struct CommitPermit {
     _permit: OwnedSemaphorePermit,
     admitted: Gauge,
@@ -40,17 +40,17 @@ impl Drop for CommitPermit {
     }
 }
 
-/// Counts a failed result in the metrics; `true` if the store failed to take the write.
-pub(super) fn count_failure(answer: &Result<Outcomes>) -> bool {
+/// Counts a failed result in the metrics. Returns `true` if the store could not write the unit.
+pub(super) fn count_failure(answer: &Result<UnitOutcomes>) -> bool {
     let reason = match answer {
-        Ok(Outcomes::Pki(outcomes)) if outcomes.contains(&PkiOutcome::SerialTaken) => "serial_taken",
+        Ok(UnitOutcomes::Pki(outcomes)) if outcomes.contains(&PkiOutcome::SerialTaken) => "serial_taken",
         Ok(_) => return false,
         Err(error) => match error.kind() {
             Kind::Conflict => "conflict",
             Kind::Internal => "internal",
-            _ => UNAVAILABLE,
+            _ => STORE_UNAVAILABLE,
         },
     };
     counter!(telemetry::COMMIT_FAILURES, "reason" => reason).increment(1);
-    reason == UNAVAILABLE
+    reason == STORE_UNAVAILABLE
 }

@@ -1,10 +1,10 @@
-//! State of the commit actor that can be read without waiting for it.
+//! Status of the commit actor, readable without waiting for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 #[derive(Default)]
 pub(super) struct CommitStatus {
     pub(super) commits: AtomicU64,
-    /// `true` after the store failed to take a write, until another write is known to have succeeded.
+    /// `true` after the store could not store a write, until a later write is known to be stored.
     pub(super) failing: AtomicBool,
 }

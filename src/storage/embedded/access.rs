@@ -1,7 +1,9 @@
-//! Access checks for a store: this process must be able to write its folder and files, and other users must not.
+//! Access checks for the data folder: this process must be able to write the folder and its files, and not every user
+//! may.
 //!
-//! SQLite reports a folder or file without write permission only as a read-only database, and creates its files with
-//! the mode of the database. So all paths are checked first, with errors that name them. Nothing is written or created.
+//! For any path without write permission, SQLite reports only a read-only database, and it creates its other files with
+//! the mode of the database. So all paths are checked before SQLite opens the database, with errors that name the path.
+//! Nothing is written or created.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -15,7 +17,7 @@ const STORE_FILES: [&str; 4] = ["signet.lock", "signet.db", "signet.db-wal", "si
 
 const WORLD_WRITABLE_BIT: u32 = 0o002;
 
-/// Checks that the folder and its files are writable for this process, and not for every user.
+/// Checks that this process may write the folder and its files, and that they are not writable for every user.
 ///
 /// # Errors
 /// `Unavailable` for the first path that this process cannot write; `Invalid` for the first path that every user may
@@ -27,7 +29,7 @@ pub(super) fn require_writable(folder: &Path) -> Result<()> {
     STORE_FILES.iter().try_for_each(|name| check_access(&folder.join(name), Access::READ_OK | Access::WRITE_OK))
 }
 
-/// As [`require_writable`], for a folder that may be missing and then must be creatable.
+/// As [`require_writable`]. If the folder is missing, checks that this process can create it.
 ///
 /// # Errors
 /// As [`require_writable`].
@@ -39,10 +41,10 @@ pub(super) fn require_creatable(folder: &Path) -> Result<()> {
     check_access(parent, Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// Checks that not every user of the machine may write a folder or file.
+/// Checks that a folder or file is not writable for every user of the machine.
 ///
 /// # Errors
-/// `Invalid` when every user may.
+/// `Invalid` when it is.
 pub(super) fn require_not_world_writable(path: &Path) -> Result<()> {
     match path.metadata() {
         Ok(found) if found.mode() & WORLD_WRITABLE_BIT != 0 => Err(Error::invalid(format!(

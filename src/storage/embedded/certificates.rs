@@ -43,7 +43,7 @@ pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), Sqlite
 }
 
 pub(super) fn insert_lease(db: &Connection, row: &LeaseRow) -> Result<(), SqliteError> {
-    // A lease created while its token is revoked would never be revoked.
+    // A lease is only created for a live token: one created during the revocation of its token would never be revoked.
     if !prepare(db, SELECT_LIVE_TOKEN)?.exists([row.token])? {
         return Err(SqliteError::Conflict(conflict::TOKEN_GONE));
     }
@@ -61,7 +61,7 @@ pub(super) fn insert_recorded_response(db: &Connection, row: &RecordedResponseRo
     insert_new(db, INSERT_RECORDED_RESPONSE, values)
 }
 
-/// Inserts a row whose key must be new.
+/// Inserts a row. A row with the same key is reported as `SerialTaken`.
 fn insert_new(db: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<(), SqliteError> {
     if prepare(db, sql)?.execute(values)? == 0 { Err(SqliteError::SerialTaken) } else { Ok(()) }
 }
@@ -93,6 +93,7 @@ pub(super) fn status(db: &Connection, mount: MountId, serial: Serial) -> rusqlit
         let revocation = if revoked { Some(revocations::read_revocation(mount, row, 1)?) } else { None };
         Ok(SerialStatus { issuer: row.get(0)?, revocation })
     };
-    let found = prepare(db, sql::STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
+    let found =
+        prepare(db, sql::SELECT_SERIAL_STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
     Ok(found.unwrap_or_default())
 }

@@ -1,10 +1,10 @@
 //! Checkpoints of the write-ahead log into the database file, on a low-priority thread with its own connection.
 //!
 //! A passive checkpoint blocks nothing. But under steady writes it never reaches the end of the log, and SQLite can
-//! start the log over only when all of its pages are moved. So above a second limit the short rest is moved while the
-//! writer waits. SQLite counts pages as moved before they are synced. After a failed sync, a retry would sync only
-//! later pages. So the thread halts until the writer has reopened all connections, which makes SQLite move the whole
-//! log again.
+//! reuse the log file only when all of its pages are moved. So above a second limit, a full checkpoint moves the
+//! remaining pages while the writer waits. SQLite counts pages as moved before they are synced. A retry after a failed
+//! sync would sync only later pages. So the thread then halts until the writer has reopened all connections, which
+//! makes SQLite move the whole log again.
 
 use std::fs::File;
 use std::io;
@@ -25,12 +25,12 @@ use crate::storage::checkpoint_lock::CheckpointLock;
 const LOG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time that a full checkpoint waits for readers and blocks the writer.
 const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(100);
-/// Number of unmoved log pages from which a passive checkpoint runs: 16 MiB in pages of 4 KiB. So a sync, which
-/// competes with commits for the disk, has little to write.
+/// Number of pages in the log that are not yet in the database file, from which a passive checkpoint runs: 16 MiB in
+/// pages of 4 KiB. So the sync, which competes with commits for the disk, has little to write.
 const PASSIVE_CHECKPOINT_PAGES: i64 = 4 * 1024;
-/// Size of the log from which a full checkpoint runs: 256 MiB in pages of 4 KiB.
+/// Number of pages in the log from which a full checkpoint runs: 256 MiB in pages of 4 KiB.
 const FULL_CHECKPOINT_PAGES: i64 = 64 * 1024;
-/// Nice value of the thread: its work can wait.
+/// Nice value of the checkpointing thread, which may be delayed by other threads.
 const CHECKPOINT_THREAD_NICE: i32 = 15;
 
 /// Handle of the checkpointing thread, which ends when the handle is dropped.
@@ -41,14 +41,14 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts the thread. `database` is the open database file. The caller must keep it open as long as any connection,
-    /// because closing it would release SQLite's locks on the file (`fcntl(2)`).
+    /// Starts the checkpointing thread. `database` is the open database file. The caller must keep it open longer than
+    /// any connection to the database, because closing it would release SQLite's locks on the file (`fcntl(2)`).
     pub(super) fn start(path: PathBuf, database: Arc<File>, checkpoints: CheckpointLock) -> Result<Self> {
         let (alive, ended) = channel::<()>();
         let halted = Arc::new(AtomicBool::new(false));
         let halt = halted.clone();
         let body = move || {
-            // If the priority cannot be set, the thread runs at normal priority.
+            // If the priority cannot be set, checkpoints run at normal priority.
             let _ = rustix::process::setpriority_process(None, CHECKPOINT_THREAD_NICE);
             let mut log = CheckpointRunner { path, database, db: None };
             let mut failing = false;
@@ -56,8 +56,8 @@ impl Checkpointer {
                 if halt.load(Ordering::Acquire) {
                     continue;
                 }
-                // While the file is copied, the log only grows.
-                let moved = checkpoints.if_not_paused(|| log.tick());
+                // While the database file is copied, no checkpoint runs and the log only grows.
+                let moved = checkpoints.run_if_not_paused(|| log.tick());
                 if let Some(Ok(_)) = moved
                     && std::mem::take(&mut failing)
                 {
@@ -67,8 +67,8 @@ impl Checkpointer {
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "checkpoint of signet.db failed; its log grows until one succeeds");
                     }
-                    // Closed before the writer can see the halt: SQLite rereads the log only when all connections are
-                    // closed.
+                    // This connection is closed before the writer can see the halt: SQLite reads the log again from its
+                    // beginning only after all connections were closed.
                     log.db = None;
                     halt.store(is_failed_sync(&error), Ordering::Release);
                 }
@@ -81,20 +81,20 @@ impl Checkpointer {
         Ok(Self { alive: Some(alive), thread: Some(thread), halted })
     }
 
-    /// `true` after a failed sync, until [`Self::resume`].
-    pub(super) fn halted(&self) -> bool {
+    /// Returns `true` after a failed sync, until [`Self::resume`] is called.
+    pub(super) fn is_halted(&self) -> bool {
         self.halted.load(Ordering::Acquire)
     }
 
-    /// Continues after every connection was closed.
+    /// Resumes checkpoints. Every connection must have been closed since the failed sync.
     pub(super) fn resume(&self) {
         self.halted.store(false, Ordering::Release);
     }
 
-    /// Ends the thread; `true` if it was halted.
-    pub(super) fn end(mut self) -> bool {
+    /// Ends the thread; returns `true` if checkpoints were halted after a failed sync.
+    pub(super) fn end_thread(mut self) -> bool {
         self.join();
-        self.halted()
+        self.is_halted()
     }
 
     fn join(&mut self) {
@@ -119,13 +119,14 @@ impl Drop for Checkpointer {
 struct CheckpointRunner {
     path: PathBuf,
     database: Arc<File>,
-    /// Opened on first use.
+    /// The connection that runs checkpoints; opened for the first one.
     db: Option<Connection>,
 }
 
 impl CheckpointRunner {
     fn tick(&mut self) -> rusqlite::Result<()> {
-        // The log file is never smaller than its content, so a small file cheaply shows that there is nothing to do.
+        // The log file is at least as long as its content, so a short file shows without a query that nothing is to be
+        // done.
         let size = std::fs::metadata(log::log_path(&self.path)).map_or(0, |m| m.len());
         if size < PASSIVE_CHECKPOINT_PAGES as u64 * 4096 {
             return Ok(());
@@ -158,31 +159,32 @@ fn is_failed_sync(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }
 
-/// Converts a failed sync by this program to the error of a failed sync by SQLite. After both, pages that count as
-/// moved may be missing on the disk.
+/// Converts a failed sync of the database file to the error that SQLite reports for its own syncs. After both, pages
+/// that SQLite counts as moved may be missing on the disk.
 fn sync_error(error: io::Error) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), Some(error.to_string()))
 }
 
-/// Runs a checkpoint and returns the number of log pages that are not yet in the database file.
+/// Runs a checkpoint in an SQLite mode, such as `PASSIVE`. Returns the number of log pages that are not in the database
+/// file yet.
 pub(super) fn checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<i64> {
     let (log, moved) = run_checkpoint(db, mode)?;
     Ok(log - moved)
 }
 
-/// The number of valid frames in the log.
+/// Returns the number of valid frames in the log.
 pub(super) fn count_frames(db: &Connection) -> rusqlite::Result<u64> {
     Ok(run_checkpoint(db, "NOOP")?.0.unsigned_abs())
 }
 
-/// `true` if the log has passed the length above which background work must not extend it.
-pub(super) fn is_behind(db: &Connection) -> rusqlite::Result<bool> {
+/// Returns `true` if checkpoints are so far behind that background work must not extend the log.
+pub(super) fn are_checkpoints_behind(db: &Connection) -> rusqlite::Result<bool> {
     Ok(pages_in_log(db)? > 2 * FULL_CHECKPOINT_PAGES)
 }
 
 fn pages_in_log(db: &Connection) -> rusqlite::Result<i64> {
     let (log, moved) = run_checkpoint(db, "NOOP")?;
-    // A fully moved log starts over with the next commit, however long it is.
+    // When all pages of the log are moved, the next commit reuses the file from its beginning, however long it is.
     Ok(if log == moved { 0 } else { log })
 }
 
@@ -227,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn checkpoint_that_cannot_be_synced_is_a_failed_sync() {
+    fn failed_sync_of_the_database_file_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let (writer, runner) = database(dir.path());
-        // This file cannot be synced.
+        // `/dev/null` stands for a database file that cannot be synced.
         let mut runner = CheckpointRunner { database: Arc::new(File::open("/dev/null").unwrap()), ..runner };
         grow(&writer, 10);
         runner.tick().unwrap();

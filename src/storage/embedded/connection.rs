@@ -1,4 +1,4 @@
-//! The connections of a database and their settings, the lock on its folder, and the check of its durability.
+//! The connections to the SQLite database and their settings, the lock on its folder, and the check of its durability.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,14 +17,14 @@ use crate::storage::disk_space;
 const WRITER_BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that a read waits while the log is recovered.
 const READER_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Size in bytes to which a log file is truncated when it starts over after it had grown, for example during a long
-/// backup. A usual log is never truncated, because the checkpointer keeps it smaller.
+/// Size in bytes to which SQLite truncates a longer log file when it reuses it from the beginning. The checkpointer
+/// keeps the log below this size, except during a long backup.
 const MAX_LOG_BYTES: u64 = 320 << 20;
 const READ_FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
-/// Capacity for all statements of this engine.
+/// Number of prepared statements cached per connection, more than this engine has.
 const STATEMENT_CACHE_CAPACITY: usize = 256;
 
-/// Locks the folder for this process, as long as the file is open.
+/// Locks the data folder for this process, as long as the returned file is open.
 ///
 /// # Errors
 /// `Conflict` when another process has the lock.
@@ -47,8 +47,9 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
         .map_err(failed)?;
     cache_statements(&db).map_err(failed)?;
     db.busy_timeout(WRITER_BUSY_TIMEOUT).map_err(failed)?;
-    // 16 MiB contain the upper levels of the index of serials, which is accessed everywhere because serials are random.
-    // A larger cache costs more than it saves: a commit that splits a page walks the whole hash table of the cache.
+    // A page cache of 16 MiB holds the upper levels of the index of serials, which inserts access everywhere because
+    // serials are random. A larger cache costs more than it saves: a commit that splits a page walks the whole hash
+    // table of the cache.
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
          PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;",
@@ -60,7 +61,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
     Ok(db)
 }
 
-/// Describes a database error. SQLite reports a full disk as an I/O error when it grows the index of the log.
+/// Describes an error at opening the database. SQLite reports a full disk as an I/O error when it grows the index of
+/// the log.
 fn describe_open_error(path: &Path, e: &rusqlite::Error) -> String {
     let is_of_disk = matches!(e.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
     match path.parent().and_then(disk_space::insufficient_free_bytes) {
@@ -73,7 +75,7 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     configure_reader(Connection::open_with_flags(path, READ_FLAGS)?)
 }
 
-/// As [`open_reader`], for a file that has no log and does not change: SQLite then creates no other files.
+/// As [`open_reader`], for a database file without a log that does not change. SQLite creates no other files for it.
 pub(super) fn open_immutable_reader(path: &Path) -> rusqlite::Result<Connection> {
     let mut uri = "file:".to_owned();
     for &octet in path.as_os_str().as_bytes() {
@@ -93,8 +95,8 @@ fn configure_reader(db: Connection) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Prevents SQLite from preparing statements again for new parameter values. That costs ten times as much as the lookup
-/// of a row, and cannot improve plans because there are no statistics.
+/// Prevents SQLite from preparing a cached statement again for other parameter values. That costs ten times as much as
+/// reading a row, and cannot improve plans because the database has no statistics.
 fn cache_statements(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
@@ -114,13 +116,13 @@ fn require_durable(db: &Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sets whether closing the connection leaves the log as it is. Otherwise SQLite moves its pages into the database file
-/// and deletes it, even after a failed sync.
+/// If `keep` is `true`, closing the connection keeps the log. Otherwise SQLite moves the log's pages into the database
+/// file and deletes the log, even after a failed sync.
 pub(super) fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
 }
 
-/// Sets the maximum size of the log file after it has started over. The commit that starts it over truncates it.
+/// Sets the size to which SQLite truncates a longer log file when a commit reuses it from the beginning.
 fn set_max_log_size(db: &Connection, bytes: u64) -> rusqlite::Result<()> {
     db.pragma_update_and_check(None, "journal_size_limit", bytes as i64, |_| Ok(()))
 }

@@ -1,7 +1,7 @@
-//! Copies of the database file, which are made of a running or stopped server and restored into a new data folder.
+//! Copies of the database of a running or stopped server, and their restore into a new data folder.
 //!
-//! While checkpoints are paused (`checkpoint_lock`), the file and the log up to its length at the start are a state as
-//! after a crash, from which SQLite recovers every commit before the copy. Log content written during the copy is
+//! While checkpoints are paused (`checkpoint_lock`), the file and the log, up to the log's length at the start of the
+//! copy, are as after a crash. SQLite recovers every earlier commit from them. Log content written during the copy is
 //! ignored, so that the copy ends. Plain file reads are used, because a database connection would block the writer's
 //! recovery from a failed sync. A copy appears under its name only when it is complete and synced, and never replaces a
 //! file.
@@ -20,7 +20,7 @@ use rustix::fs::CWD;
 
 use super::access;
 use super::connection;
-use super::query::resolve;
+use super::query::resolve_ready;
 use super::schema;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
@@ -28,35 +28,37 @@ use crate::files::{self, append_suffix};
 use crate::storage::backend::Fact;
 use crate::storage::progress::ProgressCounters;
 use crate::storage::restore_facts::{
-    self, COPIED_FACT, SELECT_PUBLISHED, copied_fact, copy_time, crl_floor, restore_fact, restore_times,
+    self, COPIED_FACT, SELECT_CRL_MAXIMA, copied_fact, copy_time, crl_floor, encode_restore_times, restore_fact,
 };
 use crate::storage::statements::meta as sql;
 use crate::storage::tables::facts;
 
 /// Name of the database file in a data folder.
 pub(crate) const DATABASE_FILE: &str = "signet.db";
-/// Suffix of the temporary folder in which a copy is created. Random characters follow it.
+/// First characters of the suffix of the temporary folder in which a copy is created. Random characters follow.
 pub const PARTIAL_SUFFIX: &str = ".partial-";
-/// Suffixes of SQLite's other files.
+/// Suffixes of the files that SQLite creates next to a database file.
 const SIDE_FILE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
-/// Length of the log's header, which changes when the log starts over.
+/// Length in bytes of the log's header. SQLite changes the header when it reuses the log from the beginning.
 const LOG_HEADER_BYTES: u64 = 32;
-/// Maximum pause after a slice, so that a slow slice does not prolong the pause of checkpoints by minutes.
+/// Maximum pause after copying a slice. So a slow disk does not extend the copy, and the pause of checkpoints, by
+/// minutes.
 const MAX_COPY_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum attempts at reading the log, which starts over at most once.
+/// Maximum number of attempts at reading the log. SQLite reuses the log from the beginning at most once during a copy.
 const MAX_LOG_READ_ATTEMPTS: usize = 3;
 
-/// The speed of a copy.
+/// The share of the disk's time that a copy uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyPace {
-    /// As fast as possible: the disk is not shared.
+    /// The copy never pauses, because nothing else uses the disk.
     Full,
-    /// For a disk shared with a running server: pauses for four fifths of the time.
+    /// The copy pauses for four fifths of the time, because a running server uses the same disk.
     Shared,
 }
 
 impl CopyPace {
-    /// Bytes per slice. Each slice is synced, so that commits never wait for much unwritten data.
+    /// Returns the bytes per slice. Each slice is synced, so that commits never wait until much unwritten data is on
+    /// the disk.
     const fn slice_bytes(self) -> u64 {
         match self {
             Self::Full => 16 << 20,
@@ -64,7 +66,7 @@ impl CopyPace {
         }
     }
 
-    /// The pause after a slice that took `worked`.
+    /// Returns the pause after a slice that took the time `worked`.
     fn pause_after(self, worked: Duration) -> Duration {
         match self {
             Self::Full => Duration::ZERO,
@@ -73,7 +75,7 @@ impl CopyPace {
     }
 }
 
-/// An incomplete copy, in its own folder next to the target. Dropping it removes it.
+/// An incomplete copy, in a temporary folder next to the target. Dropping it removes the folder.
 pub(crate) struct PartialCopy {
     folder: PathBuf,
     partial_file: PathBuf,
@@ -81,8 +83,8 @@ pub(crate) struct PartialCopy {
 }
 
 impl PartialCopy {
-    /// Copies the database file and log of a folder. Checkpoints must be paused, or the folder unused. Ends within one
-    /// slice and pause after `stop` is set.
+    /// Copies the database file and log of a folder. Checkpoints must be paused, or no process may use the folder.
+    /// After `stop` is set, the copy ends within one slice and pause.
     ///
     /// # Errors
     /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable`, also when stopped.
@@ -97,10 +99,10 @@ impl PartialCopy {
         let database = open_database(folder)?;
         let log = WalFile::open(&append_suffix(&folder.join(DATABASE_FILE), SIDE_FILE_SUFFIXES[0])).map_err(failed)?;
         progress.expect(database.metadata().map_err(failed)?.len() + log.as_ref().map_or(0, |log| log.bytes));
-        let partial = Self::next_to(to)?;
-        copy(&database, &partial.create("")?, pace, stop, progress).map_err(failed)?;
+        let partial = Self::create_next_to(to)?;
+        copy(&database, &partial.create_file("")?, pace, stop, progress).map_err(failed)?;
         if let Some(mut log) = log {
-            log.copy(&mut partial.create(SIDE_FILE_SUFFIXES[0])?, pace, stop, progress).map_err(failed)?;
+            log.copy(&mut partial.create_file(SIDE_FILE_SUFFIXES[0])?, pace, stop, progress).map_err(failed)?;
         }
         Ok(partial)
     }
@@ -109,13 +111,14 @@ impl PartialCopy {
         let failed = |e| copy_error(from, to, e);
         let file = File::open(from).map_err(failed)?;
         progress.expect(file.metadata().map_err(failed)?.len());
-        let partial = Self::next_to(to)?;
-        copy(&file, &partial.create("")?, CopyPace::Full, &AtomicBool::new(false), progress).map_err(failed)?;
+        let partial = Self::create_next_to(to)?;
+        copy(&file, &partial.create_file("")?, CopyPace::Full, &AtomicBool::new(false), progress).map_err(failed)?;
         Ok(partial)
     }
 
-    /// Creates the folder. Only this user may create files in it, even if other users may write in the folder of `to`.
-    fn next_to(to: &Path) -> Result<Self> {
+    /// Creates the temporary folder of a copy to `to`. Only this user may create files in it, even if other users may
+    /// write in the folder of `to`.
+    fn create_next_to(to: &Path) -> Result<Self> {
         if to.symlink_metadata().is_ok() {
             return Err(Error::file_exists(to.display()));
         }
@@ -124,29 +127,30 @@ impl PartialCopy {
         Ok(Self { partial_file: folder.join(DATABASE_FILE), folder, target: to.to_owned() })
     }
 
-    /// Creates a file of the copy: the database, or one of SQLite's other files by its suffix.
-    fn create(&self, end: &str) -> Result<File> {
+    /// Creates a file in the temporary folder: the database file if `end` is empty, else the SQLite file with this
+    /// suffix.
+    fn create_file(&self, end: &str) -> Result<File> {
         let path = append_suffix(&self.partial_file, end);
         files::create_new(&path, 0o600).map_err(|e| create_error(&path, e))
     }
 
-    /// Merges the log into the file, marks it as a copy of `now`, and renames it to its final name. Returns its size in
-    /// bytes.
+    /// Merges the log into the database file of the copy, records `now` in the file as the time of the copy, and
+    /// renames it to its final name. Returns its size in bytes.
     ///
     /// # Errors
-    /// `Invalid` when it is not a store of a known version; `Conflict` when the name is taken; `Unavailable`.
+    /// `Invalid` when the file is not a store of a known version; `Conflict` when the name is taken; `Unavailable`.
     pub(crate) fn finish(self, now: Time) -> Result<u64> {
         self.finish_with(copied_fact(Some(now)))
     }
 
-    /// As [`PartialCopy::finish`], with the fact that marks the file as a copy. If the file has such a fact already,
-    /// `mark` has no effect.
+    /// As [`PartialCopy::finish`], but with `mark` as the fact that marks the file as a copy. It has no effect if the
+    /// file has that fact already.
     fn finish_with(self, mark: Fact) -> Result<u64> {
         let failed = |e: rusqlite::Error| {
             Error::unavailable(format!("{}: the copy cannot be finished ({e})", self.partial_file.display()), e)
         };
         let db = Connection::open_with_flags(&self.partial_file, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
-        // The file is synced once, below.
+        // No syncs during this work: the complete file is synced once, below.
         db.execute_batch("PRAGMA synchronous = OFF").map_err(failed)?;
         let left: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(failed)?;
         let mode: String = db.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(failed)?;
@@ -180,7 +184,7 @@ impl PartialCopy {
 
 impl Drop for PartialCopy {
     fn drop(&mut self) {
-        // The file is missing if it was renamed to its final name.
+        // After the rename to the final name, the file is missing and the removal fails.
         let _ = std::fs::remove_file(&self.partial_file);
         for side in SIDE_FILE_SUFFIXES {
             let _ = std::fs::remove_file(append_suffix(&self.partial_file, side));
@@ -189,7 +193,7 @@ impl Drop for PartialCopy {
     }
 }
 
-/// Locks a folder, so that no server starts while its files are copied.
+/// Locks a data folder, so that no server starts on it while its files are copied.
 ///
 /// # Errors
 /// `NotFound` when the folder has no database; `Conflict` when a process uses it.
@@ -207,10 +211,11 @@ fn interrupted_restores(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(is_left).collect()
 }
 
-/// Checks a folder without a store for an interrupted restore. A new store would be mistaken for the restored one.
+/// Checks that no interrupted restore has left files in a folder without a store. Otherwise a new, empty store would be
+/// mistaken for the restored one.
 ///
 /// # Errors
-/// `Conflict` naming the remains of the restore.
+/// `Conflict` with the names of these files.
 pub(super) fn require_no_interrupted_restore(folder: &Path) -> Result<()> {
     let Some(left) = interrupted_restores(folder).into_iter().next() else { return Ok(()) };
     let text = format!(
@@ -222,7 +227,7 @@ pub(super) fn require_no_interrupted_restore(folder: &Path) -> Result<()> {
     Err(Error::new(Kind::Conflict, text))
 }
 
-/// Restores a copy into a data folder without a database. Removes the remains of earlier attempts.
+/// Restores a copy into a data folder without a database. Removes the files that earlier, interrupted attempts left.
 ///
 /// # Errors
 /// `Conflict` when the folder has files of a database or is in use; `Invalid` when the file is not a store of a known
@@ -233,7 +238,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
     access::require_not_world_writable(folder)?;
     let _lock = connection::lock(folder)?;
     let database = folder.join(DATABASE_FILE);
-    // SQLite would apply the left log of another database to this one.
+    // SQLite would apply a log that another database left in the folder to the restored one.
     let names = SIDE_FILE_SUFFIXES.iter().map(|side| append_suffix(&database, side)).chain([database.clone()]);
     if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
         let text = format!(
@@ -252,11 +257,11 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
     Ok(bytes)
 }
 
-/// Converts a restored copy into a regular store: later CRL numbers are above all earlier ones. Does nothing to a store
-/// that is not a copy.
+/// Completes the restore of a copy: later CRL numbers will be above all earlier ones, and the mark of the copy is
+/// removed. Does nothing to a store without that mark.
 ///
 /// # Errors
-/// `Invalid` when the clock is behind the copy, or no higher numbers exist; `Unavailable` from the disk.
+/// `Invalid` when the clock is behind the copy, or no higher CRL numbers exist; `Unavailable` from the disk.
 pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
     let text = "storage: the restore of the copy in signet.db cannot be completed";
     let failed = |e| Error::unavailable(text, e);
@@ -264,10 +269,10 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
     if db.query_row(fact, [COPIED_FACT], |_| Ok(())).optional().map_err(failed)?.is_none() {
         return Ok(());
     }
-    let published = db.query_row(SELECT_PUBLISHED, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
-    let facts = resolve(facts::all(&*db)).map_err(|e| e.into_error(text))?;
+    let published = db.query_row(SELECT_CRL_MAXIMA, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+    let facts = resolve_ready(facts::all(&*db)).map_err(|e| e.into_error(text))?;
     let (name, _) = restore_fact(now, published, &facts)?;
-    let value = restore_times(now, copy_time(&facts));
+    let value = encode_restore_times(now, copy_time(&facts));
     let tx = db.transaction().map_err(failed)?;
     tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
     tx.execute("DELETE FROM meta WHERE name = $1", [COPIED_FACT]).map_err(failed)?;
@@ -284,13 +289,13 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
 /// # Errors
 /// `Conflict` when it was.
 pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
-    let facts =
-        resolve(facts::all(db)).map_err(|e| e.into_error("storage: the table meta of the store cannot be read"))?;
+    let facts = resolve_ready(facts::all(db))
+        .map_err(|e| e.into_error("storage: the table meta of the store cannot be read"))?;
     restore_facts::require_unmoved(&facts)
 }
 
-/// Records that the store was copied into a PostgreSQL database. No server starts on it until [`remove_move_record`].
-/// Needs a [`lock`].
+/// Records that the store was copied into a PostgreSQL database. No server starts on it until [`remove_move_record`]
+/// removes the record. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -299,7 +304,8 @@ pub(crate) fn record_move(folder: &Path, now: Time) -> Result<()> {
     change_facts(folder, |db| db.execute(sql::INSERT, params![name, value])).map(drop)
 }
 
-/// `true` if [`record_move`] has marked the store as copied. The folder must be [locked](lock).
+/// Returns `true` if [`record_move`] has marked the store as copied into a PostgreSQL database. The folder must be
+/// [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -312,7 +318,7 @@ pub(crate) fn is_moved(folder: &Path) -> Result<bool> {
     Ok(found > 0)
 }
 
-/// Removes the mark of [`record_move`]; `true` if there was one. The folder must be [locked](lock).
+/// Removes the mark of [`record_move`]; returns `true` if there was one. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -321,7 +327,8 @@ pub(crate) fn remove_move_record(folder: &Path) -> Result<bool> {
     Ok(taken > 0)
 }
 
-/// Opens an unused store, runs `change` on its facts, and returns its result; 0 for an empty database.
+/// Opens a store that no server uses, runs `change` on its installation facts, and returns the number of changed facts;
+/// 0 for an empty database.
 fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<usize>) -> Result<usize> {
     let path = folder.join(DATABASE_FILE);
     super::log::rewrite_log(&path)
@@ -343,7 +350,7 @@ fn open_database(folder: &Path) -> Result<File> {
     })
 }
 
-/// Error of a copy. Names the target when its disk is full, else the source.
+/// Returns the error of a failed copy. It names the target if the target's disk is full, else the source.
 fn copy_error(from: &Path, to: &Path, error: io::Error) -> Error {
     use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (path, what) = match error.kind() {
@@ -361,14 +368,14 @@ fn create_error(path: &Path, error: io::Error) -> Error {
     Error::of_io(path.display(), "created", error)
 }
 
-/// The log of a database, with its size at the start of the copy.
+/// The log file of a database, and its length at the start of the copy.
 struct WalFile {
     file: File,
     bytes: u64,
 }
 
 impl WalFile {
-    /// Opens the log; `None` if there is none.
+    /// Opens the log file; `None` if there is none.
     fn open(path: &Path) -> IoResult<Option<Self>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -382,17 +389,17 @@ impl WalFile {
         for _ in 0..MAX_LOG_READ_ATTEMPTS {
             to.rewind()?;
             to.set_len(0)?;
-            let before = self.header()?;
+            let before = self.read_header()?;
             copy((&self.file).take(self.bytes), to, pace, stop, progress)?;
-            if self.header()? == before {
+            if self.read_header()? == before {
                 return Ok(());
             }
         }
         Err(io::Error::other("SQLite restarted the write-ahead log during each attempt to copy it"))
     }
 
-    /// Reads the header, and seeks back to the beginning.
-    fn header(&mut self) -> IoResult<Vec<u8>> {
+    /// Reads the header of the log, and seeks back to the beginning of the file.
+    fn read_header(&mut self) -> IoResult<Vec<u8>> {
         let mut header = Vec::new();
         self.file.rewind()?;
         (&self.file).take(LOG_HEADER_BYTES).read_to_end(&mut header)?;
@@ -401,7 +408,8 @@ impl WalFile {
     }
 }
 
-/// Copies the rest of `from` in slices. `io::copy` uses the kernel's copy functions if possible.
+/// Copies `from` in slices, from the current position to the end. `io::copy` uses the kernel's copy functions if
+/// possible.
 fn copy(
     mut from: impl Read,
     mut to: &File,
@@ -486,7 +494,7 @@ mod tests {
         let file = dir.path().join("copy.db");
         let (mut writer, pool) = super::super::open(&folder, time_at(0)).unwrap();
         let pause = pool.checkpoint_lock().pause().unwrap();
-        assert!(pool.checkpoint_lock().if_not_paused(|| ()).is_none());
+        assert!(pool.checkpoint_lock().run_if_not_paused(|| ()).is_none());
         let before = std::fs::read(folder.join(DATABASE_FILE)).unwrap();
         let partial = {
             for name in 0..40 {
@@ -503,7 +511,7 @@ mod tests {
         partial.finish(time_at(1)).unwrap();
         assert_eq!(count_facts(&file), 40);
         drop(pause);
-        assert!(pool.checkpoint_lock().if_not_paused(|| ()).is_some());
+        assert!(pool.checkpoint_lock().run_if_not_paused(|| ()).is_some());
     }
 
     #[test]
@@ -542,7 +550,9 @@ mod tests {
             std::fs::read_dir(made.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         within.sort();
         assert_eq!(within, ["signet.db", "signet.db-wal"]);
-        assert!(partial.create("-wal").unwrap_err().to_string().ends_with("cannot be created (entity already exists)"));
+        assert!(
+            partial.create_file("-wal").unwrap_err().to_string().ends_with("cannot be created (entity already exists)")
+        );
         partial.finish(time_at(1)).unwrap();
         assert_eq!(count_facts(&file), 1);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
@@ -579,7 +589,7 @@ mod tests {
         complete_restore(&mut db, time_at(100)).unwrap();
         complete_restore(&mut db, time_at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
-        let restore = restore_facts::last_restore(&resolve(facts::all(&db)).ok().unwrap()).unwrap();
+        let restore = restore_facts::last_restore(&resolve_ready(facts::all(&db)).ok().unwrap()).unwrap();
         assert_eq!((restore.restored_at, restore.copied_at), (time_at(100), Some(time_at(3))));
         // A copy of the restored store, with a CRL number from a wrong clock.
         let (name, value) = copied_fact(Some(time_at(3)));
@@ -596,7 +606,7 @@ mod tests {
         let [folder, new, file] = ["data", "new", "copy.db"].map(|name| dir.path().join(name));
         drop(super::super::open(&folder, time_at(0)).unwrap());
         copy_folder(&folder, &file).unwrap().finish(time_at(1)).unwrap();
-        // The folder that an interrupted restore leaves.
+        // The temporary folder that an interrupted restore leaves.
         let left = new.join("signet.db.partial-0123abcd");
         std::fs::create_dir_all(&left).unwrap();
         for name in ["signet.db", "signet.db-wal"] {

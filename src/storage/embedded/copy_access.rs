@@ -1,4 +1,4 @@
-//! Opening of a copy as a file: its integrity check, and read-only access.
+//! Read access to the file of a copy: its integrity check, and read-only connections.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 /// Maximum number of defects that SQLite reports.
 const MAX_REPORTED_FAULTS: usize = 50;
 
-/// Checks a file and returns its defects; none if it can be opened.
+/// Checks the file of a copy and returns its defects; none if the store in it can be opened.
 ///
 /// # Errors
 /// `Unavailable` when the file is missing or not readable.
@@ -30,7 +30,7 @@ pub(crate) fn check_any_version(file: &Path) -> Result<Vec<String>> {
 }
 
 fn check_with(file: &Path, require: impl Fn(&Connection) -> Result<()>) -> Result<Vec<String>> {
-    // An inaccessible file is an error, not a finding.
+    // A file that this process cannot read is an error, not a defect of the file.
     File::open(file).map_err(|e| read_error(file, e))?;
     let found = connect(file).and_then(|db| Ok((find_faults(&db)?, require(&db))));
     Ok(match found {
@@ -58,7 +58,7 @@ fn read_error(file: &Path, error: std::io::Error) -> Error {
     Error::of_file("FILE", file, "read", error).with_kind(Kind::Unavailable)
 }
 
-/// Opens a copy.
+/// Opens a copy read-only.
 ///
 /// # Errors
 /// `Invalid` when it has another schema version; `Unavailable` when it cannot be read.
@@ -66,11 +66,11 @@ pub(crate) fn open(file: &Path) -> Result<SqliteReaderPool> {
     open_with(file, schema::require_current)
 }
 
-/// Opens a copy of this or an older schema version, of which only facts may be read.
+/// Opens a copy read-only, which may have an older schema version. Only its installation facts may be read.
 ///
 /// # Errors
 /// `Invalid` when it is not a store of a known version; `Unavailable` when it cannot be read.
-pub(crate) fn open_known(file: &Path) -> Result<SqliteReaderPool> {
+pub(crate) fn open_any_version(file: &Path) -> Result<SqliteReaderPool> {
     open_with(file, schema::require_known)
 }
 

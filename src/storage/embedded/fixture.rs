@@ -24,8 +24,8 @@ impl Embedded {
     }
 }
 
-/// The query plan of a statement, for any parameters.
-pub(super) fn plan(db: &Connection, sql: &str) -> Vec<String> {
+/// Returns SQLite's query plan of a statement, for any parameter values.
+pub(super) fn query_plan(db: &Connection, sql: &str) -> Vec<String> {
     let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let binds = vec![1i64; statement.parameter_count()];
     let steps = statement.query_map(rusqlite::params_from_iter(binds), |row| row.get(3)).unwrap();
@@ -56,15 +56,15 @@ impl Fixture for Embedded {
         }))
     }
 
-    fn number(&self, sql: &str) -> i64 {
+    fn query_number(&self, sql: &str) -> i64 {
         self.connect().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    fn bytes(&self, sql: &str) -> Vec<u8> {
+    fn query_bytes(&self, sql: &str) -> Vec<u8> {
         self.connect().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    fn change(&self, sql: &str, bytes: &[&[u8]]) -> usize {
+    fn execute(&self, sql: &str, bytes: &[&[u8]]) -> usize {
         self.connect().execute(sql, rusqlite::params_from_iter(bytes)).unwrap()
     }
 

@@ -1,4 +1,4 @@
-//! Inspection of a store's folder: whether it contains a store, and whether a process uses it.
+//! Inspection of a data folder: whether it contains a store, and whether a process uses the store.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -11,32 +11,34 @@ use super::reader::SqliteReaderPool;
 use super::{access, connection, copy, log, schema};
 use crate::error::{Error, Result};
 
-/// The contents of a folder.
+/// The result of inspecting a data folder.
 pub(crate) enum FolderInspection {
-    /// No store.
+    /// The folder contains no store.
     Nothing,
-    /// A store that a process uses.
+    /// The folder contains a store that a process uses.
     InUse,
-    /// An unused store. The folder is locked while the reader exists.
+    /// The folder contains a store that no process uses. It stays locked while the reader exists.
     Unused {
-        /// The version of its schema.
+        /// The schema version of the store.
         schema: usize,
-        /// The newest version that this program supports.
+        /// The newest schema version that this program supports.
         newest: usize,
-        /// The reader of the store.
+        /// Reads the store.
         reader: SqliteReaderPool,
     },
 }
 
-/// Inspects a folder.
+/// Inspects a data folder.
 ///
 /// # Errors
-/// `Invalid` when a newer version wrote the store; `Unavailable` when this process could not read or write it.
+/// `Invalid` when a newer version of this program wrote the store; `Unavailable` when this process could not read or
+/// write it.
 pub(crate) async fn inspect(folder: PathBuf) -> Result<FolderInspection> {
     tokio::task::spawn_blocking(move || inspect_folder(&folder)).await.map_err(Error::internal)?
 }
 
-/// `true` if there is a store. An empty file does not count: an interrupted creation leaves it.
+/// Returns `true` if a data folder contains a store. An empty database file does not count, because an interrupted
+/// creation leaves one.
 ///
 /// # Errors
 /// `Conflict` when there is no store, but an interrupted restore; `Unavailable` when the folder cannot be read.
@@ -53,7 +55,7 @@ pub(crate) fn store_exists(folder: &Path) -> Result<bool> {
     Ok(is_there)
 }
 
-/// Checks that there is a store, or that one may be created.
+/// Checks that a data folder contains a store, or that one may be created in it.
 ///
 /// # Errors
 /// The errors of [`store_exists`].
@@ -73,8 +75,8 @@ fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
         }
         Err(e) => return Err(failed(&path, e)),
     }
-    // Opened without creating it, because an inspection must not create files. A store that no server has opened has no
-    // lock file.
+    // Opened without creating it, because an inspection must not create files. There is no lock file if no server has
+    // opened the store.
     let lock_path = folder.join("signet.lock");
     let lock = match OpenOptions::new().read(true).open(&lock_path) {
         Ok(lock) => lock,
@@ -84,7 +86,7 @@ fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
     if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(FolderInspection::InUse);
     }
-    // A server would not start on a store that it cannot write.
+    // Checked because a server would not start on a store that it cannot write.
     access::require_writable(folder)?;
     let unreadable = |e| Error::unavailable(format!("{}: cannot be read as a database", path.display()), e);
     // Without a log, the file is opened as immutable, because SQLite would otherwise create files. The lock on the

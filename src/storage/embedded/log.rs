@@ -1,10 +1,10 @@
-//! The write-ahead log as a file, for two cases that SQLite does not cover.
+//! Direct access to the file of the write-ahead log, for two cases that SQLite does not handle.
 //!
-//! After a failed sync the kernel treats the pages as clean, although the disk lacks them. A process that starts after
-//! a crash reads these pages from the page cache and takes them for committed. A power failure would then lose them,
-//! and with them all commits appended later. So an existing log is rewritten and synced when the store opens
-//! ([`rewrite_log`]). Before a running process reads the log from its beginning (`writer`), the rest of an undone
-//! transaction is cut off ([`truncate`]).
+//! After a failed sync, the kernel treats written pages as clean, although the disk lacks them. A process that starts
+//! after a crash reads such log pages from the page cache and takes their transactions for committed. A power failure
+//! would then lose them, and with them all commits appended later. So an existing log is rewritten and synced when the
+//! store opens ([`rewrite_log`]). Before a running process reads the log from its beginning (`writer`), frames of a
+//! rolled back transaction are cut off ([`truncate`]).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Result};
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 
 use crate::files::append_suffix;
 
-/// Size in bytes of the log header and of a frame header (SQLite file format, section 4.1).
+/// Size in bytes of the header of the log file (SQLite file format, section 4.1).
 const LOG_HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
-/// Frames per read and write.
+/// Number of log frames per read and write.
 const FRAMES_PER_BUFFER: usize = 256;
 
 pub(super) fn log_path(path: &Path) -> PathBuf {
     append_suffix(path, "-wal")
 }
 
-/// Rewrites the used part of the log with the same bytes, and syncs it.
+/// Rewrites the valid frames of the log with the same bytes, and syncs the file.
 ///
 /// # Errors
-/// The errors of the file system; the log must not be used then.
+/// The errors of the file system. After an error, SQLite must not use the log.
 pub(super) fn rewrite_log(path: &Path) -> Result<()> {
     let file = match OpenOptions::new().read(true).write(true).open(log_path(path)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -46,7 +46,7 @@ pub(super) fn rewrite_log(path: &Path) -> Result<()> {
         let current = buffer[..read].chunks_exact(frame).take_while(|f| f[8..16] == header[16..24]).count();
         file.write_all_at(&buffer[..current * frame], at)?;
         at += (current * frame) as u64;
-        // The used part of the log ends in this buffer: frames of an earlier round follow, or none.
+        // The valid frames end in this buffer; frames from before the last reuse of the log file may follow.
         if current < FRAMES_PER_BUFFER {
             break;
         }
@@ -65,11 +65,11 @@ pub(super) fn truncate(path: &Path, frames: u64) -> Result<()> {
         }
         _ => 0,
     };
-    // Never extends the log: missing frames cannot be replaced.
+    // The file is never extended: if frames are missing, nothing can replace them.
     if file.metadata()?.len() > len { file.set_len(len) } else { Ok(()) }
 }
 
-/// Length of a frame with its header; `None` if SQLite would not read the log.
+/// Returns the length of a frame including its header; `None` if SQLite would ignore the log.
 fn frame_len(header: &[u8; LOG_HEADER_BYTES]) -> Option<usize> {
     let page = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
     let is_one = page.is_power_of_two() && (512..=65_536).contains(&page);
@@ -119,7 +119,7 @@ mod tests {
         assert!(!log_path(&path).exists(), "no log is made");
         let db = database_with_log(&path, 700);
         db.execute_batch("PRAGMA wal_checkpoint(RESTART)").unwrap();
-        // The log starts over: this writes a second round of frames over those of the first.
+        // SQLite reuses the log from the beginning: these frames overwrite the first ones of the previous use.
         db.execute("DELETE FROM t WHERE rowid <= 100", []).unwrap();
         let before = std::fs::read(log_path(&path)).unwrap();
         rewrite_log(&path).unwrap();

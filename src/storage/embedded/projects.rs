@@ -1,4 +1,4 @@
-//! The projects API's store on SQLite: writing work is part of the group commit, other work uses a reading connection.
+//! The projects API's store on SQLite: work that writes joins the group commit, other work uses a reading connection.
 
 use futures_util::FutureExt as _;
 
@@ -12,7 +12,7 @@ impl ProjectStore for Store<SqliteReaderPool> {
     fn run(&self, _: &'static str, access: SessionAccess, work: SqlWork) -> RunningSession {
         let caller_id = match access {
             SessionAccess::Read(caller_id) => {
-                let found = self.reader.session(caller_id, work);
+                let found = self.reader.run_session(caller_id, work);
                 return async move { found.await.unwrap_or_else(|error| Err(SqlError::Engine(error))) }.boxed_local();
             }
             SessionAccess::Write(caller_id) => caller_id,

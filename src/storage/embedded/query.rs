@@ -1,4 +1,4 @@
-//! Helpers for the files of the tables: statements, failures, and column types.
+//! Helpers for the SQL of this engine: statements, failures, and column types.
 
 use futures_util::FutureExt as _;
 use rusqlite::types::Type;
@@ -18,15 +18,16 @@ impl From<rusqlite::Error> for SqliteError {
     }
 }
 
-/// Returns the result of work on a connection of this engine, whose futures are ready on the first poll.
-pub(super) fn resolve<T>(work: impl Future<Output = Result<T, SqliteError>>) -> Result<T, SqliteError> {
+/// Returns the result of a future of this engine. All of these futures are ready on the first poll.
+pub(super) fn resolve_ready<T>(work: impl Future<Output = Result<T, SqliteError>>) -> Result<T, SqliteError> {
     work.now_or_never()
         .unwrap_or(Err(SqliteError::Unreadable("defect: work on a SQLite table waited for something else")))
 }
 
 pub(super) fn prepare<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
     let statement = db.prepare_cached(sql)?;
-    // SQLite numbers `$n` by first appearance, PostgreSQL by `n`: they agree only in this order.
+    // SQLite numbers `$n` by its first appearance in the statement, PostgreSQL by `n`. Both agree only if the
+    // parameters first appear in ascending order.
     debug_assert!(
         (1..=statement.parameter_count()).all(|i| statement.parameter_name(i) == Some(&format!("${i}"))),
         "parameters out of order: {sql}"

@@ -1,4 +1,5 @@
-//! The reading connections: a small pool with its own threads. A read waits a limited time for a connection.
+//! The reading connections to the SQLite database: a small pool with its own threads. A read waits a limited time for a
+//! connection.
 
 mod queue;
 
@@ -15,7 +16,7 @@ use rusqlite::{Connection, InterruptHandle};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::query::{SqliteError, resolve};
+use super::query::{SqliteError, resolve_ready};
 use super::session::SqliteReadConnection;
 use super::{certificates, connection, revocations, session, tokens};
 use crate::auth::store::{TokenHash, TokenRow};
@@ -33,14 +34,14 @@ use crate::x509::serial::Serial;
 
 use queue::{READ_CONNECTIONS, ReadJob, ReadQueue, ReadRejection};
 
-/// Maximum wait for a free connection.
+/// Maximum time that a read waits for a free connection.
 const MAX_QUEUE_WAIT: Duration = Duration::from_secs(5);
 /// Maximum duration of a read-only session.
 const MAX_SESSION_DURATION: Duration = Duration::from_secs(5);
 
 type OpenConnection = fn(&Path) -> rusqlite::Result<Connection>;
 
-/// The reading connections of a database. They are closed when the last clone is dropped.
+/// The reading connections of a database. They are closed when the last clone of the pool is dropped.
 #[derive(Clone)]
 pub(crate) struct SqliteReaderPool(Arc<SqliteReaders>);
 
@@ -76,15 +77,16 @@ impl SqliteReaderPool {
         &self.0.checkpoints
     }
 
-    /// Waits for the reads in progress, closes all connections, and delays later reads until the result is dropped.
+    /// Waits for the reads in progress, closes all connections, and delays later reads until the returned value is
+    /// dropped.
     pub(super) async fn pause(&self) -> Result<PausedReaders> {
         self.0.queue.pause().await.map_err(rejection_error)?;
         Ok(PausedReaders { queue: self.0.queue.clone(), connections: Vec::new() })
     }
 
-    /// Runs `work` with a connection on a thread of the pool. Skips the work if the caller no longer waits when its
-    /// turn comes.
-    fn run<T: Send + 'static>(
+    /// Runs `work` with a connection on a thread of the pool. Skips the work if the caller no longer waits when a
+    /// connection is free.
+    fn run_read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&SqliteReadConnection) -> Result<T, SqliteError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
@@ -117,7 +119,7 @@ impl SqliteReaderPool {
 
     /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts the work when it takes too long,
     /// or when its caller no longer waits.
-    pub(super) fn session(
+    pub(super) fn run_session(
         &self,
         caller_id: CallerId,
         work: SqlWork,
@@ -125,7 +127,8 @@ impl SqliteReaderPool {
         let queue = self.0.queue.clone();
         async move {
             let running = Arc::new(Mutex::new(None));
-            // Dropped after `started`, so that no job starts after the interrupt.
+            // The variable order matters: `started` is dropped before `interrupt`, so that no job starts after the
+            // interrupt.
             let interrupt = InterruptOnDrop(running.clone());
             let (starts, started) = oneshot::channel();
             let (reply, mut response) = oneshot::channel();
@@ -135,7 +138,7 @@ impl SqliteReaderPool {
                 if starts.send(()).is_ok() {
                     let _ = reply.send(run_in_snapshot(&db, &work));
                 }
-                // Otherwise a later interrupt would hit the next job of this connection.
+                // The handle is removed, because a later interrupt would hit the next job of this connection.
                 set_interrupt_handle(&running, None);
             };
             queue.enqueue(ReadJob::Session(caller_id, Box::new(job))).map_err(rejection_error)?;
@@ -151,7 +154,8 @@ impl SqliteReaderPool {
     }
 }
 
-/// Interrupts a session that takes too long, or whose caller no longer waits. No effect after the end of the session.
+/// Interrupts the session when it is dropped: the session took too long, or its caller no longer waits. No effect after
+/// the end of the session.
 struct InterruptOnDrop(Arc<Mutex<Option<InterruptHandle>>>);
 
 impl Drop for InterruptOnDrop {
@@ -174,7 +178,7 @@ fn run_in_snapshot(db: &Connection, work: &SqlWork) -> Result<Result<(), SqlErro
     Ok(outcome)
 }
 
-/// A pool without connections, in which reads wait.
+/// A paused pool: it has no connections, and reads wait until this value is dropped.
 pub(super) struct PausedReaders {
     queue: Arc<ReadQueue>,
     connections: Vec<SqliteReadConnection>,
@@ -211,12 +215,12 @@ fn open_connections(open: OpenConnection, path: &Path) -> rusqlite::Result<Vec<S
 }
 
 impl StoreReader for SqliteReaderPool {
-    fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
-        self.run(|db| resolve(facts::all(db)))
+    fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+        self.run_read(|db| resolve_ready(facts::all(db)))
     }
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
-        self.run(move |db| resolve(documents::list(db, mount, kind)))
+        self.run_read(move |db| resolve_ready(documents::list(db, mount, kind)))
     }
 
     fn checkpoint_lock(&self) -> Option<CheckpointLock> {
@@ -236,7 +240,7 @@ impl TableReader for SqliteReaderPool {
         _: &'static str,
         work: impl for<'c> Fn(&'c SqliteReadConnection) -> BoxFuture<'c, Result<T, SqliteError>> + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<T>> {
-        self.run(move |db| resolve(work(db)))
+        self.run_read(move |db| resolve_ready(work(db)))
     }
 }
 
@@ -291,7 +295,7 @@ mod tests {
             &self,
             work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
         ) -> BoxFuture<'static, Result<T>> {
-            self.run(|db| Ok(work(&db.lock())?))
+            self.run_read(|db| Ok(work(&db.lock())?))
         }
     }
 
@@ -305,7 +309,7 @@ mod tests {
         db.query_row("SELECT COUNT(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0))
     }
 
-    /// Keeps every connection busy until the result is dropped.
+    /// Occupies every connection of the pool until the returned sender is dropped.
     async fn keep_busy(pool: &SqliteReaderPool) -> mpsc::SyncSender<()> {
         let (free, busy) = mpsc::sync_channel(0);
         let busy = Arc::new(Mutex::new(busy));
@@ -425,7 +429,7 @@ mod tests {
             Ok::<_, rusqlite::Error>(())
         }));
         let read = pool.read(count_facts);
-        let session = pool.session(0, Arc::new(|_| unreachable!()));
+        let session = pool.run_session(0, Arc::new(|_| unreachable!()));
         let (read, session) = tokio::join!(read, session);
         assert_eq!(read.unwrap_err().kind(), Kind::Busy);
         assert_eq!(session.unwrap_err().kind(), Kind::Busy);
@@ -458,7 +462,7 @@ mod tests {
     ) -> tokio::task::JoinHandle<Result<Result<(), SqlError>>> {
         let busy = Arc::clone(busy);
         let begun = begun.clone();
-        tokio::spawn(pool.session(
+        tokio::spawn(pool.run_session(
             caller_id,
             Arc::new(move |_| {
                 begun.send(caller_id).unwrap();
@@ -484,7 +488,7 @@ mod tests {
             assert_eq!(read.expect("a connection is left").unwrap(), 0);
         }
         assert!(begun.try_recv().is_err());
-        // When a session ends, the caller that has no session yet gets the connection.
+        // When the first session ends, the caller without a running session gets the connection.
         free.send(()).unwrap();
         assert_eq!(begun.recv().await, Some(3));
         drop(free);
@@ -510,9 +514,9 @@ mod tests {
             }
             .boxed_local()
         });
-        let session = tokio::spawn(pool.session(1, work));
+        let session = tokio::spawn(pool.run_session(1, work));
         begun.recv().await.unwrap();
-        // Waits until the work runs its statement.
+        // Gives the work time to start its statement.
         tokio::time::sleep(Duration::from_millis(100)).await;
         session.abort();
         assert_eq!(timeout(Duration::from_secs(4), ended.recv()).await.unwrap(), Some(true));

@@ -1,4 +1,4 @@
-//! SQL of revocations, which are idempotent and numbered without gaps.
+//! SQL of revocations, which are idempotent. Their sequence numbers are assigned without gaps.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -17,9 +17,9 @@ const INSERT: &str = "INSERT INTO revocation
 const AMEND: &str =
     "UPDATE revocation SET seq = $1, reason = $2, invalidity_date = $3 WHERE mount = $4 AND serial = $5";
 
-/// Inserts a revocation, and returns the stored one and whether it is new. The sequence number comes from the mount's
-/// row in the same transaction. So a failed transaction releases the number, and numbers become visible in ascending
-/// order.
+/// Inserts a revocation, or amends the stored revocation of the same serial. Returns the stored revocation, and `true`
+/// if this call created it. The sequence number comes from the mount's row in the same transaction, so a failed
+/// transaction releases the number, and numbers become visible in ascending order.
 pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), SqliteError> {
     let key = params![row.mount.0, row.serial.octets()];
     if let Some(stored) =
@@ -42,7 +42,7 @@ pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevo
     Ok((StoredRevocation { row: row.clone(), sequence: sequence as u64 }, true))
 }
 
-/// Changes the reason of a revocation, and gives it the next sequence number.
+/// Changes the reason of a stored revocation, and gives the revocation the next sequence number.
 fn amend(db: &Connection, row: RevocationRow) -> rusqlite::Result<StoredRevocation> {
     let sequence = next_sequence(db, row.mount)?;
     let key = (row.mount.0, row.serial.octets());
@@ -63,7 +63,8 @@ pub(super) fn by_sequence(
     prepare(db, sql::PAGE)?.query_map(params![mount.0, after, limit], |row| read_revocation(mount, row, 0))?.collect()
 }
 
-/// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.
+/// Reads a revocation from column `first` on: seq, serial, issuer, revoked_at_micros, not_after, reason and
+/// invalidity_date.
 pub(super) fn read_revocation(mount: MountId, row: &Row<'_>, first: usize) -> rusqlite::Result<StoredRevocation> {
     Ok(StoredRevocation {
         sequence: row.get::<_, i64>(first)? as u64,

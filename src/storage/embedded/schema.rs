@@ -25,7 +25,7 @@ const MIGRATIONS: &[Migration] = migrations!(
     "0015_team_workspace_access",
 );
 
-/// Checks that a database is a store, and not of a newer version.
+/// Checks that a database is a store whose schema version this program knows.
 ///
 /// # Errors
 /// `Invalid` when it is not.
@@ -47,10 +47,10 @@ fn unreadable_error(error: rusqlite::Error) -> Error {
     Error::unavailable("storage: the schema version of the database cannot be read", error)
 }
 
-/// Upgrades the schema.
+/// Upgrades the schema of a database to the newest version.
 ///
 /// # Errors
-/// `Invalid` when a newer version wrote the database.
+/// `Invalid` when a newer version of this program wrote the database.
 pub(super) fn migrate(db: &mut Connection) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the schema of the database cannot be read or upgraded", e);
     let found = version(db).map_err(failed)?;
@@ -69,7 +69,7 @@ fn apply(db: &mut Connection, migration: &Migration, to: usize) -> rusqlite::Res
     tx.commit()
 }
 
-/// The schema version; 0 for an empty database.
+/// Returns the schema version of a database; 0 for an empty one.
 fn version(db: &Connection) -> rusqlite::Result<usize> {
     if !db.table_exists(None, "meta")? {
         return Ok(0);
@@ -103,7 +103,7 @@ mod tests {
         }
         db.execute_batch(crate::storage::tests::contract::TEAM_MEMBERSHIPS).unwrap();
         apply(&mut db, &MIGRATIONS[12], 13).unwrap();
-        // A row as the previous version inserts it.
+        // A row with the columns that the previous schema version has.
         db.execute_batch("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)").unwrap();
         let text = "SELECT group_concat(team_id || ' ' || user_id || ' ' || org_id) FROM
             (SELECT * FROM team_memberships ORDER BY team_id, user_id)";

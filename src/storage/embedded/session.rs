@@ -1,4 +1,4 @@
-//! SQL sessions and shared tables on SQLite: one statement at a time on a connection of the caller.
+//! SQL sessions and shared tables on SQLite: statements run synchronously on a given connection.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,8 @@ use crate::storage::engine::{TableConnection, TableError, TableResult};
 
 struct SqliteSession<'c>(&'c Connection);
 
-/// Runs work in the connection's current transaction. A panic fails only this work, not the transaction.
+/// Runs session work in the connection's current transaction. A panic of the work is returned as its error and does not
+/// end the transaction.
 pub(super) fn run_work(db: &Connection, work: &SqlWork) -> Result<(), SqlError> {
     let defect = |what: &'static str| Err(SqlError::Engine(Error::internal(what)));
     match catch_unwind(AssertUnwindSafe(|| work(&mut SqliteSession(db)).now_or_never())) {
@@ -25,12 +26,13 @@ pub(super) fn run_work(db: &Connection, work: &SqlWork) -> Result<(), SqlError> 
     }
 }
 
-/// Runs session work, which reports its failures itself. A failure rolls back the changes of this work, but not the
-/// rest of the batch.
-pub(super) fn in_savepoint(db: &Connection, work: &SqlWork) -> rusqlite::Result<()> {
+/// Runs session work, which reports its failures to its caller itself. A failure rolls back the changes of this work,
+/// but not those of other units in the batch.
+pub(super) fn run_work_in_savepoint(db: &Connection, work: &SqlWork) -> rusqlite::Result<()> {
     db.execute_batch("SAVEPOINT work")?;
     if run_work(db, work).is_err() {
-        // Fails if SQLite has rolled back the whole transaction; then nothing is stored.
+        // This statement fails if SQLite has already rolled back the whole transaction. Then nothing of the batch is
+        // stored.
         db.execute_batch("ROLLBACK TO work")?;
     }
     db.execute_batch("RELEASE work")
@@ -45,7 +47,7 @@ impl SqlSession for SqliteSession<'_> {
         ready(query_rows(self.0, sql, values).map_err(to_sql_error)).boxed_local()
     }
 
-    /// Does nothing: SQLite's plans do not depend on values.
+    /// Does nothing, because SQLite's query plans do not depend on parameter values.
     fn use_custom_plans(&mut self) {}
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
@@ -53,7 +55,7 @@ impl SqlSession for SqliteSession<'_> {
     }
 }
 
-/// A connection for reads of tables, whose futures must be `Send`. Only one thread at a time uses it.
+/// A connection for reads of tables. The mutex makes its futures `Send`; only one thread at a time uses the connection.
 pub(crate) struct SqliteReadConnection(Mutex<Connection>);
 
 impl SqliteReadConnection {
@@ -137,7 +139,7 @@ fn to_sql_value(found: ValueRef<'_>) -> SqlValue {
     match found {
         ValueRef::Null => SqlValue::Null,
         ValueRef::Integer(number) => SqlValue::Int(number),
-        // No column has this type.
+        // No column of the schema has this type.
         ValueRef::Real(number) => SqlValue::Int(number as i64),
         ValueRef::Text(text) => SqlValue::Text(String::from_utf8_lossy(text).into_owned()),
         ValueRef::Blob(bytes) => SqlValue::Bytes(bytes.to_vec()),
@@ -164,8 +166,8 @@ impl ToSql for SqlValue {
     }
 }
 
-/// Rewrites shared SQL for SQLite. A list becomes one JSON parameter. A list of byte strings becomes a parameter for
-/// one of its elements. Row locks are removed.
+/// Rewrites SQL that both engines share for SQLite. A list becomes one JSON parameter. A list of byte strings becomes a
+/// parameter for one of its elements. Row locks are removed.
 pub(super) fn rewrite_sql<'s>(sql: &'s str, values: &[SqlValue]) -> Cow<'s, str> {
     const ANY: &str = "= ANY(";
     const LOCKS: [&str; 4] = [" FOR UPDATE", " FOR NO KEY UPDATE", " FOR SHARE", " FOR KEY SHARE"];
@@ -201,7 +203,7 @@ fn engine_error(error: rusqlite::Error) -> SqlError {
     SqlError::Engine(Error::unavailable("storage: a statement failed in the database", error))
 }
 
-/// Returns the constraint's name in the schema; unique columns are named `<table>_<columns>_key`.
+/// Returns the name that the violated constraint has in the schema; for unique columns `<table>_<columns>_key`.
 fn constraint_name(message: &str) -> String {
     if let Some(columns) = message.strip_prefix("UNIQUE constraint failed: ") {
         let table = columns.split('.').next().unwrap_or_default();

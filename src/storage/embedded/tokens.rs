@@ -10,7 +10,7 @@ use crate::storage::backend::micros;
 use crate::storage::engine::WriteConnection;
 use crate::storage::statements::{conflict, tokens as sql};
 
-/// Removes the parent from some tokens.
+/// Turns at most `$2` children of a token into tokens without a parent.
 const DETACH_CHILDREN: &str =
     "UPDATE token SET parent = NULL WHERE hash IN (SELECT hash FROM token WHERE parent = $1 LIMIT $2)";
 const SELECT_LIVE: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS NOT 0";
@@ -19,14 +19,14 @@ const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0
     WHERE hash IN (SELECT hash FROM token WHERE parent = $1 AND uses IS NOT 0 LIMIT $2) RETURNING hash";
 const SELECT_CHILDREN: &str = "SELECT hash FROM token WHERE parent = $1";
 const SELECT_USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
-/// Searches each mount, because the index starts with the mount. Tokens of dropped mounts are not found here; they are
-/// removed in steps.
+/// Searches the tokens of each mount separately, because the index starts with the mount. It finds no tokens of dropped
+/// mounts, which background work removes.
 const SELECT_EXPIRED: &str = "SELECT token.hash FROM (SELECT id FROM mount UNION ALL SELECT NULL) m
     CROSS JOIN token ON token.mount IS m.id AND token.expires_at_micros <= $1 LIMIT $2";
 const INSERT_ENDED_TOKEN: &str = "INSERT INTO ended_token (hash)
     SELECT $1 WHERE EXISTS (SELECT 1 FROM lease WHERE lease.token = $1 AND lease.ending = 0)
     ON CONFLICT (hash) DO NOTHING";
-/// Maximum number of children whose uses one statement sets to 0.
+/// Maximum number of child tokens that one statement revokes by setting their uses to 0.
 const CHILDREN_PER_STATEMENT: i64 = 100;
 
 impl WriteConnection for Connection {
@@ -37,7 +37,8 @@ impl WriteConnection for Connection {
     }
 
     async fn insert_token(&self, row: &TokenRow) -> Result<(), SqliteError> {
-        // A child created while its parent is revoked would never be revoked.
+        // A child is only created under a live parent: one created during the revocation of its parent would never be
+        // revoked.
         if let Some(parent) = &row.parent
             && !prepare(self, SELECT_LIVE)?.exists([parent])?
         {
@@ -137,7 +138,7 @@ impl WriteConnection for Connection {
     }
 }
 
-/// Records that a token has ended, if it has leases.
+/// Records a token as ended if it has leases, so that these leases are revoked later.
 fn record_ended_token(db: &Connection, hash: &TokenHash) -> rusqlite::Result<()> {
     prepare(db, INSERT_ENDED_TOKEN)?.execute([hash]).map(drop)
 }
@@ -150,12 +151,12 @@ fn collect_hashes(hashes: impl Iterator<Item = rusqlite::Result<TokenHash>>) -> 
     hashes.collect()
 }
 
-/// Finds a token by a hash, with the statement `sql`.
+/// Finds a token with the statement `sql`, by the hash of the token or of its accessor.
 pub(super) fn by_hash(db: &Connection, sql: &str, hash: &TokenHash) -> rusqlite::Result<Option<TokenRow>> {
     prepare(db, sql)?.query_row([hash], read_token).optional()
 }
 
-/// Reads the tokens after this accessor hash, in order.
+/// Reads at most `limit` tokens whose accessor hashes follow `after`, in the order of these hashes.
 pub(super) fn page(db: &Connection, after: &TokenHash, limit: u32) -> rusqlite::Result<Vec<TokenRow>> {
     prepare(db, sql::PAGE)?.query_map(params![after, limit], read_token)?.collect()
 }
@@ -187,10 +188,10 @@ mod tests {
             (REVOKE_CHILDREN, "SEARCH token USING INDEX token_parent (parent=?)"),
             (SELECT_CHILDREN, "SEARCH token USING INDEX token_parent (parent=?)"),
         ] {
-            let plan = super::super::fixture::plan(&db, sql);
+            let plan = super::super::fixture::query_plan(&db, sql);
             assert_eq!(plan.last().map(String::as_str), Some(steps), "{plan:?}");
         }
-        let plan = super::super::fixture::plan(&db, sql::ENDLESS).join("\n");
+        let plan = super::super::fixture::query_plan(&db, sql::COUNT_NEVER_EXPIRING).join("\n");
         assert!(plan.contains("USING INDEX token_mount_end (mount=? AND expires_at_micros=?)"), "{plan}");
     }
 }

@@ -1,4 +1,4 @@
-//! The writes of a transaction on SQLite, which run synchronously.
+//! A write transaction on SQLite. All statements run synchronously.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,17 +12,16 @@ use crate::pki::store::{PkiOutcome, PkiWrite};
 use crate::storage::engine::{InsertCounts, WriteTransaction};
 use crate::storage::statements::{conflict, mounts as sql};
 
-/// The node id of an embedded store.
+/// The node id of an embedded store, which has only one node.
 const EMBEDDED_NODE_ID: i64 = 0;
 
-/// The mounts that a transaction writes to and that are known to exist, with the number of rows that it inserted into
-/// each.
+/// The mounts that a transaction has found to exist, each with the number of rows that it inserted into the mount.
 #[derive(Clone, Default)]
 pub(super) struct MountCache(HashMap<MountId, InsertCounts>);
 
 impl MountCache {
-    /// Checks that a mount exists, with one query per transaction, and returns its counts.
-    fn mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut InsertCounts, SqliteError> {
+    /// Checks that a mount exists, with one query per mount and transaction. Returns the counts of the mount.
+    fn counts_of_existing_mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut InsertCounts, SqliteError> {
         match self.0.entry(mount) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(_) if !prepare(db, sql::EXISTS)?.exists([mount.0])? => {
@@ -53,27 +52,27 @@ pub(super) struct SqliteTransaction<'w> {
 }
 
 impl SqliteTransaction<'_> {
-    /// Inserts a certificate, a row that belongs to one, or a revocation. Returns `None`, and does nothing, for any
-    /// other write.
+    /// Inserts a certificate, a row that belongs to a certificate, or a revocation. For any other write, returns `None`
+    /// and does nothing.
     pub(super) fn insert(&mut self, write: &PkiWrite) -> Result<Option<PkiOutcome>, SqliteError> {
         let Self { db, known } = self;
         match write {
             PkiWrite::Certificate(row) => {
-                let counts = known.mount(db, row.mount)?;
+                let counts = known.counts_of_existing_mount(db, row.mount)?;
                 certificates::insert(db, row)?;
                 counts.certificates += 1;
             }
             PkiWrite::Lease(row) => {
-                known.mount(db, row.mount)?;
+                known.counts_of_existing_mount(db, row.mount)?;
                 certificates::insert_lease(db, row)?;
             }
             PkiWrite::Metadata(row) => {
-                known.mount(db, row.mount)?;
+                known.counts_of_existing_mount(db, row.mount)?;
                 certificates::insert_metadata(db, row)?;
             }
             PkiWrite::RecordedResponse(row) => certificates::insert_recorded_response(db, row)?,
             PkiWrite::Revocation(row) => {
-                let counts = known.mount(db, row.mount)?;
+                let counts = known.counts_of_existing_mount(db, row.mount)?;
                 let (stored, fresh) = revocations::insert(db, row)?;
                 counts.revocations += i64::from(fresh);
                 return Ok(Some(PkiOutcome::Revoked { stored, fresh }));
@@ -92,7 +91,7 @@ impl WriteTransaction for SqliteTransaction<'_> {
     }
 
     async fn require_mount(&mut self, mount: MountId) -> Result<(), SqliteError> {
-        self.known.mount(self.db, mount).map(drop)
+        self.known.counts_of_existing_mount(self.db, mount).map(drop)
     }
 
     fn forget_mount(&mut self, mount: MountId) {
@@ -121,7 +120,8 @@ mod tests {
             db.prepare(of_mounts).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
         assert!(tables.len() >= 8, "{tables:?}");
         let emptied = |table: &String| {
-            // Tokens are removed individually, with their leases.
+            // No statement of these lists deletes tokens, because tokens are revoked one by one together with their
+            // leases.
             if table == "token" {
                 return true;
             }
@@ -147,28 +147,28 @@ mod tests {
             (tidy::DELETE_METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
             (certificates::ENDING, "certificate_end (mount=? AND not_after>?)"),
         ] {
-            let plan = super::super::fixture::plan(&db, sql).join("\n");
+            let plan = super::super::fixture::query_plan(&db, sql).join("\n");
             assert!(plan.contains(index), "{plan}");
             assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{plan}");
         }
     }
 
     #[test]
-    fn listed_rows_are_found_by_their_keys() {
+    fn lists_of_keys_are_looked_up_in_an_index() {
         let mut db = Connection::open_in_memory().unwrap();
         super::super::schema::migrate(&mut db).unwrap();
         let serials = vec![SqlValue::Null, SqlValue::ByteStrings(Vec::new())];
         let ids = vec![SqlValue::Texts(Vec::new())];
         for (sql, values, index) in [
-            (certificates::KNOWN, &serials, "certificate_serial (mount=? AND serial=?)"),
-            (certificates::KNOWN, &serials, "sqlite_autoindex_revocation_1 (mount=? AND serial=?)"),
+            (certificates::SELECT_KNOWN_SERIALS, &serials, "certificate_serial (mount=? AND serial=?)"),
+            (certificates::SELECT_KNOWN_SERIALS, &serials, "sqlite_autoindex_revocation_1 (mount=? AND serial=?)"),
             (tidy::DELETE_CERTIFICATES, &serials, "certificate_serial (mount=? AND serial=?)"),
             (tidy::DELETE_REVOKED_CERTIFICATES, &serials, "certificate_serial (mount=? AND serial=?)"),
             (tidy::DELETE_REVOCATIONS, &serials, "sqlite_autoindex_revocation_1 (mount=? AND serial=?)"),
             (leases::MARK_ENDING, &ids, "sqlite_autoindex_lease_1 (id=?)"),
             (leases::DELETE, &ids, "sqlite_autoindex_lease_1 (id=?)"),
         ] {
-            let plan = super::super::fixture::plan(&db, &rewrite_sql(sql, values)).join("\n");
+            let plan = super::super::fixture::query_plan(&db, &rewrite_sql(sql, values)).join("\n");
             assert!(plan.contains(index), "{plan}");
         }
     }

@@ -1,6 +1,6 @@
-//! The single writer: batches of units in one transaction, with exact counters.
+//! The single writer: runs each batch of units in one transaction, and counts certificates and revocations exactly.
 //!
-//! It also reopens all connections after a failed sync (see `checkpoint`), as only it can exclude other writes.
+//! It also reopens all connections after a failed sync (see `checkpoint`), because only it can exclude other writes.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,24 +12,25 @@ use futures_util::future::BoxFuture;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::batch;
-use super::checkpoint::{Checkpointer, checkpoint, count_frames, is_behind};
-use super::query::{SqliteError, resolve};
+use super::checkpoint::{Checkpointer, are_checkpoints_behind, checkpoint, count_frames};
+use super::query::{SqliteError, resolve_ready};
 use super::reader::SqliteReaderPool;
 use super::transaction::MountCache;
 use super::{connection, log};
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
+use crate::storage::backend::{StoreBackend, UnitOutcomes, WriteUnit};
 use crate::storage::tables::mounts;
 use crate::telemetry;
 
 const WRITE_FAILED: &str = "storage: the write failed";
 
-/// Ends tidy runs that earlier processes left, when the store opens. No other process can own a run then.
+/// Run when the store opens: ends the tidy runs of earlier processes. No running process can own one, because only this
+/// process uses the store.
 const END_TIDY_RUNS: &str = "UPDATE tidy SET valid_until = 0";
 
-/// The writing connection with its dependencies.
+/// The single writer of an SQLite database.
 pub(crate) struct SqliteWriter {
-    /// `None` only if the database could not be reopened.
+    /// The writing connection; `None` only if the database could not be reopened.
     db: Option<Connection>,
     path: PathBuf,
     readers: SqliteReaderPool,
@@ -42,7 +43,7 @@ pub(crate) struct SqliteWriter {
 
 impl SqliteWriter {
     pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: SqliteReaderPool) -> Result<Self> {
-        let dropped_mounts = resolve(mounts::has_dropped(&db)).map_err(|e| e.into_error(WRITE_FAILED))?;
+        let dropped_mounts = resolve_ready(mounts::has_dropped(&db)).map_err(|e| e.into_error(WRITE_FAILED))?;
         db.execute(END_TIDY_RUNS, []).map_err(write_error)?;
         let file =
             File::open(&path).map_err(|e| Error::unavailable("storage: the database file cannot be opened", e))?;
@@ -51,14 +52,14 @@ impl SqliteWriter {
         Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts, worked: Duration::ZERO })
     }
 
-    /// Reopens all connections, so that SQLite reads the log from its beginning and moves all of its pages again. After
-    /// a failure the checkpoints stay halted, and the next batch reopens again.
+    /// Closes and reopens all connections, so that SQLite reads the log from its beginning and moves all of its pages
+    /// to the database file again. If this fails, checkpoints stay halted, and the next batch tries again.
     async fn reopen(&mut self) -> Result<()> {
         let reads = self.readers.pause().await?;
         if let Some(db) = self.db.take() {
             let ended = roll_back(&db).and_then(|()| count_frames(&db)).map_err(write_error);
             if let Err(error) = ended.and_then(|frames| log::truncate(&self.path, frames).map_err(write_error)) {
-                // The writing connection is still open and continues.
+                // The writing connection was not closed and stays in use.
                 self.db = Some(db);
                 reads.resume(&self.path).map_err(write_error)?;
                 return Err(error);
@@ -74,8 +75,8 @@ impl SqliteWriter {
         Ok(())
     }
 
-    fn apply_now(&mut self, units: &[WriteUnit]) -> Vec<Result<Outcomes>> {
-        let answers = match self.apply_plain(units) {
+    fn apply_now(&mut self, units: &[WriteUnit]) -> Vec<Result<UnitOutcomes>> {
+        let answers = match self.apply_without_savepoints(units) {
             Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
             Err(failure) if units.len() == 1 => vec![unit_result(failure, &units[0])],
             Err(_) => self.apply_with_savepoints(units).unwrap_or_else(|e| {
@@ -87,12 +88,12 @@ impl SqliteWriter {
         answers
     }
 
-    /// Runs a batch without savepoints, for the usual case that no unit fails.
-    fn apply_plain(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
+    /// Runs a batch without savepoints. Sufficient in the usual case that no unit fails.
+    fn apply_without_savepoints(&mut self, units: &[WriteUnit]) -> Result<Vec<UnitOutcomes>, SqliteError> {
         let tx = self.begin()?;
         let mut touched = MountCache::default();
         let mut worked = Duration::ZERO;
-        let mut each = |unit| measure(&mut worked, unit, || batch::apply_unit(&tx, &mut touched, unit));
+        let mut each = |unit| measure_session_work(&mut worked, unit, || batch::apply_unit(&tx, &mut touched, unit));
         let outcomes = units.iter().map(&mut each).collect::<Result<_, SqliteError>>()?;
         touched.write_counters(&tx)?;
         tx.commit()?;
@@ -100,8 +101,8 @@ impl SqliteWriter {
         Ok(outcomes)
     }
 
-    /// Runs a batch after a failure: each unit with its own savepoint, still in one commit.
-    fn apply_with_savepoints(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
+    /// Runs a batch again after a unit failed: each unit in its own savepoint, all units in one commit.
+    fn apply_with_savepoints(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<UnitOutcomes>>> {
         let mut tx = self.begin()?;
         let mut touched = MountCache::default();
         let mut worked = Duration::ZERO;
@@ -109,10 +110,11 @@ impl SqliteWriter {
         for unit in units {
             let before = touched.clone();
             let mut savepoint = tx.savepoint()?;
-            match measure(&mut worked, unit, || batch::apply_unit(&savepoint, &mut touched, unit)) {
+            match measure_session_work(&mut worked, unit, || batch::apply_unit(&savepoint, &mut touched, unit)) {
                 Ok(outcomes) => answers.push(Ok(outcomes)),
                 Err(failure) => {
-                    // Fails if SQLite has rolled back the whole transaction; then nothing is stored.
+                    // The rollback fails if SQLite has already rolled back the whole transaction. Then nothing of the
+                    // batch is stored.
                     savepoint.rollback()?;
                     touched = before;
                     answers.push(unit_result(failure, unit));
@@ -134,21 +136,21 @@ impl SqliteWriter {
 
     fn remove_dropped(&mut self) -> Result<bool, SqliteError> {
         let tx = self.begin()?;
-        let more = resolve(mounts::remove_dropped_rows(&*tx))?;
+        let more = resolve_ready(mounts::remove_dropped_rows(&*tx))?;
         tx.commit()?;
         Ok(more)
     }
 }
 
-/// Runs a unit, and adds its duration to `worked` if it is session work.
-fn measure<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl FnOnce() -> T) -> T {
+/// Runs a unit. If the unit is session work, adds its duration to `worked`.
+fn measure_session_work<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl FnOnce() -> T) -> T {
     let begun = matches!(unit, WriteUnit::Work(..)).then(Instant::now);
     let outcome = apply();
     *worked += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
     outcome
 }
 
-/// Rolls back the transaction that a failed rollback left open, if there is one.
+/// Rolls back the transaction that is still open because an earlier rollback failed, if there is one.
 fn roll_back(db: &Connection) -> rusqlite::Result<()> {
     if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }
 }
@@ -157,17 +159,17 @@ fn write_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> E
     Error::unavailable(WRITE_FAILED, source)
 }
 
-fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<Outcomes> {
+fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<UnitOutcomes> {
     match failure {
-        SqliteError::SerialTaken => unit.serial_taken(),
+        SqliteError::SerialTaken => unit.serial_taken_result(),
         other => Err(other.into_error(WRITE_FAILED)),
     }
 }
 
 impl StoreBackend for SqliteWriter {
-    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>> {
         async move {
-            if self.checkpoints.halted()
+            if self.checkpoints.is_halted()
                 && let Err(error) = self.reopen().await
             {
                 telemetry::warn_task_failed(
@@ -190,11 +192,11 @@ impl StoreBackend for SqliteWriter {
 
     fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
         async move {
-            if self.db.as_ref().is_some_and(|db| is_behind(db).unwrap_or(false)) {
+            if self.db.as_ref().is_some_and(|db| are_checkpoints_behind(db).unwrap_or(false)) {
                 return;
             }
-            // After a failure, the remaining rows are removed after the next drop of a mount or the next start, instead
-            // of failing in a loop.
+            // After a failure, this work is not repeated at once, which might fail in a loop. The remaining rows are
+            // removed after the next drop of a mount, or after the next start.
             self.dropped_mounts = self.remove_dropped().unwrap_or_else(|failure| {
                 telemetry::warn_task_failed(
                     "rows of a dropped mount could not be removed; retried at the next drop or start",
@@ -209,7 +211,7 @@ impl StoreBackend for SqliteWriter {
     fn close(self) -> BoxFuture<'static, Result<()>> {
         async move {
             let Self { db, checkpoints, file, lock, .. } = self;
-            let halted = checkpoints.end();
+            let halted = checkpoints.end_thread();
             let Some(db) = db else {
                 return Err(Error::new(
                     Kind::Unavailable,
@@ -228,7 +230,7 @@ impl StoreBackend for SqliteWriter {
             };
             let closed =
                 db.close().map_err(|(_, e)| Error::unavailable("storage: the database could not be closed", e));
-            // Closed after the connection, because closing the file releases SQLite's locks.
+            // The file is closed after the connection, because closing it releases SQLite's locks on the database.
             drop(file);
             drop(lock);
             result.and(closed)
@@ -252,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Restores an old content of a file, like a disk that never wrote the new one.
+    /// Restores an earlier content of a file, to simulate a disk that never wrote the later content.
     fn restore_content(path: &std::path::Path, old: &[u8]) {
         use std::os::unix::fs::FileExt as _;
         let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -269,7 +271,7 @@ mod tests {
         let old = std::fs::read(&path).unwrap();
         store_facts(&mut writer, 0..50).await;
         {
-            // A reader prevents a complete checkpoint, so that SQLite does not sync it.
+            // An open read transaction prevents a complete checkpoint, so SQLite does not sync the database file.
             let reader = Connection::open(&path).unwrap();
             reader.execute_batch("BEGIN; SELECT count(*) FROM meta").unwrap();
             store_facts(&mut writer, 50..100).await;
@@ -279,8 +281,8 @@ mod tests {
         restore_content(&path, &old);
         writer.checkpoints.halt();
         store_facts(&mut writer, 100..101).await;
-        assert!(!writer.checkpoints.halted());
-        let facts = pool.meta().await.unwrap();
+        assert!(!writer.checkpoints.is_halted());
+        let facts = pool.facts().await.unwrap();
         assert_eq!(facts.iter().filter(|(name, _)| name.starts_with("fact")).count(), 101);
         pool.close();
         writer.close().await.unwrap();
@@ -305,7 +307,7 @@ mod tests {
         drop(pool);
         assert_eq!(std::fs::read(&path).unwrap(), old, "nothing was moved");
         let (writer, pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
-        assert_eq!(pool.meta().await.unwrap().iter().filter(|(name, _)| name.starts_with("fact")).count(), 9);
+        assert_eq!(pool.facts().await.unwrap().iter().filter(|(name, _)| name.starts_with("fact")).count(), 9);
         writer.close().await.unwrap();
     }
 }

@@ -1,8 +1,9 @@
 //! Reading the seal key again while a store is open.
 //!
-//! A node that was away during a change of the seal and the end of its handover knows no current key of the store. The
-//! seal of its configuration may still open it: a key file may contain the new key by now. Only one attempt runs at a
-//! time, and a failed one is not repeated for [`FAILURE_CACHE_TIME`], so that many requests do not load a device.
+//! A node that was offline while the seal was changed has no key that opens the store. The seal key of its
+//! configuration may open it, because its key file may contain the new key by now. Only one attempt to read that key
+//! runs at a time, and a failed one is not repeated for [`FAILURE_CACHE_TIME`], so that many requests do not overload a
+//! device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,9 +15,9 @@ use crate::error::{Error, Kind, Result};
 use crate::storage::backend::Fact;
 use crate::storage::seal::{DataKeyRing, SealKeyOrigin, root};
 
-/// Time after a failed attempt during which its result is reused.
+/// Time after a failed attempt during which later requests get the same error without another attempt.
 const FAILURE_CACHE_TIME: Duration = Duration::from_secs(2);
-/// Maximum time that a caller waits for an attempt; the attempt itself continues.
+/// Maximum time that a request waits for an attempt; the attempt itself continues.
 const UNSEAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct SealReopener {
@@ -35,34 +36,35 @@ impl SealReopener {
         Self { source: Arc::new(source), last: Mutex::default() }
     }
 
-    /// Opens the root key in these facts with the seal and adds it to the ring. Joins an attempt that is in progress.
+    /// Unwraps the root key in these facts with the configured seal key and adds it to the ring. If an attempt is in
+    /// progress, waits for it.
     ///
     /// # Errors
     /// `Invalid` when the store has another seal; the errors of the file or device; `Unavailable` on timeout.
     pub(super) async fn open(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> Result<()> {
-        let outcome = self.attempt(ring, facts).outcome;
+        let outcome = self.current_or_new_attempt(ring, facts).outcome;
         let answer = tokio::time::timeout(UNSEAL_TIMEOUT, outcome).await;
         answer.unwrap_or_else(|late| {
             Err(Error::unavailable("seal: the seal key did not unwrap the root key of the store in time", late))
         })
     }
 
-    /// Returns the attempt in progress, or a recent failed one; else starts a new one.
-    fn attempt(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> UnsealAttempt {
+    /// Returns the attempt in progress, or the last one if it failed recently; else starts an attempt.
+    fn current_or_new_attempt(&self, ring: &Arc<DataKeyRing>, facts: &[Fact]) -> UnsealAttempt {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(attempt) = &*last {
             let holds = match attempt.outcome.peek() {
                 None => true,
                 Some(Ok(())) => false,
-                // A hardware token locks itself after a few wrong PINs, so an attempt that the device rejected is never
-                // repeated.
+                // After an error of the device (`BadGateway`), no attempt is ever repeated, because a hardware token
+                // locks itself after a few wrong PINs.
                 Some(Err(error)) => error.kind() == Kind::BadGateway || attempt.started.elapsed() < FAILURE_CACHE_TIME,
             };
             if holds {
                 return attempt.clone();
             }
         }
-        // A separate task, so that it continues when the request ends.
+        // A separate task, so that the attempt continues when the request ends.
         let task = tokio::spawn(unseal(Arc::clone(&self.source), Arc::clone(ring), facts.to_vec()));
         let outcome = async move { task.await.unwrap_or_else(|error| Err(Error::internal(error))) }.boxed().shared();
         last.insert(UnsealAttempt { started: Instant::now(), outcome }).clone()
@@ -71,9 +73,9 @@ impl SealReopener {
 
 async fn unseal(source: Arc<SealKeyOrigin>, ring: Arc<DataKeyRing>, facts: Vec<Fact>) -> Result<()> {
     let seal = tokio::task::spawn_blocking(move || source.read()).await.map_err(Error::internal)??;
-    let root = root::unwrap_root(&seal, ring.installation(), &facts).await?;
+    let root = root::unwrap_root(&seal, ring.installation_id(), &facts).await?;
     ring.unseal(&root, &facts)?;
-    tracing::warn!("the seal was changed while this node was offline; reopened with the {}", seal.about());
+    tracing::warn!("the seal was changed while this node was offline; reopened with the {}", seal.describe());
     Ok(())
 }
 
@@ -90,7 +92,7 @@ mod tests {
     use crate::secret::Secret;
     use crate::storage::seal::SealKey;
 
-    /// A device that unwraps a root key when the semaphore permits it.
+    /// A device that unwraps a root key when its semaphore has a permit.
     struct FakeSealDevice {
         opens: AtomicUsize,
         unwrap_permits: Arc<Semaphore>,
@@ -102,7 +104,7 @@ mod tests {
             Arc::new(Self { opens: AtomicUsize::new(0), unwrap_permits: Arc::new(Semaphore::new(permits)), answer })
         }
 
-        fn opens(&self) -> usize {
+        fn open_count(&self) -> usize {
             self.opens.load(Ordering::Relaxed)
         }
     }
@@ -136,13 +138,13 @@ mod tests {
         }
     }
 
-    /// A ring with an outdated root key, and facts that the device can open.
+    /// Returns a ring with an outdated root key, and facts whose root key the device can unwrap.
     async fn outdated_ring(device: &Arc<FakeSealDevice>) -> (SealReopener, Arc<DataKeyRing>, Vec<Fact>) {
         let seal = SealKey::in_device(device.clone());
-        let [before, after] = [root::generate(), root::generate()];
+        let [before, after] = [root::generate_root_key(), root::generate_root_key()];
         let (ring, _) = DataKeyRing::create(&before, "one".to_owned()).unwrap();
         let (_, mut facts) = DataKeyRing::create(&after, "one".to_owned()).unwrap();
-        let opens = SealKey::in_device(FakeSealDevice::new(Ok(root::generate()), 1));
+        let opens = SealKey::in_device(FakeSealDevice::new(Ok(root::generate_root_key()), 1));
         let record = root::wrap_root(&opens, "one", &after, Time::UNIX_EPOCH, 1).await.unwrap();
         facts.push((root::SEAL_FACT.to_owned(), record));
         (SealReopener::new(seal.source()), Arc::new(ring), facts)
@@ -150,19 +152,19 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_callers_share_one_attempt_to_open_the_seal() {
-        let device = FakeSealDevice::new(Ok(root::generate()), 1);
+        let device = FakeSealDevice::new(Ok(root::generate_root_key()), 1);
         let (again, ring, facts) = outdated_ring(&device).await;
-        assert!(ring.learn(&facts).is_err());
+        assert!(ring.load_new_keys(&facts).is_err());
         for outcome in join_all((0..10).map(|_| again.open(&ring, &facts))).await {
             outcome.unwrap();
         }
-        assert!(ring.learn(&facts).is_ok());
-        assert_eq!(device.opens(), 1);
+        assert!(ring.load_new_keys(&facts).is_ok());
+        assert_eq!(device.open_count(), 1);
     }
 
     #[tokio::test]
     async fn slow_device_times_out_and_its_result_is_used_later() {
-        let device = FakeSealDevice::new(Ok(root::generate()), 0);
+        let device = FakeSealDevice::new(Ok(root::generate_root_key()), 0);
         let (again, ring, facts) = outdated_ring(&device).await;
         let error = again.open(&ring, &facts).await.unwrap_err();
         assert_eq!(
@@ -171,8 +173,8 @@ mod tests {
         );
         device.unwrap_permits.add_permits(1);
         again.open(&ring, &facts).await.unwrap();
-        assert!(ring.learn(&facts).is_ok());
-        assert_eq!(device.opens(), 1);
+        assert!(ring.load_new_keys(&facts).is_ok());
+        assert_eq!(device.open_count(), 1);
     }
 
     #[tokio::test]
@@ -183,13 +185,13 @@ mod tests {
             for _ in 0..3 {
                 assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
             }
-            assert_eq!(device.opens(), 1, "{kind:?}");
+            assert_eq!(device.open_count(), 1, "{kind:?}");
             if let Some(attempt) = again.last.lock().unwrap().as_mut() {
                 attempt.started -= FAILURE_CACHE_TIME;
             }
             assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
-            assert_eq!(device.opens(), opens, "{kind:?}");
-            assert!(ring.learn(&facts).is_err());
+            assert_eq!(device.open_count(), opens, "{kind:?}");
+            assert!(ring.load_new_keys(&facts).is_err());
         }
     }
 }

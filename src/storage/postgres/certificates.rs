@@ -15,8 +15,8 @@ const INSERT: &str = "INSERT INTO certificate
 const INSERT_METADATA: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body)
     SELECT UNNEST($1::BIGINT[]), UNNEST($2::BYTEA[]), UNNEST($3::BIGINT[]), UNNEST($4::BYTEA[])";
 
-/// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
-/// savepoint or the whole transaction.
+/// Inserts the rows of certificates in one statement. Fails with `SerialTaken` if a serial number is taken, and then
+/// the caller must roll back to its savepoint or the whole transaction.
 pub(super) async fn insert_all(db: &PostgresClient, all: &[&CertificateRow]) -> Result<(), PostgresError> {
     insert(
         db,
@@ -76,7 +76,7 @@ pub(super) async fn get(
 }
 
 pub(super) async fn status(db: &PostgresClient, mount: MountId, serial: Serial) -> Result<SerialStatus, PostgresError> {
-    let Some(found) = row(db, sql::STATUS, &[&mount.0, &serial.octets()]).await? else {
+    let Some(found) = row(db, sql::SELECT_SERIAL_STATUS, &[&mount.0, &serial.octets()]).await? else {
         return Ok(SerialStatus::default());
     };
     let revoked = found.try_get::<_, Option<i64>>(1)?.is_some();

@@ -1,10 +1,10 @@
 //! SQL of the change log, and the connection that listens for changes of other nodes.
 //!
 //! A transaction that changes documents, revokes certificates or publishes a CRL marks the row of the mount with its
-//! transaction id. A reader gets all rows marked by transactions that were not finished at its last read, so it misses
-//! no late commit. After a crash or failover, a server may reuse ids of uncommitted transactions; so a new connection
-//! reads everything again. NOTIFY only wakes readers up; it serializes commits, so it is not sent for certificates and
-//! CRLs.
+//! transaction id. A read returns all rows whose transaction was not finished at the last read, so that it misses no
+//! late commit. After a crash or failover, a server may reuse ids of uncommitted transactions; so a new connection
+//! reads everything again. NOTIFY makes nodes read the log at once. It serializes commits, so it is not sent for
+//! certificates and CRLs.
 
 use std::future::poll_fn;
 use std::sync::Weak;
@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::nodes::store::{ChangeLogResponse, LogPosition, LoggedMountChange, Timeline};
 use crate::telemetry;
 
-/// SQL assignments that mark a mount's row as changed: `changed_by` and `changed_at_micros`.
+/// SQL assignments that mark the row of a mount as changed by this transaction at the current time.
 macro_rules! marked {
     () => {
         "changed_by = pg_current_xact_id()::text::bigint,
@@ -31,7 +31,8 @@ macro_rules! marked {
 }
 pub(super) use marked;
 
-/// `$2` and `$3` are 1 for changed documents and published CRLs; `$4` is the node.
+/// Records changes of mount `$1`: `$2` is 1 if documents were changed, `$3` is 1 if a CRL was published, `$4` is the
+/// node.
 const MARK_MOUNT: &str = concat!(
     "UPDATE mount SET version = version + $2,
         writer_from = CASE WHEN $2 = 0 OR writer = $4 THEN writer_from ELSE version + 1 END,
@@ -45,30 +46,32 @@ const SELECT_CHANGES: &str =
     FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS point,
             (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at) AS asked
     LEFT JOIN mount ON changed_by >= $1";
-/// The timeline of the current write position; `pg_control_checkpoint()` would report it later.
+/// Selects the database system and its current timeline. `pg_control_checkpoint()` would report a new timeline too
+/// late.
 const SELECT_TIMELINE: &str = "SELECT system_identifier,
         ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint
     FROM pg_control_system()";
 const NOTIFY: &str = "NOTIFY signet_change";
-/// A listening connection holds an advisory lock, which shows that its node runs.
+/// Starts to listen for notifications and takes a shared advisory lock, which shows other processes that this node
+/// runs.
 const LISTEN: &str = "LISTEN signet_change; SELECT pg_advisory_lock_shared(1936287598, 2)";
-/// The sessions that hold that lock.
+/// Counts the sessions that hold the lock of a running node, and lists their process ids.
 const SELECT_NODES: &str = "SELECT COUNT(*), COALESCE(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_locks
     WHERE locktype = 'advisory' AND classid = 1936287598 AND objid = 2 AND objsubid = 2 AND granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Delay between attempts to listen.
+/// Delay before another attempt to connect and listen.
 const LISTEN_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Changes of a mount in a transaction, except revocations.
+/// Kinds of changes that a transaction made to a mount. Revocations are marked by their own statement.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ChangeMarks {
     pub(super) documents: bool,
     pub(super) crls: bool,
 }
 
-/// Marks a mount's row; no effect if the mount is gone.
-pub(super) async fn mark(
+/// Marks the row of a mount as changed; no effect if the mount was removed.
+pub(super) async fn mark_mount(
     db: &PostgresClient,
     mount: MountId,
     marks: ChangeMarks,
@@ -79,12 +82,13 @@ pub(super) async fn mark(
     execute(db, MARK_MOUNT, &[&mount.0, &documents, &crls, &node]).await.map(drop)
 }
 
-/// Notifies the other nodes when the transaction is committed.
+/// Notifies the other nodes. The server sends the notification when the transaction is committed.
 pub(super) async fn notify(db: &PostgresClient) -> Result<(), PostgresError> {
     Ok(db.batch_execute(NOTIFY).await?)
 }
 
-/// Reads the changes since `position`, for this node's id `node`. The connection was created at `opened_at`.
+/// Reads the changes since `position`. `node` is this node's id. If the connection was opened after `position` was read
+/// (`opened_at`), reads the whole log.
 pub(super) async fn read_changes(
     db: &PostgresClient,
     opened_at: Instant,
@@ -118,21 +122,21 @@ pub(super) async fn read_changes(
     Ok(ChangeLogResponse { position, database_time, mounts, is_other_timeline })
 }
 
-/// Identifies the timeline of a server; `None` if the server does not provide it.
+/// Reads the database system and timeline of a server; `None` if the server does not report them.
 async fn read_timeline(db: &PostgresClient) -> Result<Option<Timeline>, PostgresError> {
     match row(db, SELECT_TIMELINE, &[]).await {
         Ok(Some(row)) => Ok(Some(Timeline { system: row.try_get(0)?, timeline: row.try_get(1)? })),
         Ok(None) => Ok(None),
         Err(failure) if failure.is_connection_lost() => Err(failure),
-        // Some providers' servers lack these functions.
+        // The servers of some hosting providers lack these functions.
         Err(_) => Ok(None),
     }
 }
 
-/// Checks that no node runs on the database.
+/// Checks that no node uses the database.
 ///
 /// # Errors
-/// `Conflict` when one runs; `Unavailable` from the server.
+/// `Conflict` when one does; `Unavailable` from the server.
 pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
     let failed =
         |e: PostgresError| e.into_public_error("storage: the nodes that run on the database cannot be counted");
@@ -154,7 +158,8 @@ pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
     ))
 }
 
-/// Listens on its own connection until the receiver is dropped. Replaces a lost connection.
+/// Listens for notifications on its own connection until the receiver of `signal` is dropped. Replaces a lost
+/// connection.
 pub(super) async fn listen(url: PostgresUrl, signal: Weak<Notify>) {
     while signal.strong_count() > 0 {
         if let Err(error) = listen_once(&url, &signal).await {
@@ -185,7 +190,7 @@ async fn listen_once(url: &PostgresUrl, signal: &Weak<Notify>) -> Result<()> {
     };
     let listening = async {
         client.batch_execute(LISTEN).await.map_err(connect::connection_error)?;
-        // Wakes the reader, because changes may have been made before the connection listened.
+        // The receiver reads the log now, because other nodes may have made changes before this connection listened.
         wake_receiver();
         std::future::pending::<Result<()>>().await
     };

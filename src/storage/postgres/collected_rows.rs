@@ -1,5 +1,5 @@
-//! Rows that are collected and sent in one statement per table: certificates, the records that belong to them, and
-//! revocations.
+//! New rows that a transaction collects and inserts with one statement per table: certificates, the records that belong
+//! to them, and revocations.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::auth::store::AuthWrite;
 use crate::documents::MountId;
 use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, PkiWrite, RecordedResponseRow, RevocationRow};
 
-/// Order in which a write is sent, relative to the collected rows.
+/// Time at which a write is sent, relative to the collected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOrder {
-    /// The write is collected itself, and sent with the other collected rows.
+    /// The write is a new row, which is collected and sent with the other collected rows.
     Collected,
-    /// Immediately, because the write does not depend on collected rows.
+    /// The write is sent immediately, because it does not depend on collected rows.
     Immediate,
-    /// After the collected leases, on which it depends.
+    /// The write is sent after the collected leases, on which it depends.
     AfterLeases,
-    /// After all collected rows.
+    /// The write is sent after all collected rows.
     AfterAll,
 }
 
@@ -46,13 +46,14 @@ impl SendOrder {
             | PkiWrite::LeasesEnd(_)
             | PkiWrite::LeasesMarkEnded { .. }
             | PkiWrite::LeasesSweep { .. } => Self::AfterLeases,
-            // Removals of expired rows need not see collected rows, which are too new to have expired.
+            // These writes include removals of expired rows. They need not see the collected rows, which are too new to
+            // have expired.
             _ => Self::Immediate,
         }
     }
 }
 
-/// The position of an outcome: the index of the unit, and of the write in it.
+/// The position of an outcome: the index of the unit in the batch, and the index of the write in the unit.
 #[derive(Clone, Copy)]
 pub(super) struct OutcomePosition(pub(super) usize, pub(super) usize);
 
@@ -74,7 +75,7 @@ impl CollectedRows<'_> {
         CollectedMark([certificates.len(), leases.len(), metadata.len(), answered.len(), revocations.len()])
     }
 
-    /// Drops all rows collected since [`CollectedRows::mark`].
+    /// Drops the rows that were collected after the call of [`CollectedRows::mark`] that returned this mark.
     pub(super) fn truncate_to(
         &mut self,
         CollectedMark([certificates, leases, metadata, answered, revocations]): CollectedMark,
@@ -86,7 +87,7 @@ impl CollectedRows<'_> {
         self.revocations.truncate(revocations);
     }
 
-    /// Returns `true` if a write must wait until the collected rows are sent.
+    /// Returns `true` if the collected rows must be sent before a write with this order.
     pub(super) fn must_flush_before(&self, order: SendOrder) -> bool {
         match order {
             SendOrder::AfterAll => true,
@@ -95,14 +96,16 @@ impl CollectedRows<'_> {
         }
     }
 
-    /// The mounts of the collected rows. A recorded response has no mount of its own, as it belongs to a certificate.
+    /// Returns the mounts of the collected rows. A recorded response belongs to a certificate and has no mount of its
+    /// own.
     pub(super) fn mounts(&self) -> BTreeSet<MountId> {
         let certificates = self.certificates.iter().map(|row| row.mount);
         let attached = self.leases.iter().map(|row| row.mount).chain(self.metadata.iter().map(|row| row.mount));
         certificates.chain(attached).chain(self.revocations.iter().map(|(_, row)| row.mount)).collect()
     }
 
-    /// Inserts all rows except revocations. `SerialTaken` if a serial or key is taken; the caller must then roll back.
+    /// Inserts all collected rows except revocations. Fails with `SerialTaken` if a serial number or key is taken, and
+    /// then the caller must roll back.
     pub(super) async fn send(&self, db: &PostgresClient) -> Result<(), PostgresError> {
         if !self.answered.is_empty() {
             recorded_responses::insert_all(db, &self.answered).await?;

@@ -1,7 +1,8 @@
-//! Creation and settings of connections, and the requirements for a server.
+//! Creates connections, sets their session settings, and checks that the server is suitable.
 //!
-//! All hosts of a URL are tried concurrently, and the first that takes writes is used. So an unreachable host, or one
-//! that has become a standby, causes no delay. Reads use the same server, as they must see all committed writes.
+//! All hosts of a URL are tried concurrently, and the first that accepts writes is used. So an unreachable host, or a
+//! host that has become a standby, causes no delay. Reads use the same server, because they must see all committed
+//! writes.
 
 use std::io;
 
@@ -17,7 +18,7 @@ use super::url::{ERROR_PREFIX, PostgresServer, PostgresUrl, SESSION_TIMEOUT};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
-/// The oldest server version that is tested: 13.
+/// The oldest supported server version, as in `server_version_num`: 13.
 const MIN_SERVER_VERSION: u32 = 130_000;
 
 /// Settings of every session, independent of the defaults of server and role. The lock timeout is shorter than the
@@ -27,19 +28,19 @@ const MIN_SERVER_VERSION: u32 = 130_000;
 const SESSION_SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '3s';
     SET idle_in_transaction_session_timeout = '2s'; SET default_transaction_isolation = 'read committed';
     SET client_min_messages = 'warning'; SET jit = off; SET DateStyle = 'ISO'";
-/// The settings on which durability depends.
+/// Selects the server settings that [`open_session`] checks.
 const SELECT_SERVER_SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'),
     current_setting('synchronous_commit'), current_setting('server_encoding'), current_setting('server_version_num')";
 
-/// Identifies a server connection.
+/// Selects a value that identifies the server process of this session.
 const SELECT_BACKEND: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-/// Number of probes for a connection pooler, each of which may miss it: a busy pooler may pick another server
+/// Number of checks for a connection pooler. A single check may miss a busy pooler, which may use another server
 /// connection.
 const POOLER_PROBES: usize = 3;
 const POOLER_REJECTED: &str = "storage: the database is behind a pooler in transaction or statement mode, which loses LISTEN, \
     advisory locks and prepared statements between transactions: set pool_mode = session, or connect to the server itself";
 
-/// Connects to the server that takes writes. The caller must drive the returned connection.
+/// Connects to the server that accepts writes. The caller must drive the returned connection.
 ///
 /// # Errors
 /// `Invalid` when a file in the URL cannot be used; `Unavailable` when no server is reachable, with all reasons.
@@ -70,7 +71,8 @@ pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Soc
     Err(Error::new(Kind::Unavailable, format!("storage: the database is unreachable ({})", reasons.join("; "))))
 }
 
-/// Prepares servers and TLS on a blocking thread, because files are read.
+/// Reads the password file and the TLS files, on a blocking thread. Returns the servers with passwords, and the TLS
+/// connector.
 async fn prepare_servers(url: &PostgresUrl) -> Result<(Vec<PostgresServer>, PostgresTlsConnector)> {
     let url = url.clone();
     let prepare = move || {
@@ -80,7 +82,7 @@ async fn prepare_servers(url: &PostgresUrl) -> Result<(Vec<PostgresServer>, Post
     tokio::task::spawn_blocking(prepare).await.map_err(Error::internal)?
 }
 
-/// Connects with [`SESSION_SETTINGS`], and drives the connection with a task on the current runtime.
+/// Connects with [`SESSION_SETTINGS`]. A task on the current runtime drives the connection.
 pub(super) async fn open_client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)> {
     let (client, connection) = connect(url).await?;
     let driver = tokio::spawn(async move {
@@ -93,10 +95,11 @@ pub(super) async fn open_client(url: &PostgresUrl) -> Result<(Client, JoinHandle
     Ok((client, driver))
 }
 
-/// Connects to a server that is suitable for writes.
+/// Connects, and checks that the server is suitable for a store.
 ///
 /// # Errors
-/// `Unavailable` when the server is unreachable or accepts no writes; `Invalid` when it could lose committed writes.
+/// `Unavailable` when the server is unreachable or accepts no writes; `Invalid` when it could lose committed writes, is
+/// too old, or has another encoding than UTF-8.
 pub(super) async fn open_session(url: &PostgresUrl) -> Result<PostgresClient> {
     let (client, driver) = open_client(url).await?;
     let session = PostgresClient::new(client, driver);
@@ -106,8 +109,8 @@ pub(super) async fn open_session(url: &PostgresUrl) -> Result<PostgresClient> {
 }
 
 /// As [`open_session`], and checks that the session has its own server connection. LISTEN, advisory locks, prepared
-/// statements and settings belong to that connection. Behind a pooler that shares server connections between
-/// transactions, they would be lost.
+/// statements and settings belong to that connection. A pooler that shares server connections between transactions
+/// would lose them.
 ///
 /// # Errors
 /// As [`open_session`]; `Invalid` behind such a pooler.
@@ -116,7 +119,7 @@ pub(super) async fn open_dedicated_session(url: &PostgresUrl) -> Result<Postgres
     let (other, driver) = open_client(url).await?;
     for _ in 0..POOLER_PROBES {
         let before = backend_id(&session).await?;
-        // A pooler would give this client the server connection that was returned last.
+        // A pooler would use the server connection that it used last, which is that of `session`.
         other.batch_execute("BEGIN").await.map_err(|error| match error.code() {
             Some(code) if is_transaction_rejected(code) => Error::invalid(POOLER_REJECTED),
             _ => connection_error(error),
@@ -129,18 +132,18 @@ pub(super) async fn open_dedicated_session(url: &PostgresUrl) -> Result<Postgres
         }
     }
     drop(other);
-    // The driver ends together with its client.
+    // The driver task ends together with its client.
     let _ = driver.await;
     Ok(session)
 }
 
-/// `true` if a rejected BEGIN with this code means a pooler in statement mode, which rejects transactions (PgBouncer:
-/// 08P01). Other errors come from the server and may be temporary, such as a shutdown or a lack of memory.
+/// Returns `true` if a BEGIN that failed with this code shows a pooler in statement mode, which rejects transactions
+/// (PgBouncer: 08P01). Other errors come from the server and may be temporary, such as a shutdown or a lack of memory.
 fn is_transaction_rejected(code: &SqlState) -> bool {
     [&SqlState::PROTOCOL_VIOLATION, &SqlState::FEATURE_NOT_SUPPORTED, &SqlState::SYNTAX_ERROR].contains(&code)
 }
 
-/// Identifies the server connection of a client.
+/// Returns a value that identifies the server process of a client.
 async fn backend_id(client: &Client) -> Result<String> {
     let answer = client.simple_query(SELECT_BACKEND).await.map_err(connection_error)?;
     Ok(column(&answer, 0).to_owned())
@@ -150,12 +153,12 @@ fn column(answer: &[SimpleQueryMessage], n: usize) -> &str {
     answer.iter().find_map(|m| if let SimpleQueryMessage::Row(row) = m { row.get(n) } else { None }).unwrap_or_default()
 }
 
-/// Error of a connection that failed during its setup.
+/// Returns the error for a connection that failed during its setup.
 pub(super) fn connection_error(error: tokio_postgres::Error) -> Error {
     Error::unavailable(format!("storage: the database is unreachable ({})", describe_failure(&error, false)), error)
 }
 
-/// The reason for a failed connection, for the operator: the message of the server (such as an unknown user or a wrong
+/// Describes for the operator why a connection failed: the message of the server (such as an unknown user or a wrong
 /// password), of TLS, or of the system. It never contains a password.
 fn describe_failure(error: &tokio_postgres::Error, shows_certificate: bool) -> String {
     if let Some(answer) = error.as_db_error() {
@@ -164,7 +167,7 @@ fn describe_failure(error: &tokio_postgres::Error, shows_certificate: bool) -> S
     let Some(cause) = std::error::Error::source(error) else { return error.to_string() };
     let Some(cause) = cause.downcast_ref::<io::Error>() else { return cause.to_string() };
     match cause.kind() {
-        // tokio-postgres gives no other indication of a server that accepts no writes.
+        // tokio-postgres reports a server that accepts no writes only with this text.
         io::ErrorKind::PermissionDenied if cause.to_string() == "database does not allow writes" => {
             "the server accepts no writes: it is a standby, or default_transaction_read_only is on".to_owned()
         }

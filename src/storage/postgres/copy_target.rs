@@ -1,7 +1,8 @@
-//! Copying of another store's rows into an empty database, in one transaction: all or nothing.
+//! The database into which `copy-store` copies an embedded store. It is empty before, and one transaction inserts all
+//! rows or none.
 //!
-//! Foreign keys are dropped first and restored at the end, because rows refer to each other in cycles; restoring them
-//! checks every row. Sequences continue above the copied ids.
+//! Foreign keys are dropped first, because rows refer to each other in cycles, and restored at the end, which checks
+//! every row. Sequences continue above the copied ids.
 
 use tokio_postgres::types::ToSql;
 
@@ -12,11 +13,12 @@ use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
 use crate::sql::SqlValue;
 
-/// The transaction is idle while the other store is read, and its statements may take long.
+/// Begins the transaction of a copy. The timeouts are long, because its statements take long and it is idle while the
+/// other store is read.
 const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '10s';
     SET LOCAL idle_in_transaction_session_timeout = '10min'";
-/// All user tables of all owners and schemas: their SQL name, their name if they are in the store's own schema, and
-/// whether their rows are visible. The rows of foreign tables are not visible.
+/// Selects all user tables of all owners and schemas: the name for SQL statements, the name if the table is in the
+/// store's own schema, and whether its rows are visible to the user. The rows of foreign tables count as not visible.
 const SELECT_TABLES: &str =
     "SELECT c.oid::regclass::text, CASE WHEN n.nspname = current_schema() THEN c.relname::text END,
         c.relkind <> 'f' AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
@@ -30,24 +32,24 @@ const SELECT_COLUMNS: &str =
     WHERE table_schema = current_schema() AND table_name::text = $1::text";
 const FOREIGN_KEYS: &str = "SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid)
     FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace";
-/// The rows that a new store already has: table and condition.
+/// The rows that a new store already has, as pairs of table and SQL condition.
 const INITIAL_ROWS: &[(&str, &str)] = &[("meta", "name = 'schema'"), ("mount", "id = 0")];
 
-/// The outcome of the commit.
+/// The outcome of the COMMIT of a copy.
 pub(crate) enum CommitOutcome {
     /// All rows are stored.
     Stored,
-    /// All rows are stored, or none: the connection was lost before the response.
+    /// Either all rows are stored or none: the connection was lost before the response.
     Unknown(Error),
 }
 
-/// A database, empty before, into which a store is being copied.
+/// A database into which a store is being copied, with an open transaction.
 pub(crate) struct CopyTarget {
     db: PostgresClient,
     foreign_keys: Vec<[String; 3]>,
 }
 
-/// A column of the target.
+/// A column of a table in the target database.
 pub(crate) struct TargetColumn {
     pub(crate) name: String,
     kind: String,
@@ -55,13 +57,13 @@ pub(crate) struct TargetColumn {
 }
 
 impl CopyTarget {
-    /// Upgrades the schema and begins the transaction.
+    /// Creates the schema in an empty database and begins the transaction.
     ///
     /// # Errors
-    /// `Conflict` when the database is not empty, which stays unchanged then; the errors of connecting.
+    /// `Conflict` when the database is not empty, and then it stays unchanged; the errors of connecting.
     pub(crate) async fn begin(url: &PostgresUrl) -> Result<Self> {
         let mut db = connect::open_dedicated_session(url).await?;
-        // Checked before the upgrade as well: a database with other content must stay unchanged.
+        // Checked before the schema is created as well, so that a database with other content stays unchanged.
         require_empty(&db).await?;
         schema::migrate(&mut db).await?;
         let target = Self::begin_in(db).await.map_err(copy_error)?;
@@ -92,7 +94,7 @@ impl CopyTarget {
         found.iter().map(column).collect::<Result<_, PostgresError>>().map_err(copy_error)
     }
 
-    /// Inserts rows with values in the order of the columns. Skips rows that a new database already has.
+    /// Inserts rows, each with its values in the order of `columns`. Skips rows that a new database already has.
     ///
     /// # Errors
     /// `Unavailable` from the server, also for rows that it rejects.
@@ -124,7 +126,7 @@ impl CopyTarget {
     ///
     /// # Errors
     /// `Unavailable` from the server.
-    pub(crate) async fn count(&self, table: &str) -> Result<i64> {
+    pub(crate) async fn count_rows(&self, table: &str) -> Result<i64> {
         let count = format!("SELECT COUNT(*) FROM {table}");
         let found = rows(&self.db, &count, &[]).await.map_err(copy_error)?;
         found
@@ -133,7 +135,7 @@ impl CopyTarget {
             .ok_or_else(|| Error::internal(format!("the query for the number of rows of {table} returned no row")))
     }
 
-    /// Lets the sequence of a table continue above `last`.
+    /// Sets the sequence of a table's identity column, so that the next id is above `last`.
     ///
     /// # Errors
     /// `Unavailable` from the server.
@@ -155,7 +157,8 @@ impl CopyTarget {
         }
         match self.db.batch_execute("COMMIT").await.map_err(PostgresError::from) {
             Ok(()) => Ok(CommitOutcome::Stored),
-            // An error response means that nothing was committed. If the session ends, the outcome is unknown.
+            // An error response to COMMIT means that nothing was committed. If the session ends without a response, the
+            // outcome is unknown.
             Err(failure) if failure.code().is_some() && !failure.is_connection_lost() => Err(copy_error(failure)),
             Err(failure) => Ok(CommitOutcome::Unknown(copy_error(failure))),
         }
@@ -167,7 +170,7 @@ impl CopyTarget {
 }
 
 impl TargetColumn {
-    /// Converts a value of the embedded store, which has no booleans.
+    /// Converts a value of the embedded store, in which booleans are integers, to the type of this column.
     fn convert(&self, value: SqlValue) -> SqlValue {
         match value {
             SqlValue::Int(flag) if self.kind == "bool" => SqlValue::Bool(flag != 0),
@@ -176,15 +179,15 @@ impl TargetColumn {
     }
 }
 
-/// Returns `true` if a database has a fact, after waiting for all transactions that write facts.
+/// Waits for all transactions that write facts, and returns `true` if the database has the fact.
 ///
 /// # Errors
-/// `Unavailable` when the database is unreachable, or such a transaction exceeds the lock timeout.
+/// `Unavailable` when the database is unreachable, or such a transaction runs longer than the lock timeout.
 pub(crate) async fn has_fact(url: &PostgresUrl, fact: &str) -> Result<bool> {
     let db = connect::open_session(url).await?;
     let found = async {
         db.batch_execute(BEGIN).await?;
-        // The server may still process the COMMIT of the lost connection, whose locks this waits for.
+        // The server may still process the COMMIT of the lost connection. This waits for the locks of that transaction.
         db.batch_execute("LOCK TABLE meta IN SHARE MODE").await?;
         exists(&db, "SELECT 1 FROM meta WHERE name = $1", &[&fact]).await
     };
@@ -209,7 +212,7 @@ async fn require_empty(db: &PostgresClient) -> Result<()> {
     Ok(())
 }
 
-/// Error with the server's message, for the operator who runs the copy.
+/// Returns the error for a failed statement, with the server's message for the operator who runs the copy.
 fn copy_error(failure: PostgresError) -> Error {
     let server_message = failure.server_error().map(|answer| answer.message().to_owned());
     let error = failure.into_write_error();
@@ -235,7 +238,7 @@ mod tests {
         let error = CopyTarget::begin(&url).await.err().unwrap();
         assert_eq!(error.kind(), Kind::Conflict);
         assert!(error.to_string().contains("the database is not empty: table \"Its own\" has rows"), "{error}");
-        assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()"), 1);
+        assert_eq!(fixture.query_number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()"), 1);
         fixture.database.psql("DELETE FROM \"Its own\"");
         assert!(CopyTarget::begin(&url).await.is_ok());
     }
@@ -245,10 +248,10 @@ mod tests {
         let fixture = Postgres::new();
         let url = PostgresUrl::parse(&fixture.database.url()).unwrap();
         fixture.open(10).await.unwrap().shutdown().await.unwrap();
-        fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
+        fixture.execute("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
         let error = CopyTarget::begin(&url).await.err().unwrap();
         assert!(error.kind() == Kind::Conflict && error.text().contains("not empty"), "{error}");
-        assert_eq!(fixture.bytes("SELECT value FROM meta WHERE name = 'schema'"), b"1");
+        assert_eq!(fixture.query_bytes("SELECT value FROM meta WHERE name = 'schema'"), b"1");
     }
 
     #[tokio::test]
@@ -288,7 +291,11 @@ mod tests {
             assert!(error.kind() == Kind::Conflict && error.text().contains(says), "{make}: {error}");
             psql(remove);
         }
-        assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'"), 0, "nothing was made");
+        assert_eq!(
+            fixture.query_number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'"),
+            0,
+            "nothing was made"
+        );
         psql(&format!("{mine}CREATE SCHEMA app; CREATE TABLE app.a (a INT)"));
         assert!(CopyTarget::begin(&url).await.is_ok(), "it has no rows of anybody's");
     }

@@ -16,7 +16,7 @@ use crate::storage::{Database, IfMissing, Storage, StorageOptions, open};
 #[path = "../../../tests/it/cluster.rs"]
 pub(super) mod cluster;
 
-/// A separate database in the cluster of the test run.
+/// A database of one test in the database cluster of the test run.
 pub(crate) struct Postgres {
     pub(super) database: cluster::Database,
     connection: TestConnection,
@@ -30,7 +30,7 @@ impl Postgres {
     }
 }
 
-/// A connection of the test itself with its own runtime and thread, because tests call it from inside a runtime.
+/// A connection of the test itself. It has its own runtime and thread, because tests use it inside another runtime.
 struct TestConnection(Mutex<Option<(tokio::runtime::Runtime, tokio_postgres::Client)>>);
 
 impl TestConnection {
@@ -83,27 +83,27 @@ impl Fixture for Postgres {
         }))
     }
 
-    fn number(&self, sql: &str) -> i64 {
+    fn query_number(&self, sql: &str) -> i64 {
         self.connection.run(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
-    fn bytes(&self, sql: &str) -> Vec<u8> {
+    fn query_bytes(&self, sql: &str) -> Vec<u8> {
         self.connection.run(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
-    fn change(&self, sql: &str, bytes: &[&[u8]]) -> usize {
+    fn execute(&self, sql: &str, bytes: &[&[u8]]) -> usize {
         let values: Vec<&(dyn ToSql + Sync)> = bytes.iter().map(|value| value as _).collect();
         self.connection.run(self.url(), async |client| client.execute(sql, &values).await.unwrap()) as usize
     }
 
-    /// Returns the files of this database, and the write-ahead log of the cluster.
+    /// Returns the files of this database, and the write-ahead log of the whole cluster.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
-        let oid = self.number("SELECT oid::BIGINT FROM pg_database WHERE datname = current_database()");
+        let oid = self.query_number("SELECT oid::BIGINT FROM pg_database WHERE datname = current_database()");
         self.database.psql("CHECKPOINT");
         let data = cluster::shared().folder().join("data");
         let folders = [data.join(format!("base/{oid}")), data.join("pg_wal")];
         let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|file| file.unwrap());
-        // A log segment may be removed concurrently, and one entry is a folder.
+        // Errors are ignored, because the server may remove a log segment concurrently and one entry is a folder.
         files.filter_map(|f| Some((f.file_name().into_string().unwrap(), std::fs::read(f.path()).ok()?))).collect()
     }
 }

@@ -1,11 +1,11 @@
-//! SQL of leases, and of the tokens that ended while they had leases.
+//! SQL of leases, and of the records of tokens that ended while they had leases.
 
 use super::query::{PostgresClient, PostgresError, column, execute, exists, insert};
 use crate::auth::store::TokenHash;
 use crate::pki::store::LeaseRow;
 
-/// Locks a live token until its lease is committed. A concurrent revocation or last use of the token waits, and then
-/// finds the lease.
+/// Locks a live token until its new lease is committed. A concurrent revocation or last use of the token waits for the
+/// lock, and then finds the lease.
 const LOCK_LIVE_TOKEN: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0) FOR SHARE";
 const INSERT: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
     SELECT UNNEST($1::TEXT[]), UNNEST($2::BIGINT[]), UNNEST($3::BYTEA[]), UNNEST($4::BYTEA[]), UNNEST($5::BIGINT[]),
@@ -20,8 +20,8 @@ pub(super) async fn lock_live_token(db: &PostgresClient, token: &TokenHash) -> R
     exists(db, LOCK_LIVE_TOKEN, &[&&token[..]]).await
 }
 
-/// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
-/// savepoint or the whole transaction. The tokens must be locked.
+/// Inserts leases in one statement. Fails with `SerialTaken` if a lease id or serial number is taken, and then the
+/// caller must roll back to its savepoint or the whole transaction. The tokens of the leases must be locked.
 pub(super) async fn insert_all(db: &PostgresClient, all: &[&LeaseRow]) -> Result<(), PostgresError> {
     insert(
         db,
@@ -38,7 +38,7 @@ pub(super) async fn insert_all(db: &PostgresClient, all: &[&LeaseRow]) -> Result
     .await
 }
 
-/// Records that tokens have ended, if they have leases.
+/// Records those of the tokens as ended that have leases, so that these leases are revoked later.
 pub(super) async fn record_ended_tokens(db: &PostgresClient, hashes: &[&[u8]]) -> Result<(), PostgresError> {
     execute(db, INSERT_ENDED_TOKENS, &[&hashes]).await.map(drop)
 }

@@ -24,15 +24,15 @@ impl ChangeLog for Store<PostgresReaderPool> {
         async move {
             let changes = found.await?;
             if changes.is_other_timeline {
-                // The failover may have lost the current data key. Then all values sealed with it from now on would be
-                // unreadable later.
+                // The failover may have lost the current data key. The node must stop using it, because values sealed
+                // with it could not be decrypted later.
                 keys.reload_after_loss().await?;
                 return Ok(changes);
             }
-            // The change may be a new data key. If loading it fails here, the node loads it when it reads a value
-            // sealed with it.
+            // The change may be a new data key. If loading it fails now, the node loads it when it reads a value sealed
+            // with it.
             if changes.mounts.iter().any(|change| change.mount == SYSTEM_MOUNT)
-                && let Err(error) = keys.learn().await
+                && let Err(error) = keys.load_new_keys().await
             {
                 telemetry::warn_task_failed(
                     "new data keys of the store cannot be loaded; retried when a stored value needs one",

@@ -1,5 +1,5 @@
 //! Passwords in libpq's file format (`.pgpass`): lines `host:port:database:user:password`, with `*` as a wildcard and
-//! `\` before a literal colon or backslash. The first matching line counts.
+//! `\` before a literal colon or backslash. The first line that matches the server is used.
 
 use std::path::Path;
 
@@ -9,20 +9,20 @@ use tokio_postgres::config::Host;
 use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
-/// Default folders of unix sockets. As in libpq, `localhost` in the file matches them as well.
+/// Default folders of unix sockets. As in libpq, the host `localhost` in a password file also matches sockets in them.
 const SOCKET_FOLDERS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 
-/// Reads a password file, which must be private.
+/// Reads a password file, which other users must not be able to read.
 ///
 /// # Errors
-/// `Invalid` naming the file and the rule.
+/// `Invalid` with the name of the file and the violated rule.
 pub(super) fn read_file(path: &Path) -> Result<Secret> {
     let unreadable = |error| Error::of_file("passfile", path, "read", error).with_kind(Kind::Invalid);
     let content = Secret::read_private_file(path, u64::MAX).map_err(unreadable)?;
     content.ok_or_else(|| Error::invalid(format!("passfile: {}: {PRIVATE_FILE_RULE}", path.display())))
 }
 
-/// Finds the password for the single server of `config`.
+/// Finds the password for the server, user and database of `config`, which has a single server.
 pub(super) fn find_password(content: &Secret, config: &Config) -> Option<Secret> {
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
     let user = config.get_user().unwrap_or_default();
@@ -103,7 +103,7 @@ mod unit_tests {
         assert_eq!(found("db:5432:signet:signet", "postgres://signet@db/signet"), None);
         assert_eq!(found("db:5432:signet:signet:", "postgres://signet@db/signet"), None);
         assert_eq!(found("a\\:b:*:*:*:x", "host=a:b user=u").as_deref(), Some("x"));
-        // Without a database name, the user's name is used.
+        // If the URL has no database name, the database has the user's name.
         assert_eq!(found("*:*:u:u:x", "postgres://u@db").as_deref(), Some("x"));
         for (line, fits) in [("localhost", true), ("/run/postgresql", true), ("/elsewhere", false)] {
             let found = found(&format!("{line}:*:*:*:x"), "host=/run/postgresql user=u");

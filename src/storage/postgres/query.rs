@@ -1,4 +1,4 @@
-//! Helpers for the files of the tables: statements, failures, and column types.
+//! Helpers for the SQL of this engine: statements, failures, and column types.
 
 use deadpool_postgres::ClientWrapper;
 use tokio_postgres::Row;
@@ -11,7 +11,7 @@ use crate::storage::backend::from_micros;
 use crate::storage::engine::TableError;
 use crate::x509::serial::Serial;
 
-/// A connection with its prepared statements.
+/// A connection with a cache of its prepared statements.
 pub(super) type PostgresClient = ClientWrapper;
 
 pub(super) type PostgresError = TableError<tokio_postgres::Error>;
@@ -23,22 +23,22 @@ impl From<tokio_postgres::Error> for PostgresError {
 }
 
 impl PostgresError {
-    /// The SQLSTATE code, if the server reported the failure.
+    /// Returns the SQLSTATE code, if the server reported the failure.
     pub(super) fn code(&self) -> Option<&SqlState> {
         if let Self::Engine(error) = self { error.code() } else { None }
     }
 
-    /// The server's report, if it reported the failure.
+    /// Returns the server's error report, if the server reported the failure.
     pub(super) fn server_error(&self) -> Option<&DbError> {
         if let Self::Engine(error) = self { error.as_db_error() } else { None }
     }
 
-    /// `true` for a conflict between transactions, which can be retried.
+    /// Returns `true` for a conflict between transactions, after which the transaction can be retried.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
     }
 
-    /// `true` if the connection is lost.
+    /// Returns `true` if the failure means that the connection is lost.
     pub(super) fn is_connection_lost(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         match error.as_db_error() {
@@ -49,9 +49,9 @@ impl PostgresError {
         }
     }
 
-    /// `true` if the failure concerns one unit, so that the other units may succeed without it: a violated condition,
-    /// an invalid value (classes 22, 23 and 54), or a lock of another node. With pipelining, the failure of a later
-    /// statement of the same unit may be reported first.
+    /// Returns `true` if one unit caused the failure, so that the other units may succeed without it: a violated
+    /// condition, an invalid value (classes 22, 23 and 54), or a lock that another node holds. With pipelining, the
+    /// failure of a later statement of the same unit may be reported first.
     pub(super) fn concerns_one_unit(&self) -> bool {
         match self {
             Self::SerialTaken | Self::Conflict(_) => true,
@@ -82,18 +82,19 @@ impl PostgresError {
     }
 }
 
-/// The server's message, if the error is from the server. Excludes the detail of the message, which contains values.
+/// Returns the server's message, if the server reported the error. Omits the detail of the report, which contains
+/// values.
 pub(crate) fn server_message<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e str> {
     cause.downcast_ref::<DbError>().map(DbError::message)
 }
 
-/// Classes 22 (data exception, such as NUL in a text) and 54 (program limit exceeded).
+/// Returns `true` for codes of classes 22 (data exception, such as NUL in a text) and 54 (program limit exceeded).
 fn is_value_error(code: &SqlState) -> bool {
     code.code().starts_with("22") || code.code().starts_with("54")
 }
 
-/// Classes 08 (connection exception) and 57P (the server ends the session), an idle transaction that timed out, and a
-/// server that no longer takes writes.
+/// Returns `true` for codes after which the connection cannot be used: classes 08 (connection exception) and 57P (the
+/// server ends the session), a timeout of an idle transaction, and a server that no longer accepts writes.
 fn ends_connection(code: &SqlState) -> bool {
     code.code().starts_with("08")
         || code.code().starts_with("57P")
@@ -111,7 +112,8 @@ pub(super) async fn execute(
     Ok(db.execute(&statement, parameters).await?)
 }
 
-/// Inserts rows that must be new. ON CONFLICT would look for every row first and log it twice, and conflicts are rare.
+/// Inserts rows that must be new. The SQL has no ON CONFLICT, which would look up every row first and write it to the
+/// log twice, because conflicts are rare.
 pub(super) async fn insert(db: &PostgresClient, sql: &str, parameters: SqlParameters<'_>) -> Result<(), PostgresError> {
     match execute(db, sql, parameters).await {
         Err(failure) if failure.code() == Some(&SqlState::UNIQUE_VIOLATION) => Err(PostgresError::SerialTaken),
@@ -145,7 +147,7 @@ pub(super) async fn exists(
     Ok(row(db, sql, parameters).await?.is_some())
 }
 
-/// Returns one column of all rows, as a parameter for UNNEST.
+/// Returns one value of each row, as an array parameter for UNNEST.
 pub(super) fn column<'a, R, T>(all: &[&'a R], of: impl Fn(&'a R) -> T) -> Vec<T> {
     all.iter().map(|row| of(row)).collect()
 }

@@ -1,4 +1,4 @@
-//! Reads of the store, each on a borrowed connection, with a deadline.
+//! Reads of the store: each borrows a connection from the pool and has a deadline.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -25,11 +25,11 @@ use crate::storage::tables::{documents, facts};
 use crate::telemetry;
 use crate::x509::serial::Serial;
 
-/// The reading connections of a database.
+/// The connections of a store for reads and for SQL sessions.
 #[derive(Clone)]
 pub(crate) struct PostgresReaderPool {
     connections: ConnectionPool,
-    /// Connections for sessions, whose reads and transactions take longer.
+    /// Connections for SQL sessions, whose statements and transactions take longer than other reads.
     pub(super) sessions: ConnectionPool,
     pub(super) store_runtime: Handle,
     pub(super) url: PostgresUrl,
@@ -38,14 +38,14 @@ pub(crate) struct PostgresReaderPool {
     pub(super) listener: Arc<OnceLock<ChangeListener>>,
 }
 
-/// The task that listens for other nodes, and the signal that it sends.
+/// The task that listens for changes by other nodes, and the signal by which it reports them.
 pub(super) struct ChangeListener {
     pub(super) task: AbortHandle,
     pub(super) signal: Arc<Notify>,
 }
 
 impl PostgresReaderPool {
-    /// Must be called on the runtime that will drive the connections.
+    /// Creates the pools. Must be called on the runtime that will drive the connections.
     pub(super) fn new(url: &PostgresUrl, node: i64) -> Result<Self> {
         let store_runtime = Handle::try_current().map_err(Error::internal)?;
         let connections = ConnectionPool::new(url, ConnectionUse::Reads)?;
@@ -53,8 +53,8 @@ impl PostgresReaderPool {
         Ok(Self { connections, sessions, store_runtime, url: url.clone(), node, listener: Arc::default() })
     }
 
-    /// Runs `work` with a connection and its creation time. A lost connection is replaced once: reads are safe to
-    /// repeat, and after a restart of the server all idle connections are lost.
+    /// Runs `work` with a connection and the time at which the connection was opened. If the connection is lost,
+    /// repeats the read once with another one, because a restart of the server closes all idle connections.
     pub(super) fn read_with_age<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -94,7 +94,7 @@ impl PostgresReaderPool {
 }
 
 impl StoreReader for PostgresReaderPool {
-    fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+    fn facts(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
         self.read_tables("meta", |db| facts::all(db).boxed())
     }
 

@@ -1,4 +1,4 @@
-//! SQL of recorded responses: for each idempotency key, the result of the request that used it.
+//! SQL of recorded responses: the result of each request with an idempotency key, stored under the key.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use super::query::{PostgresClient, PostgresError, column, execute, rows};
 use crate::pki::store::{PkiWrite, RecordedResponseRow};
 use crate::storage::backend::WriteUnit;
 
-/// The insert waits if another node has an uncommitted row with the same key.
+/// Inserts responses, or replaces expired ones. Waits if another node has an uncommitted row with the same key.
 const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease, expires_at)
     SELECT UNNEST($1::BYTEA[]), UNNEST($2::BYTEA[]), UNNEST($3::BYTEA[]), UNNEST($4::TEXT[]), UNNEST($5::BIGINT[])
     ON CONFLICT (key) DO UPDATE SET request = excluded.request, serial = excluded.serial, lease = excluded.lease,
@@ -15,10 +15,13 @@ const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease,
 
 const SELECT_RECORDED: &str = "SELECT key, expires_at FROM answered_request WHERE key = ANY($1)";
 
-/// Finds the units whose key is already stored, or used by an earlier unit of the batch. Only these units are rejected,
-/// and the rows of the others are still inserted with one statement. Keys that another node stores later are found by
-/// [`insert_all`].
-pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Result<HashSet<usize>, PostgresError> {
+/// Returns the indexes of the units whose idempotency key is already stored, or used by an earlier unit of the batch.
+/// Only these units are rejected, and the rows of the others are still inserted with one statement. [`insert_all`]
+/// finds keys that another node stores later.
+pub(super) async fn find_repeated_units(
+    db: &PostgresClient,
+    units: &[WriteUnit],
+) -> Result<HashSet<usize>, PostgresError> {
     let keyed: Vec<(usize, &RecordedResponseRow)> =
         units.iter().enumerate().flat_map(|(at, unit)| rows_of_unit(unit).map(move |row| (at, row))).collect();
     if keyed.is_empty() {
@@ -45,10 +48,10 @@ fn rows_of_unit(unit: &WriteUnit) -> impl Iterator<Item = &RecordedResponseRow> 
     writes.iter().filter_map(|write| if let PkiWrite::RecordedResponse(row) = write { Some(row) } else { None })
 }
 
-/// Inserts all rows in one statement. `SerialTaken` if a key is taken, perhaps twice in `all`; the caller must then
-/// roll back to its savepoint or the whole transaction.
+/// Inserts recorded responses in one statement. Fails with `SerialTaken` if a key is taken or occurs twice in `all`,
+/// and then the caller must roll back to its savepoint or the whole transaction.
 pub(super) async fn insert_all(db: &PostgresClient, all: &[&RecordedResponseRow]) -> Result<(), PostgresError> {
-    // Sorted, so that two nodes cannot deadlock.
+    // Sorted by key, so that two nodes that insert the same keys cannot deadlock.
     let mut all = all.to_vec();
     all.sort_unstable_by_key(|row| row.key);
     if all.windows(2).any(|pair| pair[0].key == pair[1].key) {
@@ -113,23 +116,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn repeated_requests_do_not_split_the_statement() {
+    async fn repeated_idempotency_keys_do_not_split_the_insert() {
         let fixture = Postgres::new();
         let (mut writer, _reader) = open(fixture.url()).await.unwrap();
         let mount = MountId::random();
         let made = WriteUnit::Auth { writes: vec![AuthWrite::MountCreate(mount)], now: crate::clock::Time::UNIX_EPOCH };
         assert!(writer.apply(vec![made]).await[0].is_ok());
-        // Counts transaction ids, because every savepoint would add one.
-        let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
+        // Counts the distinct transaction ids of the rows, because every savepoint would add an id.
+        let numbers = || fixture.query_number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
         let end = NOW + RecordedResponseRow::LIFETIME_SECONDS;
-        /// A key and the time of its use.
+        /// An idempotency key and the time of its use; `None` for a unit without a key.
         type Keyed = Option<(u8, i64)>;
         let batches: [(&[Keyed], &[bool]); 3] = [
-            // Two units with the same key, and others.
+            // Two units have the same key, and the second one is rejected.
             (&[None, Some((1, NOW)), None, Some((1, NOW)), Some((2, NOW))], &[true, true, true, false, true]),
-            // A stored key, until its last second.
+            // A stored key is rejected until its last second.
             (&[None, Some((1, NOW)), Some((3, NOW)), Some((1, end - 1))], &[true, false, true, false]),
-            // The key has expired.
+            // A stored key that has expired can be used again, once per batch.
             (&[Some((1, end)), None, Some((1, end)), Some((2, NOW))], &[true, true, false, false]),
         ];
         let mut stored = 0;
@@ -140,7 +143,7 @@ mod tests {
                 assert_eq!(outcomes.contains("SerialTaken"), !is_accepted, "batch {transactions}: {outcomes}");
             }
             stored += accepted.iter().filter(|is_accepted| **is_accepted).count() as i64;
-            assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored);
+            assert_eq!(fixture.query_number("SELECT COUNT(*) FROM certificate"), stored);
             assert_eq!(numbers(), transactions, "every unit of a batch is in its one transaction");
         }
     }

@@ -1,4 +1,4 @@
-//! SQL of revocations, which are idempotent and numbered without gaps.
+//! SQL of revocations, which are idempotent. Their sequence numbers are assigned without gaps.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,8 +12,9 @@ use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, revocations as sql};
 use crate::x509::serial::Serial;
 
-/// Serializes the revocations of a mount. Taken before the lookup of existing ones, so that no other node can insert a
-/// revocation between lookup and insert. Batches of certificates do not use this lock.
+/// Locks the row of a mount, so that only one transaction at a time revokes certificates of the mount. The lock is
+/// taken before the lookup of existing revocations, so that no other node can insert one after the lookup. Inserts of
+/// certificates do not take this lock.
 const LOCK_MOUNT: &str = "SELECT rev_seq FROM mount WHERE id = $1 FOR NO KEY UPDATE";
 const SELECT_EXISTING: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
     FROM revocation WHERE mount = $1 AND serial = ANY($2)";
@@ -29,13 +30,14 @@ const AMEND: &str = "UPDATE revocation SET seq = new.seq, reason = new.reason, i
 
 pub(super) struct InsertedRevocation {
     pub(super) stored: StoredRevocation,
-    /// `true` if this call created the revocation.
+    /// `true` if this call inserted the revocation; `false` if it existed before.
     pub(super) fresh: bool,
 }
 
-/// Inserts revocations of one mount. Returns the stored ones in the given order, and whether anything changed. The
-/// sequence numbers come from the mount's row in the same transaction. So a failed transaction releases them, and
-/// numbers become visible in ascending order.
+/// Inserts revocations of one mount, or amends the stored revocations of the same serials. Returns the stored
+/// revocations in the order of `all`, and `true` if any was inserted or amended. The sequence numbers come from the
+/// mount's row in the same transaction, so a failed transaction releases them, and numbers become visible in ascending
+/// order.
 pub(super) async fn insert_all(
     db: &PostgresClient,
     mount: MountId,
@@ -61,14 +63,14 @@ pub(super) async fn insert_all(
             .get(&row.serial)
             .cloned()
             .ok_or(PostgresError::Unreadable("defect: a new revocation is missing among the stored ones"))?;
-        // If a serial occurs twice in the batch, only the first occurrence is fresh.
+        // If a serial number occurs twice in `all`, only its first occurrence is reported as new.
         Ok(InsertedRevocation { stored, fresh: new.remove(&row.serial) })
     };
     Ok((all.iter().map(to_inserted).collect::<Result<_, PostgresError>>()?, changed))
 }
 
-/// Splits rows into new revocations and amendments of existing ones. In the result each serial occurs once, in its
-/// final state.
+/// Splits rows into new revocations and amendments of stored ones. Repetitions in `all` are merged, so that each serial
+/// number occurs once in the result.
 fn split_new_and_amended(
     all: &[&RevocationRow],
     stored_rows: &HashMap<Serial, StoredRevocation>,
@@ -95,7 +97,7 @@ fn split_new_and_amended(
     changed.into_iter().partition(|row| !stored_rows.contains_key(&row.serial))
 }
 
-/// Assigns the next sequence numbers of the mount.
+/// Assigns the next sequence numbers of the mount to new and amended revocations.
 async fn assign_sequences(
     db: &PostgresClient,
     mount: MountId,
@@ -171,7 +173,8 @@ pub(super) async fn by_sequence(
     found.iter().map(|row| read_revocation(mount, row, 0)).collect()
 }
 
-/// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.
+/// Reads a revocation from column `first` on: seq, serial, issuer, revoked_at_micros, not_after, reason and
+/// invalidity_date.
 pub(super) fn read_revocation(mount: MountId, row: &Row, first: usize) -> Result<StoredRevocation, PostgresError> {
     let reason = row.try_get::<_, Option<i64>>(first + 5)?;
     let reason = reason

@@ -26,18 +26,18 @@ const MIGRATIONS: &[Migration] = migrations!(
     "0016_endless_tokens",
 );
 
-/// A migration may take long, also for a node that waits for another node's migration. Two-part lock keys differ from
-/// the one-part keys of mounts.
+/// Takes the lock of migrations. The timeouts are long, because the migration of another node, for which this one
+/// waits, may take long. The lock key has two parts and so differs from the keys of mounts, which have one part.
 const LOCK_SCHEMA: &str = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
     SELECT pg_advisory_xact_lock(1936287598, 1)";
-/// Queries the permission to create tables in the schema of the migrations, and the names of user, database and schema.
+/// Selects whether the user may create tables in the schema of the store, and the names of user, database and schema.
 const SELECT_PERMISSION: &str = "SELECT COALESCE(has_schema_privilege(current_schema(), 'CREATE'), FALSE),
     quote_ident(current_user), quote_ident(current_database()), quote_ident(COALESCE(current_schema(), 'public'))";
 
-/// Upgrades the schema.
+/// Upgrades the schema of a database to the newest version.
 ///
 /// # Errors
-/// `Invalid` when a newer version wrote the database, or its user may not change the schema.
+/// `Invalid` when a newer version of this program wrote the database, or its user may not change the schema.
 pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
     let failed =
         |e: PostgresError| e.into_public_error("storage: the schema of the database cannot be read or upgraded");
@@ -74,10 +74,10 @@ pub(super) async fn require_current(db: &PostgresClient) -> Result<()> {
     migrations::require_current(found, MIGRATIONS)
 }
 
-/// Checks that the connected user may upgrade the schema, now or with a later version.
+/// Checks that the connected user may upgrade the schema, now or for a later version of this program.
 ///
 /// # Errors
-/// `Invalid` with the statement that grants the permission.
+/// `Invalid`, with the SQL statement that grants the permission.
 pub(super) async fn require_permission(db: &PostgresClient) -> Result<()> {
     let failed = |e: PostgresError| e.into_public_error("storage: the permissions of the database user cannot be read");
     let found = row(db, SELECT_PERMISSION, &[]).await.map_err(failed)?;
@@ -103,7 +103,7 @@ async fn apply(db: &PostgresClient, migration: &Migration, to: usize) -> Result<
     Ok(())
 }
 
-/// The schema version; 0 for an empty database.
+/// Returns the schema version of a database; 0 for an empty one.
 async fn version(db: &PostgresClient) -> Result<usize, PostgresError> {
     if row(db, "SELECT 1 WHERE to_regclass('meta') IS NOT NULL", &[]).await?.is_none() {
         return Ok(0);
@@ -132,7 +132,7 @@ mod unit_tests {
         }
         database.psql(contract::TEAM_MEMBERSHIPS);
         database.psql(MIGRATIONS[12].sql);
-        // A row as the previous version inserts it.
+        // A row with the columns that the previous schema version has.
         database.psql("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)");
         let text = "SELECT string_agg(team_id || ' ' || user_id || ' ' || org_id, ',' ORDER BY team_id, user_id)
             FROM team_memberships";

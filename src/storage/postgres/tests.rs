@@ -93,7 +93,7 @@ async fn server_with_reset_transaction_ids_hides_no_change() {
     let (fixture, storage, mount) = start_node().await;
     storage.pki().commit(document_unit(mount, "a")).await.unwrap();
     let (position, _) = read_changes_of(&storage, LogPosition::default()).await;
-    // A position from a lost server, whose transaction ids were higher.
+    // A position read from a server that was lost, and whose transaction ids were higher.
     let ahead = LogPosition { sequence: position.sequence + 1_000_000, ..position };
     assert_eq!(read_changes_of(&storage, ahead).await.1, []);
     fixture.database.end_connections();
@@ -107,10 +107,10 @@ async fn commit_without_a_synchronous_standby_is_unavailable() {
     let cluster = cluster::Cluster::new();
     let database = cluster.database();
     let (writer, reader) = open(PostgresUrl::parse(&database.url()).unwrap()).await.unwrap();
-    // The deadline is longer than the server's own statement limit.
+    // The deadline is longer than the server's own statement timeout.
     let mut writer = writer.with_deadline(Duration::from_secs(12));
     cluster.set(&["synchronous_standby_names = 'absent'"]);
-    // The server applies the setting asynchronously. Write until a commit waits for the standby.
+    // The server applies the setting asynchronously, so tables are created until a commit waits for the standby.
     let probed = database.on(&cluster);
     let probes = std::thread::spawn(move || {
         let names = (0..).map(|n| format!("probe{n}"));
@@ -155,7 +155,7 @@ async fn read_only_server_is_left_for_a_writable_one() {
     assert!(writer.apply(unit("one")).await[0].is_ok());
     assert!(reader.clone().run("test", SessionAccess::Write(SERVER_CALLER), work("two")).await.is_ok());
     let names = |cluster| database.on(cluster).psql("SELECT string_agg(name, ' ' ORDER BY name) FROM meta");
-    // At first the standby does not even have the table.
+    // The standby receives the table with a delay.
     while database.on(&standby).psql("SELECT to_regclass('meta') IS NULL").contains('t') {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -173,7 +173,7 @@ async fn read_only_server_is_left_for_a_writable_one() {
 async fn hanging_server_does_not_prevent_a_connection_to_another() {
     let primary = cluster::Cluster::new();
     let database = primary.database();
-    // A server that accepts connections and sends nothing.
+    // This server accepts connections but sends nothing.
     let folder = tempfile::tempdir().unwrap();
     let _mute = std::os::unix::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
     let mute = folder.path().display();
@@ -225,13 +225,13 @@ async fn only_documents_and_revocations_wake_other_nodes() {
     wait_for_notification().await;
     pki.commit(revoke_unit(mount, Serial::random())).await.unwrap();
     wait_for_notification().await;
-    // The two changes were notified; the certificate must not be.
+    // The document changes were notified. The issued certificate must not be.
     pki.commit(issue_unit(mount)).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), woken.notified()).await.is_err());
 }
 
 #[tokio::test]
-async fn outage_is_unavailable_and_ends_without_a_restart() {
+async fn store_is_unavailable_only_during_a_database_outage() {
     let (fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
     pki.commit(issue_unit(mount)).await.unwrap();
@@ -303,7 +303,7 @@ async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
 }
 
 #[tokio::test]
-async fn lock_of_another_session_fails_instead_of_waiting() {
+async fn write_fails_instead_of_waiting_long_for_a_lock() {
     let (fixture, storage, mount) = start_node().await;
     let pki = storage.pki();
     let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
@@ -371,10 +371,10 @@ async fn write_document(node: &Storage, mount: MountId, name: &str) {
 }
 
 fn stored_term(fixture: &Postgres, name: &str) -> Vec<u8> {
-    fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
+    fixture.query_bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
 }
 
-/// A test with two nodes: the node with outdated data keys loads the new key once.
+/// A node whose data keys are outdated loads the new key once, for the first value sealed with it.
 #[tokio::test]
 async fn node_with_outdated_data_keys_reads_the_keys_once() {
     let (fixture, first, mount) = start_node().await;
@@ -383,19 +383,19 @@ async fn node_with_outdated_data_keys_reads_the_keys_once() {
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
     write_document(&first, mount, "b").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 2, "one is sealed with a key it had not seen");
-    // From now on, keys cannot be loaded any more.
-    fixture.change("DELETE FROM meta WHERE name LIKE 'data-key/%'", &[]);
+    // From now on, a node that tries to load the keys fails.
+    fixture.execute("DELETE FROM meta WHERE name LIKE 'data-key/%'", &[]);
     write_document(&first, mount, "c").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3);
     write_document(&second, mount, "d").await;
     assert_eq!((stored_term(&fixture, "a"), stored_term(&fixture, "d")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
-    // The value now names an unknown data key.
-    fixture.change("UPDATE document SET body = $1 || substr(body, 5) WHERE name = 'd'", &[&[0, 0, 0, 9]]);
+    // The stored value is changed to name a data key that does not exist.
+    fixture.execute("UPDATE document SET body = $1 || substr(body, 5) WHERE name = 'd'", &[&[0, 0, 0, 9]]);
     assert!(second.pki().documents(mount).await.is_err());
 }
 
 #[tokio::test]
-async fn following_node_seals_with_the_new_key() {
+async fn other_node_seals_with_the_new_data_key() {
     let (fixture, first, mount) = start_node().await;
     let second = fixture.open(10).await.unwrap();
     let position = read_changes_of(&second, LogPosition::default()).await.0;
@@ -406,7 +406,7 @@ async fn following_node_seals_with_the_new_key() {
     assert_eq!(stored_term(&fixture, "a"), [0, 0, 0, 2]);
     let (one, other) = futures_util::future::join(first.keyring().rotate(2), second.keyring().rotate(2)).await;
     assert_eq!((one.unwrap(), other.unwrap()), (3, 3));
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), 3);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), 3);
     for (node, name) in [(&first, "b"), (&second, "c")] {
         read_changes_of(node, position).await;
         write_document(node, mount, name).await;
@@ -453,7 +453,8 @@ async fn seal_change_waits_until_every_node_has_the_data_key() {
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 1);
 }
 
-/// Changes the seal while other nodes are away, creates a data key after the end of the handover, and writes with it.
+/// Changes the seal while other nodes are offline, creates a data key after the end of the handover, and writes with
+/// that key.
 async fn change_seal_for_offline_nodes(fixture: &Postgres, node: &Storage, mount: MountId, seal: &SealKey) {
     fixture.clock().advance(Duration::from_secs(31));
     node.change_seal(seal).await.unwrap();
@@ -526,7 +527,8 @@ async fn data_keys_and_the_seal_are_changed_concurrently() {
         assert_eq!(rotated.unwrap(), from + 1);
         match changed {
             Ok(_) => seal = next,
-            // The new data key was created first, so the seal cannot be changed until all nodes know that key.
+            // The new data key was created first. The seal cannot be changed until all nodes are assumed to know that
+            // key.
             Err(error) => assert_eq!(error.kind(), Kind::Busy),
         }
     }
@@ -554,7 +556,7 @@ async fn reseal_postpones_locked_rows_without_waiting() {
     }
     storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
-    // Locks token rows as a commit of their leases does.
+    // Locks two token rows in the same way as a transaction that commits leases of these tokens.
     let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; SELECT 1 FROM token WHERE get_byte(hash, 0) IN (3, 7) FOR SHARE").await.unwrap();
@@ -589,7 +591,7 @@ async fn nodes_share_the_count_of_remaining_values() {
     first.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
     let nodes = [first.keyring(), second.keyring()];
-    // One step starts the run, then one step counts each of the eight tables, on either node.
+    // The first step starts the run, and each of the next eight steps counts one table; the two nodes alternate.
     for step in 0..9 {
         assert_eq!(nodes[0].status().await.unwrap().older, None, "step {step}");
         assert_eq!(nodes[step % 2].re_seal().await.unwrap(), ResealOutcome::More);
@@ -631,12 +633,12 @@ async fn mount_drop_leaves_no_certificate_of_another_node() {
     dropped.unwrap();
     assert!(issued.iter().all(|result| result.as_ref().map_or_else(|e| e.kind() == Kind::Conflict, |_| true)));
     for _ in 0..500 {
-        if fixture.number("SELECT COUNT(*) FROM dropped_mount") == 0 {
+        if fixture.query_number("SELECT COUNT(*) FROM dropped_mount") == 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM certificate"), 0);
 }
 
 #[tokio::test]
@@ -676,9 +678,9 @@ async fn token_revoked_on_one_node_ends_leases_of_other_nodes() {
     while first.pki().mark_leases_of_ended_tokens(7).await.unwrap() == 7 {}
     let marked = first.pki().ending_leases(String::new(), "~".into(), 1000).await.unwrap();
     assert_eq!(marked.len(), stored, "none is left behind");
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM lease WHERE ending = 0"), 0);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored as i64);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM lease WHERE ending = 0"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM certificate"), stored as i64);
 }
 
 #[tokio::test]
@@ -717,7 +719,7 @@ async fn child_token_deleted_concurrently_does_not_stop_revocation() {
         client.batch_execute("COMMIT").await.unwrap();
     };
     futures_util::future::join(revoke, commit).await;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
 }
 
 #[tokio::test]
@@ -727,7 +729,7 @@ async fn deadlock_between_nodes_is_retried() {
     storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
     let low = mount.min(other);
     let high = mount.max(other);
-    // A client that locks the rows in the opposite order, and lets the server detect the deadlock.
+    // This client locks the rows in the opposite order, so that the server detects a deadlock.
     let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET deadlock_timeout = '2500ms'; BEGIN").await.unwrap();
     let lock = |mount: MountId| format!("SELECT FROM mount WHERE id = {} FOR UPDATE", mount.0);
@@ -759,7 +761,7 @@ async fn start_without_database_reports_the_reason() {
 async fn database_with_a_newer_schema_is_rejected() {
     let (fixture, storage, _) = start_node().await;
     storage.shutdown().await.unwrap();
-    fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"99"]);
+    fixture.execute("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"99"]);
     let error = open(fixture.url()).await.err().unwrap();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.to_string().contains("schema version 99"), "{error}");
@@ -785,9 +787,9 @@ async fn missing_schema_permission_is_reported_with_the_fix() {
     refused(inspect(url()).await.err());
     refused(require_schema_permission(&url()).await.err());
     refused(require_no_other_node(&url()).await.err());
-    // Without migrations to run, no permission is needed.
+    // If no migration is to be run, the user needs no permission.
     assert!(open(url()).await.is_ok());
-    fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
+    fixture.execute("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
     refused(open(url()).await.err());
     database.psql(&format!("ALTER DATABASE {name} OWNER TO {clerk}"));
     assert!(
@@ -825,7 +827,7 @@ async fn restore_is_recorded_only_while_no_node_runs() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    // A command with an open store is not a node and does not block the restore.
+    // A command that opens the store is not a node, so it does not prevent `record_restore`.
     wait("noted").await;
     let listeners = [node.changes().unwrap().listen(), another.changes().unwrap().listen()];
     let text = wait("2 nodes run on the database (pid ").await;
@@ -861,11 +863,11 @@ async fn expired_rows_and_endless_tokens_are_found_by_an_index() {
         (sql::tidy::EXPIRED_REVOCATIONS, "250", "revocation_end"),
         (sql::tidy::UNLISTED_REVOCATION, "1", "revocation_end"),
         (sql::tidy::DELETE_METADATA, "", "certificate_metadata_end"),
-        (sql::tokens::ENDLESS, "", "token_endless"),
+        (sql::tokens::COUNT_NEVER_EXPIRING, "", "token_endless"),
     ] {
         let values = [("$1", "7"), ("$2", "9"), ("$3", "1"), ("$4", fourth), ("$5", "250")];
         let sql = values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value));
-        // Without these settings, PostgreSQL scans an empty table.
+        // Without these settings, PostgreSQL would scan the empty tables instead of using an index.
         let plan =
             fixture.database.psql(&format!("SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN {sql}"));
         assert!(plan.contains(&format!("using {index} on")), "{plan}");

@@ -1,9 +1,9 @@
-//! TLS to the database server: trusted certificates, the client certificate, and error messages.
+//! TLS for connections to the database server: trusted certificates, the client certificate, and error messages.
 //!
 //! TLS 1.2 and 1.3 with rustls on aws-lc-rs. The files are read for every connection, so a renewed certificate needs no
-//! restart. A server's name must be among the subject alternative names of its certificate; its subject is ignored. A
-//! server certificate that is itself in the file of authorities is trusted directly, because servers often have
-//! self-signed certificates.
+//! restart. The name of a server must be among the subject alternative names of its certificate; the subject is
+//! ignored. A server certificate that is itself in the file `sslrootcert` is trusted directly, because servers often
+//! have self-signed certificates.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,18 +29,19 @@ use crate::secret::{PRIVATE_FILE_RULE, Secret};
 use crate::tls::{self, NamedFile, PresentedCertificate, ServerTrust};
 use crate::x509::certificate::Certificate;
 
-/// The ALPN protocol name, which a server may require.
+/// The ALPN protocol name of PostgreSQL, which a server may require.
 const ALPN_PROTOCOL: &[u8] = b"postgresql";
 /// Maximum length of a key file, in bytes.
 const MAX_KEY_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CertVerification {
-    /// Nothing is verified: a man in the middle is not detected.
+    /// The server certificate is not verified, so a man in the middle is not detected.
     Nothing,
-    /// A trusted authority must have signed the certificate.
+    /// A trusted authority must have issued the server certificate, directly or through intermediates.
     Chain,
-    /// The certificate must also be valid for the server's name.
+    /// A trusted authority must have issued the server certificate, and the certificate must be valid for the server's
+    /// name.
     ChainAndName,
 }
 
@@ -64,10 +65,10 @@ pub(super) struct PostgresTlsFiles {
 }
 
 impl PostgresTlsFiles {
-    /// Reads the files. Blocks.
+    /// Reads the certificate and key files, and creates a connector from them. Blocks.
     ///
     /// # Errors
-    /// `Invalid` naming the parameter, the file and the rule, never quoting the file's content.
+    /// `Invalid` with the parameter, the file and the violated rule. The text never quotes the file's content.
     pub(super) fn connector(&self) -> Result<PostgresTlsConnector> {
         let provider = tls::provider();
         let trusted = match &self.roots {
@@ -102,7 +103,7 @@ fn load_client_certificate(files: &ClientCertificateFiles, provider: &CryptoProv
 struct PostgresCertVerifier {
     verify: CertVerification,
     roots: RootCertStore,
-    /// The certificates of the configured authorities, in DER.
+    /// The certificates of the configured authorities, in DER. A server may also use one of them itself.
     trusted: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -121,8 +122,8 @@ impl PostgresCertVerifier {
         let algorithms = self.provider.signature_verification_algorithms.all;
         let found = verify_server_cert_signed_by_trust_anchor(certificate, &self.roots, intermediates, now, algorithms);
         found.map_err(|error| match error {
-            // A self-signed certificate may be reported as a CA certificate, but the actual problem is that it is not
-            // trusted.
+            // rustls may report that a self-signed certificate is a CA certificate, but the actual problem is that it
+            // is not trusted.
             rustls::Error::InvalidCertificate(CertificateError::Other(_)) if is_self_signed(shown) => {
                 CertificateError::UnknownIssuer.into()
             }
@@ -154,7 +155,7 @@ impl ServerTrust for PostgresCertVerifier {
     }
 }
 
-/// A TLS connector, or a placeholder for connections without TLS.
+/// A TLS connector; `None` for connections without TLS.
 #[derive(Clone)]
 pub(super) struct PostgresTlsConnector(Option<TlsConnector>);
 
@@ -205,8 +206,9 @@ impl TlsStream for PostgresTlsStream {
     }
 }
 
-/// The `tls-server-end-point` channel binding (RFC 5929, section 4.1): a hash of the certificate with the hash function
-/// of its signature. `None` if the signature has no hash function, or an unsupported one.
+/// The `tls-server-end-point` channel binding (RFC 5929, section 4.1): a hash of the server certificate, with the hash
+/// function of the certificate's signature. Returns `None` if the signature has no hash function, or an unsupported
+/// one.
 fn channel_binding_hash(shown: &[u8]) -> Option<Vec<u8>> {
     let hash = Certificate::parse_untrusted(shown).ok()?.signature_algorithm()?.hash()?;
     Some(hash.digest(shown).as_ref().to_vec())
@@ -232,7 +234,7 @@ impl AsyncWrite for PostgresTlsStream {
     }
 }
 
-/// Describes a TLS failure; `None` for other errors.
+/// Describes a TLS failure for the operator; `None` for other errors.
 pub(super) fn tls_failure_reason(error: &io::Error) -> Option<String> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match error {
@@ -261,7 +263,7 @@ fn describe_certificate_error(problem: &CertificateError) -> String {
     }
 }
 
-/// Describes an alert with which a server rejects the client certificate, or TLS itself.
+/// Describes the TLS alert with which a server rejected the client certificate, or the connection itself.
 fn describe_alert(alert: AlertDescription) -> String {
     let because = match alert {
         AlertDescription::CertificateRequired => {

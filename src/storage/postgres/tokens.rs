@@ -12,14 +12,15 @@ use crate::storage::backend::micros;
 use crate::storage::engine::WriteConnection;
 use crate::storage::statements::{conflict, tokens as sql};
 
-/// Locks the parent until its new child is committed. A concurrent revocation of the parent waits, and then finds the
-/// child.
+/// Locks a live parent token until its new child is committed. A concurrent revocation of the parent waits for the
+/// lock, and then finds the child.
 const LOCK_PARENT: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR KEY SHARE";
-/// Locks in a fixed order, so that two nodes cannot deadlock. Sweeps skip locked tokens.
+/// Locks tokens in the order of their hashes, so that two nodes cannot deadlock. Sweeps skip locked tokens.
 const LOCK_TOKENS: &str = "SELECT 1 FROM token WHERE hash = ANY($1) ORDER BY hash FOR UPDATE";
 const MARK_REVOKED: &str = "UPDATE token SET uses = 0 WHERE hash = ANY($1) AND uses IS DISTINCT FROM 0";
-/// The lock is taken inside the limited subquery, so that rows which another node removes concurrently do not count
-/// towards the limit. The order matches the index, so that no plan scans the table if there are no children.
+/// Revokes up to 200 children of tokens, by setting their uses to 0. They are locked inside the limited subquery, so
+/// that children that another node removes concurrently do not count towards the limit. The order matches the index, so
+/// that no plan scans the table if there are no children.
 const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
         SELECT child.hash FROM UNNEST($1::bytea[]) AS p (hash) CROSS JOIN LATERAL (
             SELECT hash FROM token WHERE parent BETWEEN p.hash AND p.hash AND uses IS DISTINCT FROM 0
@@ -27,19 +28,21 @@ const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY
         LIMIT 200))
     RETURNING hash";
 const SELECT_CHILDREN: &str = "SELECT hash FROM token WHERE parent = ANY($1)";
-/// Locks some children and removes their parent. Uses the index, even if most rows have the same parent.
+/// Turns at most `$2` children of a token into tokens without a parent. Uses the index, even if most tokens have the
+/// same parent.
 const DETACH_CHILDREN: &str = "UPDATE token SET parent = NULL WHERE hash = ANY (ARRAY (
         SELECT hash FROM token WHERE parent BETWEEN $1 AND $1 ORDER BY parent LIMIT $2 FOR UPDATE))";
 const LOCK_LIVE: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR UPDATE";
 const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash";
-/// Concurrent sweeps of several nodes take different tokens.
+/// Selects tokens without remaining uses. Skips locked tokens, so concurrent sweeps of several nodes select different
+/// ones.
 const SELECT_USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
 const SELECT_EXPIRED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
-/// Waits for transactions that hold a mount with a shared lock, and excludes new ones.
+/// Waits for transactions that hold the shared lock of a mount, and excludes new ones.
 const LOCK_MOUNT_EXCLUSIVELY: &str = "SELECT pg_advisory_xact_lock($1)";
-/// Number of tokens per step, and maximum number of their children whose uses [one statement](REVOKE_CHILDREN) sets to
-/// 0.
+/// Number of tokens that one step of a revocation processes, and maximum number of their children that [one
+/// statement](REVOKE_CHILDREN) revokes.
 const TOKENS_PER_STEP: usize = 200;
 
 impl WriteConnection for PostgresClient {
@@ -50,7 +53,8 @@ impl WriteConnection for PostgresClient {
     }
 
     async fn insert_token(&self, row: &TokenRow) -> Result<(), PostgresError> {
-        // A child created while its parent is revoked would never be revoked.
+        // A child is only created under a live parent: one created during the revocation of its parent would never be
+        // revoked.
         if let Some(parent) = &row.parent
             && !exists(self, LOCK_PARENT, &[&&parent[..]]).await?
         {
@@ -83,7 +87,7 @@ impl WriteConnection for PostgresClient {
 
     async fn spend_token(&self, hash: &TokenHash) -> Result<Option<u32>, PostgresError> {
         let Some(spent) = row(self, sql::SPEND, &[&&hash[..]]).await? else { return Ok(None) };
-        let left = uses(spent.try_get(0)?)?;
+        let left = read_uses(spent.try_get(0)?)?;
         if left == 0 {
             leases::record_ended_tokens(self, &[&hash[..]]).await?;
         }
@@ -97,8 +101,8 @@ impl WriteConnection for PostgresClient {
         }
     }
 
-    /// No child can be inserted under a token that is locked or has no uses left. The lock waits for concurrent
-    /// inserts.
+    /// The first statement locks the tokens and waits for concurrent inserts of children. Later, no child can be
+    /// inserted under a token that is locked or has no uses left.
     async fn revoke_tokens(&self, hashes: &[TokenHash]) -> Result<RevokedTokens, PostgresError> {
         rows(self, LOCK_TOKENS, &[&as_slices(hashes)]).await?;
         let mut gone = Vec::new();
@@ -128,8 +132,8 @@ impl WriteConnection for PostgresClient {
         Ok(RevokedTokens { gone, left, met })
     }
 
-    /// The lock is a separate statement: later statements see a child that another node commits before the lock is
-    /// granted.
+    /// The token is locked with a separate statement, so that the later statements see children that other nodes
+    /// committed while it waited for the lock.
     async fn revoke_token_alone(&self, hash: &TokenHash) -> Result<RevokedTokens, PostgresError> {
         if row(self, LOCK_LIVE, &[&&hash[..]]).await?.is_none() {
             return Ok(RevokedTokens::default());
@@ -163,7 +167,7 @@ fn as_slices(hashes: &[TokenHash]) -> Vec<&[u8]> {
     hashes.iter().map(|hash| &hash[..]).collect()
 }
 
-/// Finds a token by a hash, with the statement `sql`.
+/// Finds a token with the statement `sql`, by the hash of the token or of its accessor.
 pub(super) async fn by_hash(
     db: &PostgresClient,
     sql: &str,
@@ -172,15 +176,15 @@ pub(super) async fn by_hash(
     row(db, sql, &[&&hash[..]]).await?.as_ref().map(read_token).transpose()
 }
 
-/// Reads the tokens after this accessor hash, in order.
+/// Reads at most `limit` tokens whose accessor hashes follow `after`, in the order of these hashes.
 pub(super) async fn page(db: &PostgresClient, after: TokenHash, limit: u32) -> Result<Vec<TokenRow>, PostgresError> {
     rows(db, sql::PAGE, &[&&after[..], &i64::from(limit)]).await?.iter().map(read_token).collect()
 }
 
 fn read_token(row: &Row) -> Result<TokenRow, PostgresError> {
     Ok(TokenRow {
-        hash: hash(row.try_get(0)?)?,
-        accessor_hash: hash(row.try_get(1)?)?,
+        hash: read_hash(row.try_get(0)?)?,
+        accessor_hash: read_hash(row.try_get(1)?)?,
         parent: row.try_get::<_, Option<&[u8]>>(2)?.map(hash).transpose()?,
         uses: row.try_get::<_, Option<i64>>(3)?.map(uses).transpose()?,
         body: row.try_get(4)?,
@@ -191,13 +195,13 @@ fn read_token(row: &Row) -> Result<TokenRow, PostgresError> {
 }
 
 fn read_hashes(rows: &[Row]) -> Result<Vec<TokenHash>, PostgresError> {
-    rows.iter().map(|row| hash(row.try_get(0)?)).collect()
+    rows.iter().map(|row| read_hash(row.try_get(0)?)).collect()
 }
 
-fn hash(bytes: &[u8]) -> Result<TokenHash, PostgresError> {
+fn read_hash(bytes: &[u8]) -> Result<TokenHash, PostgresError> {
     bytes.try_into().map_err(|_| PostgresError::Unreadable("a stored token hash is not 32 bytes long"))
 }
 
-fn uses(stored: i64) -> Result<u32, PostgresError> {
+fn read_uses(stored: i64) -> Result<u32, PostgresError> {
     u32::try_from(stored).map_err(|_| PostgresError::Unreadable("the stored number of uses of a token is out of range"))
 }

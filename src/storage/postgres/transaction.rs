@@ -1,5 +1,5 @@
-//! State of a transaction of the writer: locked mounts and tokens, collected rows, sent revocations, and the counters
-//! and change log marks to write at its end.
+//! A write transaction on PostgreSQL: the mounts and tokens that it has locked, the rows collected for insertion in
+//! batches, the inserted revocations, and the counters and change log entries to write at its end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,29 +18,29 @@ use crate::storage::engine::{InsertCounts, WriteTransaction};
 use crate::storage::statements::{conflict, mounts as sql};
 
 const LOCK_MOUNTS: &str = "SELECT pg_advisory_xact_lock_shared(UNNEST($1::BIGINT[]))";
-const ALL_EXIST: &str = "SELECT COUNT(*) = CARDINALITY($1::BIGINT[]) FROM mount WHERE id = ANY($1)";
+const SELECT_ALL_MOUNTS_EXIST: &str = "SELECT COUNT(*) = CARDINALITY($1::BIGINT[]) FROM mount WHERE id = ANY($1)";
 
 pub(super) struct Transaction<'a> {
     pub(super) db: &'a PostgresClient,
     pub(super) collected: CollectedRows<'a>,
     /// This node's id in the change log.
     node: i64,
-    /// The number of the counter row that this node updates.
+    /// The number of the counter row that this node updates in each mount.
     counter: i64,
     known: RestorableState,
-    /// The revocations that were sent, with the positions of their writes.
+    /// The inserted or amended revocations: the position of the write, the stored revocation, and `true` if it is new.
     revoked: Vec<(OutcomePosition, StoredRevocation, bool)>,
 }
 
-/// The part of the state that a savepoint restores.
+/// The state that must be restored after a rollback to a savepoint.
 #[derive(Clone, Default)]
 struct RestorableState {
     mounts: HashMap<MountId, InsertCounts>,
-    /// Live tokens, locked until the end.
+    /// Tokens that are live and locked until the end of the transaction.
     tokens: HashSet<TokenHash>,
-    /// Mounts to mark at the end, sorted so that two nodes cannot deadlock.
+    /// Mounts to mark as changed at the end of the transaction, sorted so that two nodes cannot deadlock.
     marks: BTreeMap<MountId, ChangeMarks>,
-    /// `true` if a revocation was added or amended, of which other nodes must be notified.
+    /// `true` if a revocation was inserted or amended, so that other nodes must be notified.
     revoked: bool,
 }
 
@@ -68,8 +68,8 @@ impl<'a> Transaction<'a> {
         Ok(self.db.batch_execute("RELEASE SAVEPOINT unit").await?)
     }
 
-    /// Rolls back to the last savepoint. That releases the locks taken since, so the known mounts and tokens are
-    /// restored as well.
+    /// Rolls back to a savepoint. The rollback releases the locks taken since, so the sets of locked mounts and tokens
+    /// are restored as well.
     pub(super) async fn roll_back_to(&mut self, point: Savepoint) -> Result<(), PostgresError> {
         self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
         self.known = point.known;
@@ -78,8 +78,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Collects a certificate, a row that belongs to one, or a revocation. The outcome of a revocation is filled in
-    /// when it is sent. Returns `false`, and does nothing, for any other write.
+    /// Collects a certificate, a row that belongs to a certificate, or a revocation. The outcome of a revocation is
+    /// known only when it is sent. For any other write, returns `false` and does nothing.
     pub(super) async fn collect(
         &mut self,
         position: OutcomePosition,
@@ -99,7 +99,7 @@ impl<'a> Transaction<'a> {
         Ok(true)
     }
 
-    /// Checks that a token is live and locks it until the end, with one query per transaction.
+    /// Checks that a token is live and locks it until the end of the transaction, with one query per token.
     async fn lock_token(&mut self, token: TokenHash) -> Result<(), PostgresError> {
         if !self.known.tokens.contains(&token) {
             if !leases::lock_live_token(self.db, &token).await? {
@@ -117,9 +117,9 @@ impl<'a> Transaction<'a> {
     pub(super) async fn flush(&mut self) -> Result<(), PostgresError> {
         let collected = std::mem::take(&mut self.collected);
         let new = self.unlocked_mounts(&collected);
-        try_join(lock_existing(self.db, &new), collected.send(self.db)).await?;
+        try_join(lock_existing_mounts(self.db, &new), collected.send(self.db)).await?;
         self.known.mounts.extend(new.into_iter().map(|mount| (mount, InsertCounts::default())));
-        self.count(&collected);
+        self.count_certificates(&collected);
         // Sorted by mount, so that two nodes cannot deadlock.
         let mut by_mount: BTreeMap<MountId, (Vec<OutcomePosition>, Vec<&RevocationRow>)> = BTreeMap::new();
         for (position, row) in collected.revocations {
@@ -138,16 +138,16 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Does the work before COMMIT: sends collected rows, counters and change log marks. Returns the stored revocation
-    /// of each revocation write, and whether this transaction created it.
+    /// Sends everything that must precede COMMIT: collected rows, counters and change log entries. Returns for each
+    /// revocation its position, the stored revocation, and `true` if this transaction created it.
     pub(super) async fn finish(mut self) -> Result<Vec<(OutcomePosition, StoredRevocation, bool)>, PostgresError> {
         self.send_rest().await?;
-        self.mark().await?;
+        self.write_change_log().await?;
         Ok(self.revoked)
     }
 
-    /// Sends the remaining collected rows and the counters. If there are revocations, only their insertion shows how
-    /// many are new. Otherwise the counts are known and everything is pipelined.
+    /// Sends the remaining collected rows and the counters. If there are revocations, their insertion must show first
+    /// how many are new. Otherwise the counts are known and all statements are pipelined.
     async fn send_rest(&mut self) -> Result<(), PostgresError> {
         if !self.collected.revocations.is_empty() {
             self.flush().await?;
@@ -155,15 +155,15 @@ impl<'a> Transaction<'a> {
         }
         let collected = std::mem::take(&mut self.collected);
         let new = self.unlocked_mounts(&collected);
-        self.count(&collected);
+        self.count_certificates(&collected);
         let stored = try_join(collected.send(self.db), self.write_counters());
-        try_join(lock_existing(self.db, &new), stored).await.map(drop)
+        try_join(lock_existing_mounts(self.db, &new), stored).await.map(drop)
     }
 
     /// Marks the changed mounts, and notifies other nodes if documents or revocations have changed.
-    async fn mark(&self) -> Result<(), PostgresError> {
+    async fn write_change_log(&self) -> Result<(), PostgresError> {
         for (mount, marks) in &self.known.marks {
-            changes::mark(self.db, *mount, *marks, self.node).await?;
+            changes::mark_mount(self.db, *mount, *marks, self.node).await?;
         }
         if self.known.revoked || self.known.marks.values().any(|marks| marks.documents) {
             changes::notify(self.db).await?;
@@ -175,7 +175,7 @@ impl<'a> Transaction<'a> {
         collected.mounts().into_iter().filter(|mount| !self.known.mounts.contains_key(mount)).collect()
     }
 
-    fn count(&mut self, collected: &CollectedRows<'_>) {
+    fn count_certificates(&mut self, collected: &CollectedRows<'_>) {
         for row in &collected.certificates {
             self.counts(row.mount).certificates += 1;
         }
@@ -203,7 +203,7 @@ impl WriteTransaction for Transaction<'_> {
 
     async fn require_mount(&mut self, mount: MountId) -> Result<(), PostgresError> {
         if !self.known.mounts.contains_key(&mount) {
-            lock_existing(self.db, &[mount]).await?;
+            lock_existing_mounts(self.db, &[mount]).await?;
             self.known.mounts.insert(mount, InsertCounts::default());
         }
         Ok(())
@@ -234,18 +234,18 @@ impl WriteTransaction for Transaction<'_> {
     }
 }
 
-/// Protects distinct mounts from being dropped until the transaction ends, and checks that they exist. A drop waits for
-/// the shared advisory lock, which, unlike a row lock, writes nothing. The check is a separate statement after the
-/// lock, so that it sees a drop that the lock waited for. Lock and check are pipelined. The caller may send rows before
-/// the response, but not COMMIT.
-async fn lock_existing(db: &PostgresClient, mounts: &[MountId]) -> Result<(), PostgresError> {
+/// Locks distinct mounts against being dropped until the transaction ends, and checks that they exist. The lock is a
+/// shared advisory lock because, unlike a row lock, it writes nothing. The check is a separate statement after the
+/// lock, so that it sees a drop for which the lock waited. Lock and check are pipelined. The caller may send rows
+/// before the response, but not COMMIT.
+async fn lock_existing_mounts(db: &PostgresClient, mounts: &[MountId]) -> Result<(), PostgresError> {
     let ids: Vec<i64> = mounts.iter().filter(|mount| **mount != SYSTEM_MOUNT).map(|mount| mount.0).collect();
     if ids.is_empty() {
         return Ok(());
     }
-    // Both statements are prepared first, because preparing one in between would break their order.
+    // Both statements are prepared first, because preparing one of them between the two would change their order.
     let lock = db.prepare_cached(LOCK_MOUNTS).await?;
-    let check = db.prepare_cached(ALL_EXIST).await?;
+    let check = db.prepare_cached(SELECT_ALL_MOUNTS_EXIST).await?;
     let ids: [&(dyn ToSql + Sync); 1] = [&ids];
     let (_, found) = try_join(db.query(&lock, &ids), db.query_one(&check, &ids)).await?;
     if found.try_get(0)? { Ok(()) } else { Err(PostgresError::Conflict(conflict::MOUNT_GONE)) }

@@ -1,7 +1,8 @@
-//! The URL of a database: its parameters and its validation.
+//! The URL of a PostgreSQL database: its parameters and their validation.
 //!
-//! The parameters have libpq's names and meanings. Those of TLS, `passfile`, `target_session_attrs` and
-//! `tcp_user_timeout` are parsed here, all others by tokio-postgres. Each host becomes a separate [`PostgresServer`].
+//! The parameters have libpq's names and meanings. The TLS parameters, `passfile`, `target_session_attrs` and
+//! `tcp_user_timeout` are parsed here, and all others by tokio-postgres. Each host becomes a separate
+//! [`PostgresServer`].
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -17,21 +18,21 @@ use super::passfile;
 use super::tls::{CertVerification, ClientCertificateFiles, PostgresTlsFiles, TrustRoots};
 use crate::error::{Error, Result};
 
-/// Maximum time to connect to one server and set up the session.
+/// Maximum time to connect to one server and set up its session.
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
-/// Default connect timeout per address. A lost packet can be retransmitted within it, and several dead addresses of a
-/// host name leave time for the others.
+/// Default connect timeout per address. It leaves time to retransmit a lost packet, and to try other addresses of a
+/// host name when several are unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_200);
-/// Maximum time without an acknowledgement for sent data, and idle time of a connection before keepalive probes.
+/// Default maximum time that sent data may be unacknowledged, and idle time of a connection before keepalive probes.
 const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of hosts in a URL, all of which are tried concurrently.
+/// Maximum number of hosts in a URL. All hosts are tried concurrently.
 const MAX_HOSTS: usize = 16;
 
-/// The parameters that are parsed here.
+/// The parameters that this module parses; tokio-postgres parses all others.
 const PARAMETERS_PARSED_HERE: [&str; 7] =
     ["sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "target_session_attrs", "tcp_user_timeout"];
 
-/// The location of a database and the credentials. May contain a password, so it has no `Debug`.
+/// The URL of a database, with credentials. May contain a password, so it has no `Debug`.
 #[derive(Clone)]
 pub struct PostgresUrl(Arc<PostgresUrlInner>);
 
@@ -43,21 +44,22 @@ struct PostgresUrlInner {
 
 #[derive(Clone)]
 pub(super) struct PostgresServer {
-    /// All settings of the server, except those read from files.
+    /// Settings for connecting to the server, except those read from files.
     pub(super) config: Config,
-    /// Host and port, for error messages.
+    /// Host and port of the server, for error messages.
     pub(super) name: String,
     /// `true` if a client certificate is sent to the server.
     pub(super) shows_certificate: bool,
 }
 
 impl PostgresUrl {
-    /// Parses `postgres://user:password@host:port/database?option=value`, or the same as `key=value` pairs. A folder as
-    /// host (`?host=/run/postgresql`) is a unix socket. Of several hosts, the one that takes writes is used.
+    /// Parses `postgres://user:password@host:port/database?option=value`, or the same parameters as `key=value` pairs.
+    /// A folder as host (`?host=/run/postgresql`) is a unix socket. Of several hosts, the one that accepts writes is
+    /// used.
     ///
     /// # Errors
-    /// `Invalid` when it is malformed, has an unknown parameter or an invalid value, or names a remote host without
-    /// `sslmode`. The text names the parameter and never quotes the URL.
+    /// `Invalid` when the URL is malformed, has an unknown parameter or an invalid value, or names a remote host
+    /// without `sslmode`. The text names the parameter and never quotes the URL.
     pub fn parse(text: &str) -> Result<Self> {
         let (rest, own) = split_parameters(text);
         let all: Config = rest.parse().map_err(|error| convert_parse_error(&error))?;
@@ -94,7 +96,7 @@ impl PostgresUrl {
         self.0.tls.as_ref()
     }
 
-    /// The servers, with their passwords. Reads the password file, so it blocks.
+    /// Returns the servers of the URL, with their passwords. Reads the password file, so it blocks.
     ///
     /// # Errors
     /// `Invalid` when the password file cannot be used.
@@ -111,7 +113,7 @@ impl PostgresUrl {
     }
 }
 
-/// Prefix of error messages.
+/// Prefix of the error messages about the URL.
 pub(super) const ERROR_PREFIX: &str = "database URL";
 
 /// Accepted values of `target_session_attrs`. They are equivalent, because a node uses only servers that accept writes.
@@ -121,8 +123,9 @@ fn url_error(rule: &str) -> Error {
     Error::invalid(format!("{ERROR_PREFIX}: {rule}"))
 }
 
-/// Converts a parse error of tokio-postgres. The result quotes no value. It quotes a parameter name only if the text
-/// looks like one, because the rest of an unescaped password may appear in its place.
+/// Converts a parse error of tokio-postgres to an error for the operator. The result quotes no value. It quotes a
+/// parameter name only if the text looks like a name, because the rest of an unescaped password may appear in its
+/// place.
 fn convert_parse_error(error: &tokio_postgres::Error) -> Error {
     let parse_error = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let quoted = |begin: &str| parse_error.strip_prefix(begin)?.strip_suffix('`');
@@ -138,7 +141,7 @@ fn convert_parse_error(error: &tokio_postgres::Error) -> Error {
     }
 }
 
-/// The parameters that are parsed here. The last value of each name counts.
+/// The parameters that this module parses. If a name is repeated, its last value is used.
 #[derive(Default)]
 struct UrlParameters(Vec<(&'static str, String)>);
 
@@ -147,7 +150,7 @@ impl UrlParameters {
         self.0.iter().rev().find(|(own, _)| *own == name).map(|(_, value)| value.as_str())
     }
 
-    /// Takes a parameter that is parsed here; `false` for any other.
+    /// Stores a parameter that this module parses and returns `true`; returns `false` for any other.
     fn accept(&mut self, name: &str, value: &str) -> bool {
         let own = PARAMETERS_PARSED_HERE.iter().find(|own| **own == name);
         self.0.extend(own.map(|own| (*own, value.to_owned())));
@@ -155,7 +158,7 @@ impl UrlParameters {
     }
 }
 
-/// Splits the text into the part for tokio-postgres and the parameters that are parsed here.
+/// Splits the text of a URL into the text for tokio-postgres and the parameters that this module parses.
 fn split_parameters(text: &str) -> (String, UrlParameters) {
     let mut own = UrlParameters::default();
     let Some(at) =
@@ -164,19 +167,20 @@ fn split_parameters(text: &str) -> (String, UrlParameters) {
         let rest: Vec<&str> = split_pairs(text).filter(|word| !accept_own_pair(word, &mut own)).collect();
         return (rest.join(" "), own);
     };
-    // A password may contain question marks.
+    // The search for `?` starts at the host, because a password may contain question marks.
     let host = text[at..].find('@').map_or(at, |found| at + found);
     let Some((before, options)) = text[host..].split_once('?') else { return (text.to_owned(), own) };
     let mut rest = text[..host + before.len()].to_owned();
     let mut mark = '?';
     for pair in options.split('&').filter(|pair| !pair.is_empty()) {
-        // As in libpq, a plus is not a space.
+        // As in libpq, a plus sign is literal and does not stand for a space.
         let plus = pair.replace('+', "%2B");
         if form_urlencoded::parse(plus.as_bytes()).next().is_some_and(|(name, value)| own.accept(&name, &value)) {
             continue;
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // tokio-postgres does not split several hosts in this position.
+        // tokio-postgres does not split a list of hosts in a `host` parameter, so each host becomes a parameter of its
+        // own.
         for value in value.split(',').filter(|_| name == "host").chain(Some(value).filter(|_| name != "host")) {
             let _ = write!(rest, "{mark}{name}={value}");
             mark = '&';
@@ -185,14 +189,14 @@ fn split_parameters(text: &str) -> (String, UrlParameters) {
     (rest, own)
 }
 
-/// Splits `key=value` pairs, keeping their quotes and backslashes.
+/// Splits a text into `key=value` pairs. The pairs keep their quotes and backslashes.
 fn split_pairs(text: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     let mut escaped = false;
     let mut before = ' ';
     text.split(move |c: char| {
         let ends = c.is_whitespace() && !quoted && !escaped;
-        // A quote inside of an unquoted value is an ordinary character.
+        // A quote inside an unquoted value is an ordinary character.
         quoted ^= c == '\'' && !escaped && (quoted || before == '=');
         escaped = c == '\\' && !escaped;
         before = c;
@@ -217,15 +221,16 @@ fn accept_own_pair(word: &str, own: &mut UrlParameters) -> bool {
 
 #[derive(Clone, Copy, PartialEq)]
 enum TlsMode {
-    /// Missing, `prefer` or `allow`: permitted only for local servers.
+    /// `sslmode` is missing, `prefer` or `allow`: accepted only if all servers are local.
     Unspecified,
-    /// No TLS, for any server.
+    /// `sslmode` is `disable`: no TLS, for local and remote servers.
     Disable,
     Tls(CertVerification),
 }
 
 impl TlsMode {
-    /// Follows libpq: `require` with authorities means `verify-ca`, and the system's authorities need `verify-full`.
+    /// Determines the TLS mode from `sslmode` and `sslrootcert`. As in libpq, `require` with authorities means
+    /// `verify-ca`, and the authorities of the system need `verify-full`.
     fn of(own: &UrlParameters) -> Result<Self> {
         let mode = own.get("sslmode");
         let roots = own.get("sslrootcert");
@@ -274,7 +279,7 @@ fn tls_files(mode: TlsMode, own: &UrlParameters) -> Result<Option<PostgresTlsFil
     Ok(Some(PostgresTlsFiles { verify, roots, client }))
 }
 
-/// A host, with its numeric address if the URL has `hostaddr` as well.
+/// A host of the URL, with its IP address if the URL also has `hostaddr`.
 struct HostAddress<'c> {
     host: Option<&'c Host>,
     number: Option<IpAddr>,
@@ -303,7 +308,7 @@ fn host_addresses(all: &Config) -> Result<Vec<HostAddress<'_>>> {
 }
 
 impl HostAddress<'_> {
-    /// `true` for a unix socket or a loopback address.
+    /// Returns `true` for a unix socket or a loopback address.
     fn is_local(&self) -> bool {
         match (self.number, self.host) {
             (Some(number), _) => number.is_loopback(),
@@ -337,7 +342,7 @@ impl HostAddress<'_> {
     }
 }
 
-/// Checks that every host can be used with the requested `sslmode`.
+/// Checks that the requested `sslmode` is possible and safe for every host.
 fn check_hosts(addresses: &[HostAddress<'_>], tls: bool, mode: TlsMode) -> Result<()> {
     for address in addresses {
         match address.host {
@@ -355,7 +360,7 @@ fn check_hosts(addresses: &[HostAddress<'_>], tls: bool, mode: TlsMode) -> Resul
     Ok(())
 }
 
-/// The value of `tcp_user_timeout` in milliseconds, as in libpq; 0 means the system default.
+/// Parses `tcp_user_timeout` in milliseconds, as in libpq; 0 means the system default.
 fn parse_tcp_user_timeout(own: &UrlParameters) -> Result<Duration> {
     let Some(text) = own.get("tcp_user_timeout") else { return Ok(TCP_IDLE_TIMEOUT) };
     let millis =
@@ -363,7 +368,7 @@ fn parse_tcp_user_timeout(own: &UrlParameters) -> Result<Duration> {
     Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
 }
 
-/// The settings that all servers of the URL share.
+/// Returns the connection settings that all servers of the URL share.
 fn shared_config(all: &Config, tls: bool, tcp_user_timeout: Duration) -> Config {
     let mut config = Config::new();
     config

@@ -1,6 +1,6 @@
-//! The single writer of this node: batches of units, each in one transaction on one connection.
+//! The single writer of this node: runs each batch of units in one transaction, all on one connection.
 //!
-//! It creates the connection for the first batch, on the runtime of the batches. Deadlocks and serialization failures
+//! The first batch opens the connection, on the runtime that runs the batches. Deadlocks and serialization failures
 //! between nodes are retried. If the connection is lost before COMMIT is sent, nothing was stored, so the connection is
 //! replaced and the batch is retried. Without a response to COMMIT the outcome is unknown, and the batch fails with
 //! `Unavailable`.
@@ -16,7 +16,7 @@ use super::connect;
 use super::query::{PostgresClient, PostgresError};
 use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
+use crate::storage::backend::{StoreBackend, UnitOutcomes, WriteUnit};
 use crate::storage::tables::mounts;
 use crate::telemetry;
 
@@ -26,16 +26,16 @@ const BATCH_TIMEOUT: Duration = Duration::from_secs(20);
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// Maximum number of attempts at a batch.
 const MAX_BATCH_ATTEMPTS: u32 = 5;
-/// Number of counter rows per mount. Each node picks one at random. Nodes that picked the same one wait for each
+/// Number of counter rows per mount. Each node picks one of them at random. Nodes that pick the same row wait for each
 /// other's commits.
 const COUNTER_ROWS: u8 = 64;
 
-/// The writing side of one node.
+/// The single writer of this node: its connection, and the state between batches.
 pub(crate) struct PostgresWriter {
     url: PostgresUrl,
     session: Option<PostgresClient>,
     next_connect_attempt: Option<Instant>,
-    /// The number of the counter row that this node updates.
+    /// The number of the counter row that this node updates in each mount.
     counter: i64,
     /// This node's id in the change log.
     node: i64,
@@ -46,7 +46,7 @@ pub(crate) struct PostgresWriter {
 enum BatchFailure {
     Unreachable(Error),
     RolledBack(PostgresError),
-    /// COMMIT was sent without a response; the outcome is unknown.
+    /// COMMIT was sent but not answered, so the outcome is unknown.
     Unknown(PostgresError),
 }
 
@@ -100,13 +100,14 @@ impl PostgresWriter {
     async fn attempt(&mut self, units: &[WriteUnit], with_savepoints: bool) -> Result<UnitResults, BatchFailure> {
         let node = self.node;
         let counter = self.counter;
-        let db = self.session().await.map_err(BatchFailure::Unreachable)?;
-        // Pipelined: the server runs them in order, and after a failed BEGIN the connection is unusable.
+        let db = self.connected_client().await.map_err(BatchFailure::Unreachable)?;
+        // BEGIN and the batch are pipelined. The server runs them in order, and if BEGIN fails, the connection cannot
+        // be used any more.
         let begin = async { Ok(db.batch_execute("BEGIN").await?) };
         match try_join(begin, WriteBatch::new(db, node, counter, with_savepoints).run(units)).await {
             Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(PostgresError::from) {
                 Ok(()) => Ok(answers),
-                // An error code of the transaction means that it was rolled back.
+                // If the server reports an error, it has rolled back the transaction.
                 Err(failure) if !failure.is_connection_lost() => Err(BatchFailure::RolledBack(failure)),
                 Err(failure) => {
                     self.session = None;
@@ -122,8 +123,8 @@ impl PostgresWriter {
         }
     }
 
-    /// Returns the connection, or replaces a missing or lost one.
-    async fn session(&mut self) -> Result<&PostgresClient> {
+    /// Returns the connection. Opens one if there is none or it is lost.
+    async fn connected_client(&mut self) -> Result<&PostgresClient> {
         if self.session.as_ref().is_none_or(|session| session.is_closed()) {
             self.session = None;
             if self.next_connect_attempt.is_some_and(|time| Instant::now() < time) {
@@ -135,7 +136,7 @@ impl PostgresWriter {
                     telemetry::warn_task_failed("this node cannot connect to the database for writes", &error);
                     counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
                     self.next_connect_attempt = Some(Instant::now() + RECONNECT_DELAY);
-                    // The reason is only logged, because callers must not see it.
+                    // The reason was logged and is not part of the text, because callers must not see it.
                     return Err(Error::unavailable("storage: the database is unreachable", error));
                 }
             }
@@ -144,7 +145,7 @@ impl PostgresWriter {
     }
 
     async fn remove_dropped(&mut self) -> Result<bool, Error> {
-        let db = self.session().await?;
+        let db = self.connected_client().await?;
         let started = Instant::now();
         let more = async {
             db.batch_execute("BEGIN").await?;
@@ -155,13 +156,14 @@ impl PostgresWriter {
         let more = more.await.map_err(PostgresError::into_write_error);
         histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
         if more.is_err() {
-            // The connection may still be inside the transaction.
+            // The transaction may still be open on this connection, so it is dropped.
             self.session = None;
         }
         more
     }
 
-    /// Runs work with the deadline. On timeout the connection is dropped, because its state is unknown.
+    /// Runs `work`, limited by the deadline of the writer. On timeout the connection is dropped, because the state of
+    /// its transaction is unknown.
     async fn run_with_deadline<T>(&mut self, work: impl AsyncFnOnce(&mut Self) -> T) -> Result<T> {
         let deadline = self.deadline;
         let done = tokio::time::timeout(deadline, work(self)).await;
@@ -172,14 +174,14 @@ impl PostgresWriter {
     }
 }
 
-/// Returns the same error for all units; only the first has the cause for the log.
+/// Returns an error for every unit. Only the first error contains the cause, so that the cause is logged once.
 fn fail_all(units: &[WriteUnit], error: Error) -> UnitResults {
     let again: Vec<_> = units.iter().skip(1).map(|_| Err(Error::new(error.kind(), error.text().to_owned()))).collect();
     std::iter::once(Err(error)).chain(again).take(units.len()).collect()
 }
 
 impl StoreBackend for PostgresWriter {
-    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<UnitOutcomes>>> {
         async move {
             let answers = match self.run_with_deadline(async |writer| writer.apply_now(&units).await).await {
                 Ok(answers) => answers,
@@ -198,8 +200,8 @@ impl StoreBackend for PostgresWriter {
     fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
         async move {
             let more = self.run_with_deadline(async |writer| writer.remove_dropped().await).await;
-            // After a failure, the remaining rows are removed after the next drop of a mount or the next start, instead
-            // of failing in a loop.
+            // After a failure, this work is not repeated at once, which might fail in a loop. The remaining rows are
+            // removed after the next drop of a mount, or after the next start.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
                 telemetry::warn_task_failed(
                     "rows of a dropped mount could not be removed; retried at the next drop or start",
@@ -212,7 +214,7 @@ impl StoreBackend for PostgresWriter {
     }
 
     fn close(self) -> BoxFuture<'static, Result<()>> {
-        // Nothing is left to do, because committed batches are stored. The server notices the end of the connection.
+        // Dropping the writer closes the connection. Committed batches are stored, so nothing else is left to do.
         async move {
             drop(self);
             Ok(())

@@ -1,4 +1,4 @@
-//! AES-256-GCM with random nonces, for values and for keys.
+//! AES-256-GCM with random nonces, for sealed values and wrapped keys.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
@@ -12,9 +12,9 @@ pub(super) fn aead_key(bytes: &[u8]) -> Result<LessSafeKey> {
     Ok(LessSafeKey::new(key))
 }
 
-/// Appends nonce ‖ ciphertext ‖ tag to `out`.
+/// Encrypts `plain` and appends nonce ‖ ciphertext ‖ tag to `out`.
 pub(super) fn seal_with(key: &LessSafeKey, context: &[u8], plain: &[u8], mut out: Vec<u8>) -> Result<Vec<u8>> {
-    // Reserved in full: a later reallocation would leave a copy of the plaintext behind.
+    // The full capacity is reserved, because a later reallocation would leave a copy of the plaintext in memory.
     out.reserve_exact(NONCE_LEN + plain.len() + TAG_LEN);
     let nonce: [u8; NONCE_LEN] = crate::random::bytes();
     out.extend_from_slice(&nonce);
@@ -27,7 +27,7 @@ pub(super) fn seal_with(key: &LessSafeKey, context: &[u8], plain: &[u8], mut out
     Ok(out)
 }
 
-/// Opens nonce ‖ ciphertext ‖ tag; `None` if it was altered or belongs to another row.
+/// Decrypts nonce ‖ ciphertext ‖ tag; `None` if the value was altered or belongs to another context.
 pub(super) fn open_with(key: &LessSafeKey, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_at_checked(NONCE_LEN)?;
     let mut body = rest.to_vec();

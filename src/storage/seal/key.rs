@@ -17,7 +17,7 @@ use crate::keys::store::SealDevice;
 use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
 const SEAL_KEY_BYTES: usize = 32;
-/// Maximum size of a key file in bytes, more than any form of a key needs.
+/// Maximum size of a key file in bytes, more than any accepted format of a key needs.
 const MAX_KEY_FILE_BYTES: u64 = 256;
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -25,33 +25,34 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The key that opens a store: 32 bytes, or a key in a device. With it, the whole store can be read.
+/// The key that unseals a store: 32 bytes, or a key in a device. Its holder can read the whole store.
 #[derive(Clone)]
 pub struct SealKey {
     pub(super) location: SealKeyLocation,
-    /// The file from which the key was read.
+    /// The file from which the key was read; `None` for a key from another source.
     file: Option<PathBuf>,
 }
 
 /// The location of a seal key.
 #[derive(Clone)]
 pub(super) enum SealKeyLocation {
-    /// Key bytes in memory.
+    /// The bytes of the key are in memory.
     Memory(Secret),
-    /// A key in a device or service.
+    /// A device or service holds the key and uses it on request.
     Device(Arc<dyn SealDevice>),
 }
 
-/// The source of a seal key, to read it again. For a file this is only the path, because the content may change.
+/// The source of a seal key, from which it can be read again. For a file this is only the path, because the content may
+/// change.
 pub(crate) enum SealKeyOrigin {
-    /// A key file.
+    /// The path of a key file.
     File(PathBuf),
-    /// A key from the environment or a device, which stays the same.
+    /// A key from the environment or a device, which does not change.
     Fixed(SealKey),
 }
 
 impl SealKeyOrigin {
-    /// Reads the current seal key. Blocks for a file.
+    /// Reads the seal key from its source again. Blocks for a file.
     ///
     /// # Errors
     /// As [`SealKey::from_file`].
@@ -81,7 +82,7 @@ impl SealKey {
         Self { location: SealKeyLocation::Memory(bytes), file: None }
     }
 
-    /// Parses 64 hexadecimal digits or base64 of 32 bytes (from the environment or a file).
+    /// Parses a key in text form: 64 hexadecimal digits, or base64 of 32 bytes.
     ///
     /// # Errors
     /// `Invalid` for anything else; the text never quotes the value.
@@ -95,7 +96,7 @@ impl SealKey {
             .ok_or_else(|| Error::invalid("seal key: must be 64 hexadecimal digits or base64 of 32 bytes"))
     }
 
-    /// Reads a key file: 32 raw bytes, or a text for [`SealKey::from_text`].
+    /// Reads a key file: 32 raw bytes, or a text that [`SealKey::from_text`] accepts.
     ///
     /// # Errors
     /// `Invalid` when it is [not private](crate::secret::is_private) or contains no key; `Unavailable` when it cannot
@@ -135,7 +136,7 @@ impl SealKey {
         Ok(key)
     }
 
-    /// The key bytes; `None` for a key in a device.
+    /// Returns the bytes of the key; `None` for a key in a device.
     pub(crate) fn bytes(&self) -> Option<&Secret> {
         if let SealKeyLocation::Memory(bytes) = &self.location { Some(bytes) } else { None }
     }
@@ -144,8 +145,8 @@ impl SealKey {
         self.file.as_deref()
     }
 
-    /// The source from which the key can be read again.
-    pub(crate) fn source(&self) -> SealKeyOrigin {
+    /// Returns the source from which the key can be read again.
+    pub(crate) fn origin(&self) -> SealKeyOrigin {
         self.file.clone().map_or_else(|| SealKeyOrigin::Fixed(self.clone()), SealKeyOrigin::File)
     }
 }
@@ -158,7 +159,7 @@ pub(super) fn file_error(path: &Path, action: &str, error: io::Error) -> Error {
     Error::of_io(format_args!("seal key file {}", path.display()), action, error)
 }
 
-/// Changes the owner of a file to that of the previous key's file.
+/// Changes the owner of a new key file to that of the previous one (`owner`).
 pub(super) fn change_owner(file: &File, path: &Path, owner: &Metadata) -> Result<()> {
     fchown(file, Some(owner.uid()), Some(owner.gid())).map_err(|e| {
         let text = format!(
@@ -184,11 +185,11 @@ fn write_new_with(path: &Path, owner: Option<&Metadata>, write: impl FnOnce(&Fil
     })?;
     let owner_changed = owner.map_or(Ok(()), |owner| change_owner(&file, path, owner));
     let written = owner_changed.and_then(|()| {
-        // Without the sync of the folder, a power failure could lose the only key of a store.
+        // The folder is synced as well. Otherwise a power failure could lose the file with the only key of a store.
         write(&file).and_then(|()| files::sync_folder(path)).map_err(|e| file_error(path, "written", e))
     });
     if written.is_err() {
-        // An incomplete file would block the next attempt, because no file is ever overwritten.
+        // An incomplete file is removed: no file is ever overwritten, so it would block the next attempt.
         let _ = std::fs::remove_file(path);
     }
     written
@@ -262,7 +263,7 @@ mod tests {
         }
         set_mode(&path, 0o400);
         assert!(SealKey::from_file(&path).is_ok());
-        // The group of a service may read root's file.
+        // The file may belong to root and be readable for the group of the service.
         set_mode(&path, 0o440);
         let is_of_root = std::fs::metadata(&path).unwrap().uid() == 0;
         assert_eq!(SealKey::from_file(&path).is_ok(), is_of_root);

@@ -1,4 +1,4 @@
-//! Proof of possession of the seal key, without revealing it.
+//! Proof of possession of the seal key that does not reveal the key.
 //!
 //! The server, which has the root key, seals random bytes with it (the challenge). A holder of the seal key unwraps the
 //! root key as a starting server does, and opens the bytes (the response). Neither message contains an unprotected key,
@@ -18,18 +18,18 @@ use crate::storage::backend::Fact;
 
 const CHALLENGE_BYTES: usize = 32;
 
-/// A challenge, sent as JSON.
+/// A challenge for a holder of the seal key, sent as JSON.
 #[derive(Serialize, Deserialize)]
 pub struct SealChallenge {
     installation: String,
-    /// The record of the seal in base64, if the store has one.
+    /// The stored record of the seal, with the wrapped root key, in base64; `None` if the store has no record.
     seal: Option<String>,
-    /// The expected bytes, sealed with the root key, in base64.
+    /// The random bytes of the expected response, sealed with the root key, in base64.
     sealed: String,
 }
 
 impl SealChallenge {
-    /// Creates a challenge for the seal of a store, and its response.
+    /// Returns a challenge for the seal key of a store, and the expected response.
     pub(super) fn new(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<(Self, Secret)> {
         let answer: [u8; CHALLENGE_BYTES] = crate::random::bytes();
         let sealed = seal_with(root, challenge_context(installation).as_bytes(), &answer, Vec::new())?;
@@ -40,10 +40,10 @@ impl SealChallenge {
 }
 
 impl SealKey {
-    /// Answers a challenge.
+    /// Returns the response to a challenge.
     ///
     /// # Errors
-    /// `Invalid` when the store has another seal key; the errors of a device.
+    /// `Invalid` when the store has another seal key; the errors of the device that holds the key.
     pub async fn answer(&self, challenge: &SealChallenge) -> Result<Secret> {
         let damaged = |_| Error::invalid("seal: the challenge of the server is invalid");
         let record = challenge.seal.as_ref().map(|record| STANDARD.decode(record)).transpose().map_err(damaged)?;
@@ -69,10 +69,10 @@ mod tests {
     async fn seal_challenge_is_answered_only_with_the_seal_key() {
         let seal = SealKey::random();
         let other = SealKey::random();
-        let root_key = root::generate();
+        let root_key = root::generate_root_key();
         let record = root::wrap_root(&seal, "one", &root_key, Time::UNIX_EPOCH, 1).await.unwrap();
         let of_record = vec![(SEAL_FACT.to_owned(), record)];
-        // Tests a store with a record of the seal, and one without, whose seal was never changed.
+        // Tests a store with a record of its seal, and a store without one, whose seal was never changed.
         let bytes = seal.bytes().unwrap().clone();
         for (root_key, facts) in [(root_key, of_record), (bytes, Vec::new())] {
             let root_key = aead_key(root_key.expose()).unwrap();

@@ -1,6 +1,6 @@
-//! Replacement of the key in a seal key file. All steps that may fail run before the store takes the new key: both keys
-//! are then on disk and belong to the owner of the file. The last step is a rename. A repeated command continues after
-//! an interruption.
+//! Replacement of the key in a seal key file. All steps that may fail run before the store is sealed with the new key:
+//! by then, the files of both keys are on disk and belong to the owner of the key file. The last step is a rename. A
+//! command that was interrupted can be repeated and continues.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,14 +12,14 @@ use crate::error::{Error, Kind, Result};
 use crate::files::{append_suffix, folder_of, sync_folder};
 use crate::secret::{Secret, is_private};
 
-/// Suffixes of the file with the new key, and of the file with the previous key. The latter is followed by the key's
-/// name.
+/// Suffix of the file with the new key.
 const NEW_SUFFIX: &str = ".new";
+/// Suffix of the file with the previous key; the name of that key follows the suffix.
 const OLD_SUFFIX: &str = ".old-";
 /// Minimum length in bytes of a key as text: base64 without padding.
 const MIN_KEY_TEXT_BYTES: u64 = 43;
 
-/// A key that replaces the one in a file.
+/// The replacement of the key in a key file: the new key and the files of both keys.
 pub struct SealKeyReplacement {
     file: PathBuf,
     new_file: PathBuf,
@@ -28,16 +28,17 @@ pub struct SealKeyReplacement {
 }
 
 impl SealKeyReplacement {
-    /// Creates a file with a new key next to the key file (`….new`), or reuses that of an earlier attempt. Keeps the
-    /// previous key as `….old-NAME` as well.
+    /// Creates a file with a new key next to the key file (`….new`), or reuses the one of an earlier attempt. Also
+    /// keeps the previous key in a file `….old-NAME`.
     ///
+    /// # Errors
     /// The errors of the key file; `Conflict` when a file of that name has another key; `Unavailable` when a file
-    /// cannot be written or given to the owner of the previous one, because then the server could not read it.
+    /// cannot be written or given to the owner of the key file, because then the server could not read it.
     pub fn prepare(file: &Path) -> Result<Self> {
         Self::prepare_with(file, |from, to| std::fs::hard_link(from, to))
     }
 
-    /// Continues an earlier attempt whose key the store may have taken, if there is one.
+    /// Continues an earlier attempt, if there is one. The store may already be sealed with the new key of that attempt.
     ///
     /// # Errors
     /// As [`SealKeyReplacement::prepare`].
@@ -53,10 +54,11 @@ impl SealKeyReplacement {
         let before = SealKey::from_file(file)?;
         let owner = std::fs::metadata(file).map_err(|e| read_error(file, e))?;
         let fresh = append_suffix(file, NEW_SUFFIX);
-        let old = append_suffix(file, &format!("{OLD_SUFFIX}{}", before.about().key));
+        let old = append_suffix(file, &format!("{OLD_SUFFIX}{}", before.describe().key));
         let key = match read_earlier_key(&fresh)? {
             Some(key) => {
-                // The earlier attempt may not have synced the file, or another user may have created it.
+                // The owner is set and the file is synced again, because the earlier attempt may have ended before
+                // that.
                 let opened = File::open(&fresh).map_err(|e| file_error(&fresh, "read", e))?;
                 change_owner(&opened, &fresh, &owner)?;
                 opened.sync_all().map_err(|e| file_error(&fresh, "written", e))?;
@@ -70,7 +72,7 @@ impl SealKeyReplacement {
                 let text = format!("{}: exists already with a different key; move it away", old.display());
                 return Err(Error::new(Kind::Conflict, text));
             }
-            // Some file systems have no hard links.
+            // A copy is written if this fails, because some file systems have no hard links.
             None if link(file, &old).is_ok() => {}
             None => {
                 let content = Secret::new(std::fs::read(file).map_err(|e| file_error(file, "read", e))?);
@@ -87,15 +89,16 @@ impl SealKeyReplacement {
         &self.key
     }
 
-    /// The file with the previous key.
+    /// Returns the path of the file with the previous key.
     pub fn previous_key_file(&self) -> &Path {
         &self.previous_file
     }
 
-    /// Renames the new key over the previous one, once the store has taken it. The file always contains a complete key.
+    /// Renames the file with the new key to the name of the key file, once the store is sealed with the new key. The
+    /// key file contains a complete key at all times.
     ///
     /// # Errors
-    /// `Unavailable` when it cannot be renamed: both keys still exist then.
+    /// `Unavailable` when the file cannot be renamed, and then the files of both keys still exist.
     pub fn finish(&self) -> Result<()> {
         std::fs::rename(&self.new_file, &self.file).map_err(|e| file_error(&self.file, "replaced", e))?;
         self.sync()
@@ -106,7 +109,7 @@ impl SealKeyReplacement {
     }
 }
 
-/// Adds other key files next to the seal key file to an error about a key that does not open the store.
+/// Adds to an error about a key that does not open the store the names of other key files next to the seal key file.
 pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
     let is_of_key = error.kind() == Kind::Invalid && error.text().starts_with("seal key");
     match key.file().filter(|_| is_of_key).and_then(|file| other_keys(file, key)) {
@@ -115,8 +118,8 @@ pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
     }
 }
 
-/// Lists the key files that a complete or interrupted replacement has left next to `file` and that do not have the
-/// given key; `None` if there are none.
+/// Lists the key files that a complete or interrupted replacement has left next to `file`, except those that contain
+/// `key`; `None` if there are none.
 fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let fresh = append_suffix(file, NEW_SUFFIX);
@@ -125,7 +128,7 @@ fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
         *path == fresh || end.is_some_and(|end| end.starts_with(OLD_SUFFIX))
     };
     let holds_another = |path: &PathBuf| SealKey::from_file(path).is_ok_and(|other| other.bytes() != key.bytes());
-    // Spelled like the path of the key file, for the comparison with `fresh`.
+    // These paths are built from the path of the key file, so that they can be compared with `fresh`.
     let names =
         std::fs::read_dir(folder_of(file)).ok()?.filter_map(|entry| Some(file.with_file_name(entry.ok()?.file_name())));
     let mut others: Vec<PathBuf> = names.filter(is_ours).filter(holds_another).collect();
@@ -138,7 +141,7 @@ fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
-/// Returns the key of an earlier attempt. Removes an incomplete file, whose key cannot have been used.
+/// Reads the new key that an earlier attempt has created. Removes an incomplete file, because its key was never used.
 fn read_earlier_key(file: &Path) -> Result<Option<SealKey>> {
     let metadata = match std::fs::metadata(file) {
         Ok(metadata) => metadata,
@@ -146,7 +149,8 @@ fn read_earlier_key(file: &Path) -> Result<Option<SealKey>> {
         Err(error) => return Err(file_error(file, "read", error)),
     };
     match SealKey::from_file(file) {
-        // A file that others can read is rejected without a look at its content, so it may contain a key.
+        // A file that is not private is rejected before its content is read. It may contain a used key, so it is not
+        // removed.
         Err(error) if error.kind() == Kind::Invalid && is_private(&metadata) && metadata.len() < MIN_KEY_TEXT_BYTES => {
             std::fs::remove_file(file).map_err(|e| file_error(file, "removed", e))?;
             Ok(None)
@@ -188,7 +192,7 @@ mod tests {
         let (dir, file) = folder_with_key_file();
         let before = SealKey::from_file(&file).unwrap();
         let first = SealKeyReplacement::prepare(&file).unwrap();
-        let old = format!("seal.key.old-{}", before.about().key);
+        let old = format!("seal.key.old-{}", before.describe().key);
         assert_eq!(file_names(&dir), ["seal.key", "seal.key.new", &old]);
         assert!(
             has_key(&file, &before)
@@ -235,8 +239,8 @@ mod tests {
         let (_dir, file) = folder_with_key_file();
         let before = SealKey::from_file(&file).unwrap();
         let no_links = |_: &Path, _: &Path| Err(ErrorKind::PermissionDenied.into());
-        // An incomplete copy from an earlier attempt is replaced.
-        write_private_file(&append_suffix(&file, &format!("{OLD_SUFFIX}{}", before.about().key)), "5a5a");
+        // An incomplete file with the previous key, from an earlier attempt, is replaced.
+        write_private_file(&append_suffix(&file, &format!("{OLD_SUFFIX}{}", before.describe().key)), "5a5a");
         for _ in 0..2 {
             let replacement = SealKeyReplacement::prepare_with(&file, no_links).unwrap();
             assert!(has_key(replacement.previous_key_file(), &before));
@@ -283,7 +287,7 @@ mod tests {
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
         assert_eq!(std::fs::read(&fresh).unwrap(), [7; 32]);
         std::fs::remove_file(&fresh).unwrap();
-        let old = append_suffix(&file, &format!("{OLD_SUFFIX}{}", SealKey::from_file(&file).unwrap().about().key));
+        let old = append_suffix(&file, &format!("{OLD_SUFFIX}{}", SealKey::from_file(&file).unwrap().describe().key));
         let other = SealKey::create_file(&old).unwrap();
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Conflict);
         assert!(has_key(&old, &other));

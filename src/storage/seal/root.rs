@@ -1,9 +1,9 @@
 //! The root key: it wraps the data keys, and the seal key wraps it.
 //!
-//! The store records the seal in one fact ([`SEAL_FACT`]) with the wrapped root key. A store created with a key in a
-//! file or the environment has no such fact until its seal is changed: its root key is that key itself. Every change
-//! creates a new root key, so a previous seal key opens only copies of the store from before the change, and the data
-//! keys in them. These data keys stay in use until the next one is created and all values are resealed.
+//! The store records the seal in one fact ([`SEAL_FACT`]) with the wrapped root key. A store created with a key from a
+//! file or the environment has no such fact until its seal is changed; until then, the seal key itself is the root key.
+//! Every change creates a new root key, so a previous seal key opens only copies of the store from before the change.
+//! The data keys in such copies stay in use until a new one is created and all values are resealed.
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -17,21 +17,21 @@ use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::storage::backend::Fact;
 
-/// Fact with the wrapped root key and a description of its seal.
+/// Name of the fact with the wrapped root key and a description of its seal.
 pub(crate) const SEAL_FACT: &str = "seal";
 const ROOT_KEY_BYTES: usize = 32;
 const KEY_NAME_CONTEXT: &[u8] = b"signet/seal-key-name/v1";
 
-/// Description of a seal, for display.
+/// Description of a seal for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealInfo {
-    /// `file` (also for the environment), `pkcs11` or `cloudakms`.
+    /// The type of the seal: `file` (also for a key from the environment), `pkcs11` or `cloudakms`.
     pub kind: String,
-    /// The wrapping mechanism.
+    /// The mechanism that wraps the root key, such as `AES-GCM`.
     pub mechanism: String,
-    /// The name of the key; for a key in a file, digits derived from it.
+    /// The name of the seal key; for a key from a file, digits derived from its bytes.
     pub key: String,
-    /// The time at which this key wrapped the root key; `None` for the original seal of the store.
+    /// The time at which the seal key wrapped the root key; `None` if the store has no record of it.
     pub since: Option<Time>,
 }
 
@@ -48,7 +48,7 @@ struct SealRecord {
     kind: String,
     mechanism: String,
     key: String,
-    /// Time of the wrapping, in epoch seconds.
+    /// The time at which the root key was wrapped, in epoch seconds.
     wrapped_at: i64,
     /// The wrapped root key in base64.
     root: String,
@@ -58,7 +58,7 @@ struct SealRecord {
 }
 
 impl SealKey {
-    /// `file` (also for the environment), or the type of the device.
+    /// Returns the type of the seal: `file` (also for a key from the environment), or the type of the device.
     pub fn kind(&self) -> &'static str {
         match &self.location {
             SealKeyLocation::Memory(_) => "file",
@@ -66,8 +66,8 @@ impl SealKey {
         }
     }
 
-    /// Describes the key for display.
-    pub fn about(&self) -> SealInfo {
+    /// Returns a description of the seal key for display.
+    pub fn describe(&self) -> SealInfo {
         let (mechanism, key) = match &self.location {
             SealKeyLocation::Memory(bytes) => ("AES-GCM", key_fingerprint(bytes)),
             SealKeyLocation::Device(device) => (device.mechanism(), device.key()),
@@ -94,18 +94,19 @@ impl SealKey {
     }
 }
 
-/// Creates a root key.
-pub(crate) fn generate() -> Secret {
-    // Filled in place: an array on the stack would leave a copy behind.
+/// Creates a random root key.
+pub(crate) fn generate_root_key() -> Secret {
+    // The random bytes are written in place, because an array on the stack would leave a copy behind.
     let mut bytes = vec![0; ROOT_KEY_BYTES];
     crate::random::fill(&mut bytes);
     Secret::new(bytes)
 }
 
-/// Wraps root key number `generation` with the seal, checks that it can be unwrapped, and returns the record to store.
+/// Wraps root key number `generation` with the seal key, checks that it can be unwrapped again, and returns the record
+/// to store.
 ///
 /// # Errors
-/// The errors of a device.
+/// The errors of the device that holds the key.
 pub(crate) async fn wrap_root(
     seal: &SealKey,
     installation: &str,
@@ -118,7 +119,7 @@ pub(crate) async fn wrap_root(
     if seal.unwrap(&context, wrapped.clone()).await? != *root {
         return Err(Error::invalid("seal: the wrapped root key cannot be unwrapped; nothing was changed"));
     }
-    let SealInfo { kind, mechanism, key, .. } = seal.about();
+    let SealInfo { kind, mechanism, key, .. } = seal.describe();
     let wrapped_at = at.unix_timestamp();
     let root = STANDARD.encode(wrapped);
     let record = SealRecord { kind, mechanism, key, wrapped_at, root, generation };
@@ -128,9 +129,9 @@ pub(crate) async fn wrap_root(
 /// Unwraps the root key of a store.
 ///
 /// # Errors
-/// `Invalid` when the store has another seal, or the record is damaged; the errors of a device.
+/// `Invalid` when the store has another seal, or the record is damaged; the errors of the device that holds the key.
 pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fact]) -> Result<Secret> {
-    let configured = seal.about();
+    let configured = seal.describe();
     let Some(record) = read_record(facts)? else {
         return seal.bytes().cloned().ok_or_else(|| {
             Error::invalid(format!(
@@ -158,7 +159,7 @@ pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fac
     if root.expose().len() == ROOT_KEY_BYTES { Ok(root) } else { Err(damaged_record_error()) }
 }
 
-/// Describes the seal of a store; `None` if there is no record of it.
+/// Describes the seal that is recorded in these facts; `None` if there is no record.
 ///
 /// # Errors
 /// `Invalid` when the record is damaged.
@@ -166,11 +167,11 @@ pub(crate) fn stored_seal(facts: &[Fact]) -> Result<Option<SealInfo>> {
     Ok(read_record(facts)?.as_ref().map(seal_info))
 }
 
-/// The number of the root key that wraps the data keys in these facts.
+/// Returns the number of the root key that wraps the data keys in these facts.
 ///
 /// # Errors
 /// `Invalid` when the record is damaged.
-pub(crate) fn generation(facts: &[Fact]) -> Result<u64> {
+pub(crate) fn root_key_generation(facts: &[Fact]) -> Result<u64> {
     Ok(read_record(facts)?.map_or(0, |record| record.generation))
 }
 
@@ -196,7 +197,7 @@ fn root_key_context(installation: &str) -> String {
     format!("signet/root-key/v1/{installation}")
 }
 
-/// Digits that distinguish keys and reveal nothing about them.
+/// Returns digits that distinguish keys but reveal nothing about them.
 fn key_fingerprint(bytes: &Secret) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(KEY_NAME_CONTEXT);
@@ -215,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn root_key_opens_only_with_its_seal_in_its_store() {
         let seal = SealKey::random();
-        let root = generate();
+        let root = generate_root_key();
         let at = Time::UNIX_EPOCH;
         let record = wrap_root(&seal, "one", &root, at, 1).await.unwrap();
         assert!(unwrap_root(&seal, "one", &facts(record.clone())).await.unwrap() == root);
@@ -223,7 +224,7 @@ mod tests {
         let error = unwrap_root(&SealKey::random(), "one", &facts(record.clone())).await.err().unwrap();
         assert!(error.text().starts_with("seal key: this store is sealed by the file key "), "{error}");
         let recorded = stored_seal(&facts(record.clone())).unwrap().unwrap();
-        assert_eq!(recorded, SealInfo { since: Some(at), ..seal.about() });
+        assert_eq!(recorded, SealInfo { since: Some(at), ..seal.describe() });
         for at in 0..record.len() {
             let mut changed = record.clone();
             changed[at] ^= 1;

@@ -1,4 +1,4 @@
-//! Lists of certificates, and lookups of what is known about serial numbers.
+//! Lists of certificates, and lookups of certificates and revocations by serial number.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::sql::{SqlError, SqlRow};
 use crate::storage::statements::certificates as sql;
 use crate::x509::serial::Serial;
 
-/// Reads a page of the serials that the query `sql` lists, starting after the serial `after`.
+/// Reads a page of the serial numbers that the query `sql` lists, starting after the serial number `after`.
 pub(crate) async fn serials<C: TableConnection>(
     db: &C,
     sql: &'static str,
@@ -20,7 +20,7 @@ pub(crate) async fn serials<C: TableConnection>(
     column(db, sql, &[mount.into(), page_start(after).into(), i64::from(limit).into()]).await
 }
 
-pub(crate) async fn with_der<C: TableConnection>(
+pub(crate) async fn page_with_der<C: TableConnection>(
     db: &C,
     mount: MountId,
     after: Option<Serial>,
@@ -30,16 +30,17 @@ pub(crate) async fn with_der<C: TableConnection>(
         .await
 }
 
-pub(crate) async fn ending<C: TableConnection>(
+pub(crate) async fn unexpired<C: TableConnection>(
     db: &C,
     mount: MountId,
     from: i64,
     limit: u32,
 ) -> TableResult<C, Vec<SerialAndDer>> {
-    map_rows(db, sql::ENDING, &[mount.into(), from.into(), i64::from(limit).into()], read_serial_and_der).await
+    map_rows(db, sql::SELECT_UNEXPIRED, &[mount.into(), from.into(), i64::from(limit).into()], read_serial_and_der)
+        .await
 }
 
-/// The empty string sorts before every serial.
+/// The first page starts after the empty string, which sorts before every serial number.
 fn page_start(after: Option<Serial>) -> Vec<u8> {
     after.as_ref().map_or(&[][..], Serial::octets).to_vec()
 }
@@ -54,7 +55,7 @@ pub(crate) async fn known_serials<C: TableConnection>(
     serials: Vec<Serial>,
 ) -> TableResult<C, Vec<KnownSerial>> {
     let mut known: HashMap<Serial, KnownSerial> = HashMap::new();
-    for mut row in db.rows(sql::KNOWN, &[mount.into(), serial_list(&serials)]).await? {
+    for mut row in db.rows(sql::SELECT_KNOWN_SERIALS, &[mount.into(), serial_list(&serials)]).await? {
         let entry = known.entry(row.get()?).or_default();
         let issuer: String = row.get()?;
         match row.get()? {

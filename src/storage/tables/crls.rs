@@ -1,4 +1,4 @@
-//! Published CRLs.
+//! Writes and reads of published CRLs.
 
 use super::{TableConnection, TableError, TableResult, map_rows};
 use crate::documents::MountId;

@@ -1,4 +1,4 @@
-//! Cubbyholes: the private entries of each token.
+//! Writes and reads of cubbyholes, the private entries of each token.
 
 use super::{TableConnection, TableError, TableResult, column, exists, row};
 use crate::auth::store::{AuthOutcome, CubbyholeRow, TokenHash};

@@ -1,4 +1,4 @@
-//! Sealed documents, with compare-and-set on the version.
+//! Writes (with compare-and-set on the version) and reads of sealed documents.
 
 use super::{TableConnection, TableError, TableResult, exists};
 use crate::documents::{DocumentWrite, MountId};
@@ -7,7 +7,8 @@ use crate::storage::backend::SealedDocument;
 use crate::storage::engine::{WriteResult, WriteTransaction};
 use crate::storage::statements::{conflict, documents as sql};
 
-/// Writes a document, after checking that its mount exists and cannot be removed until the transaction ends.
+/// Writes a document. First checks that the mount of the document exists, and prevents its removal until the
+/// transaction ends.
 pub(crate) async fn write_in<T: WriteTransaction>(tx: &mut T, write: &DocumentWrite) -> WriteResult<T, ()> {
     tx.require_mount(write.key.mount).await?;
     self::write(tx.db(), write).await?;
@@ -24,7 +25,7 @@ async fn write<C: TableConnection>(db: &C, write: &DocumentWrite) -> TableResult
     let holds = match (expected, body.clone().map(SqlValue::from)) {
         (0, Some(body)) => db.execute(sql::INSERT, &[mount, kind, name, body]).await? == 1,
         (_, Some(body)) => db.execute(sql::UPDATE, &[body, mount, kind, name, version]).await? == 1,
-        // A deletion that expects version 0 only checks that the document is absent.
+        // A deletion that expects version 0 only checks that the document does not exist.
         (0, None) => !exists(db, sql::EXISTS, &[mount, kind, name]).await?,
         (_, None) => db.execute(sql::DELETE, &[mount, kind, name, version]).await? == 1,
     };

@@ -1,4 +1,4 @@
-//! Entities and their aliases.
+//! Writes and reads of entities and their aliases.
 
 use futures_util::future::try_join_all;
 
@@ -54,8 +54,8 @@ pub(crate) async fn delete<C: TableConnection>(db: &C, id: &str) -> TableResult<
     Ok(done_or_absent(delete_all(db, vec![id.to_owned()]).await? > 0))
 }
 
-/// Removes entities with their aliases, and returns the number of entities that existed. The entities are removed
-/// first, so that a concurrent insert of an alias waits.
+/// Removes entities with their aliases, and returns the number of removed entities. The entities are removed before the
+/// aliases, so that a concurrent insert of another alias waits.
 async fn delete_all<C: TableConnection>(db: &C, ids: Vec<String>) -> TableResult<C, u64> {
     let ids: [SqlValue; 1] = [ids.into()];
     let found = db.execute(sql::DELETE_ALL, &ids).await?;
@@ -67,8 +67,8 @@ pub(crate) async fn delete_alias<C: TableConnection>(db: &C, id: &str) -> TableR
     Ok(done_or_absent(db.execute(sql::DELETE_ALIAS, &[id.into()]).await? > 0))
 }
 
-/// Examines expired entities: removes those without tokens, and keeps the others longer. The outcome has the number of
-/// examined entities.
+/// Examines expired entities: removes those without tokens, and keeps the others until their last token expires. The
+/// outcome contains the number of examined entities.
 pub(crate) async fn sweep<C: TableConnection>(
     db: &C,
     now: Time,
@@ -88,7 +88,7 @@ pub(crate) async fn sweep<C: TableConnection>(
         ended.retain(|other| *other != id);
         extensions.push([last.max(again).into(), id.into()]);
     }
-    // Sent together, if the engine pipelines statements.
+    // The statements run concurrently, because an engine may pipeline them.
     try_join_all(extensions.iter().map(|values| db.execute(sql::EXTEND_RETENTION, values))).await?;
     delete_all(db, ended).await?;
     Ok(examined)

@@ -1,4 +1,4 @@
-//! Installation facts: the installation id, the wrapped keys, and their usage.
+//! Writes and reads of installation facts, such as the installation id and the wrapped keys.
 
 use super::{TableConnection, TableError, TableResult, exists};
 use crate::sql::{SqlError, SqlRow, SqlValue};

@@ -1,11 +1,11 @@
-//! Leases, except their insertion together with a certificate, which each engine implements.
+//! Writes and reads of leases. Each engine implements their insertion itself, together with the certificate.
 
 use super::{TableConnection, TableResult, column, count, map_row, map_rows};
 use crate::pki::store::{LeaseRange, LeaseRow};
 use crate::sql::{SqlError, SqlRow, SqlValue};
 use crate::storage::statements::leases as sql;
 
-pub(crate) async fn mark<C: TableConnection>(db: &C, ids: &[String]) -> TableResult<C, u32> {
+pub(crate) async fn mark_for_revocation<C: TableConnection>(db: &C, ids: &[String]) -> TableResult<C, u32> {
     db.execute(sql::MARK_ENDING, &[ids.to_vec().into()]).await.map(count)
 }
 

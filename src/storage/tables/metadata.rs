@@ -1,4 +1,4 @@
-//! Certificate metadata, except its insertion together with a certificate, which each engine implements.
+//! Reads of certificate metadata. Each engine implements its insertion itself, together with the certificate.
 
 use super::{TableConnection, TableResult, map_row};
 use crate::documents::MountId;

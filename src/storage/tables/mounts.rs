@@ -1,9 +1,9 @@
-//! Mounts, their removal, and the counters.
+//! Mounts, their removal, and the counters of their certificates and revocations.
 //!
-//! A dropped mount disappears immediately: the same transaction removes its documents, CRLs and counters, and reads
-//! skip rows of missing mounts. Certificates, revocations and tokens may be millions, so they are removed in short
-//! steps between commits. The first step for tokens is part of the drop, so that the leases of a mount with few tokens
-//! end without delay.
+//! A dropped mount disappears immediately: the transaction that drops it removes its documents, CRLs and counters, and
+//! reads skip rows of missing mounts. There may be millions of certificates, revocations and tokens, so these are
+//! removed in short steps between commits. The drop includes the first step for tokens, so that the leases of a mount
+//! with few tokens end without delay.
 
 use super::{TableConnection, TableError, TableResult, column, exists, map_row};
 use crate::documents::{MountId, SYSTEM_MOUNT};
@@ -57,7 +57,7 @@ pub(crate) async fn remove_dropped_rows<C: WriteConnection>(db: &C) -> TableResu
     has_dropped(db).await
 }
 
-/// The numbers of stored certificates and revocations.
+/// Reads the numbers of stored certificates and revocations of a mount.
 pub(crate) async fn read_counts<C: TableConnection>(db: &C, mount: MountId) -> TableResult<C, (u64, u64)> {
     let read = |row: &mut SqlRow| Ok((row.get::<i64>()? as u64, row.get::<i64>()? as u64));
     map_row(db, sql::SELECT_COUNTS, &[mount.into()], read)

@@ -1,5 +1,5 @@
-//! Recorded responses for repeated requests, except their insertion together with a certificate, which each engine
-//! implements.
+//! Reads and removal of recorded responses. Each engine implements their insertion itself, together with the
+//! certificate.
 
 use super::{TableConnection, TableResult, count, map_row};
 use crate::pki::store::RecordedResponseRow;

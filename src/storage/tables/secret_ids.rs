@@ -1,14 +1,14 @@
-//! Secret ids.
+//! Writes and reads of the secret ids of the `approle` method.
 
 use super::{TableConnection, TableError, TableResult, column, done_or_absent, exists, row, swept_outcome};
 use crate::auth::store::{AuthOutcome, SecretIdKey, SecretIdRow, SecretIdWrite};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::sql::{SqlError, SqlRow, SqlValue};
-use crate::storage::backend::known_to_all_nodes_before;
+use crate::storage::backend::propagation_cutoff_micros;
 use crate::storage::statements::{conflict, secret_ids as sql};
 
-/// Returns the mount that must exist until the write is committed; `None` if the write needs none.
+/// Returns the mount that must exist until the transaction of the write ends; `None` if the write needs none.
 pub(crate) fn required_mount(write: &SecretIdWrite) -> Option<MountId> {
     match write {
         SecretIdWrite::Insert(row) => Some(row.mount),
@@ -17,12 +17,13 @@ pub(crate) fn required_mount(write: &SecretIdWrite) -> Option<MountId> {
     }
 }
 
-/// Runs a write after the check of its [`required_mount`].
+/// Runs a write. The caller has checked the [`required_mount`] of the write.
 pub(crate) async fn write<C: TableConnection>(db: &C, write: &SecretIdWrite, now: Time) -> TableResult<C, AuthOutcome> {
     match write {
         SecretIdWrite::Insert(row) => insert(db, row).await,
         SecretIdWrite::Spend { mount, hash, now } => {
-            // The statement waits for a concurrent use on another node, and then sees the remaining uses.
+            // If another node uses the same secret id concurrently, the statement waits for that transaction and then
+            // sees the remaining uses.
             let spent = row(db, sql::SPEND, &[(*now).into(), mount.0.into(), hash.to_vec().into()]).await?;
             let Some(mut spent) = spent else { return Ok(AuthOutcome::Absent) };
             let left: u32 = spent.get()?;
@@ -43,7 +44,7 @@ pub(crate) async fn write<C: TableConnection>(db: &C, write: &SecretIdWrite, now
             let limit: SqlValue = i64::from(*limit).into();
             let ended = db.execute(sql::SWEEP, &[(*now).into(), limit.clone()]).await?;
             let of_ended = db.execute(sql::SWEEP_ENDED, &[limit]).await?;
-            db.execute(sql::FORGET_ROLES, &[known_to_all_nodes_before(*now).into()]).await?;
+            db.execute(sql::FORGET_ROLES, &[propagation_cutoff_micros(*now).into()]).await?;
             Ok(swept_outcome(ended + of_ended))
         }
     }

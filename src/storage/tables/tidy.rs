@@ -1,4 +1,5 @@
-//! Tidy, the cleanup of expired rows: mutual exclusion of its runs, and the removal of rows in steps of limited size.
+//! Tidy, the cleanup of expired rows: at most one run per mount at a time, and the removal of rows in steps of limited
+//! size.
 //!
 //! Every statement uses an index: rows are found in the order of their expiry and deleted by their key.
 
@@ -24,7 +25,7 @@ pub(crate) async fn begin<C: TableConnection>(db: &C, row: &TidyRow, seen: i64, 
     db.execute(sql::BEGIN, &values).await.map(count)
 }
 
-/// Extends a run; returns `true` if it was cancelled.
+/// Extends the validity of a tidy run and stores its report. Returns `true` if the run was cancelled.
 pub(crate) async fn extend<C: TableConnection>(
     db: &C,
     mount: MountId,
@@ -96,8 +97,9 @@ async fn delete_certificates<C: TableConnection>(
     db.execute(sql::DELETE_CERTIFICATES, &values).await.map(count)
 }
 
-/// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
-pub(crate) async fn unlisted<C: TableConnection>(
+/// Returns `true` if a CRL may lack the revocation of a certificate that expired before `before`, according to
+/// `listed`.
+pub(crate) async fn has_unlisted_revocation<C: TableConnection>(
     db: &C,
     mount: MountId,
     before: i64,

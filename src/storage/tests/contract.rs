@@ -1,4 +1,5 @@
-//! Contract tests for every engine, generic over a [`Fixture`]. The end of this file runs them against each engine.
+//! Contract tests that every engine must pass, generic over a [`Fixture`]. The end of this file runs them for each
+//! engine.
 
 mod api_tokens;
 mod auth;
@@ -34,15 +35,16 @@ pub(in crate::storage) trait Fixture {
     }
     fn seal_key(&self) -> SealKey;
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>>;
-    fn number(&self, sql: &str) -> i64;
-    fn bytes(&self, sql: &str) -> Vec<u8>;
-    /// Runs a statement with blobs as `$1`, `$2`, …, and returns the number of changed rows.
-    fn change(&self, sql: &str, bytes: &[&[u8]]) -> usize;
-    /// The names and contents of all files that the engine stores on disk.
+    fn query_number(&self, sql: &str) -> i64;
+    fn query_bytes(&self, sql: &str) -> Vec<u8>;
+    /// Runs a statement with the byte strings `bytes` as `$1`, `$2`, …, and returns the number of changed rows.
+    fn execute(&self, sql: &str, bytes: &[&[u8]]) -> usize;
+    /// Returns the names and contents of all files that the engine stores on disk.
     fn files(&self) -> Vec<(String, Vec<u8>)>;
 }
 
-/// Two users and the teams of two organizations, in schema 12. The first user is a member of every team.
+/// Inserts two users, and the teams of two organizations, into a database of schema 12. The first user is a member of
+/// every team.
 pub(in crate::storage) const TEAM_MEMBERSHIPS: &str =
     "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at) VALUES
         ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0), ('user-2', 'two', 'two', 'two@a.test', 'two@a.test', 0);
@@ -52,14 +54,14 @@ pub(in crate::storage) const TEAM_MEMBERSHIPS: &str =
         ('team-1', 1, 'one', 'one'), ('team-2', 2, 'two', 'two'), ('team-3', 2, 'three', 'three');
     INSERT INTO team_memberships (team_id, user_id) VALUES (1, 1), (2, 1), (3, 1)";
 
-/// 2026-01-01.
+/// Epoch seconds of 2026-01-01.
 const NOW: i64 = 1_767_225_600;
 
 pub(in crate::storage) fn now() -> Time {
     Time::from_unix_timestamp(NOW).unwrap()
 }
 
-/// A serial that sorts like `n`.
+/// Returns a serial number; they sort in the order of `n`.
 fn serial(n: u32) -> Serial {
     Serial::from_octets(&[&[1][..], &n.to_be_bytes()].concat()).unwrap()
 }
@@ -164,7 +166,7 @@ macro_rules! contract {
             commits::write_is_stored_after_its_caller_is_dropped,
             commits::reopened_store_has_all_rows,
             commits::closed_store_rejects_reads_and_writes,
-            pki::documents_are_compare_and_set_on_the_version,
+            pki::document_write_requires_the_stored_version,
             pki::revocation_is_idempotent_and_the_first_one_is_kept,
             pki::compromise_replaces_another_reason_once_with_a_new_number,
             pki::status_of_a_serial_covers_certificate_and_revocation,

@@ -1,9 +1,9 @@
-//! Findings about a store, one line each.
+//! Findings of the check of a store, one line each.
 
-/// Maximum number of lines that are kept. More would not help if a store is damaged throughout.
+/// Maximum number of finding lines that are kept. In a store that is damaged throughout, more would not help.
 const MAX_FINDING_LINES: usize = 200;
 
-/// Defects of a store (the findings), and notes on what could not be checked.
+/// The result of checking a store: its defects (the findings), and notes on what could not be checked.
 #[derive(Default)]
 pub struct Findings {
     lines: Vec<String>,
@@ -35,18 +35,18 @@ impl Findings {
         }
     }
 
-    /// The lines, a line with the number of omitted ones, and the notes.
+    /// Returns the findings, a line with the number of omitted ones, and the notes.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let more = (self.more > 0).then(|| format!("and {} more findings", self.more));
         self.lines.iter().cloned().chain(more).chain(self.notes.iter().cloned())
     }
 
-    /// The number of findings.
+    /// Returns the number of findings, including the omitted ones.
     pub fn count(&self) -> usize {
         self.lines.len() + self.more
     }
 
-    /// The number of findings without a harmless explanation.
+    /// Returns the number of findings that cannot have a harmless cause.
     pub fn count_certain(&self) -> usize {
         self.count() - self.doubtful
     }

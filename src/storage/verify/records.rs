@@ -1,5 +1,6 @@
-//! Consistency of the rows of a store: certificates with their columns, revocations with their sequence numbers,
-//! counters with a full scan, and published CRLs with the number of revocations that they cover.
+//! Checks that the rows of a store are consistent. Compares certificates with the columns of their rows, revocations
+//! with the assigned sequence numbers, counters with a full scan, and CRLs with the number of revocations that they
+//! cover.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,7 @@ const SELECT_REVOCATIONS: &str = "SELECT mount, seq, serial FROM revocation
     WHERE (mount, seq) > ($1, $2) ORDER BY mount, seq LIMIT $3";
 const SELECT_CRLS: &str = "SELECT mount, grp, number, covers, this_update, next_update FROM crl ORDER BY mount, grp";
 
-/// Totals of a mount: those that the store has recorded, and those that the scan has counted.
+/// Totals of a mount: the stored sequence number and counters, and the numbers and issuers that the scan has found.
 #[derive(Default)]
 struct MountTotals {
     sequence: i64,
@@ -35,14 +36,14 @@ struct MountTotals {
     issuers: BTreeSet<String>,
 }
 
-/// A mount, and the issuers named by its certificates.
+/// A mount, and the issuers that the rows of its certificates name.
 pub type MountIssuers = (MountId, BTreeSet<String>);
 
 /// A certificate as stored in its row.
 pub struct CertificateRecord {
-    /// The bytes of its serial number.
+    /// The bytes of the certificate's serial number.
     pub serial: Vec<u8>,
-    /// The issuer that the row names.
+    /// The issuer that the row of the certificate names.
     pub issuer: String,
     /// The certificate in DER.
     pub der: Vec<u8>,
@@ -61,7 +62,7 @@ pub(super) async fn read_certificates_of_mount(
     rows.into_iter().map(recorded).collect::<Result<_, SqlError>>().map_err(scan::query_error)
 }
 
-/// Checks all rows. Returns the mounts, and the issuers named by their certificates.
+/// Checks all rows. Returns the mounts, and for each the issuers that the rows of its certificates name.
 pub(super) async fn check_consistency(store: &dyn ProjectStore, findings: &mut Findings) -> Result<Vec<MountIssuers>> {
     let mut totals = BTreeMap::new();
     for mut row in scan::query_rows(store, SELECT_MOUNTS, Vec::new()).await? {
@@ -87,7 +88,7 @@ fn read_mount_row(row: &mut SqlRow) -> Result<(i64, MountTotals), SqlError> {
     Ok((id, MountTotals { sequence: row.get()?, counted: [row.get()?, row.get()?], ..MountTotals::default() }))
 }
 
-/// Checks that each certificate can be parsed and matches its columns.
+/// Checks that each stored certificate can be parsed and matches the columns of its row.
 async fn check_certificates(
     store: &dyn ProjectStore,
     totals: &mut BTreeMap<i64, MountTotals>,
@@ -126,7 +127,7 @@ fn read_certificate_row(row: &mut SqlRow) -> Result<CertificateColumns, SqlError
     Ok((row.get()?, row.get()?, row.get()?, (row.get()?, row.get()?), row.get()?))
 }
 
-/// Checks that the mount has assigned every sequence number of its revocations, and that every serial is valid.
+/// Checks that each revocation has a sequence number that its mount has assigned, and a valid serial number.
 async fn check_revocations(
     store: &dyn ProjectStore,
     totals: &mut BTreeMap<i64, MountTotals>,
@@ -160,7 +161,8 @@ fn read_revocation_row(row: &mut SqlRow) -> Result<(i64, i64, Vec<u8>), SqlError
     Ok((row.get()?, row.get()?, row.get()?))
 }
 
-/// Checks that no CRL covers revocations that do not exist, and no delta CRL is older than its complete CRL.
+/// Checks that no CRL covers sequence numbers that its mount has not assigned, and that no delta CRL is older than its
+/// complete CRL.
 async fn check_crls(
     store: &dyn ProjectStore,
     totals: &BTreeMap<i64, MountTotals>,

@@ -1,5 +1,5 @@
-//! Check of every sealed value: each is opened with the associated data of its row. A value that was altered or
-//! moved to another row does not open.
+//! Decrypts every sealed value with the associated data of its row. A value that was altered or moved to another row
+//! does not decrypt.
 
 use crate::error::Result;
 use crate::projects::store::ProjectStore;
@@ -44,7 +44,7 @@ fn can_open(keys: &StoreKeys, table: &SealedTable, row: &[SqlValue]) -> bool {
     table.context(columns).is_some_and(|context| keys.open(&context, body).is_ok())
 }
 
-/// Formats a primary key with the names of its columns for a finding. Keys contain no secrets.
+/// Formats a primary key with the names of its columns, for a finding. Keys contain no secrets.
 pub(super) fn format_key(columns: &[&str], key: &[SqlValue]) -> String {
     let format_value = |value: &SqlValue| match value {
         SqlValue::Int(number) => number.to_string(),

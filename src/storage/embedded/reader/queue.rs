@@ -2,8 +2,8 @@
 //!
 //! Waking a thread and starting a transaction cost more than most reads. So only one thread is woken at a time, and a
 //! thread takes a batch of reads and runs them in one transaction. The transaction starts after all of these reads were
-//! queued, so each sees everything that was stored before its request. The queue is fair between callers. Sessions may
-//! scan whole tables. They have their own queue and never occupy all threads. A single caller never occupies all
+//! queued, so each read sees every write committed before it was queued. The queue is fair between callers. Sessions
+//! may scan whole tables. They have their own queue and never occupy all threads. A single caller never occupies all
 //! threads that sessions may use.
 
 use std::collections::VecDeque;
@@ -23,26 +23,27 @@ pub(super) const READ_CONNECTIONS: usize = 4;
 const MAX_SESSIONS: usize = READ_CONNECTIONS - 1;
 /// Maximum number of concurrent sessions per caller.
 const MAX_SESSIONS_PER_CALLER: usize = MAX_SESSIONS - 1;
-/// Maximum number of reads per transaction, as the last read waits for the others.
+/// Maximum number of reads per transaction, because the last read waits for the others.
 const MAX_READS_PER_TRANSACTION: usize = 8;
 /// Maximum length of each queue, including jobs whose callers no longer wait.
 const MAX_QUEUED_JOBS: usize = 16_384;
 
-/// Work on a connection. It reports its result itself; dropping it reports that it did not run. It must not panic.
+/// A read, as a function of a connection. It sends its result to the caller itself; if it is dropped, the caller gets
+/// an error. It must not panic.
 type ReadWork = Box<dyn FnOnce(&SqliteReadConnection) + Send>;
 
 pub(super) enum ReadJob {
-    /// A short read, which may share a transaction with others.
+    /// A short read, which may share a transaction with other short reads.
     Read(CallerId, ReadWork),
-    /// Work that manages its own transaction and may take long.
+    /// Work that begins and ends its own transaction and may take long.
     Session(CallerId, ReadWork),
 }
 
-/// The queues of reads, and the connections.
+/// The queues of short reads and of sessions, and the connections that are free.
 pub(super) struct ReadQueue {
     state: Mutex<ReadQueueState>,
     work: Condvar,
-    /// Signals that a paused queue has no more jobs in progress.
+    /// Signals that no job is in progress in a paused queue.
     idle: Notify,
 }
 
@@ -50,7 +51,7 @@ struct ReadQueueState {
     reads: FairQueue<ReadWork>,
     sessions: FairQueue<ReadWork>,
     connections: Vec<SqliteReadConnection>,
-    /// The lock on the data folder; `None` once the queue is closed.
+    /// The lock on the data folder; `None` after the queue was closed.
     lock: Option<Arc<File>>,
     paused: bool,
     /// Number of threads that hold a connection.
@@ -64,13 +65,13 @@ struct ReadQueueState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadRejection {
     Closed,
-    /// The connections could not be reopened after a pause.
+    /// The queue has no connections, because they could not be reopened after a pause.
     NotOpen,
     Full,
 }
 
 impl ReadQueue {
-    /// Starts the threads, which end when the queue is closed.
+    /// Starts one thread per connection. The threads end when the queue is closed.
     pub(super) fn start(connections: Vec<SqliteReadConnection>, lock: Arc<File>) -> std::io::Result<Arc<Self>> {
         let queue = Arc::new(Self {
             state: Mutex::new(ReadQueueState {
@@ -115,12 +116,12 @@ impl ReadQueue {
         Ok(())
     }
 
-    /// The reason why a queued job was dropped.
+    /// Returns the reason why a queued job was dropped without a result.
     pub(super) fn rejection(&self) -> ReadRejection {
         self.state().rejection().unwrap_or(ReadRejection::NotOpen)
     }
 
-    /// Waits for the jobs in progress, closes all connections, and delays the other jobs until [`Self::resume`].
+    /// Waits for the jobs in progress, closes all connections, and delays all queued jobs until [`Self::resume`].
     pub(super) async fn pause(&self) -> Result<(), ReadRejection> {
         loop {
             let idle = self.idle.notified();
@@ -139,7 +140,7 @@ impl ReadQueue {
         }
     }
 
-    /// Continues with these connections. If there are none, jobs are rejected.
+    /// Resumes the queue with these connections. If there are none, all jobs are rejected.
     pub(super) fn resume(&self, connections: Vec<SqliteReadConnection>) {
         let mut state = self.state();
         state.paused = false;
@@ -165,13 +166,17 @@ impl ReadQueue {
 
     fn run_worker(&self) {
         let mut done = None;
-        while let Some((db, batch)) = self.next(done) {
+        while let Some((db, batch)) = self.next_batch(done) {
             done = Some((run_batch(&db, batch), db));
         }
     }
 
-    /// Returns a connection and waits for the next batch; `None` when the queue is closed.
-    fn next(&self, done: Option<(FinishedBatch, SqliteReadConnection)>) -> Option<(SqliteReadConnection, ReadBatch)> {
+    /// Called by a thread: returns the connection of its finished batch to the queue, waits for the next batch, and
+    /// takes it with a connection. Returns `None` when the queue is closed.
+    fn next_batch(
+        &self,
+        done: Option<(FinishedBatch, SqliteReadConnection)>,
+    ) -> Option<(SqliteReadConnection, ReadBatch)> {
         let mut state = self.state();
         if let Some((done, db)) = done {
             state.active_threads -= 1;
@@ -204,7 +209,8 @@ impl ReadQueue {
             if state.wake_pending {
                 state.wake_pending = false;
             } else {
-                // Woken by `notify_all` or spuriously, not by `wake`, which would have counted this thread as awake.
+                // The thread was woken by `notify_all` or spuriously, not by `wake`, which counts the woken thread as
+                // awake itself.
                 state.sleeping_threads -= 1;
             }
         }
@@ -231,12 +237,12 @@ impl ReadQueueState {
         (!self.paused && self.active_threads == 0 && self.connections.is_empty()).then_some(ReadRejection::NotOpen)
     }
 
-    /// `true` if a thread would find a job.
+    /// Returns `true` if a thread could start a queued job now.
     fn has_work(&self) -> bool {
         self.reads.waiting() > 0 || self.sessions.has_startable_job()
     }
 
-    /// Takes a batch for one thread: a single session, or some of the reads. Leaves reads for the other threads.
+    /// Takes a batch for one thread: a single session, or some of the short reads. Leaves reads for the other threads.
     fn take_batch(&mut self) -> ReadBatch {
         if let Some((caller_id, session)) = self.sessions.start_next() {
             return ReadBatch::Session(caller_id, session);
@@ -268,12 +274,12 @@ fn run_batch(db: &SqliteReadConnection, batch: ReadBatch) -> FinishedBatch {
         }
         ReadBatch::Reads(reads) => reads,
     };
-    // If this fails, each read has its own transaction, which is correct as well.
+    // If BEGIN fails, each read runs in its own transaction, which is correct as well.
     let together = reads.len() > 1 && try_execute(&db.lock(), "BEGIN");
     for work in reads {
         work(db);
     }
-    // SQLite may have ended the transaction when a read failed.
+    // SQLite may already have ended the transaction, when one of the reads failed.
     let db = db.lock();
     if together && !db.is_autocommit() && !try_execute(&db, "COMMIT") {
         try_execute(&db, "ROLLBACK");

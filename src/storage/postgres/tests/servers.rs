@@ -1,4 +1,4 @@
-//! Servers that replace others, and slow connections to them.
+//! Tests of failover to another server, and of slow connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,8 @@ use crate::nodes::store::Timeline;
 use crate::projects::store::{SERVER_CALLER, SessionAccess};
 use crate::storage::backend::StoreReader as _;
 
-/// A proxy to the database server with a configurable delay in milliseconds for each connection.
+/// Starts a proxy to the database server. Returns its folder, its URL, and the delay in milliseconds of each
+/// connection, which the test can change.
 fn slow_proxy(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU64>) {
     let folder = tempfile::tempdir().unwrap();
     let delay = Arc::new(AtomicU64::new(0));
@@ -37,8 +38,8 @@ async fn slow_connection_of_a_timed_out_read_serves_the_next() {
     let (_folder, url, delay) = slow_proxy(&fixture);
     let (_writer, reader) = open(url).await.unwrap();
     delay.store(2_500, Ordering::Relaxed);
-    let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.meta());
-    // Two seconds are the timeout of the task that follows other nodes.
+    let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.facts());
+    // Two seconds is the timeout of the task that reads the change log.
     assert!(read(2_000).await.is_err());
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     assert!(read(1_000).await.expect("on the connection that was made meanwhile").is_ok());
@@ -46,7 +47,7 @@ async fn slow_connection_of_a_timed_out_read_serves_the_next() {
 }
 
 #[tokio::test]
-async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
+async fn only_a_promoted_standby_is_another_timeline() {
     let primary = cluster::Cluster::new();
     let database = primary.database();
     let standby = primary.standby();
@@ -92,7 +93,7 @@ async fn session_does_not_write_on_an_unsuitable_server() {
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
     assert!(reader.clone().run("test", SessionAccess::Write(SERVER_CALLER), work("one")).await.is_ok());
-    // Changes a setting, as a failover to another server may do.
+    // Another server, after a failover, may have this setting.
     let name = &fixture.database.name;
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     fixture.database.end_connections();
@@ -107,7 +108,7 @@ async fn session_does_not_write_on_an_unsuitable_server() {
     assert!(format!("{:?}", std::error::Error::source(&error)).contains("synchronous_commit = off"));
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
     assert!(reader.run("test", SessionAccess::Write(SERVER_CALLER), work("four")).await.is_ok());
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
 }
 
 #[tokio::test]
@@ -118,7 +119,7 @@ async fn data_key_lost_in_a_failover_is_no_longer_used() {
     let position = LogPosition { sequence: 0, read_at: Some(early), timeline: Some(of_another) };
     assert_eq!(storage.keyring().rotate(1).await.unwrap(), 2);
     write_document(&storage, mount, "before").await;
-    fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
+    fixture.execute("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
     let found = storage.changes().unwrap().since(position).await.unwrap();
     assert!(found.is_other_timeline && found.position.timeline.is_some_and(|timeline| timeline != of_another));
     write_document(&storage, mount, "after").await;

@@ -1,4 +1,4 @@
-//! Sealing of the API tokens of versions before schema 14.
+//! Contract tests of sealing the API tokens of versions before schema 14.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use super::*;
 const USER: &str = "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at)
     VALUES ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0)";
 
-/// Inserts a token as a version before schema 14 does, or as a database writer.
+/// Inserts an API token without a seal, as a version before schema 14 or a database writer may do.
 fn insert_unsealed(fixture: &impl Fixture, name: &str) {
     let sql = format!(
         "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
         SELECT 'at-{name}', '{name}', $1, id, 'users/x', 0 FROM users"
     );
-    assert_eq!(fixture.change(&sql, &[&[7; 32]]), 1);
+    assert_eq!(fixture.execute(&sql, &[&[7; 32]]), 1);
 }
 
 fn count_unsealed(fixture: &impl Fixture) -> i64 {
-    fixture.number("SELECT COUNT(*) FROM api_tokens WHERE body IS NULL")
+    fixture.query_number("SELECT COUNT(*) FROM api_tokens WHERE body IS NULL")
 }
 
 async fn reopened(w: ContractStore, fixture: &impl Fixture) -> ContractStore {
@@ -25,33 +25,33 @@ async fn reopened(w: ContractStore, fixture: &impl Fixture) -> ContractStore {
     ContractStore::reopen(fixture, w.mount).await
 }
 
-/// Removes all facts except those that a store needs to open.
+/// Removes all installation facts except those without which a store does not open.
 fn remove_facts(fixture: &impl Fixture) {
     let sql = "DELETE FROM meta WHERE name NOT IN ('schema', 'installation') AND name NOT LIKE 'data-key/%'";
-    fixture.change(sql, &[]);
+    fixture.execute(sql, &[]);
 }
 
 pub(super) async fn api_tokens_of_an_earlier_version_are_sealed_once(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     w.storage.keys.begin_token_upgrade().await.unwrap();
-    fixture.change(USER, &[]);
+    fixture.execute(USER, &[]);
     insert_unsealed(fixture, "one");
     let w = reopened(w, fixture).await;
     assert_eq!(count_unsealed(fixture), 0, "sealed at the start");
-    // Nodes of the earlier version may still run, if the store is shared.
+    // Only on a shared store, nodes of the earlier version may still run and create unsealed tokens.
     let shared = w.storage.changes().is_some();
     insert_unsealed(fixture, "two");
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     assert_eq!(count_unsealed(fixture) == 0, shared);
     fixture.clock().advance(Duration::from_secs(3601));
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
-    fixture.change("UPDATE api_tokens SET body = NULL", &[]);
+    fixture.execute("UPDATE api_tokens SET body = NULL", &[]);
     remove_facts(fixture);
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     let w = reopened(w, fixture).await;
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     assert_eq!(count_unsealed(fixture), 2, "the upgrade has ended, whatever a database writer removes");
-    // The next data key and another seal key do not change this.
+    // A new data key and another seal key must not reopen the upgrade.
     w.storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(61));
     let next = SealKey::random();
@@ -64,7 +64,7 @@ pub(super) async fn api_tokens_of_an_earlier_version_are_sealed_once(fixture: &i
 
 pub(super) async fn new_store_seals_no_api_tokens_of_a_database_writer(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    fixture.change(USER, &[]);
+    fixture.execute(USER, &[]);
     insert_unsealed(fixture, "forged");
     remove_facts(fixture);
     w.storage.token_seal().seal_unsealed_tokens().await.unwrap();

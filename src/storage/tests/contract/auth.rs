@@ -75,7 +75,7 @@ pub(super) async fn endless_tokens_are_counted_while_they_live(fixture: &impl Fi
     let w = ContractStore::new(fixture).await;
     assert_eq!(w.auth.condition().await.unwrap(), StoreCondition::default());
     let count = async || w.auth.condition().await.unwrap().endless_tokens;
-    // Tokens with an odd number expire.
+    // Tokens with an odd number have an expiry.
     for n in 1..5 {
         insert(&w, token(n, None)).await;
     }
@@ -112,7 +112,7 @@ pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixtu
     assert!(gone.contains(&hash(20_000)));
     assert!(w.auth.token(hash(10_000)).await.unwrap().is_none());
     assert!(w.auth.token_by_accessor(accessor(7)).await.unwrap().is_none());
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 2, "the parent and the stranger");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 2, "the parent and the stranger");
     assert_eq!(
         commit_one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await,
         AuthOutcome::Revoked(RevokedTokens::default())
@@ -133,7 +133,7 @@ async fn revoke_and_continue(w: &ContractStore, n: u32) -> Vec<TokenHash> {
     all
 }
 
-/// Sweeps until nothing is left, without continuing unfinished revocations.
+/// Sweeps until a sweep finds nothing. Unfinished revocations are not continued otherwise.
 async fn sweep(w: &ContractStore) {
     for _ in 0..1_000 {
         let RevokedTokens { gone, left, .. } = w.auth.sweep_tokens(now(), 100).await.unwrap();
@@ -148,7 +148,7 @@ pub(super) async fn revocation_of_many_descendants_runs_in_short_steps(fixture: 
     let w = ContractStore::new(fixture).await;
     insert(&w, token(1, None)).await;
     insert(&w, token(2, Some(1))).await;
-    // Some tokens with many children, which have children as well.
+    // Several tokens have many children each, and one of these children has children too.
     let parents = (10..15).chain([1]);
     let children = parents.clone().flat_map(|parent| (0..700).map(move |n| (parent, 1_000 * parent + n)));
     let all = (10..15).map(|n| (2, n)).chain(children).chain((0..150).map(|n| (10_003, 100_000 + n)));
@@ -160,7 +160,7 @@ pub(super) async fn revocation_of_many_descendants_runs_in_short_steps(fixture: 
     gone.sort_unstable();
     gone.dedup();
     assert_eq!(gone.len(), count + 1);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "the stranger");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 1, "the stranger");
 }
 
 pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixture: &impl Fixture) {
@@ -172,7 +172,7 @@ pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixtur
             |parent: u32| (0..300).map(move |n| AuthWrite::TokenInsert(token(1_000 * parent + n, Some(parent))));
         w.auth.commit(below(2).collect()).await.unwrap();
         w.auth.commit((2_100..2_105).flat_map(below).collect()).await.unwrap();
-        // One step of a revocation that is not continued.
+        // One step of a revocation whose remaining steps are never run.
         let step = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
         let [AuthOutcome::Revoked(RevokedTokens { left, .. })] = &step[..] else { panic!() };
         assert!(left.contains(&hash(2)));
@@ -181,10 +181,10 @@ pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixtur
         }
         revoke_and_continue(&w, 1).await;
         if !sweeps {
-            assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+            assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
         }
         sweep(&w).await;
-        assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+        assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
     }
 }
 
@@ -199,7 +199,7 @@ pub(super) async fn partly_revoked_token_leaves_no_orphans(fixture: &impl Fixtur
         AuthOutcome::Revoked(RevokedTokens::default())
     );
     revoke_and_continue(&w, 1).await;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
 }
 
 pub(super) async fn token_revoked_alone_detaches_its_children_in_steps(fixture: &impl Fixture) {
@@ -211,12 +211,12 @@ pub(super) async fn token_revoked_alone_detaches_its_children_in_steps(fixture: 
     for left in [500, 1_000] {
         let step = commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
         assert_eq!(step, AuthOutcome::Revoked(RevokedTokens { left: vec![hash(1)], ..RevokedTokens::default() }));
-        assert_eq!(fixture.number(orphans), left + 1);
+        assert_eq!(fixture.query_number(orphans), left + 1);
         assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it still exists");
     }
     let last = commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
     assert_eq!(last, AuthOutcome::Revoked(RevokedTokens { gone: vec![hash(1)], ..RevokedTokens::default() }));
-    assert_eq!(fixture.number(orphans), 1_010);
+    assert_eq!(fixture.query_number(orphans), 1_010);
     assert_eq!(
         commit_one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await,
         AuthOutcome::Revoked(RevokedTokens::default())
@@ -238,19 +238,20 @@ pub(super) async fn unfinished_revocation_leaves_ended_tokens_that_are_swept(fix
     let late = w.auth.commit(vec![AuthWrite::TokenInsert(token(5, Some(1)))]).await.unwrap_err();
     assert_eq!(late.kind(), Kind::Conflict);
     sweep(&w).await;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
 }
 
 pub(super) async fn child_of_a_missing_token_is_rejected(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let error = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
-    // Revocation and insert share a batch, in either order: a child never remains without its parent.
+    // A parent's revocation and the insert of its child share a batch, in either order. The child must never remain
+    // without its parent.
     insert(&w, token(1, None)).await;
     let revoke = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]);
     let child = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]);
     assert!(child.await.is_err() && revoke.await.is_ok());
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 0);
 }
 
 pub(super) async fn sweep_removes_expired_tokens_with_their_descendants(fixture: &impl Fixture) {
@@ -298,7 +299,7 @@ pub(super) async fn tokens_of_a_dropped_mount_are_invisible_immediately(fixture:
     let method = MountId::random();
     w.auth.commit(vec![AuthWrite::MountCreate(method)]).await.unwrap();
     let of_mount = |n, parent| TokenRow { mount: Some(method), ..token(n, parent) };
-    // More tokens than one step removes.
+    // The mount has more tokens than one step removes.
     w.auth.commit((2..=1_500).map(|n| AuthWrite::TokenInsert(of_mount(n, None))).collect()).await.unwrap();
     insert(&w, of_mount(2_000, Some(2))).await;
     insert(&w, token(2_001, Some(2_000))).await;
@@ -312,12 +313,12 @@ pub(super) async fn tokens_of_a_dropped_mount_are_invisible_immediately(fixture:
     let late = w.auth.commit(vec![AuthWrite::TokenInsert(of_mount(3_000, None))]).await.unwrap_err();
     assert_eq!(late.kind(), Kind::Conflict, "a login while its method goes");
     for _ in 0..500 {
-        if fixture.number("SELECT COUNT(*) FROM token") == 1 {
+        if fixture.query_number("SELECT COUNT(*) FROM token") == 1 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "only the token without a mount is left");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM token"), 1, "only the token without a mount is left");
     assert!(w.auth.token(hash(1)).await.unwrap().is_some());
 }
 

@@ -1,4 +1,4 @@
-//! Units, batches, admission, and the state after a restart.
+//! Contract tests of units and batches, of their admission, and of the state after a restart.
 
 use futures_util::future::join_all;
 
@@ -33,7 +33,7 @@ pub(super) async fn unit_is_stored_completely_or_not_at_all(fixture: &impl Fixtu
         "no number lost"
     );
     assert_eq!(w.pki.counts(m).await.unwrap(), (3, 1));
-    // The same serial twice in one unit.
+    // The unit contains the same serial number twice.
     let twice = vec![PkiWrite::Certificate(certificate(m, 9)), PkiWrite::Certificate(certificate(m, 9))];
     assert_eq!(w.pki.commit(twice).await.unwrap()[0], PkiOutcome::SerialTaken);
     assert_eq!(w.pki.counts(m).await.unwrap(), (3, 1));
@@ -67,7 +67,7 @@ pub(super) async fn full_commit_queue_rejects_units_as_busy(fixture: &impl Fixtu
     let auth = storage.auth();
     let mount = MountId::random();
     auth.commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
-    // A unit that takes long enough for the next ones to be submitted before it ends.
+    // This unit takes so long that the next ones are submitted before it ends.
     let long = (0..20_000).map(|n| PkiWrite::Certificate(certificate(mount, n))).collect();
     let first = storage.pki().commit(long);
     let second = storage.pki().commit(vec![PkiWrite::Certificate(certificate(mount, 50_000))]);
@@ -79,10 +79,10 @@ pub(super) async fn full_commit_queue_rejects_units_as_busy(fixture: &impl Fixtu
 
 pub(super) async fn trial_write_leaves_no_rows(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    let before = fixture.number("SELECT COUNT(*) FROM document");
+    let before = fixture.query_number("SELECT COUNT(*) FROM document");
     let trials = join_all((0..3).map(|_| w.auth.try_writing())).await;
     assert!(trials.iter().all(Result::is_ok) && !w.auth.writes_fail());
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM document"), before);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM document"), before);
 }
 
 pub(super) async fn write_is_stored_after_its_caller_is_dropped(fixture: &impl Fixture) {

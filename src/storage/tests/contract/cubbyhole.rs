@@ -1,4 +1,4 @@
-//! Cubbyholes.
+//! Contract tests of cubbyholes.
 
 use super::auth::{hash, token};
 use super::*;
@@ -45,7 +45,7 @@ pub(super) async fn cubbyhole_entries_are_removed_with_their_token(fixture: &imp
         put(&w, row(n, "a", b"1")).await.unwrap();
         put(&w, row(n, "b", b"1")).await.unwrap();
     }
-    let left = || fixture.number("SELECT COUNT(*) FROM cubbyhole");
+    let left = || fixture.query_number("SELECT COUNT(*) FROM cubbyhole");
     assert_eq!(left(), 8);
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]).await.unwrap();
     assert_eq!(left(), 4, "a descendant's too");
@@ -104,7 +104,7 @@ pub(super) async fn cubbyhole_entry_is_sealed_to_its_token_and_path(fixture: &im
     }
     let moved = "UPDATE cubbyhole SET body = (SELECT other.body FROM cubbyhole other WHERE other.token = $1
         AND other.path = 'a') WHERE token = $2 AND path = 'a'";
-    assert_eq!(fixture.change(moved, &[&hash(2), &hash(1)]), 1);
+    assert_eq!(fixture.execute(moved, &[&hash(2), &hash(1)]), 1);
     assert_eq!(w.auth.cubbyhole(hash(1), "a".to_owned()).await.err().unwrap().kind(), Kind::Internal);
     assert_eq!(read_body(&w, 1, "b").await.unwrap(), b"a-plain-secret-3");
 }

@@ -1,4 +1,4 @@
-//! Data keys: rotation, usage counts, resealing of older values, and the seal.
+//! Contract tests of data keys: rotation, usage counts, resealing of older values, and the seal.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const TABLES: [&str; 7] =
     ["document", "token", "cubbyhole", "entity", "entity_alias", "secret_id", "certificate_metadata"];
 const ROLE: i64 = 7;
 
-/// Writes row `n` into each of these tables, with a body that contains `n`.
+/// Writes row `n` into each table of `TABLES`, with a body that contains `n`.
 async fn put_all(w: &ContractStore, n: u32) {
     let body = format!("\"plain-{n}\"").into_bytes();
     let metadata = MetadataRow { mount: w.mount, serial: serial(n), not_after: NOW + 60, body: body.clone() };
@@ -79,13 +79,14 @@ async fn assert_all_readable(w: &ContractStore, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// Counts the bodies that are sealed with this term or a later one, and the others.
+/// Returns the number of bodies sealed with the key of `term` or a later one, and the number of all others.
 fn count_by_term(fixture: &impl Fixture, term: u32) -> (i64, i64) {
     let first = term.to_be_bytes();
     let count = |is: &str| {
         let of = |table: &str| {
-            // An update is the only fixture operation with a blob parameter.
-            fixture.change(&format!("UPDATE {table} SET body = body WHERE body {is} $1"), &[&first]) as i64
+            // Rows are counted with an update, because no other operation of the fixture takes a byte string as
+            // parameter.
+            fixture.execute(&format!("UPDATE {table} SET body = body WHERE body {is} $1"), &[&first]) as i64
         };
         TABLES.iter().map(|table| of(table)).sum::<i64>()
     };
@@ -100,7 +101,7 @@ async fn rotate(w: &ContractStore) -> u32 {
     w.storage.keyring().rotate(key_status(w).await.term).await.unwrap()
 }
 
-/// Reseals until nothing is left, and returns the number of steps.
+/// Runs steps of resealing until nothing is left, and returns the number of steps.
 async fn reseal_all(w: &ContractStore) -> usize {
     let keyring = w.storage.keyring();
     for steps in 1..1000 {
@@ -113,7 +114,8 @@ async fn reseal_all(w: &ContractStore) -> usize {
     panic!("it does not end");
 }
 
-/// A sealed value must not open with any bit flipped, in another row, with an unknown version or truncated.
+/// A sealed value must not decrypt if a bit was flipped, or if it was moved to another row, given an unknown version or
+/// truncated.
 pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     for n in 1..3 {
@@ -126,20 +128,20 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
             "entity" => format!("id = 'e{n}'"),
             _ => format!("id = 'a{n}'"),
         };
-        // Rows of tables with binary keys are selected by their body.
+        // In tables with binary keys, the two rows are selected by the order of their bodies.
         let bodies = [1, 2].map(|n| match which(n).as_str() {
             "" => {
                 let by = if n == 1 { "ASC" } else { "DESC" };
-                fixture.bytes(&format!("SELECT body FROM {table} ORDER BY body {by} LIMIT 1"))
+                fixture.query_bytes(&format!("SELECT body FROM {table} ORDER BY body {by} LIMIT 1"))
             }
-            is => fixture.bytes(&format!("SELECT body FROM {table} WHERE {is}")),
+            is => fixture.query_bytes(&format!("SELECT body FROM {table} WHERE {is}")),
         });
         let set = |from: &[u8], to: &[u8]| {
-            assert_eq!(fixture.change(&format!("UPDATE {table} SET body = $1 WHERE body = $2"), &[to, from]), 1);
+            assert_eq!(fixture.execute(&format!("UPDATE {table} SET body = $1 WHERE body = $2"), &[to, from]), 1);
         };
         let is_refused = async || read_body(&w, table, 1).await.is_err() || read_body(&w, table, 2).await.is_err();
         let mut stored = bodies[0].clone();
-        // Every bit in the first table, one bit per byte in the others.
+        // Flips every bit in the first table, and one bit per byte in the others.
         let bits = if table == "document" { 8 } else { 1 };
         for bit in 0..stored.len() * bits {
             let octet = bit / bits;
@@ -167,7 +169,7 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
     assert_all_readable(&w, 1..3).await;
 }
 
-/// Tests a single node; the tests of PostgreSQL cover two nodes.
+/// Tests a single node. The tests of the PostgreSQL engine test two nodes.
 pub(super) async fn old_values_stay_readable_and_new_ones_have_the_new_term(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     put_all(&w, 1).await;
@@ -181,7 +183,7 @@ pub(super) async fn old_values_stay_readable_and_new_ones_have_the_new_term(fixt
 
 pub(super) async fn seal_operations_of_a_key_are_counted_across_restarts(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
-    // Opening a store seals a value as well.
+    // Opening the store has already sealed a value.
     let opened = key_status(&w).await.sealed;
     put_all(&w, 1).await;
     assert_eq!(key_status(&w).await.sealed, opened + 7);
@@ -224,7 +226,7 @@ pub(super) async fn resealing_continues_after_a_restart(fixture: &impl Fixture) 
     }
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
-    // The first step starts the run, later ones count and reseal.
+    // The first step starts the run, and later steps count and reseal.
     assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::More);
     assert_eq!(key_status(&w).await.older, None);
     let (before, steps) = reseal_some(&w).await;
@@ -232,7 +234,7 @@ pub(super) async fn resealing_continues_after_a_restart(fixture: &impl Fixture) 
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, w.mount).await;
     assert_eq!(key_status(&w).await.older, Some(before));
-    // The new run continues: nothing is counted or resealed twice.
+    // The reopened store continues the run: nothing is counted or resealed twice.
     let steps = reseal_all(&w).await;
     assert_eq!((key_status(&w).await.older, count_by_term(fixture, 2)), (Some(0), (700, 0)));
     rotate(&w).await;
@@ -242,7 +244,8 @@ pub(super) async fn resealing_continues_after_a_restart(fixture: &impl Fixture) 
     assert_all_readable(&w, 1..101).await;
 }
 
-/// Runs steps until some of 700 values are resealed. Returns the number that is left, and the number of steps.
+/// Runs steps until some, but not all, of 700 values are resealed. Returns the number of values left, and the number of
+/// steps.
 async fn reseal_some(w: &ContractStore) -> (u64, usize) {
     for steps in 1..100 {
         assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::More);
@@ -282,16 +285,16 @@ pub(super) async fn value_that_does_not_open_is_skipped_by_resealing(fixture: &i
     for n in 1..3 {
         put_all(&w, n).await;
     }
-    let body = fixture.bytes("SELECT body FROM entity WHERE id = 'e1'");
+    let body = fixture.query_bytes("SELECT body FROM entity WHERE id = 'e1'");
     let mut damaged = body.clone();
     damaged[20] ^= 1;
-    fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&damaged, &body]);
+    fixture.execute("UPDATE entity SET body = $1 WHERE body = $2", &[&damaged, &body]);
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
     reseal_all(&w).await;
     assert_eq!((key_status(&w).await.older, count_by_term(fixture, 2)), (Some(1), (13, 1)));
-    assert!(fixture.bytes("SELECT body FROM entity WHERE id = 'e1'") == damaged);
-    fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&body, &damaged]);
+    assert!(fixture.query_bytes("SELECT body FROM entity WHERE id = 'e1'") == damaged);
+    fixture.execute("UPDATE entity SET body = $1 WHERE body = $2", &[&body, &damaged]);
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, w.mount).await;
     reseal_all(&w).await;
@@ -304,7 +307,7 @@ pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture:
     for n in 1..3 {
         put_all(&w, n).await;
     }
-    assert_eq!(fixture.change("UPDATE secret_id SET hash = $1 WHERE hash = $2", &[&[7; 31], &[1; 32]]), 1);
+    assert_eq!(fixture.execute("UPDATE secret_id SET hash = $1 WHERE hash = $2", &[&[7; 31], &[1; 32]]), 1);
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
     assert_eq!(w.storage.count_old_values().await.unwrap(), 14);
@@ -313,9 +316,9 @@ pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture:
     assert_eq!(w.storage.count_old_values().await.unwrap(), 1);
 }
 
-/// `true` if the store contains a root key for other nodes.
-fn is_handed_over(fixture: &impl Fixture) -> bool {
-    fixture.number("SELECT COUNT(*) FROM meta WHERE name = 'root-key-handover' AND length(value) > 0") > 0
+/// Returns `true` if the store contains a new root key for other nodes.
+fn has_root_key_handover(fixture: &impl Fixture) -> bool {
+    fixture.query_number("SELECT COUNT(*) FROM meta WHERE name = 'root-key-handover' AND length(value) > 0") > 0
 }
 
 pub(super) async fn root_key_handover_exists_only_in_a_shared_store(fixture: &impl Fixture) {
@@ -323,24 +326,27 @@ pub(super) async fn root_key_handover_exists_only_in_a_shared_store(fixture: &im
     put_all(&w, 1).await;
     w.storage.change_seal(&SealKey::random()).await.unwrap();
     let is_shared = w.storage.changes().is_some();
-    assert_eq!(is_handed_over(fixture), is_shared);
+    assert_eq!(has_root_key_handover(fixture), is_shared);
     assert_eq!(rotate(&w).await, 2);
-    assert_eq!(is_handed_over(fixture), is_shared, "nodes may run that have not taken it yet");
+    assert_eq!(has_root_key_handover(fixture), is_shared, "nodes may run that have not taken it yet");
     fixture.clock().advance(Duration::from_secs(31));
     if is_shared {
         assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::Later);
-        assert!(is_handed_over(fixture));
+        assert!(has_root_key_handover(fixture));
     }
     fixture.clock().advance(Duration::from_secs(30));
     reseal_all(&w).await;
-    assert!(!is_handed_over(fixture), "what the key before opens is gone when nothing is sealed with it any more");
+    assert!(
+        !has_root_key_handover(fixture),
+        "what the key before opens is gone when nothing is sealed with it any more"
+    );
     assert_eq!(key_status(&w).await.older, Some(0));
-    // After a minute, the next data key ends the handover.
+    // The handover may end after a minute. The creation of the next data key ends it.
     w.storage.change_seal(&SealKey::random()).await.unwrap();
-    assert_eq!(is_handed_over(fixture), is_shared);
+    assert_eq!(has_root_key_handover(fixture), is_shared);
     fixture.clock().advance(Duration::from_secs(60));
     assert_eq!(rotate(&w).await, 3);
-    assert!(!is_handed_over(fixture));
+    assert!(!has_root_key_handover(fixture));
     put_all(&w, 2).await;
     assert_all_readable(&w, 1..3).await;
 }
@@ -350,13 +356,13 @@ pub(super) async fn new_seal_key_opens_everything_and_the_previous_nothing(fixtu
     put_all(&w, 1).await;
     rotate(&w).await;
     put_all(&w, 2).await;
-    assert_eq!(w.storage.seal_status().await.unwrap(), fixture.seal_key().about());
+    assert_eq!(w.storage.seal_status().await.unwrap(), fixture.seal_key().describe());
     let mut seal = fixture.seal_key();
     for round in 0..2 {
         fixture.clock().advance(Duration::from_secs(30));
         seal = SealKey::random();
         let changed = w.storage.change_seal(&seal).await.unwrap();
-        assert_eq!((changed.key, changed.since), (seal.about().key, Some(fixture.clock().now())), "{round}");
+        assert_eq!((changed.key, changed.since), (seal.describe().key, Some(fixture.clock().now())), "{round}");
         assert_all_readable(&w, 1..3).await;
         assert_eq!(rotate(&w).await, 3 + round);
         put_all(&w, 3 + round).await;

@@ -115,8 +115,8 @@ pub(super) async fn concurrent_logins_of_one_name_create_one_entity(fixture: &im
     let stored = join_all((1..=20).map(login)).await;
     assert_eq!(stored.iter().filter(|stored| stored.is_ok()).count(), 1);
     assert!(stored.iter().filter_map(|stored| stored.as_ref().err()).all(|error| error.kind() == Kind::Conflict));
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM entity"), 1);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 1);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM entity"), 1);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM entity_alias"), 1);
 }
 
 pub(super) async fn entity_is_deleted_with_its_aliases(fixture: &impl Fixture) {
@@ -130,7 +130,7 @@ pub(super) async fn entity_is_deleted_with_its_aliases(fixture: &impl Fixture) {
     assert_eq!(commit_one(&w, AuthWrite::EntityDelete("e1".into())).await, AuthOutcome::Done);
     assert_eq!(commit_one(&w, AuthWrite::EntityDelete("e1".into())).await, AuthOutcome::Absent);
     assert_eq!(find_identity(&w, by_alias("acc1", "Bob")).await, None);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 1);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM entity_alias"), 1);
     assert!(find_identity(&w, by_id(2)).await.is_some());
 }
 
@@ -165,7 +165,7 @@ pub(super) async fn entity_without_tokens_is_swept_after_its_retention(fixture: 
         let row = EntityRow { kept_until: kept.map(at), ..entity(n) };
         put(&w, vec![AuthWrite::EntityPut(row), AuthWrite::AliasPut(alias(n, n))]).await;
     }
-    // The token of entity 5 expires after 3,600 s, the one of 6 never.
+    // The token of entity 5 expires after 3,600 seconds, and the token of entity 6 never expires.
     let of = |n, entity: &str| AuthWrite::TokenInsert(TokenRow { entity: Some(entity.into()), ..token(n, None) });
     put(&w, vec![of(1, "e5"), of(2, "e6")]).await;
     let sweep = async |now, limit| {
@@ -188,7 +188,7 @@ pub(super) async fn entity_without_tokens_is_swept_after_its_retention(fixture: 
     assert_eq!(kept(4).await, Some(None), "it stays");
     assert_eq!(kept(5).await, Some(Some(at(3_600))), "until its token ends");
     assert_eq!(kept(6).await, Some(Some(at(130))), "looked at again");
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 4);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM entity_alias"), 4);
     commit_one(&w, AuthWrite::TokenRevoke(vec![super::auth::hash(1)])).await;
     assert_eq!(sweep(3_600, 10).await, AuthOutcome::Swept(3));
     assert_eq!(find_identity(&w, by_id(5)).await, None);
@@ -202,7 +202,7 @@ pub(super) async fn bodies_of_identities_are_sealed_to_their_rows(fixture: &impl
         let shows = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
         assert!(!shows(b"plain-policy") && !shows(b"plain-metadata"));
     }
-    let own = fixture.bytes("SELECT body FROM entity WHERE id = 'e1'");
+    let own = fixture.query_bytes("SELECT body FROM entity WHERE id = 'e1'");
     for (change, undo) in [
         (
             "UPDATE entity SET body = (SELECT body FROM entity WHERE id = 'e2') WHERE id = 'e1'",
@@ -215,14 +215,14 @@ pub(super) async fn bodies_of_identities_are_sealed_to_their_rows(fixture: &impl
         ),
         ("UPDATE entity_alias SET name = 'al' WHERE id = 'a1'", "UPDATE entity_alias SET name = 'Bob' WHERE id = 'a1'"),
     ] {
-        assert_eq!(fixture.change(change, &[]), 1);
+        assert_eq!(fixture.execute(change, &[]), 1);
         assert!(w.auth.identity(by_id(1)).await.is_err(), "{change}");
         let bytes: &[&[u8]] = if undo.contains("$1") { &[&own] } else { &[] };
-        assert_eq!(fixture.change(undo, bytes), 1);
+        assert_eq!(fixture.execute(undo, bytes), 1);
         assert!(w.auth.identity(by_id(1)).await.is_ok());
     }
-    let old = fixture.bytes("SELECT body FROM entity WHERE id = 'e1'");
+    let old = fixture.query_bytes("SELECT body FROM entity WHERE id = 'e1'");
     put(&w, vec![AuthWrite::EntityPut(EntityRow { version: 2, body: b"{}".to_vec(), ..entity(1) })]).await;
-    fixture.change("UPDATE entity SET body = $1 WHERE id = 'e1'", &[&old]);
+    fixture.execute("UPDATE entity SET body = $1 WHERE id = 'e1'", &[&old]);
     assert!(w.auth.identity(by_id(1)).await.is_err(), "an older body under a newer version");
 }

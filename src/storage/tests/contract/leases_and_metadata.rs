@@ -1,4 +1,4 @@
-//! Records that belong to certificates: leases and attached metadata.
+//! Contract tests of the records that belong to certificates: leases and attached metadata.
 
 use futures_util::future::join_all;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::auth::store::TokenRow;
 use crate::pki::store::{LeaseRange, LeaseRow, MetadataRow, PkiOutcome};
 
-/// Sorts after all ids in these tests.
+/// A text that sorts after all lease ids in these tests.
 const AFTER_ALL_LEASE_IDS: &str = "~";
 
 fn lease(mount: MountId, n: u32, of: u32) -> LeaseRow {
@@ -33,7 +33,7 @@ async fn insert_tokens(w: &ContractStore, rows: impl IntoIterator<Item = TokenRo
     w.auth.commit(rows.into_iter().map(AuthWrite::TokenInsert).collect()).await.unwrap();
 }
 
-/// The ids of all active leases.
+/// Returns the ids of all leases that reads return.
 async fn visible_leases(w: &ContractStore) -> Vec<String> {
     let range = LeaseRange {
         mount: None,
@@ -44,7 +44,7 @@ async fn visible_leases(w: &ContractStore) -> Vec<String> {
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
-/// The serials of all leases that await revocation, after those of ended tokens are marked.
+/// Marks the leases of ended tokens, and returns the serial numbers of all leases that await revocation.
 async fn serials_of_ending_leases(w: &ContractStore) -> Vec<Serial> {
     while w.pki.mark_leases_of_ended_tokens(2).await.unwrap() == 2 {}
     let mut rows = w.pki.ending_leases(String::new(), AFTER_ALL_LEASE_IDS.into(), 10_000).await.unwrap();
@@ -56,7 +56,7 @@ pub(super) async fn lease_and_certificate_are_stored_together_or_not_at_all(fixt
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
     insert_tokens(&w, [token(1, None)]).await;
-    // Concurrent units share transactions; the serial of one of them is taken.
+    // The units are committed concurrently and share transactions. The serial number of one of them is taken.
     w.put(vec![PkiWrite::Certificate(certificate(m, 7))]).await;
     let outcomes = join_all((0..20).map(|n| w.pki.commit(certificate_with_lease(m, n, 1)))).await;
     for (n, outcome) in (0..20).zip(outcomes) {
@@ -65,12 +65,12 @@ pub(super) async fn lease_and_certificate_are_stored_together_or_not_at_all(fixt
         let found = w.pki.lease(lease(m, n, 1).id).await.unwrap();
         assert_eq!(found, (n != 7).then(|| lease(m, n, 1)), "{n}");
     }
-    // The lease exists already, so the certificate is not stored either.
+    // The lease exists already. So the unit must not store the certificate either.
     let unit = vec![PkiWrite::Certificate(certificate(m, 30)), PkiWrite::Lease(lease(m, 3, 1))];
     assert!(w.pki.commit(unit).await.unwrap().iter().all(|o| *o == PkiOutcome::SerialTaken));
     assert!(w.pki.certificate(m, serial(30)).await.unwrap().is_none());
     assert_eq!(w.pki.counts(m).await.unwrap(), (20, 0));
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM lease"), 19);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM lease"), 19);
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, m).await;
     assert_eq!(visible_leases(&w).await.len(), 19, "and a restart finds them");
@@ -104,7 +104,8 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
         2 => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Metadata(metadata(of(n), n))],
         _ => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Revocation(revocation(of(n), n))],
     };
-    // First without, then with revocations. Between the units, a token ends, which must follow the leases before it.
+    // The first round has no revocations, the second one has. In between a token ends, which must be stored after the
+    // leases before it.
     for range in [0..60, 60..120] {
         let without = range.start == 0;
         let units: Vec<u32> = range.filter(|n| !without || n % 4 != 3).collect();
@@ -127,14 +128,14 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
     let all: Vec<u32> = kept(0..60).filter(|n| n % 4 != 3).chain(kept(60..120)).chain(later_serials).collect();
     let revoked = all.iter().filter(|n| *n % 4 == 3).count() as u64;
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (all.len() as u64, revoked));
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), all.len() as i64);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM revocation"), revoked as i64);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM certificate"), all.len() as i64);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM revocation"), revoked as i64);
 }
 
 pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    // Tokens 1 → 2 → 3 are a chain, 4 is single, and 5 expires.
+    // Token 1 is the parent of 2, which is the parent of 3. Token 4 has no relatives, and 5 expires.
     let expires_at = Some(now() + std::time::Duration::from_secs(10));
     insert_tokens(&w, [token(1, None), token(2, Some(1)), token(3, Some(2)), token(4, None)]).await;
     insert_tokens(&w, [TokenRow { expires_at, ..token(5, None) }]).await;
@@ -142,7 +143,7 @@ pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
         w.put(certificate_with_lease(m, n, n % 5 + 1)).await;
     }
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
-    // The end of the token takes effect in the same commit, before any lease is marked.
+    // The leases of the ended tokens disappear with the same commit, before any of them is marked.
     let left: Vec<_> = [0, 3, 4, 5, 8, 9].map(|n| lease(m, n, 0).id).to_vec();
     let mut found = visible_leases(&w).await;
     found.sort_by_key(|id| id.rsplit_once('/').unwrap().1.to_owned());
@@ -151,14 +152,14 @@ pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, m).await;
     assert_eq!(serials_of_ending_leases(&w).await, [1, 2, 6, 7].map(serial), "and survives a restart");
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_token"), 0);
     w.auth.sweep_tokens(now() + std::time::Duration::from_secs(20), 10).await.unwrap();
     assert_eq!(serials_of_ending_leases(&w).await, [1, 2, 4, 6, 7, 9].map(serial));
     // A token without leases is not recorded.
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]).await.unwrap();
     insert_tokens(&w, [token(6, None)]).await;
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(6)])]).await.unwrap();
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 1);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_token"), 1);
 }
 
 pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &impl Fixture) {
@@ -255,12 +256,13 @@ pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
     let m = w.mount;
     w.put(vec![PkiWrite::Metadata(metadata(m, 1)), PkiWrite::Metadata(metadata(m, 2))]).await;
     let read = || w.pki.metadata(m, serial(1));
-    let body = |n| fixture.bytes(&format!("SELECT body FROM certificate_metadata ORDER BY serial LIMIT 1 OFFSET {n}"));
+    let body =
+        |n| fixture.query_bytes(&format!("SELECT body FROM certificate_metadata ORDER BY serial LIMIT 1 OFFSET {n}"));
     let one = body(0);
     let two = body(1);
     let set = |body: &[u8]| {
         let change = "UPDATE certificate_metadata SET body = $1 WHERE serial = $2";
-        assert_eq!(fixture.change(change, &[body, serial(1).octets()]), 1);
+        assert_eq!(fixture.execute(change, &[body, serial(1).octets()]), 1);
     };
     set(&two);
     assert!(read().await.is_err(), "of another row");
@@ -271,7 +273,7 @@ pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
     set(&one);
     assert!(read().await.is_ok());
     fixture
-        .change("UPDATE certificate_metadata SET not_after = not_after + 1 WHERE serial = $1", &[serial(1).octets()]);
+        .execute("UPDATE certificate_metadata SET not_after = not_after + 1 WHERE serial = $1", &[serial(1).octets()]);
     assert!(read().await.is_err(), "prolonged");
     let plain = b"attached-to-2";
     assert!(!fixture.files().iter().any(|(_, content)| content.windows(plain.len()).any(|part| part == plain)));
@@ -300,11 +302,11 @@ pub(super) async fn dropped_mount_loses_its_leases_and_metadata(fixture: &impl F
     let left = "SELECT (SELECT COUNT(*) FROM lease) + (SELECT COUNT(*) FROM certificate_metadata)
         + (SELECT COUNT(*) FROM dropped_mount)";
     for _ in 0..500 {
-        if fixture.number(left) == 600 {
+        if fixture.query_number(left) == 600 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number(left), 600);
+    assert_eq!(fixture.query_number(left), 600);
     assert!(w.pki.metadata(kept, serial(1001)).await.unwrap().is_some());
 }

@@ -1,4 +1,4 @@
-//! Documents, certificates, revocations, CRLs, counters and mounts.
+//! Contract tests of documents, certificates, revocations, CRLs, counters and mounts.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::clock::format_rfc3339;
 use crate::documents::SYSTEM_MOUNT;
 use crate::pki::store::{KnownSerial, PkiOutcome, SerialStatus, StoredRevocation};
 
-pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl Fixture) {
+pub(super) async fn document_write_requires_the_stored_version(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
     let write = |expected, body| vec![PkiWrite::Document(document(m, "a", expected, body))];
@@ -78,7 +78,7 @@ pub(super) async fn compromise_replaces_another_reason_once_with_a_new_number(fi
         let (stored, fresh) = commit(later(n, reason, Some(NOW - 1))).await;
         assert!(!fresh && stored.row.invalidity_date != Some(NOW - 1), "{n} {reason:?}");
     }
-    // A reader that knows three revocations gets exactly the changed ones.
+    // A reader that has read up to sequence number 3 gets exactly the amended revocations.
     let read = async |after| -> Vec<_> {
         let page = w.pki.revocations(w.mount, after, 10).await.unwrap();
         page.iter().map(|r| (r.sequence, r.row.serial, r.row.reason)).collect()
@@ -105,7 +105,7 @@ pub(super) async fn status_of_a_serial_covers_certificate_and_revocation(fixture
     let (stored, _) =
         revocation_outcome(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 1))]).await.unwrap());
     assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer), revocation: Some(stored) });
-    // Revokes a serial whose certificate is not stored.
+    // Revokes a serial number without a stored certificate.
     let (alone, _) =
         revocation_outcome(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
     assert_eq!(status(2).await, SerialStatus { issuer: None, revocation: Some(alone) });
@@ -148,7 +148,7 @@ pub(super) async fn revocation_sequences_have_no_gaps_under_8_tasks(fixture: &im
             for n in 0..25 {
                 let mut unit = vec![PkiWrite::Revocation(revocation(m, task * 100 + n))];
                 if n % 5 == 4 {
-                    // A unit that fails after it took a sequence number.
+                    // This write makes the unit fail after its revocation took a sequence number.
                     unit.push(PkiWrite::Document(document(m, "absent", 9, None)));
                     assert_eq!(pki.commit(unit).await.unwrap_err().kind(), Kind::Conflict);
                     continue;
@@ -199,7 +199,7 @@ pub(super) async fn counters_equal_a_full_scan_after_random_writes(fixture: &imp
 pub(super) async fn keyset_pages_are_complete_and_do_not_overlap(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    // Serials of all lengths, ordered bytewise like `Serial`.
+    // Serial numbers of all lengths, which the database must order bytewise like `Serial`.
     let mut serials: Vec<Serial> = (1..=20usize)
         .flat_map(|len| (1..=5u8).map(move |first| Serial::from_octets(&vec![first; len]).unwrap()))
         .collect();
@@ -284,12 +284,12 @@ pub(super) async fn dropped_mount_loses_all_rows_and_other_mounts_none(fixture: 
     let left = "SELECT (SELECT COUNT(*) FROM certificate) + (SELECT COUNT(*) FROM revocation)
         + (SELECT COUNT(*) FROM document) + (SELECT COUNT(*) FROM crl) + (SELECT COUNT(*) FROM dropped_mount)";
     for _ in 0..500 {
-        if fixture.number(left) == 1002 {
+        if fixture.query_number(left) == 1002 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number(left), 1002);
+    assert_eq!(fixture.query_number(left), 1002);
     assert_eq!(w.pki.counts(kept).await.unwrap(), (700, 300));
     assert_eq!(w.pki.serials(kept, None, 1000).await.unwrap().len(), 700);
     assert_eq!(w.pki.documents(kept).await.unwrap().len(), 1);
@@ -314,5 +314,5 @@ pub(super) async fn writes_to_a_dropped_mount_are_rejected(fixture: &impl Fixtur
     // A mount that is created and dropped in one batch leaves no rows.
     let ids: HashSet<MountId> = (0..10).map(|_| MountId::random()).collect();
     join_all(ids.iter().flat_map(|&id| [AuthWrite::MountCreate(id), AuthWrite::MountDelete(id)]).map(auth)).await;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM mount"), 1, "the server's own");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM mount"), 1, "the server's own");
 }

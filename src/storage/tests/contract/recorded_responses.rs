@@ -1,4 +1,4 @@
-//! Recorded responses for requests that may be repeated.
+//! Contract tests of recorded responses for requests that may be repeated.
 
 use futures_util::future::join_all;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::pki::store::{PkiOutcome, RecordedResponseRow};
 
 fn key(n: u32) -> [u8; 32] {
-    // Spreads the keys, so that their order differs from that of `n`.
+    // The keys are spread, so that their order differs from that of `n`.
     let mut key = [n as u8; 32];
     key[..4].copy_from_slice(&n.wrapping_mul(0x9e37_79b1).to_be_bytes());
     key
@@ -55,7 +55,7 @@ pub(super) async fn idempotency_key_is_used_once_until_it_expires(fixture: &impl
 pub(super) async fn idempotency_key_admits_one_of_many_units(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     for round in 0..5 {
-        // 16 units for each key, and others without a key.
+        // 16 units use each key, and other units have no key.
         let units = (0..64).map(|n| {
             let of = round * 1_000 + n;
             let plain = vec![PkiWrite::Certificate(certificate(w.mount, of))];
@@ -85,10 +85,10 @@ pub(super) async fn expired_recorded_responses_are_swept(fixture: &impl Fixture)
     assert_eq!(w.pki.sweep_recorded_responses(end(-1), 10).await.unwrap(), 0);
     assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 3);
     assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 2, "ended: now >= its end");
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM answered_request"), 2);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM answered_request"), 2);
     assert!(w.pki.recorded_response(key(5)).await.unwrap().is_some());
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (7, 0), "their certificates stay");
-    // Rows of a removed mount stay until they expire.
+    // Recorded responses of a dropped mount stay until they expire.
     w.auth.commit(vec![AuthWrite::MountDelete(w.mount)]).await.unwrap();
     assert_eq!(w.pki.sweep_recorded_responses(end(9), 10).await.unwrap(), 2);
 }

@@ -1,4 +1,4 @@
-//! Sealing, checked through the tables and the files.
+//! Contract tests of sealing that inspect and change the stored tables and files.
 
 use super::auth::{hash, token};
 use super::*;
@@ -8,8 +8,8 @@ pub(super) async fn bit_flip_in_any_byte_of_a_sealed_body_is_an_error(fixture: &
     w.put(vec![PkiWrite::Document(document(w.mount, "a", 0, Some("{\"secret\":1}")))]).await;
     w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
     for table in ["document", "token"] {
-        let sealed = fixture.bytes(&format!("SELECT body FROM {table}"));
-        let set = |body: &[u8]| fixture.change(&format!("UPDATE {table} SET body = $1"), &[body]);
+        let sealed = fixture.query_bytes(&format!("SELECT body FROM {table}"));
+        let set = |body: &[u8]| fixture.execute(&format!("UPDATE {table} SET body = $1"), &[body]);
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1 << (at % 8);
@@ -37,9 +37,9 @@ pub(super) async fn swapped_or_rolled_back_rows_are_an_error(fixture: &impl Fixt
         PkiWrite::Document(document(m, "b", 0, Some("of b"))),
     ])
     .await;
-    let body = |name| fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"));
+    let body = |name| fixture.query_bytes(&format!("SELECT body FROM document WHERE name = '{name}'"));
     let set =
-        |name, body: &[u8]| fixture.change(&format!("UPDATE document SET body = $1 WHERE name = '{name}'"), &[body]);
+        |name, body: &[u8]| fixture.execute(&format!("UPDATE document SET body = $1 WHERE name = '{name}'"), &[body]);
     let a = body("a");
     let b = body("b");
     set("a", &b);
@@ -52,7 +52,7 @@ pub(super) async fn swapped_or_rolled_back_rows_are_an_error(fixture: &impl Fixt
     set("a", &a);
     assert!(w.pki.documents(m).await.is_err(), "an older body under a newer version");
     w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None)), AuthWrite::TokenInsert(token(3, None))]).await.unwrap();
-    fixture.change(
+    fixture.execute(
         "UPDATE token SET body = (SELECT body FROM token WHERE hash = $1) WHERE hash = $2",
         &[&hash(3), &hash(1)],
     );
@@ -63,9 +63,9 @@ pub(super) async fn swapped_or_rolled_back_rows_are_an_error(fixture: &impl Fixt
 pub(super) async fn token_row_with_a_prolonged_expiry_is_an_error(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
-    fixture.change("UPDATE token SET expires_at_micros = expires_at_micros + 1 WHERE hash = $1", &[&hash(1)]);
+    fixture.execute("UPDATE token SET expires_at_micros = expires_at_micros + 1 WHERE hash = $1", &[&hash(1)]);
     assert!(w.auth.token(hash(1)).await.is_err());
-    fixture.change("UPDATE token SET expires_at_micros = NULL WHERE hash = $1", &[&hash(1)]);
+    fixture.execute("UPDATE token SET expires_at_micros = NULL WHERE hash = $1", &[&hash(1)]);
     assert!(w.auth.token(hash(1)).await.is_err());
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
     w.put(vec![PkiWrite::Document(document(m, "a", 0, Some("old")))]).await;
     assert_eq!(w.storage.keyring().rotate(1).await.unwrap(), 2);
     w.put(vec![PkiWrite::Document(document(m, "b", 0, Some("new")))]).await;
-    let term = |name| fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec();
+    let term = |name| fixture.query_bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec();
     assert_eq!((term("a"), term("b")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
     w.storage.shutdown().await.unwrap();
     let w = ContractStore::reopen(fixture, m).await;
@@ -115,8 +115,8 @@ pub(super) async fn current_data_key_is_reported_with_its_creation_time(fixture:
     fixture.clock().advance(minute);
     let w = ContractStore::reopen(fixture, w.mount).await;
     assert_eq!(reported_key(&w).await, (2, now() + minute));
-    // A store without a recorded creation time records the current time, once.
-    fixture.change("DELETE FROM meta WHERE name LIKE 'data-key-made/%'", &[]);
+    // If the creation time of a data key was never recorded, the current time is recorded once.
+    fixture.execute("DELETE FROM meta WHERE name LIKE 'data-key-made/%'", &[]);
     assert_eq!(reported_key(&w).await, (2, now() + 2 * minute));
     fixture.clock().advance(minute);
     assert_eq!(reported_key(&w).await, (2, now() + 2 * minute));

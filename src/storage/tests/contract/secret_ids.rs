@@ -1,4 +1,4 @@
-//! Secret ids of the `approle` method.
+//! Contract tests of the secret ids of the `approle` method.
 
 use std::time::Duration;
 
@@ -114,10 +114,10 @@ pub(super) async fn secret_ids_are_swept_after_expiry_and_with_their_role(fixtur
     assert_eq!(insert(&w, row(w.mount, 8)).await.unwrap(), AuthOutcome::Absent, "none for a role that has ended");
     assert_eq!(sweep(4, 2).await.unwrap(), 2);
     assert_eq!(sweep(4, 2).await.unwrap(), 1);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM secret_id"), 1, "that of the other role");
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_role"), 1, "kept for nodes that have not heard");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM secret_id"), 1, "that of the other role");
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_role"), 1, "kept for nodes that have not heard");
     assert_eq!(sweep(601, 2).await.unwrap(), 0);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_role"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_role"), 0);
 }
 
 pub(super) async fn secret_ids_are_sealed_to_their_row_and_end_with_their_mount(fixture: &impl Fixture) {
@@ -128,16 +128,16 @@ pub(super) async fn secret_ids_are_sealed_to_their_row_and_end_with_their_mount(
     for (name, bytes) in fixture.files() {
         assert!(!bytes.windows(20).any(|text| text == b"plain-secret-id-body"), "{name}");
     }
-    // A database writer cannot prolong a secret id.
-    assert_eq!(fixture.change("UPDATE secret_id SET expires_at_micros = NULL WHERE hash = $1", &[&[1; 32]]), 1);
+    // A database writer must not be able to prolong a secret id.
+    assert_eq!(fixture.execute("UPDATE secret_id SET expires_at_micros = NULL WHERE hash = $1", &[&[1; 32]]), 1);
     assert!(w.auth.secret_id(w.mount, ROLE, SecretIdKey::Hash([1; 32])).await.is_err());
     commit_one(&w, SecretIdWrite::DeleteRole { mount: w.mount, role: 9 }).await.unwrap();
     w.auth.commit(vec![AuthWrite::MountDelete(w.mount)]).await.unwrap();
     assert!(find(&w, SecretIdKey::Hash([2; 32])).await.is_none());
     assert_eq!(accessors(&w, "", 0, 9).await, [""; 0]);
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_role"), 0);
+    assert_eq!(fixture.query_number("SELECT COUNT(*) FROM ended_role"), 0);
     let started = std::time::Instant::now();
-    while fixture.number("SELECT COUNT(*) FROM secret_id") > 0 {
+    while fixture.query_number("SELECT COUNT(*) FROM secret_id") > 0 {
         assert!(started.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -1,4 +1,4 @@
-//! Tidy: mutual exclusion of runs, and the rows that its steps remove.
+//! Contract tests of tidy: at most one run at a time, and the rows that its steps remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ async fn run_step(w: &ContractStore, what: Removal, limit: u32) -> RemovalResult
     }
 }
 
-/// Runs steps until none is left. Returns the number of removed rows by type, and the number of steps.
+/// Runs steps until a step finds no rows. Returns the number of removed rows by type, and the number of steps.
 async fn run_steps(
     w: &ContractStore,
     limit: u32,
@@ -53,7 +53,7 @@ async fn assert_counted(w: &ContractStore, fixture: &impl Fixture) {
     let (certificates, revocations) = w.pki.counts(w.mount).await.unwrap();
     let rows = |table: &str| {
         let id = w.mount.0;
-        fixture.number(&format!("SELECT COUNT(*) FROM {table} WHERE mount = {id}")) as u64
+        fixture.query_number(&format!("SELECT COUNT(*) FROM {table} WHERE mount = {id}")) as u64
     };
     assert_eq!((certificates, revocations), (rows("certificate"), rows("revocation")));
 }
@@ -63,7 +63,7 @@ pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fi
     let m = w.mount;
     let other = MountId::random();
     w.create_mount(other).await;
-    // Many certificates expire in the same second; every fourth is revoked.
+    // Many certificates expire in the same second, and every fourth certificate is revoked.
     for n in 0..100 {
         let end = if n < 60 { NOW - 500 } else { NOW - 100 + i64::from(n) };
         for mount in [m, other] {
@@ -75,14 +75,14 @@ pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fi
         }
     }
     let ended = |revoked_before| move |after| Removal::Certificates { before: NOW - 10, revoked_before, after };
-    // 90 certificates have expired. 23 of them are revoked and stay; the steps skip them.
+    // 90 certificates have expired. The 23 revoked ones among them stay, and the steps skip these.
     let (gone, count) = run_steps(&w, 7, ended(i64::MIN)).await;
     assert_eq!((gone, count), ([67, 0, 0], 13));
     assert_eq!(w.pki.counts(m).await.unwrap(), (33, 25));
     assert_counted(&w, fixture).await;
     // A second run from the beginning has nothing left to do.
     assert_eq!(run_steps(&w, 7, ended(i64::MIN)).await.0, [0, 0, 0]);
-    // Now `revoked_before` lets the revoked certificates of that second be removed as well.
+    // With this `revoked_before`, the revoked certificates that expired in that second are removed as well.
     assert_eq!(run_steps(&w, 500, ended(NOW - 400)).await, ([15, 0, 0], 1));
     assert_eq!(w.pki.counts(m).await.unwrap(), (18, 25), "their revocations stay");
     assert_counted(&w, fixture).await;
@@ -95,7 +95,7 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
     let m = w.mount;
     for n in 0..30 {
         let (certificate, revocation, _) = rows_expiring_at(m, n, NOW + i64::from(n));
-        // Some certificates were revoked without being stored.
+        // Every third revocation has no stored certificate.
         if n % 3 != 0 {
             w.put(vec![PkiWrite::Certificate(certificate)]).await;
         }
@@ -107,7 +107,7 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
     assert_counted(&w, fixture).await;
     let left: Vec<u64> = w.pki.revocations(m, 0, 100).await.unwrap().iter().map(|r| r.sequence).collect();
     assert_eq!(left, (21..=30).collect::<Vec<_>>());
-    // The sequence continues, even after its last rows were removed.
+    // Sequence numbers continue, even after the rows with the last numbers were removed.
     run_steps(&w, 500, |_| Removal::Revocations(ended_before(NOW + 999))).await;
     let outcomes = w.pki.commit(vec![PkiWrite::Revocation(revocation(m, 99))]).await.unwrap();
     assert!(matches!(&outcomes[0], PkiOutcome::Revoked { stored, fresh: true } if stored.sequence == 31));
@@ -120,7 +120,7 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
 pub(super) async fn tidy_finds_expired_revocations_missing_on_a_crl(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    // Revocations with a higher sequence number expire earlier.
+    // The higher the sequence number of a revocation, the earlier its certificate expires.
     for n in 0..10 {
         w.put(vec![PkiWrite::Revocation(rows_expiring_at(m, n, NOW + 10 - i64::from(n)).1)]).await;
     }
@@ -159,7 +159,7 @@ pub(super) async fn tidy_removes_expired_metadata_and_named_certificates(fixture
     }
     assert_eq!(run_steps(&w, 5, |_| Removal::Metadata { before: NOW + 12 }).await, ([0, 0, 12], 3));
     assert_eq!(w.pki.metadata_serials(m, None, 100).await.unwrap(), (12..20).map(serial).collect::<Vec<_>>());
-    // Revoked certificates are removed only if they expired before the limit.
+    // Certificates that are named and revoked are removed only if they expired before `revoked_before`.
     let serials = (0..20).map(serial).chain([serial(999)]).collect();
     let removed = run_step(&w, Removal::Named { serials, revoked_before: NOW + 10 }, 100).await;
     assert_eq!((removed.certificates, removed.revocations), (18, 0));
@@ -172,7 +172,7 @@ pub(super) async fn tidy_removes_expired_metadata_and_named_certificates(fixture
 pub(super) async fn certificates_are_listed_in_the_order_of_expiry(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    // Certificates with a higher serial expire earlier; two expire together.
+    // The higher the serial number of a certificate, the earlier it expires; two expire in the same second.
     for (n, end) in [(0, 50), (1, 40), (2, 30), (3, 30), (4, 20), (5, 10)] {
         let (certificate, revocation, _) = rows_expiring_at(m, n, NOW + end);
         w.put(vec![PkiWrite::Certificate(certificate)]).await;
@@ -191,7 +191,7 @@ fn tidy_row(mount: MountId, run: i64, valid_until: i64) -> TidyRow {
     TidyRow { mount, run, valid_until, cancelled: false, report: vec![run as u8] }
 }
 
-/// Starts a run; `true` if the store admits it.
+/// Starts a tidy run. Returns `true` if the store admits the run.
 async fn start_run(w: &ContractStore, row: TidyRow, seen: i64, now: i64) -> bool {
     w.pki.commit(vec![PkiWrite::TidyBegin { row, seen, now }]).await.unwrap() == [PkiOutcome::Changed(1)]
 }
@@ -222,7 +222,8 @@ pub(super) async fn tidy_admits_one_run_at_a_time(fixture: &impl Fixture) {
         w.pki.commit(vec![renew_run(m, 1, NOW + 100)]).await.unwrap(),
         [PkiOutcome::TidyRenewed { cancelled: true }]
     );
-    // After the run has lapsed, another run that has seen it may start. The first run can no longer continue.
+    // After the run has lapsed, another run may start, if it names the lapsed run as the last one that it has seen. The
+    // first run can then no longer continue.
     assert!(!start_run(&w, tidy_row(m, 3, NOW + 200), 0, NOW + 100).await, "seen none");
     assert!(start_run(&w, tidy_row(m, 3, NOW + 200), 1, NOW + 100).await);
     w.put(vec![PkiWrite::Certificate(rows_expiring_at(m, 2, NOW - 5).0)]).await;
@@ -242,7 +243,7 @@ pub(super) async fn tidy_admits_one_run_at_a_time(fixture: &impl Fixture) {
     assert_eq!(w.rejection_kind(vec![removal()]).await, Kind::Conflict);
 }
 
-/// A model of the expected contents: expiry times by serial.
+/// The rows that the store must contain: the expiry by serial number, for each type of row.
 #[derive(Default)]
 struct TidyModel {
     certificates: BTreeMap<u32, i64>,
@@ -251,12 +252,12 @@ struct TidyModel {
 }
 
 impl TidyModel {
-    fn certificates_end(&mut self, before: i64, revoked_before: i64) {
+    fn remove_certificates(&mut self, before: i64, revoked_before: i64) {
         let revoked = &self.revocations;
         self.certificates.retain(|n, end| *end >= before || (revoked.contains_key(n) && *end >= revoked_before));
     }
 
-    fn revocations_end(&mut self, before: i64) {
+    fn remove_revocations(&mut self, before: i64) {
         let gone: BTreeSet<u32> = self.revocations.iter().filter(|(_, end)| **end < before).map(|(n, _)| *n).collect();
         self.revocations.retain(|n, _| !gone.contains(n));
         self.certificates.retain(|n, _| !gone.contains(n));
@@ -267,7 +268,7 @@ pub(super) async fn tidy_removes_the_same_rows_as_a_model(fixture: &impl Fixture
     let mut w = ContractStore::new(fixture).await;
     let m = w.mount;
     let mut model = TidyModel::default();
-    // The expiry of every certificate that was ever revoked; no revocation may be removed before it.
+    // The expiry of every certificate that was ever revoked. Its revocation must not be removed before.
     let mut revoked: BTreeMap<u32, i64> = BTreeMap::new();
     let mut next = 0;
     for round in 0..60 {
@@ -300,16 +301,16 @@ pub(super) async fn tidy_removes_the_same_rows_as_a_model(fixture: &impl Fixture
         match kind % 3 {
             0 => {
                 let what = |after| Removal::Certificates { before, revoked_before, after };
-                // Sometimes a run is interrupted, and the next one starts from the beginning.
+                // Sometimes a run is interrupted after one step, and the next run starts from the beginning.
                 if chance.is_multiple_of(4) {
                     run_step(&w, what(None), limit).await;
                 }
                 run_steps(&w, limit, what).await;
-                model.certificates_end(before, revoked_before);
+                model.remove_certificates(before, revoked_before);
             }
             1 => {
                 run_steps(&w, limit, |_| Removal::Revocations(ended_before(revoked_before))).await;
-                model.revocations_end(revoked_before);
+                model.remove_revocations(revoked_before);
             }
             _ => {
                 run_steps(&w, limit, |_| Removal::Metadata { before }).await;
