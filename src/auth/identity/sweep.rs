@@ -1,7 +1,7 @@
-//! Removal of entities that only a login created and that have no token.
+//! Removal of entities that a login created, no operator changed, and no token uses.
 //!
-//! An index finds the entities whose `kept_until` is due. An entity that has tokens is checked again when the last
-//! token ends. Tokens that are not stored postpone the check until they end ([`Auth::postpone_entity_removal`]).
+//! The sweep finds entities whose `kept_until` has passed by an index. An entity that still has tokens is checked again
+//! later. Batch tokens are not stored, so they postpone the check until they end ([`Auth::postpone_entity_removal`]).
 
 use std::time::Duration;
 
@@ -9,17 +9,18 @@ use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::error::Result;
 
-/// Entities checked in one step.
+/// Maximum number of entities checked in one commit of a sweep.
 const ENTITIES_PER_STEP: u32 = 200;
-/// Steps of one sweep.
+/// Maximum number of commits of one sweep.
 const STEPS_PER_SWEEP: u32 = 20;
-/// Minimum time until an entity with tokens is checked again.
+/// Time until an entity that still has tokens is checked again.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Allowance for tokens that are being stored, and for clocks that differ.
+/// Time that an entity stays beyond its `kept_until`, because its token may be in the course of being stored, and
+/// clocks of nodes may differ.
 const REMOVAL_GRACE: Duration = Duration::from_secs(300);
 
 impl Auth {
-    /// Removes unused entities in small batches. Called periodically; safe to cancel.
+    /// Removes unused entities in small batches. Called periodically; safe to cancel at any await point.
     pub(crate) async fn sweep_entities(&self) -> Result<()> {
         let now = self.clock.synchronized_now()?;
         self.entities.prune(now);
@@ -30,7 +31,8 @@ impl Auth {
                 limit: ENTITIES_PER_STEP,
             };
             match self.store.commit(vec![step]).await?.as_slice() {
-                // Removed entities had no token, so no caller holds them and the cache needs no mark.
+                // The removed entities had no token, so no cached caller refers to them and the cache needs no change
+                // mark.
                 [AuthOutcome::Swept(looked)] if *looked == ENTITIES_PER_STEP => {}
                 _ => break,
             }

@@ -1,15 +1,16 @@
-//! Deletes secret ids that have expired or whose role was deleted. They are already unusable.
+//! Deletes secret ids that have expired or whose role was deleted. Logins already reject them.
 
 use crate::auth::Auth;
 use crate::error::Result;
 
-/// Rows deleted in one step.
+/// Maximum number of expired secret ids, and of those of deleted roles, that one commit deletes.
 const SECRET_IDS_PER_STEP: u32 = 500;
-/// Steps of one sweep.
+/// Maximum number of commits of one sweep.
 const STEPS_PER_SWEEP: u32 = 100;
 
 impl Auth {
-    /// Deletes ended secret ids of all mounts in batches; returns their number. Called periodically; safe to cancel.
+    /// Deletes the secret ids of all mounts that have expired or whose role was deleted, in batches. Returns the number
+    /// of deleted secret ids. Called periodically; safe to cancel.
     ///
     /// # Errors
     /// Store errors.

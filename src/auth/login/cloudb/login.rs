@@ -1,8 +1,8 @@
-//! The steps of a login.
+//! The steps of a `cloudb` login.
 //!
-//! Local checks come first, so that a client with an invalid token causes no request except, rarely, for the
-//! directory's keys. A role without resource restrictions needs only the claims. The whole login has one deadline, and
-//! holds no lock or thread while it waits.
+//! Local checks come first, so that a client with an invalid token causes no request to the provider, except rarely for
+//! the directory's keys. For a role without resource restrictions, the claims of the token are sufficient. The
+//! identification of the client has one deadline, and holds no lock or thread while it waits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -85,7 +85,7 @@ async fn authenticate(
     let known = tokio::time::timeout(IDENTIFICATION_TIMEOUT, identify_client(services, &view, role, request, &jwt))
         .await
         .map_err(late)??;
-    // The role may have changed while the provider was slow to respond.
+    // An operator may have changed the role while the provider was slow to respond.
     if open.view().roles().get(&request.role).is_none_or(|now| **now != **role) {
         return Err(Error::new(Kind::Unavailable, "the role changed during the login; log in again"));
     }
@@ -117,7 +117,7 @@ async fn identify_client(
     claims.check_bounds(&role.bounds)?;
     let mut metadata = BTreeMap::from([("role".to_owned(), fold_role_name(&request.role))]);
     for name in ["subscription_id", "resource_group_name"] {
-        // Always present, because templates read them.
+        // These keys are always present, because policy templates refer to them.
         metadata.insert(name.to_owned(), String::new());
     }
     if role.bounds.requires_resource() {
@@ -137,7 +137,10 @@ async fn identify_client(
     Ok(IdentifiedClient { oid, groups: groups.into_iter().filter(|group| !group.is_empty()).collect(), metadata })
 }
 
-/// Returns the application id of a token if it is an identity in the proven resource group.
+/// Returns the application id in the token's claims if it belongs to an identity in the proven resource group.
+///
+/// # Errors
+/// `Forbidden` if it does not; as [`CloudbProvider::has_client`].
 async fn find_owned_app_id(
     provider: &CloudbProvider,
     proven: &ProvenResource<'_>,
@@ -152,7 +155,7 @@ async fn find_owned_app_id(
     }
 }
 
-/// Returns the metrics label of the result.
+/// Returns the metrics label for the result of a login.
 fn result_label<T>(done: &Result<T>) -> &'static str {
     match done.as_ref().map_err(Error::kind) {
         Ok(_) => "ok",
