@@ -1,4 +1,4 @@
-//! Roles of authentication methods: documents with token settings.
+//! Roles of authentication methods: stored documents with the settings of tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::auth::token::TokenTerms;
 use crate::documents::Document;
 use crate::error::Result;
 
-/// Maximum number of roles of a mount. All of them are in memory.
+/// Maximum number of roles of a mount. Every node holds all roles in memory.
 pub(crate) const MAX_ROLES_PER_MOUNT: usize = 10_000;
 
-/// A stored role of a method.
+/// A stored role of an authentication method.
 pub(crate) trait MethodRole: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Settings of its tokens.
+    /// Settings of the tokens that logins with the role receive.
     fn terms(&self) -> &TokenTerms;
 }
 
-/// Returns the stored form of a role's name: lower case.
+/// Returns the name under which a role is stored: in lower case.
 pub(crate) fn fold_role_name(name: &str) -> String {
     lower(name).into_owned()
 }
 
-/// A stored value and its version.
+/// A configuration or role with the version of its stored document.
 pub(crate) struct Versioned<T> {
     pub(super) value: Arc<T>,
     pub(super) version: u64,
@@ -59,12 +59,12 @@ impl<R> Roles<R> {
         self.stored(&fold_role_name(name)).map(|stored| &stored.value)
     }
 
-    /// Returns the names in byte order.
+    /// Returns the names of all roles in byte order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(|name| &**name)
     }
 
-    /// Returns names and roles in byte order of the names.
+    /// Returns all roles with their names, in byte order of the names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &R)> {
         self.0.iter().map(|(name, stored)| (name, &*stored.value))
     }
@@ -85,7 +85,7 @@ impl<R> Roles<R> {
         Self(self.0.clone())
     }
 
-    /// Returns a copy with a role replaced or, for `None`, removed.
+    /// Returns a copy in which the role `folded` is replaced or, for `None`, removed.
     pub(super) fn with(&self, folded: &str, role: Option<Versioned<R>>) -> Self {
         let mut roles = self.0.clone();
         match role {

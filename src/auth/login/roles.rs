@@ -1,4 +1,4 @@
-//! Changes of roles: documents of a mount, written by compare-and-set.
+//! Changes of roles: stored documents of a mount, written by compare-and-set.
 
 use super::method::{AuthMethod, MethodView, ROLE_DOCUMENT_KIND};
 use super::method_mount::{MethodChangePlan, MethodMount};
@@ -8,8 +8,8 @@ use crate::documents::{DocumentKey, DocumentWrite};
 use crate::error::{Error, Result, Warnings};
 
 impl<M: AuthMethod> MethodMount<M> {
-    /// Writes the role that `merge` derives from the current one, and returns its warnings. `merge` is called again
-    /// after a conflict with another node.
+    /// Stores the role that `merge` derives from the current one, and returns the warnings of `merge`. Calls `merge`
+    /// again after a conflict with another node.
     ///
     /// # Errors
     /// The errors of `merge`; `Invalid` for too many roles; store errors.

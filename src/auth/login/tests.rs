@@ -1,4 +1,4 @@
-//! Mounts of methods on one store, shared by several nodes.
+//! Tests of authentication mounts on one store that several nodes share.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! Values of a denied parameter: every reading that an engine could make of a field.
+//! Values of a denied parameter: all ways in which an engine could read a field ("readings").
 //!
-//! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in the forms of
-//! their kind (`canonical_forms`). Numbers are compared by value, times as points in time, revocation reasons as words,
-//! policies after base64 decoding, members of maps also as `key=value`. A reading that the engine does not make does no
+//! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in their canonical
+//! forms (`canonical_forms`). Numbers are compared by value, times as points in time, revocation reasons as words,
+//! policies after base64 decoding, members of maps also as `key=value`. A reading that the engine does not use does no
 //! harm: it denies only values that are invalid or equivalent.
 //!
-//! Comparing patterns with items takes time proportional to both numbers; [`MatchBudget`] limits it.
+//! Comparing patterns with items takes time proportional to the product of their numbers; [`MatchBudget`] limits it.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -19,8 +19,8 @@ use super::forms::canonical_forms;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::fields::{Fields, ListLimit, MAX_VALUES, parse_bool_word};
 
-/// Budget for comparisons with patterns for one field: some milliseconds, far more than real policies and requests
-/// need. A request that exceeds it is denied.
+/// The remaining number of comparisons with patterns for one field. It is enough for some milliseconds, far more than
+/// real policies and requests need. A request that exceeds it is denied.
 pub(super) struct MatchBudget(Cell<usize>);
 
 impl MatchBudget {
@@ -28,7 +28,7 @@ impl MatchBudget {
         Self(Cell::new(1 << 20))
     }
 
-    /// Takes the cost of a comparison with this text; `false` if the budget is exhausted.
+    /// Subtracts the cost of comparing this text with one pattern; `false` if the budget is exhausted.
     pub(super) fn spend(&self, text: &str) -> bool {
         self.spend_comparisons(1 + text.len() / 64)
     }
@@ -40,7 +40,7 @@ impl MatchBudget {
     }
 }
 
-/// All readings of a field.
+/// All ways in which an engine could read a field.
 pub(super) struct FieldReadings<'a> {
     value: &'a Value,
     texts: HashSet<String>,
@@ -64,7 +64,7 @@ impl<'a> FieldReadings<'a> {
         let policy = whole.as_ref().filter(|_| is(&["policy", "rules"])).map(|text| Policy::text_of(text));
         let mut inside = NestedTexts::default();
         let is_too_long = !inside.add(value, true);
-        // Each distinct text is converted to its forms once.
+        // Each distinct text is converted to its canonical forms only once.
         let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(inside.texts);
         let texts: HashSet<String> = texts.collect();
         let texts = texts.iter().flat_map(|text| canonical_forms(text));
@@ -82,7 +82,7 @@ impl<'a> FieldReadings<'a> {
         }
     }
 
-    /// `true` if a reading is one of the values of a rule.
+    /// `true` if any reading of the field equals, or matches as a pattern, one of the denied values.
     pub(super) fn include_one_of(&self, values: &[Value]) -> bool {
         self.is_too_long || values.iter().any(|value| self.include(value))
     }
@@ -113,14 +113,14 @@ impl<'a> FieldReadings<'a> {
         }
         let as_flag = self.flag.is_some() && self.flag == parse_bool_word(rule);
         let as_number = self.number.is_some() && self.number == parse_number(rule);
-        // An empty text reads as a duration of zero, which a rule `""` does not mean.
+        // An empty text reads as a duration of zero, but the denied value `""` does not mean zero.
         let as_duration =
             || self.duration.is_some() && !rule.trim().is_empty() && self.duration == parse_duration(rule);
         let as_time = || self.time.is_some() && self.time == parse_time(rule);
         as_flag || as_number || as_duration() || as_time()
     }
 
-    /// `true` if a text equals `wanted`, or `wanted` is a pattern that matches one.
+    /// `true` if a text of the field equals `wanted`, or matches `wanted` as a pattern.
     fn has(&self, wanted: &str) -> bool {
         if !is_pattern(wanted) {
             return self.texts.contains(wanted);
@@ -129,8 +129,8 @@ impl<'a> FieldReadings<'a> {
     }
 }
 
-/// Collects texts and numbers at any depth, and members of objects as `key=value`. Sizes are checked first, because the
-/// name of a member is copied for each item of its list.
+/// Collects the texts and numbers in a value at any depth, and members of objects as `key=value`. Checks the limits
+/// before it adds a text, because the name of a member is copied for each item of its list.
 #[derive(Default)]
 struct NestedTexts {
     texts: Vec<String>,
@@ -138,12 +138,14 @@ struct NestedTexts {
 }
 
 impl NestedTexts {
-    /// Maximum number of texts: every value of a body, as itself and as a member, and the whole.
+    /// Maximum number of collected texts: each value of a request body once by itself and once as a member, and the
+    /// whole.
     const MAX_TEXTS: usize = 2 * MAX_VALUES + 1;
-    /// Maximum size of the texts in bytes: twice that of a body.
+    /// Maximum total size of the collected texts in bytes: twice the maximum size of a request body.
     const MAX_BYTES: usize = 8 << 20;
 
-    /// Adds the texts of a value; embedded JSON is parsed only one level deep. Returns `false` if a limit is exceeded.
+    /// Adds all texts in `value`. With `is_sent`, texts that contain JSON are parsed too, but not JSON within that
+    /// JSON. Returns `false` if a limit is exceeded.
     fn add(&mut self, value: &Value, is_sent: bool) -> bool {
         let has_capacity = match value {
             Value::Object(members) => members.iter().all(|(name, member)| {
@@ -157,7 +159,8 @@ impl NestedTexts {
         has_capacity && self.push(&[], value)
     }
 
-    /// Adds the texts of embedded JSON. Does not parse a text with more values than a body may have.
+    /// Adds the texts in embedded JSON. Returns `false`, without parsing, if the text has more values than a request
+    /// body may have.
     fn add_json(&mut self, text: &str) -> bool {
         let text = text.trim();
         if !text.starts_with(['{', '[']) {
@@ -169,7 +172,7 @@ impl NestedTexts {
         serde_json::from_str(text).ok().is_none_or(|value: Value| self.add(&value, false))
     }
 
-    /// Adds a prefix and a scalar. Returns `false` if a limit is exceeded.
+    /// Adds a scalar as text, after the prefix `begin`. Returns `false` if a limit is exceeded.
     fn push(&mut self, begin: &[&str], value: &Value) -> bool {
         let Some(text) = scalar_text(value) else { return true };
         self.bytes += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
@@ -189,7 +192,7 @@ fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Parses a number, to compare it by value.
+/// Parses a finite number, so that numbers are compared by value.
 fn parse_number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
@@ -202,12 +205,12 @@ fn single_field(value: &Value) -> Fields {
     fields
 }
 
-/// Parses a point in time, in any time zone and letter case.
+/// Parses an RFC 3339 time, in any time zone and letter case.
 fn parse_time(text: &str) -> Option<Time> {
     parse_rfc3339("", &text.trim().to_ascii_uppercase()).ok()
 }
 
-/// Revocation reasons with a number (RFC 5280, 5.3.1).
+/// Revocation reasons, each with its number (RFC 5280, 5.3.1).
 const REVOCATION_REASONS: [(&str, &str); 7] = [
     ("unspecified", "0"),
     ("keycompromise", "1"),
@@ -218,7 +221,7 @@ const REVOCATION_REASONS: [(&str, &str); 7] = [
     ("privilegewithdrawn", "9"),
 ];
 
-/// Returns the word of a reason given as a number or with `_`.
+/// Returns the canonical word for a revocation reason that is given as a number, in any letter case, or with `_`.
 fn canonical_reason(text: &str) -> Option<&'static str> {
     let word = text.trim().replace('_', "");
     let known = REVOCATION_REASONS.iter().find(|(name, number)| *number == word || name.eq_ignore_ascii_case(&word));
@@ -229,7 +232,7 @@ fn is_pattern(text: &str) -> bool {
     text.starts_with('*') || text.ends_with('*')
 }
 
-/// Compares a text with a pattern that may begin or end with `*`.
+/// `true` if `text` matches a pattern that may begin or end with `*`.
 pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
     let head = pattern.starts_with('*');
     let tail = pattern.ends_with('*');
@@ -343,7 +346,7 @@ mod tests {
             }
             assert!(!denied("1.2.4", value));
         }
-        // Items that are JSON themselves, and a list that contains more than texts.
+        // Lists whose items are JSON texts, and lists that contain other values than texts.
         for value in [json!(["{\"oid\":\"1.2.3\"}"]), json!("[\"1.2.3\",{\"oid\":\"1.2.4\"}]"), json!(["a", ["1.2.3"]])]
         {
             assert!(denied("1.2.3", value.clone()), "{value}");
@@ -384,7 +387,7 @@ mod tests {
         let fields = single_field(&value);
         assert!(FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
         assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules[..100]));
-        // Whole texts are found by a hash lookup.
+        // Denied values without wildcards are found by a hash lookup, however many there are.
         let rules: Vec<Value> = (0..10_000).map(|n| json!(format!("d{n}.test"))).collect();
         assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
     }

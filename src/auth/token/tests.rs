@@ -1,4 +1,4 @@
-//! Tokens from creation to expiry.
+//! Tests of tokens from creation to expiry.
 
 mod batch;
 mod bound;

@@ -1,4 +1,4 @@
-//! Callers that are accepted while the store is unavailable.
+//! Tests of callers that are remembered, and accepted while the store is unavailable.
 
 use super::*;
 
