@@ -141,8 +141,8 @@ impl Caller {
     }
 
     /// `true` if the caller's compiled policies are so large that the token cache must not keep the caller.
-    pub fn is_heavy(&self) -> bool {
-        self.acl.is_heavy()
+    pub fn is_too_large_to_cache(&self) -> bool {
+        self.acl.is_too_large_to_cache()
     }
 
     /// Names of the policies of the caller's entity, sorted.
@@ -183,7 +183,7 @@ impl Caller {
     /// `true` if the token may be used from this client address. A root token that never expires may be used from any
     /// address.
     pub fn allows_address(&self, address: Option<IpAddr>) -> bool {
-        (self.is_root() && self.expires_at.is_none()) || Network::any_admits(&self.bound_cidrs, address)
+        (self.is_root() && self.expires_at.is_none()) || Network::list_allows_address(&self.bound_cidrs, address)
     }
 
     fn require_address(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
@@ -233,7 +233,7 @@ pub struct Auth {
     entities: EntityCache,
     logins: Logins,
     /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
-    writing: FairSemaphore,
+    write_lock: FairSemaphore,
     /// `true` after a write failed that the store may nevertheless have committed, until the state is reloaded. Changes
     /// only while `write_lock` is held.
     write_outcome_unknown: AtomicBool,
@@ -254,7 +254,7 @@ impl Auth {
     /// # Errors
     /// Store errors; `Invalid`, naming the setting, for unusable settings.
     pub async fn open_with(store: Arc<dyn AuthStore>, clock: Clock, logins: LoginSettings) -> Result<Arc<Self>> {
-        policies::ensure_default(&*store, &clock).await?;
+        policies::ensure_default_policy(&*store, &clock).await?;
         let policies = policies::load(&*store, None).await?;
         let mounts = mounts::load(&*store).await?;
         mounts::register_names(&mounts);
@@ -275,7 +275,7 @@ impl Auth {
             cors: ArcSwap::from_pointee(cors),
             tokens: TokenCache::default(),
             entities: EntityCache::default(),
-            writing: FairSemaphore::new(1),
+            write_lock: FairSemaphore::new(1),
             write_outcome_unknown: AtomicBool::new(false),
         }))
     }
@@ -290,7 +290,7 @@ impl Auth {
     /// # Errors
     /// Store errors; the views stay unchanged.
     pub async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.acquire(QueueCaller::SERVER.caller_id()).await;
+        let _one_writer = self.write_lock.acquire(QueueCaller::SERVER.caller_id()).await;
         self.reload_locked().await
     }
 
@@ -312,7 +312,7 @@ impl Auth {
     /// # Errors
     /// `Busy` when too many writes of the caller wait.
     async fn acquire_write_permit(&self) -> Result<Permit> {
-        self.writing.acquire_bounded(TOO_MANY_CHANGES).await
+        self.write_lock.acquire_bounded(TOO_MANY_CHANGES).await
     }
 
     /// Waits for the permit to write policies, mounts, roles or quotas. Reloads the views first if the outcome of an
@@ -328,7 +328,7 @@ impl Auth {
     /// Commits `unit`, a list of writes, in one transaction. If the commit fails, reloads the views, because the store
     /// may have committed the unit nevertheless, or another node may have changed the state first. If the reload fails
     /// too, [`Auth::catch_up`] repeats it.
-    async fn commit_or_recheck(&self, unit: Vec<AuthWrite>) -> Result<()> {
+    async fn commit_or_reload(&self, unit: Vec<AuthWrite>) -> Result<()> {
         let stored = self.store.commit(unit).await;
         // `Busy` means that the store did not accept the write, so nothing has changed.
         let may_differ = stored.as_ref().is_err_and(|error| error.kind() != Kind::Busy);
@@ -408,7 +408,7 @@ impl Auth {
         let epoch = self.tokens.epoch(&hash);
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         let caller = self.caller_of_row(&row).await?;
-        if row.uses.is_none() && !caller.is_heavy() {
+        if row.uses.is_none() && !caller.is_too_large_to_cache() {
             // The caller is built from two reads, of the token and of the entity; the older read determines its age.
             let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
             self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
@@ -427,9 +427,9 @@ impl Auth {
     /// Returns the caller of a token that was [remembered](Auth::remember_for_outage) within the last day. Returns
     /// `None` if this node knows of a later change: the token was revoked or expired, or its entity or a policy was
     /// changed.
-    pub fn remembered(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
+    pub fn remembered_caller(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
         let now = self.clock.now();
-        let caller = self.tokens.remembered(&hash_of(token)?, now)?;
+        let caller = self.tokens.remembered_caller(&hash_of(token)?, now)?;
         (caller.is_current(&self.policies.load(), now) && caller.allows_address(address)).then_some(caller)
     }
 
@@ -460,14 +460,14 @@ impl Auth {
         let began = Instant::now();
         let caller = self.build_caller(record, token_state, entity).await?;
         if began.elapsed() >= MIN_RECHECKED_COMPILE_TIME {
-            self.recheck_after_wait(&caller).await?;
+            self.recheck_after_slow_compile(&caller).await?;
         }
         Ok(caller)
     }
 
     /// Checks a caller again after it has waited for a slow compilation of its policies: `Forbidden` if its token was
     /// revoked in the meantime, `Busy` if the policies of its entity changed.
-    async fn recheck_after_wait(&self, caller: &Caller) -> Result<()> {
+    async fn recheck_after_slow_compile(&self, caller: &Caller) -> Result<()> {
         let stored = caller.batch.as_ref().map_or(Some(caller.hash), |batch| batch.parent());
         if let Some(hash) = stored
             && self.live_row(hash).await?.is_none()
@@ -552,8 +552,8 @@ impl Auth {
     }
 
     /// `true` if the caller's policies grant anything at or below the path of `mount`.
-    pub fn reaches(&self, caller: &Caller, mount: &mounts::Mount) -> bool {
-        caller.is_root() || caller.acl.reaches(&mount.path)
+    pub fn grants_below_mount(&self, caller: &Caller, mount: &mounts::Mount) -> bool {
+        caller.is_root() || caller.acl.grants_below_mount(&mount.path)
     }
 
     /// Returns the caller that a token identifies, without taking a use of the token; `None` if the token is unknown,
@@ -577,7 +577,7 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
-        match self.row_by_accessor(accessor).await? {
+        match self.live_row_by_accessor(accessor).await? {
             Some(row) => none_if_forbidden(self.caller_of_row(&row).await),
             None => Ok(None),
         }

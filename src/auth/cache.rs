@@ -105,15 +105,19 @@ impl TokenCache {
     pub(super) fn remember(&self, hash: TokenHash, now: Time) {
         let mut shard = self.shard(&hash);
         let Some(caller) = shard.entries.get(&hash).map(|entry| Arc::clone(&entry.caller)) else { return };
-        shard.remembered.retain(|_, (_, since)| is_remembered(*since, now));
+        shard.remembered.retain(|_, (_, since)| is_remembered_entry_fresh(*since, now));
         if shard.remembered.len() < MAX_REMEMBERED_PER_SHARD || shard.remembered.contains_key(&hash) {
             shard.remembered.insert(hash, (caller, now));
         }
     }
 
-    pub(super) fn remembered(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
+    pub(super) fn remembered_caller(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let shard = self.shard(hash);
-        shard.remembered.get(hash).filter(|(_, since)| is_remembered(*since, now)).map(|(caller, _)| Arc::clone(caller))
+        shard
+            .remembered
+            .get(hash)
+            .filter(|(_, since)| is_remembered_entry_fresh(*since, now))
+            .map(|(caller, _)| Arc::clone(caller))
     }
 
     pub(super) fn prune(&self, now: Time) {
@@ -132,7 +136,7 @@ fn is_fresh(entry: &CachedCaller, now: Time) -> bool {
     !age.is_negative() && age < MAX_CALLER_AGE
 }
 
-fn is_remembered(since: Time, now: Time) -> bool {
+fn is_remembered_entry_fresh(since: Time, now: Time) -> bool {
     let age = now - since;
     !age.is_negative() && age < MAX_REMEMBERED_AGE
 }

@@ -103,7 +103,7 @@ impl Auth {
             }
             let version = if stored.is_some() { before.version + 1 } else { 0 };
             let write = config_write(CORS_DOCUMENT, before.version, stored.as_ref())?;
-            self.commit_or_recheck(vec![AuthWrite::Document(write)]).await?;
+            self.commit_or_reload(vec![AuthWrite::Document(write)]).await?;
             self.cors.store(Arc::new(Cors { stored, version }));
             Ok(())
         };

@@ -70,7 +70,7 @@ impl Auth {
     pub async fn explained_token_by_token(&self, token: &str) -> Result<Option<ExplainedToken>> {
         if is_batch(token) {
             // A batch token is not stored, so an expired one cannot be told apart from one that never existed.
-            return match self.open_batch_state(token).await? {
+            return match self.decrypt_batch_token_state(token).await? {
                 Some((record, token_state)) => none_if_forbidden(self.explained_token(record, token_state).await),
                 None => Ok(None),
             };
@@ -138,7 +138,8 @@ impl Auth {
         let now = self.clock.now();
         let caller = Arc::clone(caller);
         let names = caller.all_policies();
-        let long = policies.are_long(&names, now);
-        cpu::run_if(long, move || inspect(policies.named(&names, now).collect(), caller.identity(), now)).await
+        let long = policies.have_long_texts(&names, now);
+        cpu::run_if(long, move || inspect(policies.existing_policies(&names, now).collect(), caller.identity(), now))
+            .await
     }
 }

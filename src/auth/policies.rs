@@ -107,7 +107,7 @@ impl Policies {
                 unions.insert(key, acl)
             })
         };
-        compiler.run(self.are_long(names, now), compile).await
+        compiler.run(self.have_long_texts(names, now), compile).await
     }
 
     /// Returns `true` if a cache of unions was emptied since the last call. The token cache should then drop old
@@ -116,7 +116,7 @@ impl Policies {
         self.unions.take_emptied_flag()
     }
 
-    pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
+    pub(super) fn have_long_texts(&self, names: &[String], now: Time) -> bool {
         let texts = names.iter().filter_map(|name| self.live_entry(name, now)).map(|entry| entry.stored.text.len());
         texts.sum::<usize>() > MAX_INLINE_PARSE_BYTES
     }
@@ -129,7 +129,8 @@ impl Policies {
     ) -> Acl {
         let ends = names.iter().filter_map(|name| self.live_entry(name, now)?.stored.expiration).min();
         let identity = filler.map(|filler| filler as &dyn TemplateValues);
-        Acl::compile(self.named(names, now).map(|(_, policy)| policy), identity, now).until(ends)
+        Acl::compile(self.existing_policies(names, now).map(|(_, policy)| policy), identity, now)
+            .with_validity_until(ends)
     }
 
     /// `true` if the named policies are the same in both snapshots.
@@ -164,7 +165,11 @@ impl Policies {
 
     /// Returns those of the named policies that exist and have not expired, with their names. The built-in
     /// `response-wrapping` always exists.
-    pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
+    pub(super) fn existing_policies<'p>(
+        &'p self,
+        names: &'p [String],
+        now: Time,
+    ) -> impl Iterator<Item = (&'p str, &'p Policy)> {
         let policy = move |name: &str| match name {
             WRAPPING_POLICY_NAME => Some(&*WRAPPING_POLICY),
             name => self.live_entry(name, now).map(|entry| &entry.policy),
@@ -178,7 +183,7 @@ impl Policies {
 }
 
 /// Stores the initial `default` policy if the store has none.
-pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
+pub(super) async fn ensure_default_policy(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
     if store.documents(POLICY_DOCUMENT_KIND).await?.iter().any(|document| document.key.name == DEFAULT_POLICY) {
         return Ok(());
     }
@@ -367,7 +372,7 @@ impl Auth {
     /// Commits a change of the policy `name`, and publishes a snapshot in which it is `now` or, for `None`, removed.
     /// Publishing cannot fail.
     async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<PolicyEntry>) -> Result<()> {
-        self.commit_or_recheck(unit).await?;
+        self.commit_or_reload(unit).await?;
         let policies = self.policies.load();
         let mut by_name = policies.by_name.clone();
         match now {
@@ -617,7 +622,7 @@ mod tests {
         let policies = auth.policies.load_full();
         let names = ["long".to_owned()];
         let now = auth.clock.now();
-        assert!(policies.are_long(&names, now) && !policies.are_long(&["default".to_owned()], now));
+        assert!(policies.have_long_texts(&names, now) && !policies.have_long_texts(&["default".to_owned()], now));
         let acl = || policies.acl(&names, None, &auth.clock, &auth.union_compiler);
         let (one, other) = tokio::join!(acl(), acl());
         let one = one.unwrap();
@@ -627,7 +632,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn caller_of_a_slow_union_gets_policies_of_its_completion() {
+    async fn caller_waiting_for_a_slow_compile_gets_current_policies() {
         let auth = open_auth().await;
         let text = |path: &str| format!("path \"{path}\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000));
         auth.policy_write("long", &fields_of(json!({ "policy": text("a") }))).await.unwrap();

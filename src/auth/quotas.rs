@@ -88,7 +88,7 @@ impl Auth {
             let known = stored.rate_limits.get(name).cloned().unwrap_or_else(fresh);
             let rule = known.merged(fields, resolve_mount(fields, table)?)?;
             let mount = find_mount(&rule, table).map(Arc::as_ref);
-            let rule = rule.with_role_of(mount)?;
+            let rule = rule.with_validated_role(mount)?;
             let same = |(other, of): &(&String, &RateLimit)| *other != name && of.scope == rule.scope;
             if let Some((other, _)) = stored.rate_limits.iter().find(same) {
                 let text = format!("quota rule with similar properties exists under the name {other:?}");
@@ -170,7 +170,7 @@ impl Auth {
 
     async fn commit_quotas(&self, before: &Quotas, stored: StoredQuotas) -> Result<()> {
         let write = config_write(QUOTAS_DOCUMENT, before.version, Some(&stored))?;
-        self.commit_or_recheck(vec![AuthWrite::Document(write)]).await?;
+        self.commit_or_reload(vec![AuthWrite::Document(write)]).await?;
         self.quotas.store(Arc::new(Quotas::compile(stored, before.version + 1, Some(before))));
         Ok(())
     }

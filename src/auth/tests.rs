@@ -44,7 +44,7 @@ impl TestStore {
     }
 
     /// Makes all reads and commits fail with `Unavailable`, or makes them work again.
-    pub(super) fn switch_off(&self, is_off: bool) {
+    pub(super) fn set_unavailable(&self, is_off: bool) {
         self.is_off.store(is_off, Ordering::Relaxed);
     }
 

@@ -37,7 +37,7 @@ pub use network::Network;
 pub use record::TokenLogin;
 pub(super) use record::TokenRecord;
 pub use response::TokenResponse;
-pub use revocation::MAX_SWEPT_TOKENS;
+pub use revocation::MAX_TOKENS_PER_SWEEP;
 pub(super) use role_table::TokenRoleTable;
 pub use roles::{TOKEN_ROLE_FIELDS, TOKEN_ROLE_SYNONYMS};
 pub use terms::{TokenKind, TokenTerms};
@@ -69,13 +69,13 @@ fn bad_token() -> Error {
 impl Auth {
     async fn live_token(&self, token: &str) -> Result<Option<LiveToken>> {
         if is_batch(token) {
-            return Ok(self.open_batch(token).await?.map(|batch| LiveToken::Batch(Box::new(batch))));
+            return Ok(self.decrypt_batch_token(token).await?.map(|batch| LiveToken::Batch(Box::new(batch))));
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         Ok(self.live_row(hash).await?.map(LiveToken::Stored))
     }
 
-    pub(super) async fn row_by_accessor(&self, accessor: &str) -> Result<Option<TokenRow>> {
+    pub(super) async fn live_row_by_accessor(&self, accessor: &str) -> Result<Option<TokenRow>> {
         let Some(hash) = hash_of(accessor) else { return Ok(None) };
         Ok(self.store.token_by_accessor(hash).await?.filter(|row| self.is_live(row)))
     }
@@ -111,7 +111,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` with `invalid accessor` if there is no such live token; store errors.
     pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
-        let row = self.row_by_accessor(accessor).await?;
+        let row = self.live_row_by_accessor(accessor).await?;
         self.render_row("", &row.ok_or_else(|| Error::invalid("invalid accessor"))?).await
     }
 

@@ -302,13 +302,13 @@ mod tests {
     #[tokio::test]
     async fn response_that_cannot_be_stored_is_not_wrapped() {
         let (auth, store, _) = open_auth().await;
-        store.switch_off(true);
+        store.set_unavailable(true);
         let answer = WrappedResponse { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
         let terms =
             WrapParameters { ttl: MINUTE, path: "a".to_owned(), display_name: String::new(), wrapped_accessor: None };
         let error = auth.wrap(&answer, terms).await.err().unwrap();
         assert!(error.kind() == Kind::Unavailable && !error.text().contains("hunter2"));
-        store.switch_off(false);
+        store.set_unavailable(false);
         assert!(store.all_tokens().await.is_empty());
     }
 

@@ -29,7 +29,7 @@ impl ListLimit {
     pub const LIST: Self = Self::new(1_000, 4 << 10);
     /// The widest limit: as many entries as a body may have, of any length. Policies use it, because they must see
     /// every value that an endpoint might accept.
-    pub const WIDEST: Self = Self::new(MAX_VALUES, usize::MAX);
+    pub const BODY_MAXIMUM: Self = Self::new(MAX_VALUES, usize::MAX);
 
     /// Creates a limit on the number of entries and the bytes of each entry.
     pub const fn new(entries: usize, bytes: usize) -> Self {

@@ -16,7 +16,7 @@ const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval at which a task checks if automatic tidy runs are due.
 const TIDY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which stored objects are counted for metrics.
-const COUNT_INTERVAL: Duration = Duration::from_secs(30);
+const OBJECT_COUNT_INTERVAL: Duration = Duration::from_secs(30);
 /// Time that tidy runs in progress have to stop at shutdown.
 const TIDY_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -104,6 +104,6 @@ async fn run_due_tidies(mounts: Arc<Mounts>) {
 async fn publish_counts(mounts: Arc<Mounts>) {
     loop {
         mounts.pki.publish_counts().await;
-        tokio::time::sleep(COUNT_INTERVAL).await;
+        tokio::time::sleep(OBJECT_COUNT_INTERVAL).await;
     }
 }

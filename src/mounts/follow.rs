@@ -42,7 +42,7 @@ impl OpenMount {
     }
 
     /// Fetches or builds CRLs that contain the revocations by other nodes, in the background.
-    fn follow_revocations(&self) {
+    fn update_crls_from_other_nodes(&self) {
         match self {
             Self::Pki(authority) => authority.follow_crls(),
             Self::Method(_) => {}
@@ -60,17 +60,20 @@ impl Mounts {
     pub async fn reload_table(&self) -> Result<()> {
         self.auth.reload().await?;
         let compromised = self.pki.compromised().reload().await;
-        compromised
-            .or_else(|error| tolerate("reload of compromised keys after a change by another node failed", error))?;
-        self.keys
-            .reload()
-            .await
-            .or_else(|error| tolerate("reload of managed keys after a change by another node failed", error))?;
+        compromised.or_else(|error| {
+            log_if_unreadable("reload of compromised keys after a change by another node failed", error)
+        })?;
+        self.keys.reload().await.or_else(|error| {
+            log_if_unreadable("reload of managed keys after a change by another node failed", error)
+        })?;
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
         self.close_unmounted();
         for mount in self.auth.mounts().iter() {
             if let Err(error) = self.open_mount(mount, InitialMountState::Stored).await {
-                tolerate(&format!("mount {:?}: cannot be opened after a change by another node", mount.path), error)?;
+                log_if_unreadable(
+                    &format!("mount {:?}: cannot be opened after a change by another node", mount.path),
+                    error,
+                )?;
             }
         }
         Ok(())
@@ -86,7 +89,7 @@ impl Mounts {
         counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
         reload.or_else(|error| {
             let path = self.auth.mounts().by_id(mount).map(|mount| mount.path.clone()).unwrap_or_default();
-            tolerate(&format!("mount {path:?}: reload after a change by another node failed"), error)
+            log_if_unreadable(&format!("mount {path:?}: reload after a change by another node failed"), error)
         })
     }
 
@@ -110,9 +113,9 @@ impl Mounts {
     }
 
     /// Updates the mount's CRLs with revocations by other nodes, in the background.
-    pub fn follow_revocations(&self, mount: MountId) {
+    pub fn update_crls_from_other_nodes(&self, mount: MountId) {
         if let Some(open) = self.find_open_mount(mount) {
-            open.follow_revocations();
+            open.update_crls_from_other_nodes();
             counter!(telemetry::CHANGES_RELOADS, "part" => "crls").increment(1);
         }
     }
@@ -125,7 +128,7 @@ impl Mounts {
 
 /// Logs an `Internal` error, such as for a document that a newer version wrote and this one cannot read, so that this
 /// node still applies other changes. Returns all other errors.
-fn tolerate(what: &str, error: Error) -> Result<()> {
+fn log_if_unreadable(what: &str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
         telemetry::warn_task_failed(what, &error);
         return Ok(());

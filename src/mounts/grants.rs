@@ -33,7 +33,7 @@ impl ManagedKeyGrants for MountGrants {
     fn listing_mounts(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
         let auth = Arc::clone(&self.0);
         async move {
-            let (paths, unchanged) = auth.mounts_listing_key(&name).await?;
+            let (paths, unchanged) = auth.mounts_allowing_managed_key(&name).await?;
             Ok(ListingMounts { paths, unchanged })
         }
         .boxed()

@@ -19,7 +19,7 @@ const MAX_LOGIN_NAME_BYTES: usize = 1_024;
 const MIN_ENTITY_LIFETIME: Duration = Duration::from_secs(3_600);
 /// If the entity of a login could be removed within this time, the login postpones the removal, so that the entity
 /// exists when the token is stored.
-const EXTEND_BEFORE_REMOVAL: Duration = Duration::from_secs(600);
+const MIN_REMAINING_LIFETIME_AT_LOGIN: Duration = Duration::from_secs(600);
 
 /// The identity of a client that logs in, as reported by the authentication method.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ impl Auth {
     ///
     /// # Errors
     /// `Forbidden` when the entity is disabled; `Invalid` for an unusable name; store errors.
-    pub async fn entity_of(&self, mount: &Mount, login: &LoginAlias) -> Result<EntityRef> {
+    pub async fn entity_of_login(&self, mount: &Mount, login: &LoginAlias) -> Result<EntityRef> {
         // Names come from other systems, in which invisible characters such as joiners and soft hyphens are legal.
         let usable = (1..=MAX_LOGIN_NAME_BYTES).contains(&login.name.len()) && !login.name.contains(is_control_or_bidi);
         if !usable {
@@ -50,7 +50,7 @@ impl Auth {
         let now = self.clock.now();
         if let Some(known) = self.entities.by_alias(&mount.accessor, &login.name, now) {
             let alias = known.alias_at(&mount.accessor);
-            if alias.is_some_and(|alias| login.matches_alias(alias)) && is_retained(&known, now) {
+            if alias.is_some_and(|alias| login.matches_alias(alias)) && is_retained_during_login(&known, now) {
                 return require_enabled(known);
             }
         }
@@ -71,7 +71,7 @@ impl Auth {
             return Ok(self.entities.put(entity, now, epoch));
         };
         let known = require_enabled(known)?;
-        let retained = is_retained(&known, now);
+        let retained = is_retained_during_login(&known, now);
         if !retained {
             let keep = AuthWrite::EntityPostpone { id: known.id.clone(), until: now + MIN_ENTITY_LIFETIME };
             if self.store.commit(vec![keep]).await? == [AuthOutcome::Absent] {
@@ -201,9 +201,9 @@ impl LoginAlias {
     }
 }
 
-/// `true` if the entity cannot be removed within the next [`EXTEND_BEFORE_REMOVAL`].
-fn is_retained(entity: &Entity, now: Time) -> bool {
-    entity.kept_until.is_none_or(|until| now + EXTEND_BEFORE_REMOVAL <= until)
+/// `true` if the entity cannot be removed within the next [`MIN_REMAINING_LIFETIME_AT_LOGIN`].
+fn is_retained_during_login(entity: &Entity, now: Time) -> bool {
+    entity.kept_until.is_none_or(|until| now + MIN_REMAINING_LIFETIME_AT_LOGIN <= until)
 }
 
 fn require_enabled(entity: EntityRef) -> Result<EntityRef> {

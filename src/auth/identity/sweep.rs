@@ -14,10 +14,10 @@ const ENTITIES_PER_STEP: u32 = 200;
 /// Maximum number of commits of one sweep.
 const STEPS_PER_SWEEP: u32 = 20;
 /// Time until an entity that still has tokens is checked again.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);
+const ENTITY_RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Time that an entity stays beyond its `kept_until`, because its token may be in the course of being stored, and
 /// clocks of nodes may differ.
-const REMOVAL_GRACE: Duration = Duration::from_secs(300);
+const ENTITY_REMOVAL_GRACE: Duration = Duration::from_secs(300);
 
 impl Auth {
     /// Removes unused entities in small batches. Called periodically; safe to cancel at any await point.
@@ -26,8 +26,8 @@ impl Auth {
         self.entities.prune(now);
         for _ in 0..STEPS_PER_SWEEP {
             let step = AuthWrite::EntitySweep {
-                now: now - REMOVAL_GRACE,
-                again: now + RECHECK_INTERVAL,
+                now: now - ENTITY_REMOVAL_GRACE,
+                again: now + ENTITY_RECHECK_INTERVAL,
                 limit: ENTITIES_PER_STEP,
             };
             match self.store.commit(vec![step]).await?.as_slice() {

@@ -83,7 +83,7 @@ impl<M: AuthMethod> MethodView<M> {
     }
 
     pub(super) fn with_config(&self, config: Option<Versioned<M::Config>>) -> Result<Self> {
-        Self::new(config, self.roles.unchanged(), Some(self))
+        Self::new(config, self.roles.cloned(), Some(self))
     }
 
     fn new(config: Option<Versioned<M::Config>>, roles: Roles<M::Role>, before: Option<&Self>) -> Result<Self> {

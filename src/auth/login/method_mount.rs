@@ -22,7 +22,7 @@ pub(crate) struct MethodMount<M: AuthMethod> {
     store: Arc<dyn AuthStore>,
     view: ArcSwap<MethodView<M>>,
     /// Held during a change, so that changes run one at a time.
-    writing: FairSemaphore,
+    write_lock: FairSemaphore,
     /// `true` after a write failed that the store may nevertheless have committed, until the state is reloaded. Changes
     /// only while `write_lock` is held.
     write_outcome_unknown: AtomicBool,
@@ -60,8 +60,8 @@ pub(super) enum MethodChangePlan<M: AuthMethod, T> {
 impl<M: AuthMethod> MethodMount<M> {
     pub(super) fn new(mount: MountId, store: Arc<dyn AuthStore>) -> Result<Self> {
         let view = ArcSwap::from_pointee(MethodView::empty()?);
-        let writing = FairSemaphore::new(1);
-        Ok(Self { mount, store, view, writing, write_outcome_unknown: AtomicBool::new(false) })
+        let write_lock = FairSemaphore::new(1);
+        Ok(Self { mount, store, view, write_lock, write_outcome_unknown: AtomicBool::new(false) })
     }
 
     /// Returns the current view of the mount.
@@ -82,7 +82,7 @@ impl<M: AuthMethod> MethodMount<M> {
     /// plan changes nothing or fails with a conflict, `plan` is called once more on freshly loaded state, because this
     /// node's view may lack a change by another node.
     pub(super) async fn change<T>(&self, plan: impl Fn(&MethodView<M>) -> Result<MethodChangePlan<M, T>>) -> Result<T> {
-        let _one_writer = self.writing.acquire_bounded(TOO_MANY_CHANGES).await?;
+        let _one_writer = self.write_lock.acquire_bounded(TOO_MANY_CHANGES).await?;
         let attempt = async || {
             if self.write_outcome_unknown.load(Ordering::Relaxed) {
                 self.reload_locked().await?;
@@ -108,13 +108,13 @@ impl<M: AuthMethod> MethodMount<M> {
             self.view.store(Arc::new(next));
             return Ok(());
         };
-        self.recheck(&error).await;
+        self.reload_after_failed_write(&error).await;
         Err(error)
     }
 
     /// Reloads the view after a failed write, because the store may have committed the write nevertheless, or another
     /// node may have changed the state first.
-    async fn recheck(&self, error: &Error) {
+    async fn reload_after_failed_write(&self, error: &Error) {
         let is_behind = match error.kind() {
             // `Busy` means that the store did not accept the write, so nothing has changed.
             Kind::Busy => return,
@@ -139,7 +139,7 @@ impl<M: AuthMethod> MethodMount<M> {
     }
 
     pub(super) async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.acquire(fair_queue::QueueCaller::SERVER.caller_id()).await;
+        let _one_writer = self.write_lock.acquire(fair_queue::QueueCaller::SERVER.caller_id()).await;
         self.reload_locked().await
     }
 }

@@ -81,7 +81,7 @@ impl<R> Roles<R> {
         self.0.insert(folded.into(), role);
     }
 
-    pub(super) fn unchanged(&self) -> Self {
+    pub(super) fn cloned(&self) -> Self {
         Self(self.0.clone())
     }
 

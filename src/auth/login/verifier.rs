@@ -77,7 +77,7 @@ impl JwtVerifier {
                 let mut outcome = cached.keys.verify(token, &header, rules.needs_kid);
                 if outcome != SignatureOutcome::Verified {
                     // The issuer may have rotated its keys, so newer keys are tried.
-                    let newer = match (outcome, cache.newer_than(&cached).await) {
+                    let newer = match (outcome, cache.key_set_newer_than(&cached).await) {
                         // The signature does not match a known key, so the token is rejected even if the issuer is
                         // unavailable.
                         (SignatureOutcome::Invalid, Err(_)) => None,

@@ -29,7 +29,7 @@ const MOUNT_ORDER_DOCUMENT: &str = "mount-order";
 const MAX_MOUNT_PATH_BYTES: usize = 128;
 
 /// Paths below which no secret engine can be mounted.
-pub(super) const RESERVED_PATHS: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
+pub(super) const RESERVED_MOUNT_PATHS: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
 
 /// Returns the canonical path of a secret engine, without the trailing slash.
 ///
@@ -52,7 +52,7 @@ fn canonical_engine_path(path: &str) -> Result<String> {
 
 /// Returns the reserved path that contains `path`; `None` if there is none.
 fn find_reserved_path(path: &str) -> Option<&'static str> {
-    RESERVED_PATHS.into_iter().find(|reserved| path.starts_with(reserved))
+    RESERVED_MOUNT_PATHS.into_iter().find(|reserved| path.starts_with(reserved))
 }
 
 impl Auth {
@@ -120,7 +120,7 @@ impl Auth {
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
             // The order document is read before the table, so that a mount enabled in between makes this attempt fail.
-            let order = self.order_write().await?;
+            let order = self.mount_order_write().await?;
             self.reload_mounts().await?;
             check_path_free(&self.mounts(), &path)?;
             let document = AuthWrite::Document(mount_document(&mount, 0)?);
@@ -148,7 +148,7 @@ impl Auth {
             if mount.allowed_managed_keys != known.allowed_managed_keys {
                 // If another request deletes a managed key concurrently, it conflicts on this document and checks the
                 // lists again.
-                unit.push(AuthWrite::Document(self.order_write().await?));
+                unit.push(AuthWrite::Document(self.mount_order_write().await?));
             }
             self.commit_mount(unit, &known.path, Some(mount)).await
         };
@@ -218,7 +218,7 @@ impl Auth {
         unit: Vec<AuthWrite>,
         then: impl FnOnce(&MountTable) -> MountTable,
     ) -> Result<()> {
-        self.commit_or_recheck(unit).await?;
+        self.commit_or_reload(unit).await?;
         self.publish_mounts(then(&self.mounts.load()));
         Ok(())
     }
@@ -228,9 +228,9 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn mounts_listing_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
+    pub async fn mounts_allowing_managed_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
         // The order document is read before the table, so that a list changed in between makes the write fail.
-        let order = self.order_write().await?;
+        let order = self.mount_order_write().await?;
         let mounts = load(&*self.store).await?;
         let lists = |mount: &&Arc<Mount>| mount.allowed_managed_keys.iter().any(|listed| listed == name);
         Ok((mounts.iter().filter(lists).map(|mount| mount.path.clone()).collect(), order))
@@ -239,7 +239,7 @@ impl Auth {
     /// Returns the write of the order document, which every change includes that other nodes must not make
     /// concurrently. If two nodes enable different mounts, perhaps one inside the other, the second node gets a
     /// conflict and checks again.
-    pub(super) async fn order_write(&self) -> Result<DocumentWrite> {
+    pub(super) async fn mount_order_write(&self) -> Result<DocumentWrite> {
         let (_, expected) = config_document::<IgnoredAny>(&*self.store, MOUNT_ORDER_DOCUMENT).await?;
         config_write(MOUNT_ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
     }
@@ -449,10 +449,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn users_of_a_key_come_with_a_write_that_fails_on_change() {
+    async fn mounts_allowing_a_key_are_returned_with_a_guarding_write() {
         let (auth, store) = open_auth().await;
         enable_pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
-        assert_eq!(auth.mounts_listing_key("two").await.unwrap().0, ["pki/"]);
+        assert_eq!(auth.mounts_allowing_managed_key("two").await.unwrap().0, ["pki/"]);
         let commit = async |write| store.commit(vec![AuthWrite::Document(write)]).await.map(drop);
         let changes = [
             json!({ "allowed_managed_keys": ["one"] }),
@@ -460,17 +460,17 @@ mod tests {
             json!({ "allowed_managed_keys": [] }),
         ];
         for change in changes {
-            let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
+            let (paths, unchanged) = auth.mounts_allowing_managed_key("three").await.unwrap();
             assert_eq!(paths, [""; 0]);
             auth.mount_tune("pki", &fields_of(change)).await.unwrap();
             assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
         }
-        let (_, unchanged) = auth.mounts_listing_key("three").await.unwrap();
+        let (_, unchanged) = auth.mounts_allowing_managed_key("three").await.unwrap();
         auth.mount_enable("team", &fields_of(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
             .await
             .unwrap();
         assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
-        let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
+        let (paths, unchanged) = auth.mounts_allowing_managed_key("three").await.unwrap();
         assert_eq!(paths, ["team/"]);
         auth.mount_tune("pki", &fields_of(json!({ "description": "web" }))).await.unwrap();
         commit(unchanged).await.unwrap();

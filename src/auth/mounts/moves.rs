@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::change::{RESERVED_PATHS, canonical_path, check_path_free, mount_document, mount_key};
+use super::change::{RESERVED_MOUNT_PATHS, canonical_path, check_path_free, mount_document, mount_key};
 use super::{Mount, MountTable};
 use crate::auth::Auth;
 use crate::auth::store::{AuthWrite, config_document, config_write};
@@ -42,11 +42,11 @@ impl Auth {
             |name, path| canonical_path(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
         let from = canonicalize("from", from)?;
         let to = canonicalize("to", to)?;
-        check_classes(&from, &to)?;
+        check_move_keeps_class(&from, &to)?;
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
             // The order document is read before the table, so that a mount enabled in between makes this attempt fail.
-            let order = self.order_write().await?;
+            let order = self.mount_order_write().await?;
             self.reload_mounts().await?;
             let no_mount = || Error::invalid(format!("no matching mount at {from:?}"));
             let (mount, version) = self.stored_mount(&from).await?.ok_or_else(no_mount)?;
@@ -97,7 +97,7 @@ impl Auth {
 }
 
 /// Rejects a move of an authentication method out of `auth/`, and of a secret engine to a reserved path.
-fn check_classes(from: &str, to: &str) -> Result<()> {
+fn check_move_keeps_class(from: &str, to: &str) -> Result<()> {
     if from == to {
         return Err(Error::invalid("from and to are the same path"));
     }
@@ -107,7 +107,7 @@ fn check_classes(from: &str, to: &str) -> Result<()> {
             "cannot remount to destination {to:?}: the path must name a method below auth/"
         ))),
         (Some(_), Some(_)) => Ok(()),
-        (None, _) => match RESERVED_PATHS.iter().find(|reserved| to.starts_with(**reserved)) {
+        (None, _) => match RESERVED_MOUNT_PATHS.iter().find(|reserved| to.starts_with(**reserved)) {
             Some(reserved) => Err(Error::invalid(format!(
                 "cannot remount to destination {reserved:?}: reserved for the system; choose another path"
             ))),

@@ -99,7 +99,8 @@ impl UnionTable {
 
     /// Caches a union unless it is too large. Returns the union, and `true` if the table was full and has been emptied.
     fn insert(&self, key: UnionKey, acl: Acl) -> (Arc<Acl>, bool) {
-        let (acl, weight) = (Arc::new(acl), |key: &UnionKey, acl: &Acl| acl.weight() + key.weight());
+        let (acl, weight) =
+            (Arc::new(acl), |key: &UnionKey, acl: &Acl| acl.approximate_bytes() + key.approximate_bytes());
         let mut state = self.lock();
         if let Some((key, before)) = state.unions.remove_entry(&key) {
             state.weight -= weight(&key, &before);
@@ -120,7 +121,7 @@ impl UnionTable {
 }
 
 impl UnionKey {
-    fn weight(&self) -> usize {
+    fn approximate_bytes(&self) -> usize {
         128 + self.stamp.as_ref().map_or(0, |stamp| stamp.len())
             + self.names.iter().map(|name| 24 + name.len()).sum::<usize>()
     }
@@ -158,13 +159,13 @@ mod tests {
         assert_eq!((0..4).map(|n| table.get(&key(n), NOW).is_some()).collect::<Vec<_>>(), [false, false, false, true]);
         let table = UnionTable::new(usize::MAX);
         let large = || acl_of_size(400_000);
-        let fit = MAX_TABLE_BYTES / (large().weight() + key(0).weight());
+        let fit = MAX_TABLE_BYTES / (large().approximate_bytes() + key(0).approximate_bytes());
         for n in 0..fit {
             table.insert(key(n), large());
         }
         assert_eq!(table.lock().unions.len(), fit);
         table.insert(key(fit), large());
         let state = table.lock();
-        assert_eq!((state.unions.len(), state.weight), (1, large().weight() + key(fit).weight()));
+        assert_eq!((state.unions.len(), state.weight), (1, large().approximate_bytes() + key(fit).approximate_bytes()));
     }
 }

@@ -53,7 +53,7 @@ pub struct Acl {
     canonical_rules: Option<CanonicalRules>,
     /// Paths of the rules that grant any capability.
     granting_paths: Box<[Arc<str>]>,
-    /// Number of segments of the longest rule path plus one, at most [`MAX_REACH_SEGMENTS`].
+    /// Number of segments of the longest rule path plus one, at most [`MAX_SAMPLE_PATH_SEGMENTS`].
     max_segments: usize,
     valid_until: Option<Time>,
     weight: usize,
@@ -80,10 +80,10 @@ type MergedTerms<P> = BTreeMap<P, Arc<RuleTerms>>;
 /// A set of name positions, and the rules for paths with names at these positions.
 type RulesForNames = (Box<[NameSegments]>, Arc<CompiledRules>);
 
-/// Size in bytes above which the compiled union of a caller's policies is heavy ([`Acl::is_heavy`]).
-const HEAVY_UNION_BYTES: usize = 1 << 20;
-/// Maximum number of segments of the sample paths that [`Acl::reaches`] tries for a rule that ends in `*`.
-const MAX_REACH_SEGMENTS: usize = 16;
+/// Size in bytes above which the compiled union of a caller's policies is heavy ([`Acl::is_too_large_to_cache`]).
+const MAX_CACHED_ACL_BYTES: usize = 1 << 20;
+/// Maximum number of segments of the sample paths that [`Acl::grants_below_mount`] tries for a rule that ends in `*`.
+const MAX_SAMPLE_PATH_SEGMENTS: usize = 16;
 /// Maximum number of sets of name positions whose rules one union caches. Few routes contain names with several
 /// spellings, and mount paths have few different lengths.
 const MAX_CANONICAL_RULE_SETS: usize = 16;
@@ -131,7 +131,7 @@ impl Acl {
             |(path, terms): (&Arc<str>, &Arc<RuleTerms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
         let granting_paths = merged.iter().filter_map(grants).collect();
         let max_segments = merged.keys().map(|path| path.split('/').count()).max().unwrap_or(0) + 1;
-        let max_segments = max_segments.min(MAX_REACH_SEGMENTS);
+        let max_segments = max_segments.min(MAX_SAMPLE_PATH_SEGMENTS);
         let may_change = merged.keys().any(|path| spelling::may_change(path));
         let weight: usize = merged.iter().map(|(path, terms)| estimate_bytes(path, terms, may_change)).sum();
         let rules = CompiledRules::of(&merged);
@@ -141,13 +141,13 @@ impl Acl {
     }
 
     /// `true` if the compiled policies are so large that callers with them must not be cached.
-    pub fn is_heavy(&self) -> bool {
-        self.weight() > HEAVY_UNION_BYTES
+    pub fn is_too_large_to_cache(&self) -> bool {
+        self.approximate_bytes() > MAX_CACHED_ACL_BYTES
     }
 
     /// Approximate maximum size of the compiled policies in bytes, including the cached rules for sets of name
     /// positions.
-    pub fn weight(&self) -> usize {
+    pub fn approximate_bytes(&self) -> usize {
         self.weight * (1 + self.canonical_rules.as_ref().map_or(0, |canonical_rules| canonical_rules.max_known))
     }
 
@@ -158,7 +158,7 @@ impl Acl {
 
     /// Returns the compiled policies with their validity limited to `end`.
     #[must_use]
-    pub fn until(self, end: Option<Time>) -> Self {
+    pub fn with_validity_until(self, end: Option<Time>) -> Self {
         Self { valid_until: self.valid_until.into_iter().chain(end).min(), ..self }
     }
 
@@ -193,7 +193,7 @@ impl Acl {
     }
 
     /// `true` if the rules grant anything at or below the path of a mount, which ends in `/`.
-    pub fn reaches(&self, mount: &str) -> bool {
+    pub fn grants_below_mount(&self, mount: &str) -> bool {
         let mut instances = self.granting_paths.iter().flat_map(|rule| sample_paths(rule, mount, self.max_segments));
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
@@ -278,6 +278,6 @@ fn estimate_bytes(path: &str, terms: &Arc<RuleTerms>, may_unite: bool) -> usize 
     const TRIE_NODE_BYTES: usize = 160;
     let nodes = if is_pattern(path) { TRIE_NODE_BYTES * path.split('/').count() } else { 0 };
     // Terms with one reference are not shared with a parsed policy, so their memory belongs to this union.
-    let own_bytes = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
+    let own_bytes = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.approximate_bytes() } else { 0 };
     TABLE_ENTRY_BYTES + 2 * path.len() + nodes + own_bytes
 }

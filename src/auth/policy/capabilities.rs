@@ -57,7 +57,7 @@ impl Capabilities {
     }
 
     /// Returns the capability that an operation needs.
-    pub fn needed(operation: Operation) -> Self {
+    pub fn required_for(operation: Operation) -> Self {
         match operation {
             Operation::Read => Self::READ,
             Operation::List => Self::LIST,

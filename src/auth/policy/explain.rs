@@ -69,11 +69,11 @@ impl MergedRule {
 
     /// Renders the terms for a response: `capabilities` (`deny` if there are none) and, if set, `allowed_parameters`,
     /// `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl` (seconds).
-    pub fn shown(&self) -> Map<String, Value> {
+    pub fn render_terms(&self) -> Map<String, Value> {
         let RuleTerms { capabilities, parameters, min_wrapping, max_wrapping } = &self.terms;
         let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.names() };
         let mut terms = Map::from_iter([("capabilities".to_owned(), json!(words))]);
-        terms.extend(parameters.shown());
+        terms.extend(parameters.render_rules());
         for (name, time) in [("min_wrapping_ttl", min_wrapping), ("max_wrapping_ttl", max_wrapping)] {
             if !time.is_zero() {
                 terms.insert(name.to_owned(), time.as_secs().into());
@@ -163,7 +163,7 @@ fn match_rule(rule: &str, path: &str, list: bool) -> Option<RuleMatch> {
 /// Returns the reason why the rule with the path `path` does not decide although it matches; the rule `by` decides.
 fn explain_precedence(won: RuleMatch, by: &str, lost: RuleMatch, path: &str) -> &'static str {
     match (won, lost) {
-        (won, lost) if won == lost => Precedence::of(path).lower_because(&Precedence::of(by)),
+        (won, lost) if won == lost => Precedence::of(path).reason_for_lower_rank(&Precedence::of(by)),
         (RuleMatch::Exact | RuleMatch::ExactWithoutSlash, RuleMatch::Pattern | RuleMatch::PatternWithoutSlash) => {
             "it is a pattern, and an exact path takes precedence"
         }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(paths(&decides), [("a", "pki/issue/web"), ("b", "pki/issue/web")]);
         assert_eq!(decides.written[0].comment.as_deref(), Some("for the web"));
         assert_eq!(
-            Value::Object(decides.shown()),
+            Value::Object(decides.render_terms()),
             json!({ "capabilities": ["create", "update"], "denied_parameters": { "ttl": [] }, "min_wrapping_ttl": 60 })
         );
         let others: Vec<_> = found.others.iter().map(|(other, why)| (&other.written[0].path[..], *why)).collect();
@@ -231,7 +231,7 @@ mod tests {
             assert_eq!(found.others.iter().map(|(_, why)| *why).collect::<Vec<_>>(), [why], "{text}");
         }
         let denied = explained(&[("p", r#"path "a" {}"#)], "a", false);
-        assert_eq!(Value::Object(denied.decides.unwrap().shown()), json!({ "capabilities": ["deny"] }));
+        assert_eq!(Value::Object(denied.decides.unwrap().render_terms()), json!({ "capabilities": ["deny"] }));
         assert_eq!(explained(&[("p", r#"path "a" {}"#)], "b", false), Explanation::default());
     }
 
@@ -274,7 +274,7 @@ mod tests {
             prop_assert_eq!(acl.capabilities(path[..].into()), granted);
             let operation = if list { Operation::List } else { Operation::Read };
             let decision = acl.decide(operation, path[..].into(), None);
-            prop_assert_eq!(decision.allowed, granted.has(Capabilities::needed(operation)));
+            prop_assert_eq!(decision.allowed, granted.has(Capabilities::required_for(operation)));
         }
     }
 }

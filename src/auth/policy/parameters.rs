@@ -90,14 +90,14 @@ impl ParameterRules {
     }
 
     /// Renders the non-empty rules under the names that they have in policy texts.
-    pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value)> {
+    pub(super) fn render_rules(&self) -> impl Iterator<Item = (String, Value)> {
         let lists = [("allowed_parameters", &self.allowed), ("denied_parameters", &self.denied)];
         let lists = lists.into_iter().filter(|(_, lists)| !lists.is_empty()).map(|(name, lists)| (name, json!(lists)));
         let required = (!self.required.is_empty()).then(|| ("required_parameters", json!(self.required)));
         lists.chain(required).map(|(name, terms)| (name.to_owned(), terms))
     }
 
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn approximate_bytes(&self) -> usize {
         let texts = |values: &Vec<Value>| values.iter().map(estimate_bytes).sum::<usize>();
         let lists = self.allowed.iter().chain(&self.denied).map(|(name, values)| 64 + name.len() + texts(values));
         lists.chain(self.required.iter().map(|name| 48 + name.len())).sum()
@@ -144,7 +144,7 @@ impl ParameterRules {
             || parameters.names(&sent.lowered).filter_map(|name| self.denied.get(name)).any(|values| {
                 let Some(value) = sent.value.filter(|_| !values.is_empty()) else { return true };
                 let read = || FieldReadings::of(parameters.fields, sent.name, value);
-                readings.get_or_insert_with(read).include_one_of(values)
+                readings.get_or_insert_with(read).match_any_rule(values)
             })
     }
 
@@ -216,7 +216,7 @@ fn is_allowed_value(value: &Value, rules: &[Value]) -> bool {
 fn is_allowed_text(value: &Value, rules: &[Value], budget: &MatchBudget) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
-    let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", ListLimit::WIDEST)) else {
+    let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", ListLimit::BODY_MAXIMUM)) else {
         return false;
     };
     let texts = || rules.iter().filter_map(Value::as_str);

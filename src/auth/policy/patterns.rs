@@ -37,7 +37,7 @@ impl<'a> Precedence<'a> {
     }
 
     /// Returns the reason why the pattern `other` takes precedence over this one.
-    pub(super) fn lower_because(&self, other: &Self) -> &'static str {
+    pub(super) fn reason_for_lower_rank(&self, other: &Self) -> &'static str {
         if self.first_wild != other.first_wild {
             "its first wildcard comes earlier"
         } else if self.is_prefix != other.is_prefix {
@@ -112,11 +112,11 @@ impl<T: Clone> PathPatterns<T> {
     /// segment.
     pub(super) fn find(&self, path: &str, list: bool) -> Option<&T> {
         let mut best = usize::MAX;
-        self.walk(0, Some(path), list, &mut best);
+        self.find_best_rank(0, Some(path), list, &mut best);
         self.values.get(best)
     }
 
-    fn walk(&self, at: usize, rest: Option<&str>, list: bool, best: &mut usize) {
+    fn find_best_rank(&self, at: usize, rest: Option<&str>, list: bool, best: &mut usize) {
         let node = &self.nodes[at];
         let Some(rest) = rest else {
             *best = node.end.map_or(*best, |rank| rank.min(*best));
@@ -126,13 +126,13 @@ impl<T: Clone> PathPatterns<T> {
         if let Some(rank) = node.longest_prefix(segment.as_bytes()) {
             *best = rank.min(*best);
         }
-        if let Ok(found) = node.literal(segment) {
-            self.walk(node.literals[found].1, tail, list, best);
+        if let Ok(found) = node.literal_position(segment) {
+            self.find_best_rank(node.literals[found].1, tail, list, best);
         }
         if let Some(next) = node.plus
             && (!segment.is_empty() || (list && tail.is_none()))
         {
-            self.walk(next, tail, list, best);
+            self.find_best_rank(next, tail, list, best);
         }
     }
 }
@@ -148,7 +148,7 @@ impl PatternNode {
         })
     }
 
-    fn literal(&self, segment: &str) -> Result<usize, usize> {
+    fn literal_position(&self, segment: &str) -> Result<usize, usize> {
         self.literals.binary_search_by(|(text, _)| (**text).cmp(segment))
     }
 }
@@ -164,7 +164,7 @@ fn insert_pattern(nodes: &mut Vec<PatternNode>, path: &str, rank: usize) {
         let fresh = nodes.len();
         let next = match segment {
             "+" => *nodes[node].plus.get_or_insert(fresh),
-            text => match nodes[node].literal(text) {
+            text => match nodes[node].literal_position(text) {
                 Ok(found) => nodes[node].literals[found].1,
                 Err(index) => {
                     nodes[node].literals.insert(index, (text.into(), fresh));

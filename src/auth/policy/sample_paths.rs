@@ -1,4 +1,4 @@
-//! Sample paths, with which [`Acl::reaches`](super::Acl::reaches) finds out if a caller has any right at or below a
+//! Sample paths, with which [`Acl::grants_below_mount`](super::Acl::grants_below_mount) finds out if a caller has any right at or below a
 //! mount.
 //!
 //! The samples of a rule are paths at or below the mount that the rule matches. A fixed text that no rule contains

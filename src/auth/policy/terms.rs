@@ -39,7 +39,7 @@ impl RuleTerms {
 
     /// `true` if the terms allow a request. If `parameters` is `None`, checks the capabilities only.
     pub(super) fn allow(&self, operation: Operation, parameters: Option<&RequestParameters<'_>>) -> bool {
-        self.capabilities.has(Capabilities::needed(operation))
+        self.capabilities.has(Capabilities::required_for(operation))
             && parameters
                 .is_none_or(|sent| self.allow_wrapping(sent.wrap_ttl) && self.parameters.allow(operation, sent))
     }

@@ -192,7 +192,7 @@ fn mount_is_reachable_if_a_right_below_it_is_not_denied() {
         (r#"path "pki/a/*" { capabilities = ["read"] } path "pki/a/+" { capabilities = ["deny"] }"#, "pki/", true),
         (r#"path "pki/a*" { capabilities = ["read"] } path "pki/+/b" { capabilities = ["deny"] }"#, "pki/", true),
     ] {
-        assert_eq!(acl(&[rules]).reaches(mount), reaches, "{rules} {mount}");
+        assert_eq!(acl(&[rules]).grants_below_mount(mount), reaches, "{rules} {mount}");
     }
 }
 
@@ -376,8 +376,10 @@ fn too_many_segments_of_patterns_grant_nothing() {
 #[test]
 fn acl_weight_counts_merged_terms_but_not_shared_ones() {
     let long = format!("path \"x\" {{ allowed_parameters = {{ \"a\" = [\"{}\"] }} }}", "x".repeat(10_000));
-    assert!(acl(&[&long]).weight() < 1_000);
-    assert!((10_000..12_000).contains(&acl(&[&long, "path \"x\" { required_parameters = [\"b\"] }"]).weight()));
+    assert!(acl(&[&long]).approximate_bytes() < 1_000);
+    assert!(
+        (10_000..12_000).contains(&acl(&[&long, "path \"x\" { required_parameters = [\"b\"] }"]).approximate_bytes())
+    );
 }
 
 fn render_policy(policy: &Policy) -> String {
@@ -530,7 +532,7 @@ proptest! {
             rules.iter().filter(|r| r.path == winner).fold(Capabilities::default(), |all, r| all.or(r.terms.capabilities))
         });
         let want = Decision {
-            allowed: granted.has(Capabilities::needed(operation)),
+            allowed: granted.has(Capabilities::required_for(operation)),
             sudo: granted.has(Capabilities::SUDO),
         };
         let acl = Acl::compile(&[Policy { rules }], None, NOW);

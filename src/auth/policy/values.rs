@@ -58,7 +58,7 @@ pub(super) struct FieldReadings<'a> {
 impl<'a> FieldReadings<'a> {
     pub(super) fn of(fields: &Fields, name: &str, value: &'a Value) -> Self {
         let whole = fields.text(name).ok().flatten();
-        let list = fields.list_within(name, ListLimit::WIDEST).ok().flatten();
+        let list = fields.list_within(name, ListLimit::BODY_MAXIMUM).ok().flatten();
         let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
         let reason = whole.as_ref().filter(|_| is(&["reason"])).and_then(|text| canonical_reason(text));
         let policy = whole.as_ref().filter(|_| is(&["policy", "rules"])).map(|text| Policy::text_of(text));
@@ -77,38 +77,40 @@ impl<'a> FieldReadings<'a> {
             number: whole.as_deref().and_then(parse_number),
             duration: fields.duration(name).ok().flatten(),
             list,
-            map: fields.map_within(name, ListLimit::WIDEST).ok().flatten(),
+            map: fields.map_within(name, ListLimit::BODY_MAXIMUM).ok().flatten(),
             is_too_long,
         }
     }
 
     /// `true` if any reading of the field equals, or matches as a pattern, one of the denied values.
-    pub(super) fn include_one_of(&self, values: &[Value]) -> bool {
-        self.is_too_long || values.iter().any(|value| self.include(value))
+    pub(super) fn match_any_rule(&self, values: &[Value]) -> bool {
+        self.is_too_long || values.iter().any(|value| self.matches_rule(value))
     }
 
-    fn include(&self, rule: &Value) -> bool {
+    fn matches_rule(&self, rule: &Value) -> bool {
         if self.value == rule {
             return true;
         }
         match rule {
             Value::Bool(wanted) => self.flag == Some(*wanted),
-            Value::Number(number) => self.include_text(&number.to_string()),
-            Value::String(text) => self.include_text(text),
+            Value::Number(number) => self.matches_text_rule(&number.to_string()),
+            Value::String(text) => self.matches_text_rule(text),
             Value::Array(_) => {
                 self.list.is_some()
-                    && self.list == single_field(rule).list_within(SINGLE_FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+                    && self.list
+                        == single_field(rule).list_within(SINGLE_FIELD_NAME, ListLimit::BODY_MAXIMUM).ok().flatten()
             }
             Value::Object(_) => {
                 self.map.is_some()
-                    && self.map == single_field(rule).map_within(SINGLE_FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+                    && self.map
+                        == single_field(rule).map_within(SINGLE_FIELD_NAME, ListLimit::BODY_MAXIMUM).ok().flatten()
             }
             Value::Null => false,
         }
     }
 
-    fn include_text(&self, rule: &str) -> bool {
-        if canonical_forms(rule).iter().any(|wanted| self.has(wanted)) {
+    fn matches_text_rule(&self, rule: &str) -> bool {
+        if canonical_forms(rule).iter().any(|wanted| self.contains_match(wanted)) {
             return true;
         }
         let as_flag = self.flag.is_some() && self.flag == parse_bool_word(rule);
@@ -121,7 +123,7 @@ impl<'a> FieldReadings<'a> {
     }
 
     /// `true` if a text of the field equals `wanted`, or matches `wanted` as a pattern.
-    fn has(&self, wanted: &str) -> bool {
+    fn contains_match(&self, wanted: &str) -> bool {
         if !is_pattern(wanted) {
             return self.texts.contains(wanted);
         }
@@ -253,7 +255,7 @@ mod tests {
     use serde_json::json;
 
     fn denied(rule: &str, value: Value) -> bool {
-        FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value).include_one_of(&[json!(rule)])
+        FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value).match_any_rule(&[json!(rule)])
     }
 
     #[test]
@@ -309,9 +311,9 @@ mod tests {
             let mut fields = Fields::default();
             fields.set("reason", value.clone());
             let readings = FieldReadings::of(&fields, "reason", &value);
-            assert!(readings.include_one_of(&[json!("keyCompromise")]), "{value}");
-            assert!(readings.include_one_of(&[json!("key*")]), "{value}");
-            assert!(!readings.include_one_of(&[json!("superseded")]), "{value}");
+            assert!(readings.match_any_rule(&[json!("keyCompromise")]), "{value}");
+            assert!(readings.match_any_rule(&[json!("key*")]), "{value}");
+            assert!(!readings.match_any_rule(&[json!("superseded")]), "{value}");
             assert!(!denied("keyCompromise", json!("1")), "of a field that is no reason");
         }
     }
@@ -330,7 +332,7 @@ mod tests {
         ] {
             assert!(
                 FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value)
-                    .include_one_of(std::slice::from_ref(&rule)),
+                    .match_any_rule(std::slice::from_ref(&rule)),
                 "{rule} {value}"
             );
         }
@@ -374,7 +376,7 @@ mod tests {
         for name in ["policy", "Rules"] {
             let mut fields = Fields::default();
             fields.set(name, value.clone());
-            assert!(FieldReadings::of(&fields, name, &value).include_one_of(&[json!("path \"x\"*")]));
+            assert!(FieldReadings::of(&fields, name, &value).match_any_rule(&[json!("path \"x\"*")]));
         }
         assert!(!denied("path*", value));
     }
@@ -385,11 +387,11 @@ mod tests {
         let rules: Vec<Value> = (0..1_000).map(|n| json!(format!("*.d{n}.test"))).collect();
         let value = json!(names);
         let fields = single_field(&value);
-        assert!(FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
-        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules[..100]));
+        assert!(FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).match_any_rule(&rules));
+        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).match_any_rule(&rules[..100]));
         // Denied values without wildcards are found by a hash lookup, however many there are.
         let rules: Vec<Value> = (0..10_000).map(|n| json!(format!("d{n}.test"))).collect();
-        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
+        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).match_any_rule(&rules));
     }
 
     proptest! {

@@ -123,7 +123,7 @@ impl RateLimit {
     ///
     /// # Errors
     /// `Invalid` if the mount has no roles, or if the quota's path is longer than that of a mount.
-    pub(super) fn with_role_of(mut self, mount: Option<&Mount>) -> Result<Self> {
+    pub(super) fn with_validated_role(mut self, mount: Option<&Mount>) -> Result<Self> {
         if self.scope.role.is_empty() {
             return Ok(self);
         }

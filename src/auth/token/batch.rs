@@ -78,7 +78,7 @@ impl TokenState {
 }
 
 impl Auth {
-    pub(super) fn seal_batch(&self, batch: &BatchToken) -> Result<String> {
+    pub(super) fn encrypt_batch_token(&self, batch: &BatchToken) -> Result<String> {
         let body = serde_json::to_vec(batch).map_err(Error::internal)?;
         let sealed = self.store.seal(BATCH_TOKEN_SEAL_PURPOSE, body)?;
         let text = format!("{BATCH_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed));
@@ -92,7 +92,7 @@ impl Auth {
     }
 
     /// Decrypts a batch token; `None` if the text is no batch token or the token is no longer valid.
-    pub(super) async fn open_batch(&self, text: &str) -> Result<Option<BatchToken>> {
+    pub(super) async fn decrypt_batch_token(&self, text: &str) -> Result<Option<BatchToken>> {
         let sealed = text.strip_prefix(BATCH_TOKEN_PREFIX).filter(|_| text.len() <= MAX_BATCH_TOKEN_BYTES);
         let Some(sealed) = sealed.and_then(|sealed| URL_SAFE_NO_PAD.decode(sealed).ok()) else { return Ok(None) };
         let Some(body) = self.store.unseal(BATCH_TOKEN_SEAL_PURPOSE, sealed).await? else { return Ok(None) };
@@ -119,14 +119,17 @@ impl Auth {
     /// # Errors
     /// `Forbidden` when the token is invalid or no longer valid; store errors.
     pub(in crate::auth) async fn batch_caller(&self, text: &str) -> Result<Arc<Caller>> {
-        let batch = self.open_batch(text).await?.ok_or_else(Error::forbidden)?;
+        let batch = self.decrypt_batch_token(text).await?.ok_or_else(Error::forbidden)?;
         let hash = sha256(text);
         self.caller_of_batch(hash, Arc::new(batch)).await
     }
 
     /// Decrypts a batch token that is still valid; its entity may be disabled or deleted.
-    pub(in crate::auth) async fn open_batch_state(&self, text: &str) -> Result<Option<(TokenRecord, TokenState)>> {
-        let batch = self.open_batch(text).await?;
+    pub(in crate::auth) async fn decrypt_batch_token_state(
+        &self,
+        text: &str,
+    ) -> Result<Option<(TokenRecord, TokenState)>> {
+        let batch = self.decrypt_batch_token(text).await?;
         Ok(batch.map(|batch| (batch.record.clone(), TokenState::of_batch(sha256(text), Arc::new(batch)))))
     }
 

@@ -75,7 +75,9 @@ impl Auth {
         let Some(row) = self.live_row(hash).await? else { return Ok(None) };
         let lease = TokenLease::of(&row)?;
         let scopes = self.mounts().path_scopes(path);
-        Ok(lease.filter(|lease| lease.path == path || scopes.iter().any(|scope| is_at(scope, &row, &lease.path))))
+        Ok(lease.filter(|lease| {
+            lease.path == path || scopes.iter().any(|scope| is_at_scope_path(scope, &row, &lease.path))
+        }))
     }
 
     /// Revokes the token with this lease id, and its descendants. Returns `true` if there was such a token.
@@ -114,8 +116,8 @@ impl Auth {
             let mut found = Vec::new();
             for row in rows.iter().filter(|row| self.is_live(row) || row.uses == Some(0)) {
                 match TokenLease::of(row) {
-                    Ok(Some(lease)) if is_below(&scopes, row, &lease.path) => found.push(row.hash),
-                    Err(_) if may_be_below(&scopes, row) => {
+                    Ok(Some(lease)) if is_in_scopes(&scopes, row, &lease.path) => found.push(row.hash),
+                    Err(_) if may_be_in_scopes(&scopes, row) => {
                         unreadable_count += 1;
                         if unreadable == UnreadableTokens::Revoke {
                             found.push(row.hash);
@@ -167,7 +169,7 @@ impl Auth {
                     Ok(Some(lease)) => lease,
                     Ok(None) => continue,
                     Err(_) => {
-                        unreadable += u64::from(may_be_below(&scopes, row));
+                        unreadable += u64::from(may_be_in_scopes(&scopes, row));
                         continue;
                     }
                 };
@@ -191,17 +193,17 @@ impl Auth {
 }
 
 /// `true` if the token in `row`, created at `path`, belongs to one of the scopes.
-fn is_below(scopes: &[PathScope], row: &TokenRow, path: &str) -> bool {
+fn is_in_scopes(scopes: &[PathScope], row: &TokenRow, path: &str) -> bool {
     scopes.iter().any(|scope| scope.includes(row.mount, path))
 }
 
 /// `true` if the token in `row`, whose path is unknown, may belong to one of the scopes.
-fn may_be_below(scopes: &[PathScope], row: &TokenRow) -> bool {
+fn may_be_in_scopes(scopes: &[PathScope], row: &TokenRow) -> bool {
     scopes.iter().any(|scope| scope.mount.is_none_or(|mount| row.mount == Some(mount)))
 }
 
 /// `true` if the token in `row`, created at `path`, belongs to the scope and `path` is exactly that of the scope.
-fn is_at(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
+fn is_at_scope_path(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
     scope.shown.is_empty() && scope.stored == path && scope.includes(row.mount, path)
 }
 

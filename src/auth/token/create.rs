@@ -138,7 +138,7 @@ impl Auth {
         let mount =
             mounts.get(TOKEN_MOUNT_PATH).ok_or_else(|| Error::internal("the mount table has no auth/token/"))?;
         let login = LoginAlias { name: lower(alias).into_owned(), ..LoginAlias::default() };
-        self.entity_of(mount, &login).await.map_err(|error| match error.kind() {
+        self.entity_of_login(mount, &login).await.map_err(|error| match error.kind() {
             Kind::Forbidden => Error::invalid("entity from given entity alias is disabled"),
             Kind::Invalid => error.within("entity_alias"),
             _ => error,
@@ -258,7 +258,7 @@ fn check_alias(alias: &str, role: Option<&TokenRole>) -> Result<()> {
     match role {
         _ if alias.is_empty() => Ok(()),
         None => Err(Error::invalid("'entity_alias' is only allowed in combination with token role")),
-        Some(role) if !role.admits_alias(alias) => Err(Error::invalid("invalid 'entity_alias' value")),
+        Some(role) if !role.allows_entity_alias(alias) => Err(Error::invalid("invalid 'entity_alias' value")),
         Some(_) => Ok(()),
     }
 }

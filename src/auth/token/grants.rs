@@ -26,7 +26,7 @@ impl PolicyGrant<'_> {
         let no_default = self.no_default || self.role.is_some_and(|role| role.terms.no_default_policy);
         let parent = self.parent;
         let mut names = match self.role {
-            Some(role) if role.limits_policies() => self.policies_by_role(role, no_default)?,
+            Some(role) if role.has_policy_lists() => self.policies_by_role(role, no_default)?,
             _ => self.policies_by_parent()?,
         };
         if no_default {
@@ -48,7 +48,7 @@ impl PolicyGrant<'_> {
             }
             names
         };
-        let names = match (self.requested.is_empty(), role.allows_some()) {
+        let names = match (self.requested.is_empty(), role.has_allowed_policies()) {
             (true, true) => with_default(role.allowed_policies.clone()),
             (true, false) => with_default(self.parent.to_vec()),
             (false, false) => with_default(self.requested),

@@ -77,7 +77,7 @@ impl Auth {
             record.accessor.clear();
             let batch =
                 BatchToken { record, expires_at, parent: owners.parent, mount: owners.mount.map(|mount| mount.0) };
-            let token = Secret::new(self.seal_batch(&batch)?);
+            let token = Secret::new(self.encrypt_batch_token(&batch)?);
             let attributes = batch.attributes();
             return Ok(TokenResponse::new(token, batch.record, &attributes, now));
         }

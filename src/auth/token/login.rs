@@ -11,7 +11,7 @@ use super::issuance::{TokenDraft, TokenOwners};
 use super::network::Network;
 use super::record::TokenLogin;
 use super::response::TokenResponse;
-use super::terms::{TokenKind, TokenTerms, root_not_allowed};
+use super::terms::{TokenKind, TokenTerms, root_not_allowed_error};
 use super::ttl::{TtlLimits, lesser_duration, saturating_add};
 use crate::auth::identity::LoginAlias;
 use crate::auth::mounts::Mount;
@@ -57,7 +57,7 @@ impl Auth {
         }
         let mut policies = normalize_token_policies("token_policies", terms.policies.clone())?;
         if contains(&policies, ROOT_POLICY) {
-            return Err(root_not_allowed());
+            return Err(root_not_allowed_error());
         }
         if !terms.no_default_policy {
             insert_sorted(&mut policies, DEFAULT_POLICY);
@@ -65,7 +65,7 @@ impl Auth {
         let batch = token_kind(&terms, &mount) == TokenKind::Batch;
         if batch {
             // An operator may have set the mount to issue batch tokens after the role was written.
-            terms.check_batch()?;
+            terms.check_allowed_for_batch()?;
         }
         let mut record =
             self.new_token_record(policies, token_display_name(&mount, &display_name), &format!("{}login", mount.path));
@@ -77,7 +77,7 @@ impl Auth {
             true => vec![Network::of(address.ok_or_else(Error::forbidden)?)],
         };
         let entity = match &alias {
-            Some(alias) => Some(self.entity_of(&mount, alias).await?),
+            Some(alias) => Some(self.entity_of_login(&mount, alias).await?),
             None => None,
         };
         if let Some(entity) = &entity {

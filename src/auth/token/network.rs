@@ -46,7 +46,7 @@ impl Network {
 
     /// Returns the network so that a single address is rendered without a prefix length, as in tokens and token
     /// settings.
-    pub fn brief(self) -> Self {
+    pub fn with_bare_address(self) -> Self {
         Self { bare: self.net.prefix_len() == self.net.max_prefix_len(), ..self }
     }
 
@@ -57,7 +57,7 @@ impl Network {
 
     /// `true` if one of the networks contains the client's address. An empty list allows every client, even one whose
     /// address is unknown.
-    pub fn any_admits(networks: &[Self], address: Option<IpAddr>) -> bool {
+    pub fn list_allows_address(networks: &[Self], address: Option<IpAddr>) -> bool {
         networks.is_empty() || address.is_some_and(|at| networks.iter().any(|network| network.contains(at)))
     }
 
@@ -119,7 +119,7 @@ mod tests {
             assert_eq!(Network::parse(text).unwrap().to_string(), written, "{text}");
         }
         for (text, written) in [("192.0.2.1/32", "192.0.2.1"), ("::1", "::1"), ("::/0", "::/0")] {
-            assert_eq!(Network::parse(text).unwrap().brief().to_string(), written, "{text}");
+            assert_eq!(Network::parse(text).unwrap().with_bare_address().to_string(), written, "{text}");
         }
         for text in ["", "/", "192.0.2/24", "192.0.2.01", "192.0.2.0/33", "192.0.2.0/+4", "::ffff:192.0.2.0/8", "host"]
         {
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn address_is_allowed_if_any_network_contains_it() {
         let networks = ["192.0.2.9/24", "::1"].map(|text| Network::parse(text).unwrap());
-        let passes = |address: &str| Network::any_admits(&networks, Some(address.parse().unwrap()));
+        let passes = |address: &str| Network::list_allows_address(&networks, Some(address.parse().unwrap()));
         assert!(passes("192.0.2.200") && passes("::ffff:192.0.2.200") && passes("::1"));
         assert!(!passes("192.0.3.1") && !passes("::2"));
-        assert!(!Network::any_admits(&networks, None) && Network::any_admits(&[], None));
+        assert!(!Network::list_allows_address(&networks, None) && Network::list_allows_address(&[], None));
     }
 }

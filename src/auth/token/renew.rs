@@ -53,7 +53,7 @@ impl Auth {
         accessor: &str,
         increment: Option<Duration>,
     ) -> Result<(TokenResponse, Warnings)> {
-        let row = self.row_by_accessor(accessor).await?;
+        let row = self.live_row_by_accessor(accessor).await?;
         self.renew_row(row.ok_or_else(|| Error::invalid("invalid accessor"))?, "", increment).await
     }
 

@@ -16,7 +16,7 @@ const TOKENS_PER_SWEEP_STEP: u32 = 500;
 /// Maximum number of steps of one sweep.
 const STEPS_PER_SWEEP: u32 = 20;
 /// If a sweep deleted at least this many tokens, there may be more to delete.
-pub const MAX_SWEPT_TOKENS: u32 = TOKENS_PER_SWEEP_STEP * STEPS_PER_SWEEP;
+pub const MAX_TOKENS_PER_SWEEP: u32 = TOKENS_PER_SWEEP_STEP * STEPS_PER_SWEEP;
 
 /// Interval at which a revocation checks if concurrent revocations are finished.
 const REVOCATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -52,7 +52,7 @@ impl Auth {
         let unknown = || Error::invalid("token to revoke not found");
         let hash = self.stored_token_hash(token).await?.ok_or_else(unknown)?;
         loop {
-            let ended = self.evict_ended(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?);
+            let ended = self.evict_revoked(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?);
             match (ended.ended_count, ended.left.is_empty()) {
                 (0, _) => return Err(unknown()),
                 (_, true) => return Ok(()),
@@ -82,7 +82,7 @@ impl Auth {
         if !is_batch(token) {
             return Ok(hash_of(token));
         }
-        match self.open_batch(token).await? {
+        match self.decrypt_batch_token(token).await? {
             Some(_) => Err(unsupported_for_batch("revoked")),
             None => Ok(None),
         }
@@ -95,9 +95,9 @@ impl Auth {
     /// Revokes the tokens with these hashes, and all their descendants. Returns `true` if there were any.
     pub(super) async fn revoke_hashes(&self, hashes: Vec<TokenHash>) -> Result<bool> {
         let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(hashes)]).await?;
-        let ended = self.evict_ended(outcomes);
+        let ended = self.evict_revoked(outcomes);
         let found = ended.ended_count > 0;
-        self.revoke_rest(ended).await?;
+        self.finish_revocation(ended).await?;
         Ok(found)
     }
 
@@ -106,11 +106,11 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors; sweeps then delete the rest.
-    pub(super) async fn revoke_rest(&self, first: RevocationResult) -> Result<()> {
+    pub(super) async fn finish_revocation(&self, first: RevocationResult) -> Result<()> {
         let mut others = first.ended_count == 0 || first.met;
         if !first.left.is_empty() {
             let _no_sweep = self.revocation_lock.read().await;
-            others |= self.revoke_all(first.left).await?.met;
+            others |= self.revoke_in_batches(first.left).await?.met;
         }
         // This polls `try_write`, because a waiting `write` would block revocations that begin later.
         while others && self.revocation_lock.try_write().is_err() {
@@ -120,12 +120,12 @@ impl Auth {
     }
 
     /// Revokes tokens and their descendants in small commits, so that other commits can run in between.
-    async fn revoke_all(&self, mut left: Vec<TokenHash>) -> Result<RevocationResult> {
+    async fn revoke_in_batches(&self, mut left: Vec<TokenHash>) -> Result<RevocationResult> {
         let mut all = RevocationResult::default();
         while !left.is_empty() {
             let some = left.split_off(left.len().saturating_sub(MAX_TOKENS_PER_REVOCATION));
             let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(some)]).await?;
-            let ended = self.evict_ended(outcomes);
+            let ended = self.evict_revoked(outcomes);
             all.ended_count += ended.ended_count - ended.left.len();
             all.met |= ended.met;
             left.extend(ended.left);
@@ -134,7 +134,7 @@ impl Auth {
     }
 
     /// Removes the revoked tokens in `outcomes` from the cache, and returns the combined result.
-    pub(super) fn evict_ended(&self, outcomes: Vec<AuthOutcome>) -> RevocationResult {
+    pub(super) fn evict_revoked(&self, outcomes: Vec<AuthOutcome>) -> RevocationResult {
         let mut ended = RevocationResult::default();
         for outcome in outcomes {
             let AuthOutcome::Revoked(RevokedTokens { gone, left, met }) = outcome else { continue };
@@ -166,7 +166,7 @@ impl Auth {
             self.tokens.remove(&left);
             let is_last = gone.len() < TOKENS_PER_SWEEP_STEP as usize && left.is_empty();
             let _shared = alone.downgrade();
-            removed += gone.len() + self.revoke_all(left).await?.ended_count;
+            removed += gone.len() + self.revoke_in_batches(left).await?.ended_count;
             if is_last {
                 break;
             }

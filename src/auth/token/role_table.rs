@@ -100,7 +100,7 @@ impl Auth {
         let body = now.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_DOCUMENT_KIND, name: name.to_owned() };
         let unit = vec![AuthWrite::Document(DocumentWrite { key, expected, body })];
-        self.commit_or_recheck(unit).await?;
+        self.commit_or_reload(unit).await?;
         let mut next = TokenRoleTable::clone(&self.token_roles.load());
         match now {
             Some(role) => drop(next.0.insert(name.to_owned(), (expected + 1, role))),

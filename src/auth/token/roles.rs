@@ -73,12 +73,12 @@ impl TokenRole {
         if let Some(suffix) = fields.text_within("path_suffix", MAX_PATH_SUFFIX_BYTES)? {
             role.path_suffix = validate_suffix(suffix)?;
         }
-        role.terms = role.terms.consistent()?;
-        role.consistent()
+        role.terms = role.terms.validated()?;
+        role.validated()
     }
 
     /// Rejects settings that batch tokens cannot have, if the role has the fixed type `batch`.
-    fn consistent(self) -> Result<Self> {
+    fn validated(self) -> Result<Self> {
         if self.terms.kind == TokenKind::Batch {
             for (set, what) in [(!self.orphan, "non-orphan tokens"), (self.renewable, "renewable tokens")] {
                 if set {
@@ -116,12 +116,12 @@ impl TokenRole {
     }
 
     /// `true` if the role has any list of policies, so it determines the policies of its tokens.
-    pub(super) fn limits_policies(&self) -> bool {
-        self.allows_some() || !self.disallowed_policies.is_empty() || !self.disallowed_policies_glob.is_empty()
+    pub(super) fn has_policy_lists(&self) -> bool {
+        self.has_allowed_policies() || !self.disallowed_policies.is_empty() || !self.disallowed_policies_glob.is_empty()
     }
 
     /// `true` if the role has a list of allowed policies.
-    pub(super) fn allows_some(&self) -> bool {
+    pub(super) fn has_allowed_policies(&self) -> bool {
         !self.allowed_policies.is_empty() || !self.allowed_policies_glob.is_empty()
     }
 
@@ -134,7 +134,7 @@ impl TokenRole {
     }
 
     /// `true` if a token of the role can have this entity alias, in any letter case.
-    pub(super) fn admits_alias(&self, alias: &str) -> bool {
+    pub(super) fn allows_entity_alias(&self, alias: &str) -> bool {
         let alias = lower(alias);
         contains(&self.allowed_entity_aliases, &alias) || any_glob_matches(&self.allowed_entity_aliases, &alias)
     }

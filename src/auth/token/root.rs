@@ -64,8 +64,8 @@ impl Auth {
             unit.push(AuthWrite::Document(root_document_write(display_name, expected, hash)?));
         }
         if !unit.is_empty() {
-            let ended = self.evict_ended(self.store.commit(unit).await?);
-            self.revoke_rest(ended).await?;
+            let ended = self.evict_revoked(self.store.commit(unit).await?);
+            self.finish_revocation(ended).await?;
         }
         Ok(token)
     }

@@ -128,8 +128,8 @@ impl TokenTerms {
         let terms = self.merge_fields(fields, Self::FIELDS)?;
         match terms.kind {
             TokenKind::DefaultService | TokenKind::DefaultBatch => Err(invalid_kind_error()),
-            _ if terms.policies == [ROOT_POLICY] => Err(root_not_allowed()),
-            _ => terms.consistent(),
+            _ if terms.policies == [ROOT_POLICY] => Err(root_not_allowed_error()),
+            _ => terms.validated(),
         }
     }
 
@@ -147,7 +147,7 @@ impl TokenTerms {
         }
         if let Some(name) = terms.find_given_name(fields, known, "token_bound_cidrs") {
             let networks = Network::parse_list(fields, name)?.unwrap_or_default();
-            terms.bound_cidrs = networks.into_iter().map(Network::brief).collect();
+            terms.bound_cidrs = networks.into_iter().map(Network::with_bare_address).collect();
         }
         if let Some(name) = terms.find_given_name(fields, known, "token_num_uses") {
             terms.num_uses = parse_uses(fields, name, "token num uses cannot be negative")?;
@@ -181,7 +181,7 @@ impl TokenTerms {
     }
 
     /// Validates the rules that do not depend on the mount.
-    pub(super) fn consistent(self) -> Result<Self> {
+    pub(super) fn validated(self) -> Result<Self> {
         if !self.max_ttl.is_zero() && self.ttl > self.max_ttl {
             return Err(Error::invalid("ttl should not be greater than max_ttl"));
         }
@@ -191,7 +191,7 @@ impl TokenTerms {
             ));
         }
         if matches!(self.kind, TokenKind::Batch | TokenKind::DefaultBatch) {
-            self.check_batch()?;
+            self.check_allowed_for_batch()?;
         }
         Ok(self)
     }
@@ -200,7 +200,7 @@ impl TokenTerms {
     ///
     /// # Errors
     /// `Invalid`, naming the first such setting.
-    pub(super) fn check_batch(&self) -> Result<()> {
+    pub(super) fn check_allowed_for_batch(&self) -> Result<()> {
         let unsupported = [
             (!self.period.is_zero(), "periodic tokens"),
             (self.num_uses > 0, "tokens with limited use count"),
@@ -262,7 +262,7 @@ impl TokenTerms {
 
     /// `true` if a client at this address may log in with the role.
     pub fn admits(&self, address: Option<IpAddr>) -> bool {
-        Network::any_admits(&self.bound_cidrs, address)
+        Network::list_allows_address(&self.bound_cidrs, address)
     }
 }
 
@@ -276,7 +276,7 @@ pub(super) fn parse_uses(fields: &Fields, name: &str, negative: &'static str) ->
 }
 
 /// The error for a login or a role that requests the policy `root`.
-pub(super) fn root_not_allowed() -> Error {
+pub(super) fn root_not_allowed_error() -> Error {
     Error::invalid("auth methods cannot create root tokens")
 }
 

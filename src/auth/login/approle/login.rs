@@ -94,15 +94,15 @@ fn authorize_login(
                 "secret ID: its networks no longer lie within those of the role; create a new secret ID",
             ));
         }
-        if !Network::any_admits(&own.cidr_list, address) {
+        if !Network::list_allows_address(&own.cidr_list, address) {
             return Err(Error::invalid("source address unauthorized by CIDR restrictions on the secret ID"));
         }
         if !own.token_bound_cidrs.is_empty() {
-            terms.bound_cidrs = own.token_bound_cidrs.iter().copied().map(Network::brief).collect();
+            terms.bound_cidrs = own.token_bound_cidrs.iter().copied().map(Network::with_bare_address).collect();
         }
         meta.clone_from(&own.metadata);
     }
-    if !Network::any_admits(&role.secret_id_bound_cidrs, address) {
+    if !Network::list_allows_address(&role.secret_id_bound_cidrs, address) {
         return Err(Error::invalid("source address unauthorized by CIDR restrictions on the role"));
     }
     if !terms.admits(address) {

@@ -56,15 +56,16 @@ impl ArmId {
             let name = segments.next()?;
             // A second `providers` segment denotes an extension resource, which has no identity.
             if pairs.len() == MAX_TYPE_NAME_PAIRS
-                || !is_word(kind)
+                || !is_identifier(kind)
                 || kind.eq_ignore_ascii_case("providers")
-                || !is_name(name)
+                || !is_resource_name(name)
             {
                 return None;
             }
             pairs.push((kind.to_owned(), name.to_owned()));
         }
-        let is_good = is_word(subscription) && is_name(group) && is_word(namespace) && !pairs.is_empty();
+        let is_good =
+            is_identifier(subscription) && is_resource_name(group) && is_identifier(namespace) && !pairs.is_empty();
         is_good.then(|| Self {
             subscription: subscription.to_owned(),
             group: group.to_owned(),
@@ -134,13 +135,13 @@ impl fmt::Display for ArmId {
 }
 
 /// `true` for a segment with the form of a subscription, namespace or resource type.
-fn is_word(segment: &str) -> bool {
+fn is_identifier(segment: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=128).contains(&segment.len()) && segment.chars().all(plain) && !is_only_dots(segment)
 }
 
 /// `true` for a segment with the form of a resource or resource group name.
-fn is_name(segment: &str) -> bool {
+fn is_resource_name(segment: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')' | '~' | '@' | '!');
     (1..=260).contains(&segment.len()) && segment.chars().all(plain) && !is_only_dots(segment)
 }

@@ -29,12 +29,12 @@ resource! {
 impl CloudbRoleBounds {
     /// `true` if only the listed principals may log in.
     pub(super) fn restricts_principals(&self) -> bool {
-        is_specific(&self.bound_service_principal_ids)
+        is_restricting(&self.bound_service_principal_ids)
     }
 
     /// `true` if only principals in the listed groups may log in.
     pub(super) fn restricts_groups(&self) -> bool {
-        is_specific(&self.bound_group_ids)
+        is_restricting(&self.bound_group_ids)
     }
 
     /// `true` if the client must prove that it runs on a resource that the role allows.
@@ -86,7 +86,7 @@ pub(super) fn contains_ignore_case(list: &[String], text: &str) -> bool {
 
 /// `true` if the list restricts the clients: it is not empty and not the single entry `*`. A `*` among other entries
 /// has no special meaning.
-fn is_specific(list: &[String]) -> bool {
+fn is_restricting(list: &[String]) -> bool {
     !list.is_empty() && list != ["*"]
 }
 

@@ -150,7 +150,7 @@ impl CloudbConfig {
 
     #[cfg(test)]
     pub(super) fn with_expiry(mut self, at: crate::clock::Time) -> Self {
-        self.rotation = SecretRotation::ending(at);
+        self.rotation = SecretRotation::expiring_at(at);
         self
     }
 }

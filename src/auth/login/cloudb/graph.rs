@@ -71,7 +71,7 @@ impl<'p> GraphClient<'p> {
     ///
     /// # Errors
     /// `Invalid` unless there is exactly one; `BadGateway` for a rejected credential; `Unavailable` without a response.
-    pub(super) async fn application(&self, client_id: &str) -> Result<Application> {
+    pub(super) async fn find_application(&self, client_id: &str) -> Result<Application> {
         let filter = percent_encode(&format!("appId eq '{client_id}'"));
         let path = format!("/v1.0/applications?$filter={filter}");
         let reply = self.send(Method::GET, &path, None, self.provider.config.retry_policy).await?;
@@ -86,7 +86,7 @@ impl<'p> GraphClient<'p> {
     /// Creates a client secret. The request is sent only once, because a retry could create a second secret.
     ///
     /// # Errors
-    /// As [`GraphClient::application`]. After `Unavailable` the secret may exist.
+    /// As [`GraphClient::find_application`]. After `Unavailable` the secret may exist.
     pub(super) async fn add_password(&self, application: &Application, name: &str, until: Time) -> Result<NewPassword> {
         let path = format!("/v1.0/applications/{}/addPassword", percent_encode(&application.id));
         let body = json!({"passwordCredential": {"displayName": name, "endDateTime": format_rfc3339(until)}});
@@ -101,7 +101,7 @@ impl<'p> GraphClient<'p> {
     /// Removes the client secret with this key id; succeeds if it does not exist any more.
     ///
     /// # Errors
-    /// As [`GraphClient::application`].
+    /// As [`GraphClient::find_application`].
     pub(super) async fn remove_password(&self, application: &Application, key_id: &str) -> Result<()> {
         let path = format!("/v1.0/applications/{}/removePassword", percent_encode(&application.id));
         let body = json!({ "keyId": key_id });

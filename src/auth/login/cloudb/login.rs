@@ -122,7 +122,7 @@ async fn identify_client(
     }
     if role.bounds.requires_resource() {
         let proven = ProvenResource::new(&claimed, &claims, &role.bounds)?;
-        let resource = tenant.provider.resource(&proven).await?;
+        let resource = tenant.provider.query_resource(&proven).await?;
         if !resource.has_principal(&claims.oid) {
             let app_id = find_owned_app_id(&tenant.provider, &proven, &claims).await?;
             metadata.insert("app_id".to_owned(), app_id);
@@ -140,7 +140,7 @@ async fn identify_client(
 /// Returns the application id in the token's claims if it belongs to an identity in the proven resource group.
 ///
 /// # Errors
-/// `Forbidden` if it does not; as [`CloudbProvider::has_client`].
+/// `Forbidden` if it does not; as [`CloudbProvider::has_identity_with_client_id`].
 async fn find_owned_app_id(
     provider: &CloudbProvider,
     proven: &ProvenResource<'_>,
@@ -149,7 +149,7 @@ async fn find_owned_app_id(
     if claims.appid.is_empty() {
         return Err(forbidden("token object id does not match expected identities, and no app id was found"));
     }
-    match provider.has_client(proven, &claims.appid).await? {
+    match provider.has_identity_with_client_id(proven, &claims.appid).await? {
         true => Ok(claims.appid.clone()),
         false => Err(forbidden("neither token object id nor token app id match expected identities")),
     }

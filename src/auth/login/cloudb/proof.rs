@@ -60,7 +60,7 @@ impl<'p> ProvenResource<'p> {
         let rules: [Rule<'_>; 3] = [
             ("subscription_id", &|id| id.is_in_subscription(self.subscription)),
             ("resource_group_name", &|id| id.is_in_group(self.group)),
-            (self.selector.field(), &|id| self.selector.matches(id)),
+            (self.selector.parameter_name(), &|id| self.selector.matches(id)),
         ];
         for (field, holds) in rules {
             named.retain(|id| holds(id));
@@ -103,13 +103,13 @@ impl<'p> ProvenResource<'p> {
             ResourceSelector::ScaleSet(name) | ResourceSelector::Machine(name) => name.clone(),
             ResourceSelector::Resource(id) => id.to_string(),
         };
-        (self.selector.field(), name)
+        (self.selector.parameter_name(), name)
     }
 }
 
 impl ResourceSelector {
     /// Name of the request parameter that selects the resource.
-    fn field(&self) -> &'static str {
+    fn parameter_name(&self) -> &'static str {
         match self {
             Self::ScaleSet(_) => "vmss_name",
             Self::Machine(_) => "vm_name",

@@ -87,7 +87,7 @@ impl CloudbProvider {
     ///
     /// # Errors
     /// `Forbidden` when the resource does not exist or has no identity; as [`CloudbProvider::get`].
-    pub(super) async fn resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
+    pub(super) async fn query_resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
         let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE_NAMESPACE, kind, name).path();
         let (body, whose): (ResourceResponse, _) = match proven.selector {
             ResourceSelector::Machine(name) => {
@@ -145,7 +145,11 @@ impl CloudbProvider {
     ///
     /// # Errors
     /// `Unavailable` when the list of identities has too many pages; as [`CloudbProvider::get`].
-    pub(super) async fn has_client(&self, proven: &ProvenResource<'_>, client_id: &str) -> Result<bool> {
+    pub(super) async fn has_identity_with_client_id(
+        &self,
+        proven: &ProvenResource<'_>,
+        client_id: &str,
+    ) -> Result<bool> {
         let group = [proven.subscription, proven.group].map(percent_encode);
         let path = format!(
             "/subscriptions/{}/resourceGroups/{}/providers/{IDENTITY_NAMESPACE}/{IDENTITY_TYPE}?api-version={IDENTITY_API_VERSION}",
@@ -153,13 +157,13 @@ impl CloudbProvider {
         );
         let mut page: UserAssignedIdentityPage = self.get("identities", &path).await?;
         for _ in 1..MAX_IDENTITY_PAGES {
-            if page.value.iter().any(|identity| identity.is_client(client_id)) {
+            if page.value.iter().any(|identity| identity.has_client_id(client_id)) {
                 return Ok(true);
             }
             let Some(link) = page.next_link.filter(|link| !link.is_empty()) else { return Ok(false) };
             page = self.get_next_page("identities", &link).await?;
         }
-        match page.value.iter().any(|identity| identity.is_client(client_id)) {
+        match page.value.iter().any(|identity| identity.has_client_id(client_id)) {
             true => Ok(true),
             false if page.next_link.is_none_or(|link| link.is_empty()) => Ok(false),
             false => Err(invalid_response(format!(
@@ -185,7 +189,7 @@ impl CloudbProvider {
 }
 
 impl UserAssignedIdentity {
-    fn is_client(&self, client_id: &str) -> bool {
+    fn has_client_id(&self, client_id: &str) -> bool {
         let own_client_id = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
         own_client_id
             .is_some_and(|own_client_id| !own_client_id.is_empty() && own_client_id.eq_ignore_ascii_case(client_id))
@@ -231,6 +235,6 @@ mod tests {
         assert!(identity.principal_id.is_none() && body.location.is_none() && assigned["/a"].is_none());
         assert_eq!(assigned["/c"].as_ref().unwrap().principal_id.as_deref(), Some("p"));
         let identity: UserAssignedIdentity = serde_json::from_value(json!({"properties": {"clientId": ""}})).unwrap();
-        assert!(!identity.is_client(""));
+        assert!(!identity.has_client_id(""));
     }
 }

@@ -14,9 +14,9 @@ use crate::clock::Time;
 use crate::secret::{Secret, sealed};
 
 /// Time that the directory needs to distribute a new secret to all its servers.
-const PROPAGATION_DELAY: Duration = Duration::from_secs(60);
+const SECRET_PROPAGATION_DELAY: Duration = Duration::from_secs(60);
 /// Time after which a secret that was requested but never stored is abandoned.
-const ABANDON_AFTER: Duration = Duration::from_secs(300);
+const REQUESTED_SECRET_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SecretRotation {
@@ -68,10 +68,10 @@ impl SecretRotation {
 
     pub(super) fn due_step(&self, now: Time) -> Option<DueRotationStep> {
         match &self.next {
-            Some(PendingSecret::Requested { name, at }) if now >= *at + ABANDON_AFTER => {
+            Some(PendingSecret::Requested { name, at }) if now >= *at + REQUESTED_SECRET_TIMEOUT => {
                 Some(DueRotationStep::RemoveAbandoned(name.clone()))
             }
-            Some(PendingSecret::Created { secret, key_id, at, .. }) if now >= *at + PROPAGATION_DELAY => {
+            Some(PendingSecret::Created { secret, key_id, at, .. }) if now >= *at + SECRET_PROPAGATION_DELAY => {
                 Some(DueRotationStep::Promote(secret.clone(), key_id.clone()))
             }
             _ => self.retired.first().cloned().map(DueRotationStep::RemoveReplaced),
@@ -96,7 +96,7 @@ impl SecretRotation {
     }
 
     #[cfg(test)]
-    pub(super) fn ending(at: Time) -> Self {
+    pub(super) fn expiring_at(at: Time) -> Self {
         Self { key_id: Some("k".to_owned()), expires: Some(at), ..Self::default() }
     }
 }

@@ -55,7 +55,7 @@ impl MethodMount<JwtMethod> {
     ///
     /// # Errors
     /// `NotFound` without a configuration; `Unavailable` with the reason why keys cannot be fetched.
-    pub(crate) async fn has_keys(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
+    pub(crate) async fn check_keys_available(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
         let view = self.view();
         let config = view.config().ok_or_else(Error::not_found)?;
         view.derived().verifier(config, settings, clock)?.check().await

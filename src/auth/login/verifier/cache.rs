@@ -70,16 +70,18 @@ impl KeySetCache {
     /// # Errors
     /// `Unavailable` when there are no such keys.
     pub(super) async fn usable_keys(self: &Arc<Self>) -> Result<Arc<CachedKeySet>> {
-        if let Some(cached) = self.keys_within(MAX_FRESH_AGE) {
+        if let Some(cached) = self.keys_younger_than(MAX_FRESH_AGE) {
             return Ok(cached);
         }
-        let Some(cached) = self.keys_within(MAX_STALE_AGE) else {
+        let Some(cached) = self.keys_younger_than(MAX_STALE_AGE) else {
             self.refresh(INITIAL_RETRIES).await?;
-            return self.keys_within(MAX_STALE_AGE).ok_or_else(|| Error::internal("the fetched keys are not cached"));
+            return self
+                .keys_younger_than(MAX_STALE_AGE)
+                .ok_or_else(|| Error::internal("the fetched keys are not cached"));
         };
         // An unresponsive issuer delays logins with known keys only briefly.
         match tokio::time::timeout(MAX_REFRESH_WAIT, self.refresh(RetryPolicy::SINGLE_ATTEMPT)).await {
-            Ok(Ok(())) => Ok(self.keys_within(MAX_STALE_AGE).unwrap_or(cached)),
+            Ok(Ok(())) => Ok(self.keys_younger_than(MAX_STALE_AGE).unwrap_or(cached)),
             Ok(Err(_)) | Err(_) => Ok(cached),
         }
     }
@@ -88,16 +90,19 @@ impl KeySetCache {
     ///
     /// # Errors
     /// `Unavailable` when the current or the last attempt to fetch keys failed.
-    pub(super) async fn newer_than(self: &Arc<Self>, than: &Arc<CachedKeySet>) -> Result<Option<Arc<CachedKeySet>>> {
+    pub(super) async fn key_set_newer_than(
+        self: &Arc<Self>,
+        than: &Arc<CachedKeySet>,
+    ) -> Result<Option<Arc<CachedKeySet>>> {
         let differs = |cached: &Arc<CachedKeySet>| !Arc::ptr_eq(cached, than);
-        if let Some(cached) = self.keys_within(MAX_FRESH_AGE).filter(differs) {
+        if let Some(cached) = self.keys_younger_than(MAX_FRESH_AGE).filter(differs) {
             return Ok(Some(cached));
         }
         self.refresh(RetryPolicy::SINGLE_ATTEMPT).await?;
-        Ok(self.keys_within(MAX_FRESH_AGE).filter(differs))
+        Ok(self.keys_younger_than(MAX_FRESH_AGE).filter(differs))
     }
 
-    fn keys_within(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
+    fn keys_younger_than(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
         let cached = self.cached.load_full()?;
         (self.clock.now() < cached.fetched_at + age).then_some(cached)
     }

@@ -44,10 +44,10 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
     }
     let provider = CloudbProvider::new(Arc::clone(services), effective);
     let graph = GraphClient::new(&provider, &provider.config.client_secret);
-    let application = graph.application(&provider.config.client_id).await?;
+    let application = graph.find_application(&provider.config.client_id).await?;
     let now = services.clock.now();
     let name = format!("signet-{}", crate::random::uuid());
-    record_request(open, &name, now).await?;
+    record_rotation_request(open, &name, now).await?;
     let expires = now + config.root_password_ttl;
     let created = match graph.add_password(&application, &name, expires).await {
         Ok(created) => created,
@@ -55,7 +55,7 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
             // If the directory rejected the request, it created no secret. If it did not respond, a secret may exist,
             // and the background task removes the secret by its name.
             if error.kind() != Kind::Unavailable {
-                clear_request(open, &name).await;
+                clear_rotation_request(open, &name).await;
             }
             return Err(error);
         }
@@ -81,7 +81,7 @@ fn require_no_rotation(rotation: &SecretRotation) -> Result<()> {
 }
 
 /// Records that a rotation is in progress; rejects a second rotation.
-async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) -> Result<()> {
+async fn record_rotation_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) -> Result<()> {
     update_rotation(open, |rotation| {
         require_no_rotation(rotation)?;
         rotation.next = Some(PendingSecret::Requested { name: name.to_owned(), at });
@@ -91,7 +91,7 @@ async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) 
 }
 
 /// Tries to remove the record that a rotation is in progress. If that fails, the record expires after five minutes.
-async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
+async fn clear_rotation_request(open: &MethodMount<CloudbMethod>, name: &str) {
     let forgotten = update_rotation(open, |rotation| {
         if rotation.is_requesting(name) {
             rotation.next = None;

@@ -35,7 +35,7 @@ impl SecretRotationTask {
     }
 
     /// Runs the rotation step that is due for each mount. Called periodically.
-    pub(crate) async fn step(&mut self, auth: &Auth) {
+    pub(crate) async fn run_due_steps(&mut self, auth: &Auth) {
         self.failed.retain(|_, at| at.elapsed() < FAILURE_RETRY_DELAY);
         let mounts: Vec<MountId> = auth.mounts().iter().map(|mount| mount.id).collect();
         for mount in mounts.into_iter().filter(|mount| !self.failed.contains_key(mount)).collect::<Vec<_>>() {
@@ -60,7 +60,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
     match due {
         DueRotationStep::RemoveAbandoned(name) => {
             let graph = GraphClient::new(&provider, &provider.config.client_secret);
-            let application = graph.application(&provider.config.client_id).await?;
+            let application = graph.find_application(&provider.config.client_id).await?;
             for key_id in application.key_ids_named(&name) {
                 graph.remove_password(&application, &key_id).await?;
                 tracing::warn!(key_id, "cloudb: an abandoned secret was removed at the directory");
@@ -79,7 +79,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
         }
         DueRotationStep::RemoveReplaced(key_id) => {
             let graph = GraphClient::new(&provider, &provider.config.client_secret);
-            let application = graph.application(&provider.config.client_id).await?;
+            let application = graph.find_application(&provider.config.client_id).await?;
             graph.remove_password(&application, &key_id).await?;
             update_rotation(open, |rotation| {
                 rotation.retired.retain(|retired| *retired != key_id);
