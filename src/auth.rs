@@ -63,7 +63,7 @@ pub const ROOT_POLICY: &str = "root";
 /// the request continues.
 const MIN_RECHECKED_COMPILE_TIME: Duration = Duration::from_millis(20);
 
-/// Compiles large combinations (unions) of policies one at a time, so that callers with the same policies wait for one
+/// Compiles large unions (combinations of policies) one at a time, so that callers with the same policies share one
 /// compilation.
 #[derive(Default)]
 struct UnionCompiler(Arc<tokio::sync::Mutex<()>>);
@@ -249,7 +249,7 @@ impl Auth {
         Self::open_with(store, clock, LoginSettings::default()).await
     }
 
-    /// As [`Auth::open`], with settings for authentication methods.
+    /// Loads the stored state as [`Auth::open`], with these settings for authentication methods.
     ///
     /// # Errors
     /// Store errors; `Invalid`, naming the setting, for unusable settings.
@@ -280,7 +280,7 @@ impl Auth {
         }))
     }
 
-    /// Returns the open mounts of authentication methods.
+    /// Returns the registry of the authentication mounts that are open on this node.
     pub(crate) fn logins(&self) -> &Logins {
         &self.logins
     }

@@ -23,7 +23,7 @@ pub enum IdentitySelector {
     Metadata(String),
     /// A value of the entity's alias at one mount.
     Alias {
-        /// Accessor of the mount.
+        /// Accessor of the mount to which the alias belongs.
         accessor: String,
         /// The value of the alias that is meant.
         of: AliasSelector,

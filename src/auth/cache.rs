@@ -44,7 +44,7 @@ struct CachedCaller {
 }
 
 impl TokenCache {
-    /// Returns a cached caller; `None` if the token's row must be read first.
+    /// Returns the cached caller of a token; `None` if the token's row must be read first.
     pub(super) fn get(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let mut shard = self.shard(hash);
         let entry = shard.entries.get_mut(hash)?;

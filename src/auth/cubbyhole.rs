@@ -34,8 +34,8 @@ impl Auth {
         Ok(entry.map(|entry| Secret::new(entry.body)))
     }
 
-    /// `true` if the caller's cubbyhole has an entry at `path`. Only checks that a wrapped response exists and does not
-    /// consume it.
+    /// `true` if the caller's cubbyhole has an entry at `path`. In the cubbyhole of a wrapping token, the path `response`
+    /// counts as an entry; the wrapped response is not fetched, so it stays available.
     ///
     /// # Errors
     /// Store errors.

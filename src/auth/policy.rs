@@ -44,7 +44,7 @@ pub enum Operation {
     List,
     /// A write that creates a resource which does not exist yet.
     Create,
-    /// Any other write, including renewals and revocations.
+    /// A write that is not [`Operation::Create`], such as a change, renewal or revocation.
     Update,
     /// A PATCH request.
     Patch,

@@ -45,7 +45,7 @@ pub struct TokenRow {
 pub struct CubbyholeRow {
     /// Hash of the token that owns the cubbyhole.
     pub token: TokenHash,
-    /// Path of the entry; `""` for the wrapped response of a wrapping token.
+    /// Path of the cubbyhole entry; `""` for the wrapped response of a wrapping token.
     pub path: String,
     /// The content of the entry; a secret, so this type has no `Debug`.
     pub body: Vec<u8>,
@@ -214,7 +214,7 @@ pub enum AuthWrite {
     CubbyholeDelete {
         /// Hash of the token that owns the cubbyhole.
         token: TokenHash,
-        /// Path of the entry.
+        /// Path of the cubbyhole entry.
         path: String,
     },
     /// Deletes a token, and makes its children orphans instead of deleting them. If the token has

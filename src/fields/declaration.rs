@@ -138,8 +138,8 @@ pub trait Resource: Default + 'static {
 }
 
 /// Declares a resource. Each row declares one member of the struct: its documentation, serde attributes, kind, name and
-/// default (without one, the default of the type). The members have the order of the rows. The last column is the row's
-/// part of `FIELDS`.
+/// default (without one, the default of the type). The members have the order of the rows. The last column says which
+/// names the row adds to `FIELDS`; "the member" stands for the member's own name.
 ///
 /// | kind | type | fields |
 /// |---|---|---|

@@ -223,7 +223,7 @@ impl VersionedTemplateValues for Entity {
     }
 }
 
-/// Merges two lists of policy names, sorted and without duplicates.
+/// Merges two lists of policy names into one list that is sorted and without duplicates.
 pub(in crate::auth) fn merge_policy_names(one: &[String], other: &[String]) -> Vec<String> {
     let mut names: Vec<String> = one.iter().chain(other).cloned().collect();
     names.sort();

@@ -21,9 +21,9 @@ use crate::telemetry;
 /// Kind of the stored documents of mounts; a document is named after the mount's path.
 const MOUNT_DOCUMENT_KIND: &str = "mount";
 
-/// Name of a document that every change writes which other nodes must not make concurrently: enabling or moving a
-/// mount, and changing a mount's list of managed keys (against the deletion of a key). Of two concurrent changes, the
-/// second fails with a conflict on this document and is checked again.
+/// Name of a document that some changes write, so that two nodes cannot make them concurrently: enabling or moving a
+/// mount, changing a mount's list of managed keys, and deleting a managed key. The second of two concurrent changes
+/// fails with a conflict on this document, and is checked again.
 const MOUNT_ORDER_DOCUMENT: &str = "mount-order";
 
 const MAX_MOUNT_PATH_BYTES: usize = 128;
@@ -236,9 +236,8 @@ impl Auth {
         Ok((mounts.iter().filter(lists).map(|mount| mount.path.clone()).collect(), order))
     }
 
-    /// Returns the write of the order document, which every change includes that other nodes must not make
-    /// concurrently. If two nodes enable different mounts, perhaps one inside the other, the second node gets a
-    /// conflict and checks again.
+    /// Returns the write of the order document. Changes that two nodes must not make concurrently include this write: if
+    /// two nodes enable different mounts, perhaps one inside the other, the second node gets a conflict and checks again.
     pub(super) async fn mount_order_write(&self) -> Result<DocumentWrite> {
         let (_, expected) = config_document::<IgnoredAny>(&*self.store, MOUNT_ORDER_DOCUMENT).await?;
         config_write(MOUNT_ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))

@@ -71,7 +71,7 @@ impl MountKind {
         }
     }
 
-    /// Returns the class of this type.
+    /// Returns the class of this mount type.
     pub fn class(&self) -> MountClass {
         match self {
             Self::Pki => MountClass::Secrets,

@@ -38,7 +38,7 @@ pub(in crate::auth) struct TokenRecord {
     /// TTL that the creation or the last renewal granted. The next renewal grants the same TTL unless the client
     /// requests another one.
     pub grant: Duration,
-    /// Maximum lifetime of the token since creation, if it differs from the mount's; zero otherwise.
+    /// Maximum lifetime of the token since creation; zero if only the mount's maximum applies.
     pub explicit_max_ttl: Duration,
     /// TTL that every renewal grants; zero for a token that is not periodic.
     pub period: Duration,

@@ -23,9 +23,9 @@ const REVOCATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub(super) struct RevocationResult {
-    /// Number of tokens that were deleted or marked as used up.
+    /// Number of deleted tokens, plus the number of tokens in `left`.
     ended_count: usize,
-    /// Those of these tokens that are not deleted yet and must be revoked again.
+    /// Tokens that are not deleted yet and must be revoked again.
     left: Vec<TokenHash>,
     /// `true` if some descendants were already marked as used up, perhaps by a concurrent revocation.
     met: bool,

@@ -17,7 +17,7 @@ use crate::auth::names::normalize_token_policies;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{FieldSlot, Fields};
 
-/// Type of a token, or the rule for choosing it.
+/// The type of the tokens that a role creates, or the rule by which the type is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenKind {

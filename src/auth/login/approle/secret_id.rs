@@ -64,7 +64,7 @@ pub(crate) struct SecretIdSettings {
 pub(crate) struct SecretId {
     /// The stored row of the secret id.
     pub(crate) row: SecretIdRow,
-    /// Parsed body of the row.
+    /// The settings in the body of the row.
     pub(crate) terms: SecretIdSettings,
 }
 

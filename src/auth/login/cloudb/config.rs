@@ -102,7 +102,8 @@ impl CloudbConfig {
         self.rotation.expires().map(format_rfc3339)
     }
 
-    /// Combines the configuration with defaults from the environment.
+    /// Returns the configuration `current` with defaults from environment variables (`fallback`) for values that it
+    /// lacks.
     ///
     /// # Errors
     /// `Invalid`, naming the value that is missing or wrong.

@@ -79,7 +79,7 @@ fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
     })
 }
 
-/// `true` if the path of a URL contains a segment, in any letter case.
+/// `true` if the path of `url` contains the segment `segment`, in any letter case.
 fn has_segment(url: &str, segment: &str) -> bool {
     path_segments(url).iter().any(|own| own.eq_ignore_ascii_case(segment))
 }

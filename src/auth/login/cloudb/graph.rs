@@ -70,7 +70,8 @@ impl<'p> GraphClient<'p> {
     /// Finds the application with this client id, a GUID.
     ///
     /// # Errors
-    /// `Invalid` unless there is exactly one; `BadGateway` for a rejected credential; `Unavailable` without a response.
+    /// `Invalid` unless exactly one application has the id; `BadGateway` when the directory rejects this service's
+    /// credential; `Unavailable` when the directory does not respond.
     pub(super) async fn find_application(&self, client_id: &str) -> Result<Application> {
         let filter = percent_encode(&format!("appId eq '{client_id}'"));
         let path = format!("/v1.0/applications?$filter={filter}");

@@ -172,7 +172,8 @@ impl CloudbProvider {
         }
     }
 
-    /// Returns the newest API version for the type of a resource.
+    /// Returns the newest stable API version for the type of a resource, from the cache or from the provider's list of
+    /// types.
     async fn api_version_of(&self, id: &ArmId) -> Result<String> {
         let kind = format!("{}/{}", id.namespace, id.kind());
         if let Some(known) = self.cached_api_version(&kind) {

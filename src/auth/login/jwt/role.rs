@@ -69,7 +69,7 @@ resource! {
 /// patterns in which `*` matches any text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BoundClaims {
-    /// `true` if the values are patterns.
+    /// `true` if the required values are patterns.
     pub(crate) globs: bool,
     /// The required value or values as the operator wrote them, by the name of the claim or a JSON pointer to it.
     pub(crate) claims: Map<String, Value>,

@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// Maximum time for starting a rotation.
+/// Maximum time for a request to start a rotation, including its calls to the directory.
 const ROTATION_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Has the directory create a new client secret, and stores it next to the current one. A background task replaces the
