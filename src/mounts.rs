@@ -5,7 +5,8 @@
 //! that is not open yet, and when another node changed the table (`follow`). No other code opens or closes mounts.
 //! `background` runs periodic work; `grants` looks up the managed keys that a mount may use.
 //!
-//! A new [`MountKind`] needs new arms in the matches in this file and perhaps in `follow`.
+//! A new [`MountKind`] needs an arm in `open_mount`; a new secret engine also needs a variant of `OpenMount` in
+//! `follow`.
 
 mod background;
 mod follow;

@@ -11,7 +11,7 @@ use super::{Auth, Caller};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// Path in a wrapping token's cubbyhole at which the wrapped response is stored.
+/// Path at which a request with a wrapping token reads the wrapped response. The response is stored under another path.
 const WRAPPED_RESPONSE_PATH: &str = "response";
 
 impl Auth {

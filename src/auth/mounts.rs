@@ -55,14 +55,14 @@ resource! {
         stored path: String;
         /// The type of the engine.
         stored kind: MountKind = MountKind::System;
-        /// Alternative name by which the client that enabled the mount called its type; empty for none.
+        /// Alternative name of the type that the client used when it enabled the mount; empty for none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         stored known_as: String;
         /// Public handle of the mount, such as `pki_1a2b3c4d`; does not change when the mount moves.
         stored accessor: String;
         /// Public id of the mount, a UUID.
         stored uuid: String;
-        /// Description for operators, in any words.
+        /// Description of the mount, as free text.
         value description: String;
         /// Default lifetime of tokens and leases in seconds; 0 for the system's default.
         value default_lease_ttl: u64;

@@ -1,4 +1,4 @@
-//! Stored policies, and the published snapshot of them that decides requests.
+//! Stored policies, and the snapshot of all policies by which requests are authorized.
 //!
 //! Each policy is a stored document. A change is published in this node's snapshot before it is acknowledged. A *union*
 //! is the compiled combination of all policies of a caller; [`union_cache`] caches unions.

@@ -371,7 +371,7 @@ mod tests {
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (0, 2));
     }
 
-    /// Returns the number of these clients whose request for `path` is rejected.
+    /// Counts a request of each client for `path` against its quota, and returns the number of rejected requests.
     fn count_refused(auth: &Auth, path: &str, clients: impl Iterator<Item = IpAddr>) -> usize {
         let quotas = auth.quotas().unwrap();
         let table = auth.mounts();

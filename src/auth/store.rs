@@ -120,7 +120,7 @@ pub enum EntityBy {
 pub struct IdentityRows {
     /// The row of the entity.
     pub entity: EntityRow,
-    /// The rows of its aliases, sorted by the accessor of the mount.
+    /// The rows of all aliases of the entity, sorted by the accessor of the mount.
     pub aliases: Vec<AliasRow>,
 }
 

@@ -123,7 +123,8 @@ impl Auth {
         let mut unit = permanent_entity_write(&entity, alias.updated_at)?;
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
-        // The cached entities are marked even if the commit failed, because the store may have committed nevertheless.
+        // The cached entities are marked as changed even if the commit failed, because the store may have committed
+        // nevertheless.
         self.entities.mark_changed(&known.entity);
         self.entities.mark_changed(&alias.entity);
         stored.map(|_| Some(alias))
@@ -161,7 +162,7 @@ fn unknown_entity_error() -> Error {
     Error::invalid("invalid canonical ID")
 }
 
-/// Returns the write that makes an entity permanent that a login created, because an operator gives it an alias; no
+/// Returns the write that turns the entity of a login into a permanent one, because an operator gives it an alias; no
 /// write if the entity is permanent already.
 fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
     if entity.kept_until.is_none() {

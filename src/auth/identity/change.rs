@@ -53,7 +53,7 @@ impl EntityChange {
             entity.policies.clone_from(policies);
         }
         entity.disabled = self.disabled.unwrap_or(entity.disabled);
-        // A change by an operator makes permanent an entity that a login created.
+        // An entity that a login created becomes permanent when an operator changes it.
         entity.kept_until = None;
         *entity != before
     }
@@ -116,7 +116,8 @@ impl Auth {
         entity.version += 1;
         entity.updated_at = self.clock.now();
         let stored = self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await;
-        // The cached entity is marked even if the commit failed, because the store may have committed nevertheless.
+        // The cached entity is marked as changed even if the commit failed, because the store may have committed
+        // nevertheless.
         self.entities.mark_changed(&entity.id);
         stored.map(drop)
     }

@@ -1,7 +1,7 @@
 //! Removal of entities that a login created, no operator changed, and no token uses.
 //!
-//! The sweep finds entities whose `kept_until` has passed by an index. An entity that still has tokens is checked again
-//! later. Batch tokens are not stored, so they postpone the check until they end ([`Auth::postpone_entity_removal`]).
+//! An index finds the entities whose `kept_until` has passed. An entity that still has tokens is checked again later.
+//! Batch tokens are not stored, so they postpone the check until they end ([`Auth::postpone_entity_removal`]).
 
 use std::time::Duration;
 

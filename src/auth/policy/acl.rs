@@ -80,7 +80,7 @@ type MergedTerms<P> = BTreeMap<P, Arc<RuleTerms>>;
 /// A set of name positions, and the rules for paths with names at these positions.
 type RulesForNames = (Box<[NameSegments]>, Arc<CompiledRules>);
 
-/// Size in bytes above which the compiled union of a caller's policies is heavy ([`Acl::is_too_large_to_cache`]).
+/// Size in bytes above which the compiled policies of a caller are too large to cache ([`Acl::is_too_large_to_cache`]).
 const MAX_CACHED_ACL_BYTES: usize = 1 << 20;
 /// Maximum number of segments of the sample paths that [`Acl::grants_below_mount`] tries for a rule that ends in `*`.
 const MAX_SAMPLE_PATH_SEGMENTS: usize = 16;

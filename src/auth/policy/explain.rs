@@ -31,7 +31,7 @@ pub struct WrittenRule {
 pub struct MergedRule {
     /// The rules as the policies contain them.
     pub written: Vec<WrittenRule>,
-    /// The merged terms of these rules.
+    /// The merged terms of the rules in `written`.
     pub terms: RuleTerms,
 }
 

@@ -14,7 +14,7 @@ use crate::x509::general_name;
 /// Maximum length of a host name label in characters.
 const MAX_LABEL_CHARS: usize = 63;
 
-/// Maximum length in bytes of a text that has other forms than lower case.
+/// Maximum length in bytes of a text that is converted to other forms than lower case.
 const MAX_CONVERTED_BYTES: usize = 8 << 10;
 
 /// Returns all canonical forms of a text, or of a pattern with `*` at its start or end.

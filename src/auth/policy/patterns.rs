@@ -86,7 +86,7 @@ struct PatternNode {
     end: Option<usize>,
     /// Ranks of the patterns that end with `*` after a prefix of the next segment, sorted by prefix.
     prefixes: Vec<(Box<[u8]>, usize)>,
-    /// The different lengths of these prefixes, longest first.
+    /// The different lengths of the prefixes in `prefixes`, longest first.
     lengths: Vec<usize>,
 }
 

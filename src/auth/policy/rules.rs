@@ -25,7 +25,7 @@ pub struct Rule {
     pub terms: Arc<RuleTerms>,
     /// Time from which the rule has no effect; `None` for never.
     pub expiration: Option<Time>,
-    /// Comment of the rule, in any words.
+    /// Comment of the rule, as free text.
     pub comment: Option<String>,
 }
 

@@ -304,7 +304,7 @@ fn rules_match_names_in_every_spelling() {
     assert!(!decided(&names, "p/admin", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/ops", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/other", &at(1, Spelling::PolicyName)));
-    // Where the path contains no such name, letter case is significant.
+    // In a path without names that have several spellings, letter case is significant.
     assert!(decided(&names, "p/admin", &[]) && !decided(&names, "p/ADMIN", &[]));
     assert!(decided(&names, "p/admin", &at(0, Spelling::Serial)));
     let order = acl(&[

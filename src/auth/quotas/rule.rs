@@ -62,7 +62,7 @@ resource! {
         list(EXEMPT_PATH_LIMITS) absolute_rate_limit_exempt_paths;
         /// `true` to write requests that a quota rejects to the audit log.
         flag enable_rate_limit_audit_logging = false;
-        /// `true` to report the limit and the remaining requests in response headers.
+        /// `true` to report the limit, the remaining requests and the reset time in response headers.
         flag enable_rate_limit_response_headers = false;
     }
 }

@@ -54,7 +54,7 @@ struct MountQuotas {
     by_path: HashMap<Box<str>, Arc<ActiveQuota>>,
     /// Quotas for a path that ends in `*`, by the path before the `*`.
     by_prefix: HashMap<Box<str>, Arc<ActiveQuota>>,
-    /// The different lengths of these path prefixes, longest first.
+    /// The different lengths of the keys in `by_prefix`, longest first.
     prefix_lengths: Vec<usize>,
     by_role: HashMap<Box<str>, Arc<ActiveQuota>>,
 }

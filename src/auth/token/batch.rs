@@ -64,7 +64,7 @@ pub(super) fn is_batch_token_form(text: &str) -> bool {
     text.strip_prefix(BATCH_TOKEN_PREFIX).is_some_and(|sealed| sealed.len() >= MIN_SEALED_CHARS && is_form(sealed))
 }
 
-/// The error for an operation that batch tokens do not support. `done` is the participle of its verb, such as
+/// The error for an operation that batch tokens do not support. `done` names the operation by a participle, such as
 /// `renewed`.
 pub(super) fn unsupported_for_batch(done: &str) -> Error {
     Error::invalid(format!("batch tokens cannot be {done}"))

@@ -111,7 +111,7 @@ impl Auth {
             false => TokenOwners { parent: Some(parent_row.hash), mount: parent_row.mount },
             true => TokenOwners::default(),
         };
-        // This comes after all checks, because it may create an entity.
+        // The entity is looked up after all checks, because the lookup may create it.
         let entity = match &wanted.entity_alias[..] {
             "" => parent.entity.clone().filter(|_| !orphan),
             alias => Some(self.entity_with_alias(alias).await?),

@@ -17,7 +17,7 @@ use crate::documents::{Document, DocumentWrite};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
-/// Prefix of the name of such a document; the display name follows.
+/// Prefix of the name of the document that records a current root token; the display name follows.
 const ROOT_TOKEN_PREFIX: &str = "root-token/";
 
 #[derive(Serialize, Deserialize)]

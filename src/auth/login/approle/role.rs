@@ -79,8 +79,8 @@ impl AppRole {
         &PLACEHOLDER_ROLE
     }
 
-    /// Rejects a role that requires neither a secret id nor an address in some network: the role id, which is not
-    /// secret, would then be enough to log in.
+    /// Rejects a role that neither requires a secret id nor restricts the networks of clients: the role id, which is
+    /// not secret, would then be enough to log in.
     ///
     /// # Errors
     /// `Invalid` with the rule.
