@@ -299,7 +299,7 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors; the views stay unchanged.
-    pub async fn catch_up(&self) -> Result<bool> {
+    pub async fn reload_after_unknown_write(&self) -> Result<bool> {
         let behind = self.write_outcome_unknown.load(Ordering::Relaxed);
         if behind {
             self.reload().await?;
@@ -327,7 +327,7 @@ impl Auth {
 
     /// Commits `unit`, a list of writes, in one transaction. If the commit fails, reloads the views, because the store
     /// may have committed the unit nevertheless, or another node may have changed the state first. If the reload fails
-    /// too, [`Auth::catch_up`] repeats it.
+    /// too, [`Auth::reload_after_unknown_write`] repeats it.
     async fn commit_or_reload(&self, unit: Vec<AuthWrite>) -> Result<()> {
         let stored = self.store.commit(unit).await;
         // `Busy` means that the store did not accept the write, so nothing has changed.

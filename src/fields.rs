@@ -458,7 +458,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let inner = self.descend()?;
+        let inner = self.for_nested_value()?;
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(inner).map_err(|error| self.map_list_error(error, list.len()))? {
             list.push(item);
@@ -467,7 +467,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let inner = self.descend()?;
+        let inner = self.for_nested_value()?;
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             self.check_length(&name)?;

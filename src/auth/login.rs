@@ -164,10 +164,10 @@ impl Logins {
     ///
     /// # Errors
     /// Store errors; the views stay unchanged.
-    pub(crate) async fn catch_up(&self) -> Result<()> {
+    pub(crate) async fn reload_after_unknown_write(&self) -> Result<()> {
         let open: Vec<_> = self.open.load().values().cloned().collect();
         for open in open {
-            open.catch_up().await?;
+            open.reload_after_unknown_write().await?;
         }
         Ok(())
     }

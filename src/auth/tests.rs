@@ -24,7 +24,7 @@ pub(super) const TEST_MOUNT: MountId = MountId(1);
 pub(super) struct TestStore {
     embedded: Arc<dyn AuthStore>,
     _folder: tempfile::TempDir,
-    is_off: AtomicBool,
+    is_unavailable: AtomicBool,
     calls: Mutex<HashMap<&'static str, usize>>,
 }
 
@@ -40,12 +40,12 @@ impl TestStore {
         };
         let embedded = crate::storage::open(options).await.unwrap().auth();
         embedded.commit(vec![AuthWrite::MountCreate(TEST_MOUNT)]).await.unwrap();
-        Arc::new(Self { embedded, _folder: folder, is_off: AtomicBool::default(), calls: Mutex::default() })
+        Arc::new(Self { embedded, _folder: folder, is_unavailable: AtomicBool::default(), calls: Mutex::default() })
     }
 
     /// Makes all reads and commits fail with `Unavailable`, or makes them work again.
-    pub(super) fn set_unavailable(&self, is_off: bool) {
-        self.is_off.store(is_off, Ordering::Relaxed);
+    pub(super) fn set_unavailable(&self, is_unavailable: bool) {
+        self.is_unavailable.store(is_unavailable, Ordering::Relaxed);
     }
 
     /// Returns how often a method of the store was called.
@@ -68,7 +68,7 @@ impl TestStore {
 macro_rules! pass_to_embedded {
     ($(fn $method:ident($($name:ident: $type:ty),*) -> $result:ty;)*) => {$(
         fn $method(&self, $($name: $type),*) -> BoxFuture<'static, Result<$result>> {
-            if self.is_off.load(Ordering::Relaxed) {
+            if self.is_unavailable.load(Ordering::Relaxed) {
                 return ready(Err(Error::unavailable("storage", "switched off"))).boxed();
             }
             *self.calls.lock().unwrap().entry(stringify!($method)).or_default() += 1;

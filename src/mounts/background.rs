@@ -10,7 +10,7 @@ use super::Mounts;
 use crate::telemetry;
 
 /// Interval at which a task checks for writes with an unknown outcome.
-const CATCH_UP_INTERVAL: Duration = Duration::from_secs(1);
+const UNKNOWN_WRITE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum interval between two sweeps of leases, of secret ids, and of responses recorded for idempotency keys.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval at which a task checks if automatic tidy runs are due.
@@ -24,7 +24,7 @@ impl Mounts {
     /// Returns the background tasks as futures; each runs until it is dropped.
     pub fn tasks(self: &Arc<Self>) -> Vec<LocalBoxFuture<'static, ()>> {
         vec![
-            catch_up(self.clone()).boxed_local(),
+            reload_after_unknown_writes(self.clone()).boxed_local(),
             sweep_leases(self.clone()).boxed_local(),
             sweep_secret_ids(self.clone()).boxed_local(),
             sweep_recorded_responses(self.clone()).boxed_local(),
@@ -41,15 +41,15 @@ impl Mounts {
 }
 
 /// Reloads policies, mounts, roles and keys after a write failed with an unknown outcome.
-async fn catch_up(mounts: Arc<Mounts>) {
+async fn reload_after_unknown_writes(mounts: Arc<Mounts>) {
     loop {
-        tokio::time::sleep(CATCH_UP_INTERVAL).await;
-        match mounts.auth.catch_up().await {
+        tokio::time::sleep(UNKNOWN_WRITE_CHECK_INTERVAL).await;
+        match mounts.auth.reload_after_unknown_write().await {
             Ok(false) => {}
             Ok(true) => mounts.close_unmounted(),
             Err(error) => telemetry::warn_task_failed("reload of policies and mounts failed; it is retried", &error),
         }
-        if let Err(error) = mounts.auth.logins().catch_up().await {
+        if let Err(error) = mounts.auth.logins().reload_after_unknown_write().await {
             telemetry::warn_task_failed("reload of the roles of auth methods failed; it is retried", &error);
         }
         if let Err(error) = mounts.keys.catch_up().await {

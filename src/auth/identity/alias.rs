@@ -34,7 +34,7 @@ impl Auth {
     /// # Errors
     /// `Invalid`, naming the field and its rule; store errors.
     pub async fn alias_write(&self, change: AliasChange) -> Result<Option<Alias>> {
-        let change = change.checked()?;
+        let change = change.validated()?;
         let (Some(accessor), Some(name)) = (&change.accessor, &change.name) else {
             return Err(Error::invalid("'id' or 'mount_accessor' and 'name' must be provided"));
         };
@@ -60,7 +60,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` when the alias does not exist, or naming the field and its rule; store errors.
     pub async fn alias_change(&self, id: &str, change: AliasChange) -> Result<Option<Alias>> {
-        let change = change.checked()?;
+        let change = change.validated()?;
         if let Some(accessor) = &change.accessor {
             self.check_accessor(accessor)?;
         }
@@ -173,7 +173,7 @@ fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> 
 }
 
 impl AliasChange {
-    fn checked(self) -> Result<Self> {
+    fn validated(self) -> Result<Self> {
         if let Some(name) = &self.name
             && (name.is_empty() || name.len() > MAX_ALIAS_NAME_BYTES || name.contains(is_control_or_bidi))
         {

@@ -30,7 +30,7 @@ pub struct EntityChange {
 }
 
 impl EntityChange {
-    fn checked(self) -> Result<Self> {
+    fn validated(self) -> Result<Self> {
         let Self { name, metadata, policies, disabled } = self;
         if let Some(pairs) = &metadata {
             check_metadata("metadata", pairs)?;
@@ -66,7 +66,7 @@ impl Auth {
     /// # Errors
     /// `Invalid`, naming the field and its rule; store errors.
     pub async fn entity_write(&self, change: EntityChange) -> Result<Option<EntityRef>> {
-        let change = change.checked()?;
+        let change = change.validated()?;
         let attempt = async || {
             let known = match &change.name {
                 Some(name) => self.read_entity(EntityBy::Name(name.clone())).await?,
@@ -85,7 +85,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` when the entity does not exist, or naming the field and its rule; store errors.
     pub async fn entity_change(&self, id: &str, change: EntityChange) -> Result<()> {
-        let change = change.checked()?;
+        let change = change.validated()?;
         let attempt = async || {
             let known = self.read_entity(EntityBy::Id(id.to_owned())).await?;
             let known = known.ok_or_else(|| Error::invalid("entity not found from id"))?;

@@ -10,9 +10,9 @@ use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::error::Result;
 
 /// Maximum number of entities checked in one commit of a sweep.
-const ENTITIES_PER_STEP: u32 = 200;
+const MAX_ENTITIES_PER_COMMIT: u32 = 200;
 /// Maximum number of commits of one sweep.
-const STEPS_PER_SWEEP: u32 = 20;
+const MAX_COMMITS_PER_SWEEP: u32 = 20;
 /// Time until an entity that still has tokens is checked again.
 const ENTITY_RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Time that an entity stays beyond its `kept_until`, because its token may be in the course of being stored, and
@@ -24,16 +24,16 @@ impl Auth {
     pub(crate) async fn sweep_entities(&self) -> Result<()> {
         let now = self.clock.synchronized_now()?;
         self.entities.prune(now);
-        for _ in 0..STEPS_PER_SWEEP {
+        for _ in 0..MAX_COMMITS_PER_SWEEP {
             let step = AuthWrite::EntitySweep {
                 now: now - ENTITY_REMOVAL_GRACE,
                 again: now + ENTITY_RECHECK_INTERVAL,
-                limit: ENTITIES_PER_STEP,
+                limit: MAX_ENTITIES_PER_COMMIT,
             };
             match self.store.commit(vec![step]).await?.as_slice() {
                 // The removed entities had no token, so no cached caller refers to them and the cache needs no change
                 // mark.
-                [AuthOutcome::Swept(looked)] if *looked == ENTITIES_PER_STEP => {}
+                [AuthOutcome::Swept(looked)] if *looked == MAX_ENTITIES_PER_COMMIT => {}
                 _ => break,
             }
         }

@@ -79,7 +79,7 @@ impl<M: AuthMethod> MethodView<M> {
 
     /// Returns a view in which the role `folded` is replaced or, for `None`, removed.
     pub(super) fn with_role(&self, folded: &str, role: Option<Versioned<M::Role>>) -> Result<Self> {
-        Self::new(self.config.clone(), self.roles.with(folded, role), Some(self))
+        Self::new(self.config.clone(), self.roles.with_role(folded, role), Some(self))
     }
 
     pub(super) fn with_config(&self, config: Option<Versioned<M::Config>>) -> Result<Self> {

@@ -34,7 +34,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
     fn reload(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Reloads as [`AnyMethodMount::reload`] if an earlier write failed with an unknown outcome.
-    fn catch_up(&self) -> BoxFuture<'_, Result<()>>;
+    fn reload_after_unknown_write(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Returns the token settings of a role; `None` if the role does not exist.
     fn terms(&self, role: &str) -> Option<TokenTerms>;
@@ -149,7 +149,7 @@ impl<M: AuthMethod> AnyMethodMount for MethodMount<M> {
         Self::reload(self).boxed()
     }
 
-    fn catch_up(&self) -> BoxFuture<'_, Result<()>> {
+    fn reload_after_unknown_write(&self) -> BoxFuture<'_, Result<()>> {
         let behind = self.write_outcome_unknown.load(Ordering::Relaxed);
         async move { if behind { Self::reload(self).await } else { Ok(()) } }.boxed()
     }

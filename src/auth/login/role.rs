@@ -56,7 +56,7 @@ impl<R> Default for Roles<R> {
 impl<R> Roles<R> {
     /// Finds a role by its name, in any letter case.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<R>> {
-        self.stored(&fold_role_name(name)).map(|stored| &stored.value)
+        self.versioned_role(&fold_role_name(name)).map(|stored| &stored.value)
     }
 
     /// Returns the names of all roles in byte order.
@@ -73,7 +73,7 @@ impl<R> Roles<R> {
         self.0.len()
     }
 
-    pub(super) fn stored(&self, folded: &str) -> Option<&Versioned<R>> {
+    pub(super) fn versioned_role(&self, folded: &str) -> Option<&Versioned<R>> {
         self.0.get(folded)
     }
 
@@ -86,7 +86,7 @@ impl<R> Roles<R> {
     }
 
     /// Returns a copy in which the role `folded` is replaced or, for `None`, removed.
-    pub(super) fn with(&self, folded: &str, role: Option<Versioned<R>>) -> Self {
+    pub(super) fn with_role(&self, folded: &str, role: Option<Versioned<R>>) -> Self {
         let mut roles = self.0.clone();
         match role {
             Some(role) => drop(roles.insert(folded.into(), role)),

@@ -20,7 +20,7 @@ impl<M: AuthMethod> MethodMount<M> {
     ) -> Result<Warnings> {
         let name = fold_role_name(name);
         let plan = |view: &MethodView<M>| {
-            let known = view.roles.stored(&name);
+            let known = view.roles.versioned_role(&name);
             let (role, warnings) = merge(view, known.map(|known| &*known.value))?;
             if known.is_none() && view.roles.len() >= MAX_ROLES_PER_MOUNT {
                 return Err(Error::invalid(format!(
@@ -44,7 +44,7 @@ impl<M: AuthMethod> MethodMount<M> {
     pub(crate) async fn delete_role(&self, name: &str) -> Result<bool> {
         let name = fold_role_name(name);
         let plan = |view: &MethodView<M>| {
-            let Some(known) = view.roles.stored(&name) else { return Ok(MethodChangePlan::Unchanged(false)) };
+            let Some(known) = view.roles.versioned_role(&name) else { return Ok(MethodChangePlan::Unchanged(false)) };
             let mut unit = vec![self.role_write(&name, known.version, None)];
             unit.extend(M::accompanying_writes(self.mount(), &name, Some(&known.value), None));
             Ok(MethodChangePlan::Write(unit, view.with_role(&name, None)?, true))

@@ -101,6 +101,6 @@ impl JwtVerifier {
         let claims = token
             .payload()
             .ok_or_else(|| forbidden("the token's claims are not a JSON object without duplicate members"))?;
-        VerifiedClaims::checked(claims, rules, issuer.as_deref(), self.clock.now())
+        VerifiedClaims::validated(claims, rules, issuer.as_deref(), self.clock.now())
     }
 }

@@ -132,7 +132,7 @@ impl Acl {
         let granting_paths = merged.iter().filter_map(grants).collect();
         let max_segments = merged.keys().map(|path| path.split('/').count()).max().unwrap_or(0) + 1;
         let max_segments = max_segments.min(MAX_SAMPLE_PATH_SEGMENTS);
-        let may_change = merged.keys().any(|path| spelling::may_change(path));
+        let may_change = merged.keys().any(|path| spelling::may_have_other_spelling(path));
         let weight: usize = merged.iter().map(|(path, terms)| estimate_bytes(path, terms, may_change)).sum();
         let rules = CompiledRules::of(&merged);
         let max_known = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);

@@ -41,7 +41,7 @@ impl<'a> RequestParameters<'a> {
         Self { fields, undecoded: None, read_fields: None, path_fields: &[], synonyms: &[], wrap_ttl: None }
     }
 
-    fn reads(&self, name: &str) -> bool {
+    fn endpoint_reads(&self, name: &str) -> bool {
         self.read_fields.is_none_or(|names| names.contains(&name)) || self.path_fields.contains(&name)
     }
 
@@ -120,11 +120,11 @@ impl ParameterRules {
         }
         let deletes = operation == Operation::Delete;
         let given = parameters.fields.iter().filter(|(_, value)| operation == Operation::Patch || !value.is_null());
-        let given = given.filter(|(name, _)| !deletes || parameters.reads(name));
+        let given = given.filter(|(name, _)| !deletes || parameters.endpoint_reads(name));
         let given = given.map(|(name, value)| (name, Some(value))).chain(parameters.undecoded.map(|name| (name, None)));
         let sent: Vec<SentField<'_>> =
             given.map(|(name, value)| SentField { name, lowered: lower(name), value }).collect();
-        if let Some(name) = self.required.iter().find(|name| !deletes && !is_given(name, parameters, &sent)) {
+        if let Some(name) = self.required.iter().find(|name| !deletes && !endpoint_receives(name, parameters, &sent)) {
             return Some(format!("required_parameters: {name} is missing"));
         }
         sent.iter().find_map(|field| {
@@ -151,16 +151,16 @@ impl ParameterRules {
     fn allows(&self, parameters: &RequestParameters<'_>, sent: &SentField<'_>) -> bool {
         let names = parameters.names(&sent.lowered).filter(|name| *name != ANY_PARAMETER);
         let mut lists = names.filter_map(|name| self.allowed.get(name)).peekable();
-        let listed = lists.peek().is_some() && parameters.reads(sent.name);
+        let listed = lists.peek().is_some() && parameters.endpoint_reads(sent.name);
         (listed || self.allowed.is_empty() || self.allowed.contains_key(ANY_PARAMETER))
             && lists.all(|values| values.is_empty() || sent.value.is_some_and(|value| is_allowed_value(value, values)))
     }
 }
 
 /// `true` if the endpoint receives a value for the parameter `name`, from a field, its synonym or the path.
-fn is_given(name: &str, parameters: &RequestParameters<'_>, sent: &[SentField<'_>]) -> bool {
+fn endpoint_receives(name: &str, parameters: &RequestParameters<'_>, sent: &[SentField<'_>]) -> bool {
     let meets = |field: &SentField<'_>| {
-        parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name)
+        parameters.endpoint_reads(field.name) && parameters.names(&field.lowered).any(|known| known == name)
     };
     parameters.path_fields.contains(&name) || sent.iter().any(meets)
 }

@@ -7,7 +7,7 @@
 use serde_json::{Number, Value};
 
 /// Maximum nesting of lists and objects.
-const MAX_DEPTH: usize = 16;
+const MAX_NESTING_DEPTH: usize = 16;
 
 /// A syntax error in a policy text, described for the client, with its line.
 pub(super) type PolicySyntaxError = String;
@@ -31,10 +31,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
     let mut parser = PolicyParser { text, position: 0, last_line: (0, 1) };
     parser.skip_blanks()?;
     if parser.peek() != Some(b'{') {
-        return parser.parse_items(None, MAX_DEPTH);
+        return parser.parse_items(None, MAX_NESTING_DEPTH);
     }
     parser.position += 1;
-    let items = parser.parse_items(Some(b'}'), MAX_DEPTH)?;
+    let items = parser.parse_items(Some(b'}'), MAX_NESTING_DEPTH)?;
     parser.skip_blanks()?;
     match parser.peek() {
         None => Ok(items),
@@ -145,7 +145,7 @@ impl PolicyParser<'_> {
 
     fn parse_tree(&mut self, depth: usize) -> Result<PolicyTree, PolicySyntaxError> {
         let Some(inner) = depth.checked_sub(1) else {
-            return Err(self.problem(&format!("more than {MAX_DEPTH} levels of lists and objects")));
+            return Err(self.problem(&format!("more than {MAX_NESTING_DEPTH} levels of lists and objects")));
         };
         match self.peek() {
             Some(b'{') => {

@@ -172,7 +172,7 @@ impl NameSegments {
 }
 
 /// `true` if converting a segment to a canonical spelling ([`Spelling::ALL`]) may change the path of a rule.
-pub(super) fn may_change(rule: &str) -> bool {
+pub(super) fn may_have_other_spelling(rule: &str) -> bool {
     rule.split('/').any(|segment| {
         segment != "+" && Spelling::ALL.iter().any(|spelling| *spelling.canonical_in_rule(segment) != *segment)
     })
@@ -265,10 +265,10 @@ mod tests {
             ("pki/issuer/Default/issue/Web", spelt(2, Spelling::Reference), "pki/issuer/default/issue/Web"),
         ] {
             assert_eq!(canonical_rule_path(rule, &[name]), canonical, "{rule}");
-            assert!(rule == canonical || may_change(rule), "{rule}");
+            assert!(rule == canonical || may_have_other_spelling(rule), "{rule}");
         }
         for rule in ["sys/policies/acl/admin", "pki/issue/web", "auth/token/+", "*", "pki/cert-metadata/0a:0b*"] {
-            assert!(!may_change(rule), "{rule}");
+            assert!(!may_have_other_spelling(rule), "{rule}");
         }
     }
 
@@ -304,7 +304,7 @@ mod tests {
                 let spelt = canonical_rule_path(&rule, &[NameSegments::of(spelling, from)]);
                 prop_assert_eq!(count_wildcards(&spelt), count_wildcards(&rule));
                 prop_assert_eq!(spelt.split('/').count(), rule.split('/').count());
-                prop_assert!(spelt == rule || may_change(&rule));
+                prop_assert!(spelt == rule || may_have_other_spelling(&rule));
             }
         }
     }

@@ -4,9 +4,9 @@ use crate::auth::Auth;
 use crate::error::Result;
 
 /// Maximum number of expired secret ids, and of those of deleted roles, that one commit deletes.
-const SECRET_IDS_PER_STEP: u32 = 500;
+const MAX_SECRET_IDS_PER_COMMIT: u32 = 500;
 /// Maximum number of commits of one sweep.
-const STEPS_PER_SWEEP: u32 = 100;
+const MAX_COMMITS_PER_SWEEP: u32 = 100;
 
 impl Auth {
     /// Deletes the secret ids of all mounts that have expired or whose role was deleted, in batches. Returns the number
@@ -16,8 +16,8 @@ impl Auth {
     /// Store errors.
     pub(crate) async fn sweep_secret_ids(&self) -> Result<u32> {
         let mut removed = 0;
-        for _ in 0..STEPS_PER_SWEEP {
-            match self.store.sweep_secret_ids(self.clock.synchronized_now()?, SECRET_IDS_PER_STEP).await? {
+        for _ in 0..MAX_COMMITS_PER_SWEEP {
+            match self.store.sweep_secret_ids(self.clock.synchronized_now()?, MAX_SECRET_IDS_PER_COMMIT).await? {
                 0 => break,
                 count => removed += count,
             }

@@ -59,7 +59,7 @@ impl VerifiedClaims {
     ///
     /// # Errors
     /// `Forbidden` with the violated rule.
-    pub(super) fn checked(
+    pub(super) fn validated(
         claims: Map<String, Value>,
         rules: &JwtRules<'_>,
         discovered: Option<&str>,
